@@ -355,7 +355,7 @@ class Admin:
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return the offset of each position: `earliest`, `latest` or a time.
 
-        The result is None if no record is at or after a time.
+        The offset of a time is None if the partition has no record with this timestamp or a later one.
         """
         return await OffsetLookup(self._transport, MetadataCache(self._transport)).lookup(positions)
 

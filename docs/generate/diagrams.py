@@ -131,7 +131,7 @@ def _log() -> str:
             '<text class="small" x="22" y="190">log start offset</text>',
             '<text class="small" x="535" y="190">high watermark</text>',
             '<text class="small" x="660" y="190">log end offset</text>',
-            '<text class="small" x="22" y="212">retention moves it on</text>',
+            '<text class="small" x="22" y="212">advanced by retention</text>',
             '<text class="small" x="535" y="212">readers stop here</text>',
             '<text class="small" x="662" y="212">the next append</text>',
             '<text class="small" x="20" y="40">offsets grow from left to right, without gaps</text>',

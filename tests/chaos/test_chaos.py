@@ -50,7 +50,7 @@ async def test_one_broker_keeps_its_promises_under_faults(tmp_path: Path, produc
 async def test_a_cluster_keeps_its_promises_under_faults(
     tmp_path: Path, producers: Producers, seed: int
 ) -> None:
-    """A cluster of three brokers with etcd keeps its promises while leaders are killed, paused, stopped and cut off.
+    """A cluster of three brokers keeps its guarantees while leaders are killed, paused, stopped and cut off.
 
     With idempotence every record is stored exactly once. Without idempotence and retries, a write without an answer is
     stored once or not at all.

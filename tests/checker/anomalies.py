@@ -55,7 +55,7 @@ class Settings:
     unclean: bool = False
     """Whether unclean elections were allowed."""
     leader_changes: bool = True
-    """Whether leaders may have changed; the promise of acks=1 ends at a change of leader."""
+    """Whether leaders may have changed; the guarantee of acks=1 ends at a change of leader."""
     lag_seconds_max: float | None = None
     """Maximal lag of a reader in seconds after the faults are healed; None for no limit."""
 

@@ -168,7 +168,7 @@ async def test_many_calls_at_once_share_one_attempt_to_connect(alone: EtcdCluste
 
 
 async def test_calls_on_their_way_end_with_the_client(alone: EtcdCluster) -> None:
-    """A closed client ends all calls: reads are refused, and transactions have an unknown outcome."""
+    """Closing a client ends all its calls: reads are refused, and transactions have an unknown outcome."""
     client: EtcdCoordination = alone.client()
     await client.list("/")
     alone.members[0].pause()

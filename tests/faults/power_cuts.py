@@ -43,7 +43,7 @@ KILL_SHARE: Final = 0.25
 
 
 class Lost(AssertionError):
-    """The log broke a promise."""
+    """The log violated a guarantee."""
 
 
 def contents() -> list[bytes]:
@@ -419,7 +419,7 @@ class Machine:
 def run(
     cycles: int, seed: int, promises: Promises | None = None, progress: bool = False
 ) -> dict[str, object]:
-    """Run `cycles` power cuts; report the counts of effective cuts and the first broken promise."""
+    """Run `cycles` power cuts; report the counts of effective cuts and the first violated guarantee."""
     rng, counts, losses = random.Random(seed), Counter[str](), Losses()
     machine, lost = None, None
     while counts["cuts"] < cycles and lost is None:

@@ -1,9 +1,9 @@
 """Mutates record batches and checks the leader's validation: each mutant is refused by a problem, or valid.
 
-`python batch_mutations.py --mutants 20000 --seed 1` prints a JSON report and ends with 1 when a mutant broke the
-promise. Most mutants have recomputed lengths and checksums, so that they pass those checks. With `--without-validation`
-Arrow's full validation is skipped, to prove that the run notices it. A batch may crash the interpreter without it, so
-that tests start this file in a separate process.
+`python batch_mutations.py --mutants 20000 --seed 1` prints a JSON report and ends with 1 when a mutant was
+neither refused nor valid. Most mutants have recomputed lengths and checksums, so that they pass those checks. With
+`--without-validation` Arrow's full validation is skipped, to prove that the run notices the invalid batches. A batch
+may crash the interpreter without this validation, so that tests start this file in a separate process.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Mutant:
         )
 
     def to_bytes(self, numbers: dict[int, int]) -> bytearray:
-        """Join the parts with correct lengths and the wrong header fields, without a checksum."""
+        """Join the parts with correct lengths, then set the header fields in `numbers`; compute no checksum."""
         body = self.compressed() if self.body is None else self.body
         padding = -len(body) % 8
         whole = bytearray(self.header + self.extension + body + bytes(padding))
@@ -232,7 +232,7 @@ def _without_offset(record: Record) -> tuple[object, ...]:
 
 
 def run(mutants: int, seed: int) -> dict[str, object]:
-    """Judge `mutants` mutants; report the counts of outcomes and the first broken promise."""
+    """Judge `mutants` mutants; report the counts of outcomes and the first violated guarantee."""
     mutations, refused, sealed_count, broken = Mutations(seed), Counter[str](), 0, None
     for number in range(mutants):
         mutant, sealed = mutations.next()

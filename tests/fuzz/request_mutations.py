@@ -277,7 +277,7 @@ async def control(answers: Answers, stored: list[bytes]) -> str | None:
 
 
 async def run(mutants: int, seed: int, folder: Path) -> dict[str, object]:
-    """Judge `mutants` mutants; report the counts of answers and the first broken promise."""
+    """Judge `mutants` mutants; report the counts of answers and the first violated guarantee."""
     limits = Limits(fetch_wait_seconds_max=0.001, produce_timeout_seconds_max=1)
     settings = BrokerSettings(data=folder, limits=limits, config_values={"retention.bytes": 1 << 26})
     telemetry, clock = Telemetry(), SystemClock()

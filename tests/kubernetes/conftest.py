@@ -7,7 +7,7 @@ valid inside and outside; programs that need the network of the box are started 
 command, or by `kubernetes.run`. Every test uses a separate namespace (the fixture `namespace`) and waits for no
 deletion.
 
-`door` is an address of the API server that one test can make slow, failing or closed, for one program only.
+`door` is a proxy of the API server that one test can make slow, failing or closed, for one program only.
 
 `kubernetes_pods` has three real nodes in three zones instead (containerd, kubelet, services and DNS), with the images
 of `make image`. Programs that are started with `kubernetes_pods.enter` reach pods and services by name.

@@ -1,4 +1,4 @@
-"""Doors to the API server that a test can make slow, failing or closed, for one program only: see `Door`."""
+"""Doors: proxies of the API server that a test can make slow, failing or closed, for one program only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ API_SERVER = "https://10.88.0.1:6443"
 
 
 class Door:
-    """A separate address of the API server for one test, whose clients need a token, such as a service account's.
+    """A proxy of the API server for one test, whose clients need a token, such as a service account's.
 
     Orders apply to later requests. Rules are tried in the order in which they were given.
     """

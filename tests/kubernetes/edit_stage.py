@@ -55,7 +55,7 @@ class EditStage:
 
     @property
     def api(self) -> KubeClient:
-        """The API server, without the door."""
+        """Client that reaches the API server directly, not through the door."""
         return self.kubernetes.api
 
     def pause(self, seconds: float) -> None:
@@ -63,7 +63,7 @@ class EditStage:
         self.over.wait(seconds)
 
     def start_operator(self) -> None:
-        """Start an operator outside the box, where it reaches the brokers."""
+        """Start an operator outside the box, in the network of the brokers."""
         number = len(self.operators.started)
         settings = {
             "FAIRLEAD_OPERATOR_POD_NAMESPACE": self.namespace,

@@ -1,9 +1,9 @@
-"""A door to the API server that is slow, refuses, answers errors or is closed, as ordered.
+"""A door: a proxy of the API server that delays, refuses or fails requests, or is closed, as ordered.
 
-The door is a process in the network of the box, one for each test that uses it. `doors.py` starts it and sends orders,
-one JSON object per line on standard input, each of which is answered. The process ends with its input, so that it never
-outlives the test. It terminates TLS and forwards requests with their token; clients with certificates use the front
-door.
+The door is a process in the network of the box, one for each test that uses a door. `doors.py` starts the process and
+sends orders, one JSON object per line on standard input, each of which is answered. The process ends with its input, so
+that it never outlives the test. The door terminates TLS and forwards requests with their token; clients with
+certificates use the front door.
 """
 
 from __future__ import annotations

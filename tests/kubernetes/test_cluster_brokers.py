@@ -44,7 +44,7 @@ class Stage:
         return self.kubernetes.api
 
     def start_operator(self) -> OperatorProcess:
-        """Start an operator with the chart's rights outside the box, where it reaches the brokers."""
+        """Start an operator with the chart's rights outside the box, in the network of the brokers."""
         user = self.operators.grant(self.namespace)
         kubeconfig = self.kubernetes.account_kubeconfig(ACCOUNT, self.namespace)
         settings = {

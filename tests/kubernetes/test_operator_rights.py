@@ -31,7 +31,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
 def start_operator(
     kubernetes: Kubernetes, operators: Operators, brokers: Brokers, own: str, scope: str, watch: str
 ) -> OperatorProcess:
-    """Start an operator where it reaches the brokers, with the rights of a mode."""
+    """Start an operator in the network of the brokers, with the rights of a `scope`: own, list or all."""
     user = operators.grant(own, scope=scope, watch=[watch] if scope == "list" else [])
     settings = {
         "FAIRLEAD_OPERATOR_NAMESPACES": {"own": "", "list": watch, "all": "*"}[scope],

@@ -1,7 +1,7 @@
 """Plugin for parallel runs: tests that must stay with one worker, and tests that begin first.
 
-Two workers that use one resource in turn would wait for each other, and each would create the fixtures that a file
-shares. Therefore one worker runs all tests of such a file, and other tests are distributed one by one. The xdist
+Two workers that use one resource in turn would wait for each other, and each worker would create the fixtures of the
+file. Therefore one worker runs all tests of such a file, and other tests are distributed one by one. The xdist
 marks for groups have no effect with this pytest.
 """
 

@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any, Final
 
 PRELOADED: Final = ["fairlead.consumer", "fairlead.producer", "fairlead.admin", "psycopg", "structlog"]
-"""Modules that every process has at once, because all processes are forked from a process that imported them."""
+"""Modules that are loaded in every process, because all processes are forks of a process that imported them."""
 NOTE: Final = "crash.txt"
 """File in which a process records the line of its crash, because it cannot report the line afterwards."""
 STDERR: Final = "stderr.txt"

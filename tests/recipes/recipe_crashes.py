@@ -1,7 +1,7 @@
 """Crashes the programs of docs/how-to/delivery-guarantees.md many times, and counts the effects of every record.
 
 Each run of a program gets new records and a random crash point. After the last crash the program runs until no work is
-left. Afterwards the effects of every record are counted: at most, at least, or exactly one, as the page promises. The
+left. Afterwards the effects of every record are counted: at most, at least, or exactly one, as the page states. The
 harness removes the dead member of a group without waiting for its session to end.
 
 `python recipe_crashes.py --crashes 100 --seed 7` prints a JSON report and ends with 1 when a guarantee was broken.
@@ -56,7 +56,7 @@ Counts: TypeAlias = Callable[[Path, dict[str, str]], Counter[str]]
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A program of the page, its promised bounds, and the place where its effects are counted."""
+    """A program of the page, its guaranteed bounds, and the place where its effects are counted."""
 
     program: str
     at_least: int
@@ -125,7 +125,7 @@ class Report:
 
 
 class Wrong(Exception):
-    """A program broke its promise, or ended unexpectedly."""
+    """A program violated its guarantee, or ended unexpectedly."""
 
 
 @dataclass(slots=True)
@@ -329,7 +329,7 @@ async def crashed_program(recipe: Recipe, seed: int) -> AsyncIterator[CrashedPro
 
 
 async def run(recipe: Recipe, crashes: int, seed: int) -> Report:
-    """Crash one program `crashes` times; report the first broken promise."""
+    """Crash one program `crashes` times; report the first violated guarantee."""
     async with crashed_program(recipe, seed) as crashed:
         try:
             await crashed.run(crashes)

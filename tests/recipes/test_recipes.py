@@ -1,4 +1,4 @@
-"""The programs of the page on delivery guarantees keep their promises when they crash, more often in `make prove`."""
+"""The programs of the page on delivery guarantees keep them when the programs crash, more often in `make prove`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ BEFORE_THE_TRANSACTION = '    place = {"topic": batch.topic, "partition": batch.
 
 
 def test_every_program_of_the_page_is_crashed() -> None:
-    """Every program of the page has its promise in this file."""
+    """Every program of the page has its guarantee in this file."""
     assert [recipe.program for recipe in RECIPES] == list(programs())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.program)
 async def test_a_crashed_program_keeps_its_promise(recipe: Recipe) -> None:
-    """A record has as many effects as promised after crashes, and allowed repeats and losses do happen."""
+    """A record has as many effects as guaranteed after crashes, and allowed repeats and losses do happen."""
     report = await run(recipe, CRASHES, SEED)
 
     assert report.wrong is None, report

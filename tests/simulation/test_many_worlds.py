@@ -30,7 +30,7 @@ def test_a_dropped_rule_is_found_in_fresh_worlds(play: Suite, name: str) -> None
 
 
 def test_whole_brokers_break_no_promise() -> None:
-    """Additional worlds of whole brokers keep every promise."""
+    """Additional worlds of whole brokers keep every guarantee."""
     done = run_worlds("--seed", "3", "--worlds", "60")
 
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""Whole brokers, server and SDK keep their promises in a fixed set of worlds on virtual time.
+"""Whole brokers, server and SDK keep their guarantees in a fixed set of worlds on virtual time.
 
 A search runs in a process of its own, because it replaces the parts below the brokers and fixes the hash seed, without
 which a seed would not determine a world.
@@ -31,7 +31,7 @@ def run_worlds(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_no_world_breaks_a_promise() -> None:
-    """Every promise holds during the storm, at rest, and for a second read from the beginning."""
+    """Every guarantee holds during the storm, at rest, and for a second read from the beginning."""
     done = run_worlds("--seed", "0", "--worlds", str(WORLDS))
 
     assert done.returncode == 0, done.stdout + done.stderr

@@ -144,7 +144,7 @@ ETCD_HEALTHY: Final = ConditionType(
             "RestartingMember",
             ("True", "False"),
             "The operator restarts one member, which status.etcd.restart names. True: the other members are a "
-            "majority and continue. False: it is the only member, and etcd is unavailable during the restart.",
+            "majority and continue. False: etcd has no other member and is unavailable during the restart.",
             "Nothing. A member whose restart takes longer than five minutes counts as unhealthy.",
         ),
         Reason(

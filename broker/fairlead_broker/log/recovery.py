@@ -4,7 +4,7 @@
 recovery point is read, and both checksums of the batch are checked. Cases:
 
   no good batch after damage               a torn tail: cut, and reported
-  good batch after damage, `replicated`    unsynced bytes, not promised by one replica: cut there, and reported
+  good batch after damage, `replicated`    unsynced bytes, not guaranteed by one replica: cut there, and reported
   good batch after damage, `synced`        damage: nothing is dropped, the range is reported and not served
   bad or missing below the synced offset   damage of synced bytes; offsets are never assigned again
 

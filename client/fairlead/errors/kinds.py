@@ -1,7 +1,7 @@
 """Error classes by kind, and the errors that are raised without the cluster.
 
 The package docstring shows the whole class hierarchy. Every package of the client uses this module, which must not
-depend on any particular code.
+depend on the code of any particular problem.
 """
 
 from __future__ import annotations

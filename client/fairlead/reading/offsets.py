@@ -61,7 +61,7 @@ class OffsetLookup:
     async def lookup(
         self, wanted: Mapping[TopicPartition, Position], epochs: Mapping[TopicPartition, int] | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the offset of each position; the result is None if no record is at or after a time.
+        """Return the offset of each position; None for a time if no record has this time or a later one.
 
         `epochs` contains the highest leader epochs that the caller has seen; a leader with an older epoch refuses the
         lookup. Raises the typed error of a partition whose lookup did not succeed within `retry_timeout`.

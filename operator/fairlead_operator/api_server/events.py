@@ -42,7 +42,7 @@ class EventCalls(Protocol):
         ...
 
     async def create(self, kind: Kind, manifest: Manifest) -> Manifest:
-        """Create the object. Raises `Conflict` if it exists."""
+        """Create the object. Raises `Conflict` if the object exists."""
         ...
 
     async def patch(self, ref: ObjectRef, patch: Manifest) -> Manifest:

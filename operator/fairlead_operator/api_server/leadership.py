@@ -40,7 +40,7 @@ class LeaseCalls(Protocol):
         ...
 
     async def create(self, kind: Kind, manifest: Manifest) -> Manifest:
-        """Create the Lease. Raises `Conflict` if it exists."""
+        """Create the Lease. Raises `Conflict` if the Lease exists."""
         ...
 
     async def replace(self, ref: ObjectRef, manifest: Manifest) -> Manifest:

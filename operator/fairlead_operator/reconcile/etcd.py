@@ -154,7 +154,7 @@ class EtcdStep:
     async def act(self, cluster: Cluster, about: Manifest, look: EtcdLook) -> list[EtcdAction]:
         """Execute the actions in order until the first failure; return the successful actions.
 
-        Raises `ApiError` if Kubernetes does not answer. Events are written on `about`, the manifest of the Cluster.
+        Raises `ApiError` if Kubernetes does not answer. Events refer to `about`, the manifest of the Cluster.
         """
         done = list[EtcdAction]()
         for action in look.plan.actions:

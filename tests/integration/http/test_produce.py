@@ -109,7 +109,7 @@ async def test_json_encodings(api) -> None:
 
 
 async def test_json_uses_the_topics_compression(api) -> None:
-    """Batches that the broker makes are compressed as the topic says."""
+    """The broker compresses the batches of JSON records with the codec of the topic."""
     await api.create("flights", compression_type="zstd")
     await api.post(RECORDS, [{"value": "a" * 10_000}])
     fetched = (await api.get(RECORDS, accept=BATCHES)).body

@@ -53,7 +53,7 @@ async def test_kill_between_send_and_answer_then_repeat(program: BrokerProgram) 
 
 
 async def test_a_kill_keeps_the_keys(program: BrokerProgram) -> None:
-    """A request repeated with the same idempotency key after a kill gets its first offsets."""
+    """A request that is repeated with the same idempotency key after a kill gets the original offsets."""
     await program.start()
     body = {"records": [{"key": "a", "value": "1"}, {"value": "2"}]}
     async with Calls(program.address) as calls:

@@ -28,7 +28,7 @@ def offsets_key(group: str, topic_id: TopicId, slot: int) -> Key:
 
 
 def key_of(group: str, key: GroupKey) -> Key:
-    """Return the key of a record of the pure room."""
+    """Return the key of a record of the package `fairlead_broker.groups`."""
     match key:
         case StateKey():
             return ("state", group)

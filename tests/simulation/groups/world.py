@@ -1,4 +1,4 @@
-"""Consumer groups: the pure room `groups`, and the member's machine of the SDK.
+"""Consumer groups: the package `fairlead_broker.groups`, and the member's machine of the SDK.
 
 They are surrounded by twins of brokers, coordinators and sessions that fail as the real parts may.
 """
@@ -130,7 +130,7 @@ class World(Frame):
         return None
 
     def _unowned(self, alive: list[Member]) -> str | None:
-        """Return a wanted partition without an interested owner, or an unwanted one with an owner; None if none is."""
+        """Describe a wanted partition without a subscribed owner, or an owned, unwanted one; None if all are right."""
         owners: dict[Partition, Member] = {}
         for member in alive:
             owners.update(dict.fromkeys(member.owned, member))

@@ -131,7 +131,7 @@ class Faults(Storm):
         return True
 
     def _loses_nothing_that_counts(self) -> bool:
-        """Return whether every broker may lose power, because only synced records were promised."""
+        """Return whether every broker may lose power, because only synced records are guaranteed."""
         return all(item.value.durability is DurabilityState.SYNCED for item in self._world.records().values())
 
     def may_impair(self, broker: Broker) -> bool:

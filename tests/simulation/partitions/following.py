@@ -70,7 +70,7 @@ class Following:
         self._ask()
 
     def cut_before_fetching(self) -> None:
-        """Cut nothing, because only the leader knows the divergence (T1)."""
+        """Truncate nothing, because only the leader knows the offset at which the logs diverge."""
 
     def close(self) -> None:
         """Stop following."""

@@ -116,7 +116,7 @@ class World:
         return [machine.url for machine in self.machines]
 
     async def run(self) -> None:
-        """Run the world; raise `AssertionError` when a promise is broken."""
+        """Run the world; raise `AssertionError` when a guarantee is violated."""
         await self._begin()
         clients = self._clients()
         loop = asyncio.get_running_loop()
@@ -422,7 +422,7 @@ class VirtualRecorder(HistoryRecorder):
 
     @property
     def now(self) -> float:
-        """Return the seconds of the loop."""
+        """Return the time of the loop in seconds."""
         return round(self._loop.time(), 6)
 
 

@@ -66,7 +66,7 @@ async def test_tombstones_are_forgotten_when_their_time_is_over(
 
 
 async def test_a_store_that_is_away_does_not_end_it(life: Any, housekeeping: Housekeeping) -> None:
-    """An unavailable store does not end the housekeeping, which tries again; a closed client ends it."""
+    """An unavailable store does not end the housekeeping, which tries again; closing the client does."""
     tried = asyncio.Event()
 
     async def away(_: Any) -> Any:

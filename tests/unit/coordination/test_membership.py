@@ -187,7 +187,7 @@ async def test_running_keeps_the_lease_alive(store: EmbeddedCoordination, clock:
 
 
 async def test_a_closed_client_ends_the_run(membership: Membership, unreliable: Any) -> None:
-    """A closed client ends the renewal of the lease."""
+    """Closing the client ends the renewal of the lease."""
 
     async def closed(_: Any) -> None:
         raise CoordinationClosed("closed")

@@ -303,7 +303,7 @@ async def test_listing_is_tried_until_the_store_is_back(store: EmbeddedCoordinat
 
 
 async def test_who_waits_learns_that_the_mirror_ended(store: EmbeddedCoordination, kit: Any) -> None:
-    """A closed client ends the mirror and all waits for a revision."""
+    """Closing the client ends the mirror and all waits for a revision."""
     client = store.connect()
     mirror = Mirror(client, kit.keys)
     await mirror.load()

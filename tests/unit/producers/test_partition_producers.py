@@ -271,7 +271,7 @@ class TestKeys:
     """Requests with an idempotency key."""
 
     def test_a_repeat_is_answered_with_the_first_offsets(self, shell: Shell) -> None:
-        """A repeat with a known key is answered with the first offsets, in the same group and later."""
+        """A repeat with a known key gets the original offsets, in the same group and later."""
         first, beside = shell.send_key(b"k"), shell.send_key(b"k")
         shell.append()
         later = shell.send_key(b"k")

@@ -1,4 +1,5 @@
 """Consumer groups on their coordinator: claims, turns, committed offsets, lag.
 
-The pure room `groups` makes the decisions. `server` calls this room through `Broker`.
+The package `fairlead_broker.groups`, which performs no I/O, makes the decisions. `server` calls this package
+through `Broker`.
 """

@@ -1,8 +1,8 @@
 """Consumer groups of one broker: calls of `server`, answered by the groups that this broker coordinates.
 
 `Groups` finds or becomes the coordinator, owns the coordinated groups, and drops them when the broker's incarnation
-ends. The module does not use HTTP. The pure room `groups` decides what a member may do. Offsets are stored as the
-client sends them.
+ends. The module does not use HTTP. The package `fairlead_broker.groups`, which performs no I/O, decides which
+requests of a member are accepted. Offsets are stored as the client sends them.
 """
 
 from __future__ import annotations
