@@ -81,7 +81,7 @@ def up(box: Box, arguments: argparse.Namespace) -> None:
         make_product_images()
         load_product_images(kubernetes)
     print(f"export KUBECONFIG={kubernetes.kubeconfig} PATH={box.state / 'bin'}:$PATH")
-    print(f"logs and audit.log are in {box.logs}; tests use it with KUBERNETES_BOX={box.name}")
+    print(f"logs and audit.log are in {box.logs}; tests use this box with KUBERNETES_BOX={box.name}")
 
 
 def status(box: Box) -> None:

@@ -31,7 +31,7 @@ class AnswerTrouble:
     """Share of all pieces from brokers that are affected."""
     rng: random.Random
     seconds_max: float = 2.0
-    """Delay of a late piece."""
+    """Maximum delay of a late piece."""
     lost: int = field(default=0, init=False)
     late: int = field(default=0, init=False)
 

@@ -221,8 +221,9 @@ def _start_proxy(node: RealNode) -> None:
             "hostnameOverride": node.name,
             "healthzBindAddress": "127.0.0.1:10256",
             "metricsBindAddress": "127.0.0.1:10249",
-            # The only proxy of all nodes considers the first node its own. Without masquerading, pods of other nodes
-            # that reach themselves through a Service would answer to themselves.
+            # One kube-proxy serves all nodes and treats only pods of the first node as local. Without
+            # masquerading, pods of other nodes that reach themselves through a Service would answer to
+            # themselves.
             "nftables": {"minSyncPeriod": "100ms", "masqueradeAll": True},
             # 0 leaves the limits of connection tracking unchanged, which a network namespace cannot set.
             "conntrack": {

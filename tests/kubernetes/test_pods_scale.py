@@ -22,7 +22,7 @@ def is_leaving(cluster: Manifest | None) -> bool:
 
 
 def test_brokers_come_and_leave_with_data(stage: PodsStage) -> None:
-    """Brokers join and leave with their data, even when cancelled half-way, and claims follow the policy."""
+    """Scaling, even after a cancelled scale-down, loses no record, and claims follow `claimPolicy`."""
     with stage.load(len(SPREAD)) as load:
         stage.set("brokers/0/replicas", 5)
         stage.wait_done(5)

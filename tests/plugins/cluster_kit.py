@@ -121,7 +121,7 @@ class Cluster:
         return self.any.metadata.partitions(topic_id)[PartitionIndex(partition)].value
 
     def leader(self, topic_id: TopicId, partition: int = 0) -> BrokerId | None:
-        """Return the leader of a partition by its record."""
+        """Return the leader that the record of a partition names."""
         leader = self.record(topic_id, partition).leader
         return leader.broker if leader else None
 

@@ -101,7 +101,7 @@ class RealFollower:
         return self.partitions[0].log
 
     def follow(self, index: int, record: PartitionRecord, log: PartitionLog | None = None) -> None:
-        """Follow a partition by its record."""
+        """Follow a partition as `record` specifies."""
         config = TopicConfig(durability=ConfiguredDurability(record.durability.value))
         key = TopicIdPartition(TOPIC, PartitionIndex(index))
         log = log or self.directory.open_partition(TOPIC, key.partition, config)

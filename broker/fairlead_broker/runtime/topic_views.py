@@ -74,7 +74,10 @@ class TopicViews:
         return view
 
     def by_id(self, topic_id: TopicId) -> TopicView:
-        """Return the topic with this id. Raises `topic_not_found`, or `topic_recreated` if a new topic has its name."""
+        """Return the topic with this id.
+
+        Raises `topic_not_found`, or `topic_recreated` if a new topic has the name of the deleted topic.
+        """
         name = self._metadata.topic_name(topic_id)
         if name is not None:
             return self.by_name(name)

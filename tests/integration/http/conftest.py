@@ -123,7 +123,7 @@ async def exchange(address: str, request: bytes, *, ends: bool = False) -> Answe
 
 
 class RawApi:
-    """Requests byte by byte, for input that no client library sends."""
+    """Client that sends raw bytes, for input that no client library sends."""
 
     def __init__(self, address: str) -> None:
         self.address = address

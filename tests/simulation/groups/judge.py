@@ -50,7 +50,7 @@ LONG_SILENT: Final = 0.75
 
 
 class TwoOwners(Violation):
-    """Two members consume the same partition, each in its epoch in the store."""
+    """Two members consume the same partition while each is in the epoch that the store has for it."""
 
 
 class OneOwnerRecorded(Violation):

@@ -178,23 +178,23 @@ SWITCHES: Final = (
     ),
     Switch(
         "instance-fenced",
-        "5.3 a static member that is there keeps its place",
+        "5.3 a live static member keeps its place",
         (rules, "may_take_place", lambda holder, heartbeats_missed: True),
     ),
     Switch(
         "instance-returns",
-        "5.3 a static member that comes back gets its place",
+        "5.3 a returning static member gets its place",
         (rules, "may_take_place", lambda holder, heartbeats_missed: False),
     ),
     Switch(
         "commit-epoch",
-        "5.4 a commit is of a member in its epoch, that has the partition",
+        "5.4 a commit is accepted from a member in its epoch that has the partition",
         (rules, "check_commit_epoch", lambda member_id, record, member_epoch: None),
         (rules, "may_commit_partition", lambda place, member_id, owners: True),
     ),
     Switch(
         "commit-member",
-        "5.4 a commit is of a member",
+        "5.4 a commit is accepted only from a member",
         (guards, "check_commit", lambda coordinator, commit: list(commit.offsets)),
     ),
     Switch(
@@ -212,7 +212,7 @@ SWITCHES: Final = (
     ),
     Switch(
         "owned-until-released",
-        "clients: owned is what is still consumed",
+        "clients: partitions are owned while they are consumed",
         (GroupMember, "_request", _request_without_revoked),
     ),
 )

@@ -270,7 +270,7 @@ class Broker(Frame):
         self.controlling.look()
 
     def reconcile(self, partition: int) -> None:
-        """Lead or follow a partition by its record, or drop it."""
+        """Lead, follow or drop a partition, as the record of the partition requires."""
         item = self.mirror.partitions.get(partition)
         if item is None or not self.ready or item.mod_revision < self._own_write.get(partition, 0):
             # A record older than the broker's own last write may still name it as leader.

@@ -275,12 +275,12 @@ SWITCHES: Final = (
     ),
     Switch(
         "intact-since",
-        "4.7 written records survive only intact starts",
+        "4.7 unsynced records are trusted only after intact starts",
         (election, "_kept_everything", _kept_since_entry),
     ),
     Switch(
         "alone-replica",
-        "4.7 only a partition's one replica leads without what it had not synced",
+        "4.7 only a partition's single replica leads without its unsynced records",
         (election, "_kept_everything", _kept_alone_in_record),
     ),
     Switch(
@@ -313,19 +313,19 @@ SWITCHES: Final = (
     ),
     Switch(
         "leave-before-drop",
-        "2 out of the isr before dropping bytes",
+        "2 a replica leaves the isr before it drops bytes",
         (Broker, "leave_for_damage", _drop_at_once),
         shell=True,
     ),
     Switch(
         "failed-sync",
-        "2 a failed sync is not tried again",
+        "2 a failed sync is not retried",
         (Broker, "fail_directory", Broker.doubt_logs),
         shell=True,
     ),
     Switch(
         "directories-late",
-        "2 directories are shown when the disk knows the incarnation",
+        "2 directories are registered when the disk contains the incarnation",
         (Broker, "first_directories", Broker._own_directories),
         shell=True,
     ),
@@ -360,7 +360,7 @@ SWITCHES: Final = (
     ),
     Switch(
         "finish-min-isr",
-        "4.11 a move ends with enough in sync",
+        "4.11 a move ends with enough replicas in sync",
         (reassignment, "isr_without", lambda record, leaving: record.min_isr),
     ),
     Switch(

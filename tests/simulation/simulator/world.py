@@ -59,7 +59,7 @@ class World:
         self.plan = drawn if plan is None else plan
         self.trace: list[str] | None = [] if traced else None
         self.traffic = True
-        """Whether clients still start requests; False from the first check for rest on."""
+        """Whether clients still start requests; False once the cluster is checked for being at rest."""
         self.network = Network(self.schedule, self.plan.weather)
         self._leases = 0
 
@@ -89,11 +89,11 @@ class World:
         raise NotImplementedError
 
     def unrest(self) -> str | None:
-        """Return the first condition of rest that does not hold; None at rest."""
+        """Return the first reason why the cluster is not at rest; None at rest."""
         raise NotImplementedError
 
     def compare(self) -> None:
-        """Run the checks that need rest."""
+        """Run the checks that need a cluster at rest."""
 
     def fingerprint(self) -> list[Any]:
         """Return the parts of the digest besides randomness, store and counts."""
@@ -132,7 +132,7 @@ class World:
         self.compare()
 
     def _rest(self) -> None:
-        """Wait for rest; raise `Liveness` if it takes too long."""
+        """Run the world until the cluster is at rest; raise `Liveness` after `REST_SECONDS`."""
         until = self.now + self.REST_SECONDS
         while True:
             self.schedule.run(self.now + LOOK_SECONDS)

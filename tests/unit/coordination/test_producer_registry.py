@@ -170,7 +170,8 @@ async def test_who_is_always_second_gives_up(store: Spoilt, name: str | None) ->
     """An allocation that loses every compare-and-set fails after a number of attempts."""
     ours = registry(store)
     if name is not None:
-        # The first id allocates a block. While ids remain, each further attempt is one read and one write of the name.
+        # The first allocation reserves a block of ids. While ids of the block remain, each further attempt is
+        # one read and one write of the name.
         await ours.allocate(None)
     store.wrong = [None, UnknownOutcome("lost")] * ATTEMPTS_MAX
 

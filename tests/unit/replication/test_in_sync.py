@@ -204,7 +204,7 @@ class TestShrink:
         assert isr_of(only_write(leadership.pass_time(1)).record) == {LEADER}
 
     def test_an_idle_partition_loses_nobody(self) -> None:
-        """A complete member of an idle partition stays in the ISR, however old its last fetch is."""
+        """A complete replica of an idle partition stays in the ISR, however old its last fetch is."""
         leadership = Office(end=10)
         leadership.fetch(SECOND, 10)
         leadership.fetch(THIRD, 10)

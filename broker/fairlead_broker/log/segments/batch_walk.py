@@ -235,7 +235,10 @@ def _read_header(view: memoryview, at: int, position: int, total_bytes: int) -> 
 
 
 def _candidates(view: memoryview) -> list[int]:
-    """Return aligned positions that may be the start of a header: two stamped zeros and a small format number."""
+    """Return aligned positions that may be the start of a header.
+
+    A header has two zero bytes before the stamp checksum, and a format number other than zero.
+    """
     count = (len(view) - HEADER_BYTES) // _ALIGNMENT + 1
     if count <= 0:
         return []

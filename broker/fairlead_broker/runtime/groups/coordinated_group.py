@@ -199,7 +199,7 @@ class CoordinatedGroup:
     async def ask(self, event: GroupEvent) -> Reply:
         """Process an event; return the reply once the changes are stored.
 
-        Raises the refusal if the group refuses the event.
+        Raises the problem with which the group refuses the event.
         """
         self._check()
         shared = self._shared

@@ -121,7 +121,7 @@ class Groups:
     async def heartbeat(self, group: str, member_id: str, request: HeartbeatRequest) -> HeartbeatAnswer:
         """Process a heartbeat, which may add a member to the group.
 
-        Raises the group's refusals and `not_coordinator`.
+        Raises `not_coordinator`, or the problem with which the group refuses the heartbeat.
         """
         try:
             coordinated = await self._coordinated(group, make=request.joins)
@@ -146,7 +146,7 @@ class Groups:
     # -- offsets
 
     async def commit(self, group: str, request: CommitRequest) -> CommitAnswer:
-        """Store offsets; return one result per entry. Raises the refusal if the member may not commit."""
+        """Store offsets; return one result per entry. Raises a problem if the member may not commit."""
         member_id = request.member_id
         beyond = await self._positions.beyond(offsets_named(request, self._mirror.metadata))
         try:
@@ -270,7 +270,7 @@ class Groups:
         return names, following
 
     async def adopt(self, group: str) -> None:
-        """Claim and load a group, if the group exists. Raises the refusal of the claim."""
+        """Claim and load a group. Raises a problem if the group does not exist or cannot be claimed."""
         await self._coordinated(group)
 
     # -- life

@@ -114,7 +114,7 @@ class OffsetsAsked:
     def admit(self) -> Entries:
         """Return the entries that may be stored.
 
-        Raises the refusal of the whole request if the member may not commit.
+        Raises a problem, which refuses the whole request, if the member may not commit.
         """
         member_id = self._request.member_id
         self._group.check_commit(member_id, self._request.member_epoch)

@@ -232,8 +232,8 @@ def producer_stamp(call: Call) -> ProducerStamp | None:
 async def keyed_request(call: Call, media_type: str, body: bytes) -> KeyedRequest | None:
     """Return the idempotency key and digest of a JSON or Arrow request, or None if there is no key.
 
-    Two requests are the same if their type, encoding and body are equal byte by byte. The encoded batches cannot be
-    compared, because they depend on the time of the request. Raises ProblemError malformed_request.
+    Two requests are the same if their type, encoding and body are equal byte for byte. The encoded batches
+    cannot be compared, because they depend on the time of the request. Raises ProblemError malformed_request.
     """
     key = call.headers.get(_KEY)
     if key is None:

@@ -141,7 +141,7 @@ class Forwarding:
     async def create_topic(self, call: Call, request: CreateTopicRequest) -> TopicView:
         """Create a topic, here or at the controller, and return it once this broker's mirror contains the topic.
 
-        Raises the refusals of creating a topic.
+        Raises the problem with which the creation is refused.
         """
         controller = self._broker.peer_side.controller_elsewhere() if call.may_forward else None
         if controller is None:

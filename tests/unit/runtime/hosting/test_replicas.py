@@ -1,4 +1,4 @@
-"""Partitions that follow their records, and partial failures of disks."""
+"""Changes of partition records that a broker applies to its replicas, and partial failures of disks."""
 
 from __future__ import annotations
 
