@@ -84,7 +84,7 @@ async def test_an_aborted_producer_sends_nothing_more(broker: ScriptedBroker) ->
         await producer.abort()
 
         assert (under_way.done, lingering.done) == (True, True)
-        with pytest.raises(ExceptionGroup, match="2 records in 2 batches were not acknowledged"):
+        with pytest.raises(ExceptionGroup) as failures:
             await flushing
         with pytest.raises(ClosedError):
             await waiting
@@ -94,6 +94,7 @@ async def test_an_aborted_producer_sends_nothing_more(broker: ScriptedBroker) ->
             await producer.send("flights", b"x")
     released.set()
 
+    assert {type(failure) for failure in failures.value.exceptions} == {ClosedError}
     assert "may be stored" in doubtful.value.__notes__[0]
 
 
