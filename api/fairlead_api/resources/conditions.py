@@ -120,13 +120,8 @@ def needs_attention(type_: str, status: str) -> bool:
     """Return whether a condition needs attention with the status; False for a type that this release does not know."""
     if type_ not in CONDITIONS:
         return False
-    match CONDITIONS[ConditionName(type_)].polarity:
-        case Polarity.GOOD_WHEN_TRUE:
-            return status != "True"
-        case Polarity.BAD_WHEN_TRUE:
-            return status == "True"
-        case Polarity.NEUTRAL:
-            return False
+    polarity = CONDITIONS[ConditionName(type_)].polarity
+    return polarity is not Polarity.NEUTRAL and (status == "True") is (polarity is Polarity.BAD_WHEN_TRUE)
 
 
 def reason_of(type_: ConditionName, reason: str) -> Reason | None:
