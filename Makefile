@@ -42,7 +42,7 @@ cluster: setup ## etcd and three brokers as processes, until Ctrl-C
 kubernetes: setup ## a Kubernetes without Docker, to try things on: KUBERNETES="up", "status", "shell", "down" (needs root)
 	@$(BIN)/python .ci/kubernetes.py $(KUBERNETES)
 
-test: setup ## every test but the long scenarios (`make prove`, `make chaos`), with the coverage of the pure rooms
+test: setup ## every test but the long scenarios (`make prove`, `make chaos`), with the coverage of the pure packages
 	@$(BIN)/python .ci/test.py all $(PYTEST)
 
 test-fast: setup ## the tests without the slow ones, under three minutes

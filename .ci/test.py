@@ -1,6 +1,6 @@
 """Runs the tests in an order that fits the machine, and prints one closing line for all tests.
 
-The runs of pytest that make `all`: the pure rooms with branch coverage (fails below 100%), whole systems, then Spark
+The runs of pytest that make `all`: the pure packages with branch coverage (fails below 100%), whole systems, then Spark
 and Kubernetes side by side, since the tests of both wait for other processes at times, then alone the tests that judge
 time. The first runs build the programs of the Kubernetes in the background. `fast` is one run without the slow tests.
 Further arguments go to pytest, in one run without coverage. Called by the Makefile.
@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
 
-PURE_ROOMS = (
+PURE_PACKAGES = (
     "api",
     "controller",
     "groups",
@@ -29,7 +29,7 @@ PURE_ROOMS = (
     "replication",
     "spark",
 )
-PURE_TESTS = tuple(f"tests/unit/{room}" for room in PURE_ROOMS)
+PURE_TESTS = tuple(f"tests/unit/{package}" for package in PURE_PACKAGES)
 PURE_WORKERS = "2"
 SPARK_TESTS = ("tests/spark", "tests/integration", "tests/observability", "tests/release")
 # Schemathesis generates its cases during the collection of tests, which takes ten seconds in every worker.

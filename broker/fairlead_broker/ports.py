@@ -1,4 +1,4 @@
-"""Protocols for the external resources that the inner rooms need.
+"""Protocols for the external resources that the inner packages need.
 
 `runtime` uses these protocols. `wiring` passes the real implementations; the simulator passes its own. The protocol for
 coordination is in `coordination/protocol.py`, next to its conformance suite.

@@ -269,7 +269,7 @@ class Limits(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ListenerSettings:
-    """Settings that the `server` room needs."""
+    """Settings that the `server` package needs."""
 
     data_host: str
     data_port: int
@@ -425,7 +425,7 @@ class BrokerSettings(BaseSettings):
 
     @property
     def listeners(self) -> ListenerSettings:
-        """Settings for the server room."""
+        """Settings for the server package."""
         return ListenerSettings(
             data_host=self.listen.host,
             data_port=self.listen.port,

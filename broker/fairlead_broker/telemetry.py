@@ -1,7 +1,8 @@
 """Logs and metrics of a broker.
 
-`wiring` builds one `Telemetry` and passes it to every room that logs or counts. The catalogue (`fairlead_api.metrics`)
-defines the metrics; the rooms update them. Logs are written to stderr, because stdout is reserved for the ready line.
+`wiring` builds one `Telemetry` and passes it to every package that logs or counts. The catalogue
+(`fairlead_api.metrics`) defines the metrics; the packages update them. Logs are written to stderr, because stdout is
+reserved for the ready line.
 """
 
 from __future__ import annotations

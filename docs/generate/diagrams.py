@@ -1,4 +1,4 @@
-"""Drawings of the record batch, the log, replication and the rooms, as self-contained SVG files."""
+"""Drawings of the record batch, the log, replication and the packages, as self-contained SVG files."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def _replication() -> str:
 
 def _rooms() -> str:
     return picture(
-        "The rooms of the code: command line and SDK speak HTTP to the server; pure rooms decide, the runtime acts",
+        "The packages: command line and SDK send HTTP to the server; pure packages decide, the runtime acts",
         320,
         [
             Box(20, 20, 200, ("client", "SDK, command line")).drawn(),

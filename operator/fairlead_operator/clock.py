@@ -1,4 +1,4 @@
-"""The operator's only source of time and random numbers, passed to the rooms that need them."""
+"""The operator's only source of time and random numbers, passed to the packages that need them."""
 
 from __future__ import annotations
 
@@ -46,5 +46,5 @@ Chance = Callable[[], float]
 
 
 def system_chance() -> Chance:
-    """Return the random source of the program, which `wiring` passes to the rooms that need one."""
+    """Return the random source of the program, which `wiring` passes to the packages that need one."""
     return random.Random().random  # noqa: S311 - jitter needs no cryptographic randomness

@@ -1,6 +1,6 @@
 """Names of the kinds, objects, labels, annotations, ports and paths that the operator creates or reads.
 
-All rooms of the operator and the tests use this module. Names must not change: a StatefulSet, a claim or a label
+All packages of the operator and the tests use this module. Names must not change: a StatefulSet, a claim or a label
 selector cannot be renamed while a cluster runs. The module must not depend on the content of the objects.
 """
 

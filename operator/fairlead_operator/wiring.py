@@ -1,4 +1,4 @@
-"""Composition root of the operator: builds all rooms, connects them and runs the operator.
+"""Composition root of the operator: builds all packages, connects them and runs the operator.
 
 The operator stops in a fixed order. First the workers stop, so that no further pass starts. If the operator leads and
 its own namespace is being deleted, the operator removes its finalizer from the Topics in this namespace. Then the Lease

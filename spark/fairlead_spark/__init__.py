@@ -11,7 +11,7 @@ __all__ = ["GroupProgress"]
 def __getattr__(name: str) -> Any:
     """Import a name that needs PySpark on first use, so that the package can report a missing PySpark.
 
-    The module is imported by its name as text, so that the import does not count as a dependency between rooms.
+    The module is imported by its name as text, so that the import does not count as a dependency between packages.
     """
     if name == "GroupProgress":
         return import_module("fairlead_spark.progress").GroupProgress

@@ -1,4 +1,4 @@
-"""The map in ARCHITECTURE.md is correct: every named path exists, and every room is named."""
+"""The map in ARCHITECTURE.md is correct: every named path exists, and every package is named."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ def test_every_named_path_exists() -> None:
     assert [path for path in sorted(named) if not (checkout.ROOT / path).exists()] == []
 
 
-def test_every_room_is_named() -> None:
+def test_every_package_is_named() -> None:
     """Every folder of the packages is named in ARCHITECTURE.md."""
     named = {path.rstrip("/") for path in named_paths()}
 
-    assert [str(room) for room in checkout.rooms() if str(room) not in named] == []
+    assert [str(package) for package in checkout.packages() if str(package) not in named] == []
 
 
-def test_no_room_is_empty() -> None:
-    """Every room has a module in addition to its `__init__.py`, or lists its public names there."""
+def test_no_package_is_empty() -> None:
+    """Every package has a module in addition to its `__init__.py`, or lists its public names there."""
     inhabited = {
         path.parent for path in checkout.python_files(*checkout.PACKAGE_FOLDERS) if path.stem != "__init__"
     }
 
-    assert [str(room) for room in checkout.rooms() if room not in inhabited] == []
+    assert [str(package) for package in checkout.packages() if package not in inhabited] == []
 
 
 @pytest.mark.parametrize("page", sorted(checkout.ROOT.glob("*.md")), ids=lambda page: page.name)

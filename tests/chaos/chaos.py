@@ -22,7 +22,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-sys.path.extend(str(Path(__file__).parents[1] / room) for room in ("plugins", "faults", "checker", "etcd"))
+sys.path.extend(
+    str(Path(__file__).parents[1] / folder) for folder in ("plugins", "faults", "checker", "etcd")
+)
 
 from chaos_faults import ALONE, FAULTS, inject
 from chaos_run import Producers, as_document, chaos_run

@@ -53,7 +53,7 @@ def monitors(kubernetes_pods: KubernetesPods) -> Iterator[None]:
 
 
 @pytest.fixture
-def room(kubernetes_pods: KubernetesPods, tmp_path: Path) -> Iterator[str]:
+def namespace(kubernetes_pods: KubernetesPods, tmp_path: Path) -> Iterator[str]:
     """Yield a namespace with the Cluster `main` of one broker and its operator, and remove both at the end."""
     install_definitions(kubernetes_pods)
     namespace = kubernetes_pods.namespace()
@@ -68,10 +68,10 @@ def room(kubernetes_pods: KubernetesPods, tmp_path: Path) -> Iterator[str]:
         kubernetes_pods.api.delete(f"namespace/{namespace}")
 
 
-def scraped(kubernetes: KubernetesPods, room: str) -> list[str]:
+def scraped(kubernetes: KubernetesPods, namespace: str) -> list[str]:
     """Return the metrics that Prometheus gets from the targets of the PodMonitor."""
-    monitor: Any = kubernetes.api.get(f"{MONITORS}/flights", room)
-    pod: Any = kubernetes.api.get("pod/flights-0", room)
+    monitor: Any = kubernetes.api.get(f"{MONITORS}/flights", namespace)
+    pod: Any = kubernetes.api.get("pod/flights-0", namespace)
     assert monitor["spec"]["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
     ports = {each["name"]: each["containerPort"] for each in pod["spec"]["containers"][0]["ports"]}
     return [
@@ -92,7 +92,7 @@ def owners(pod: Manifest) -> list[str]:
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("spark_node", "monitors")
 def test_a_job_reads_a_cluster_and_writes_back(
-    kubernetes_pods: KubernetesPods, room: str, tmp_path: Path
+    kubernetes_pods: KubernetesPods, namespace: str, tmp_path: Path
 ) -> None:
     """A job of the page works as written and writes its windows, even after its driver's pod was deleted.
 
@@ -103,13 +103,13 @@ def test_a_job_reads_a_cluster_and_writes_back(
     for block in blocks(PAGE.read_text(encoding="utf-8")):
         if block.language != "sh":
             continue
-        said = shell.run(re.sub(r"(--namespace) fairlead\b", rf"\1 {room}", block.text))
+        said = shell.run(re.sub(r"(--namespace) fairlead\b", rf"\1 {namespace}", block.text))
         if "consume" in block.text:
             windows.append(re.sub(r"^\S.*deleted.*\n", "", said, flags=re.MULTILINE))
-            found = kubernetes_pods.api.list("pods", room, "app.kubernetes.io/name=fairlead-jobs")
+            found = kubernetes_pods.api.list("pods", namespace, "app.kubernetes.io/name=fairlead-jobs")
             pods.append({each["metadata"]["name"]: each for each in found if is_ready(each)})
     shell.run(FOURTH_WINDOW)
-    query, executors_metrics = scraped(kubernetes_pods, room)
+    query, executors_metrics = scraped(kubernetes_pods, namespace)
     printed = next(
         block.text for block in blocks(PAGE.read_text(encoding="utf-8")) if block.language == "text"
     )

@@ -28,6 +28,6 @@ def python_files(*folders: str) -> list[Path]:
     return [path for path in files() if path.suffix == ".py" and (not folders or path.parts[0] in folders)]
 
 
-def rooms() -> list[Path]:
+def packages() -> list[Path]:
     """List the folders of the packages that contain Python sources, relative to the root."""
     return sorted({path.parent for path in python_files(*PACKAGE_FOLDERS)})

@@ -1,6 +1,6 @@
 """The controller's right to write, and the division of the controller's writes into transactions.
 
-The planners of this room use this module. All functions are pure. Every transaction of a controller compares the
+The planners of this package use this module. All functions are pure. Every transaction of a controller compares the
 create revision of its controller key, so that a controller that has lost its term cannot change a record
 (protocol section 3, rule 3).
 """

@@ -1,6 +1,6 @@
 """A copy of the keys under `meta/`, which a list and a watch keep up to date.
 
-The runtime creates and runs the mirror, and all rooms of the broker read the mirror. All events of a revision are
+The runtime creates and runs the mirror, and all packages of the broker read the mirror. All events of a revision are
 applied before any listener runs. If the watch can no longer be trusted (cancelled, broken, silent, compacted),
 the mirror lists all keys again at one revision, compares them with the known keys, and watches from the next
 revision (protocol section 3, rule 5). The mirror may be behind the store, so a decision based on the mirror is

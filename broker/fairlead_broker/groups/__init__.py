@@ -1,8 +1,8 @@
 """Consumer groups: members and their partitions (KIP-848), without access to clocks or the store.
 
-The coordinator's task in `runtime` and the simulator call this room. The caller loads `GroupRecords`, passes
+The coordinator's task in `runtime` and the simulator call this package. The caller loads `GroupRecords`, passes
 `GroupEvent`s with the time and the topics to `Group.turn`, writes the `GroupChange`, replays it with
-`Group.commit`, and then sends the replies. The room must not know the store's keys, HTTP, offsets or event loops.
+`Group.commit`, and then sends the replies. The package must not know the store's keys, HTTP, offsets or event loops.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Log of a broker on disk: segments, indexes, recovery, leader epochs, the checkpoint, and the data directory.
 
-`runtime` calls this room from its disk threads; only `read_cached` may run on the event loop. Every function is
-synchronous, takes the time as an argument, and accesses files only through `storage`. The room must not know
+`runtime` calls this package from its disk threads; only `read_cached` may run on the event loop. Every function is
+synchronous, takes the time as an argument, and accesses files only through `storage`. The package must not know
 HTTP, coordination, or what an acknowledgement means.
 """
 

@@ -14,7 +14,7 @@
       IdentityMismatch    this directory belongs to another broker; an operator decides
       DirectoryLocked     another process uses the directory
 
-Every module of this room raises these errors, and `runtime` turns them into problems of the contract. An
+Every module of this package raises these errors, and `runtime` turns them into problems of the contract. An
 `OSError` is never raised to callers: it is the cause of one of these errors.
 """
 

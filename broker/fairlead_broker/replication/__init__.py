@@ -2,7 +2,7 @@
 
 A leader replica feeds events (appends, syncs, reports of followers, changes to the record) into one
 `PartitionLeader` and runs the returned effects. A follower replica does the same with a `PartitionFollower`.
-`divergence` finds where two logs diverge. `runtime`, the simulator and the model checker call this room. The room
+`divergence` finds where two logs diverge. `runtime`, the simulator and the model checker call this package. The package
 must not know files, loops, time or transport.
 """
 

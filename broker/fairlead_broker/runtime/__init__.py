@@ -1,8 +1,8 @@
 """The asyncio shell of the broker.
 
-Each led partition is owned by one task, which carries out the decisions of the pure rooms. `server` calls `Broker` and
-its components, which return values or raise `ProblemError`. `wiring` opens and closes the broker. The room uses the
-log, the coordination room and the clock; it must not use HTTP.
+Each led partition is owned by one task, which carries out the decisions of the pure packages. `server` calls `Broker`
+and its components, which return values or raise `ProblemError`. `wiring` opens and closes the broker. The package uses
+the log, the coordination package and the clock; it must not use HTTP.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """HTTP interface of a broker: listeners, routes, one file per family of calls, one handler of problems.
 
-Callers: ``wiring`` builds ``listeners.Listeners`` around a ``Broker``. This room translates between HTTP and the
-runtime. The room makes no decisions about logs, replication or coordination, and never accesses a disk.
+Callers: ``wiring`` builds ``listeners.Listeners`` around a ``Broker``. This package translates between HTTP and the
+runtime. The package makes no decisions about logs, replication or coordination, and never accesses a disk.
 """

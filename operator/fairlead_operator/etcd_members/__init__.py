@@ -1,4 +1,4 @@
-"""Calls to etcd members through the JSON gateway; the only room of the operator that depends on etcd's API."""
+"""Calls to etcd members through the JSON gateway; the only package of the operator that depends on etcd's API."""
 
 from fairlead_operator.etcd_members.client import EtcdMembersClient
 from fairlead_operator.etcd_members.errors import (

@@ -1,6 +1,6 @@
 """Progress of streaming queries, published as committed offsets of a consumer group, so that their lag is visible.
 
-Called by users' programs: `spark.streams.addListener(GroupProgress(...))`. The room must not depend on how a source
+Called by users' programs: `spark.streams.addListener(GroupProgress(...))`. The package must not depend on how a source
 reads.
 """
 

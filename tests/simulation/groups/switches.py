@@ -1,6 +1,6 @@
 """Rules of groups that can be dropped, in the order of the protocol's sections.
 
-Rules of the shells are dropped in the simulator's twins; rules of the pure room and of the member's machine in the
+Rules of the shells are dropped in the simulator's twins; rules of the pure package and of the member's machine in the
 production code.
 """
 
@@ -74,7 +74,7 @@ def _write_offsets_beside(self: Coordinator, commits: list[Request]) -> None:
     self._busy = False
 
 
-# -- the pure room
+# -- the pure package
 
 
 def _has_released_in_any_epoch(partitions: Holding, record: MemberRecord, heartbeat: Heartbeat) -> bool:

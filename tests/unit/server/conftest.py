@@ -1,4 +1,4 @@
-"""An HTTP listener on a free port, raw sockets and an HTTP/2 client for the tests of the server room."""
+"""An HTTP listener on a free port, raw sockets and an HTTP/2 client for the tests of the server package."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

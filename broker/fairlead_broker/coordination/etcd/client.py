@@ -1,6 +1,6 @@
 """Coordination on an etcd cluster.
 
-`connect` creates a client for the broker's wiring and for tests. Other rooms use `protocol.Coordination`. If a
+`connect` creates a client for the broker's wiring and for tests. Other packages use `protocol.Coordination`. If a
 member fails, reads, lease calls and compactions are sent to another member. A transaction is sent to another
 member only if the first member definitely did not apply the transaction.
 """

@@ -1,4 +1,4 @@
 """Follower replicas: fetching from leaders, appending, truncating.
 
-`hosting` uses this room. The state machine in `replication.follower` makes the decisions.
+`hosting` uses this package. The state machine in `replication.follower` makes the decisions.
 """

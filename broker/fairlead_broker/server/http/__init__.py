@@ -1,4 +1,4 @@
 """HTTP layer: listeners, heads, bodies, admission, negotiation, dispatch, answers, problems.
 
-Used by the other rooms of `server`. The room must not depend on any particular call.
+Used by the other packages of `server`. The package must not depend on any particular call.
 """
