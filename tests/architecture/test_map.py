@@ -14,7 +14,7 @@ CODE_SPAN = re.compile(r"`([\w.-]+(?:/[\w.-]*)*)`")
 
 
 def named_paths() -> set[str]:
-    """Return the code spans of ARCHITECTURE.md that are paths: with a slash or with a file ending."""
+    """Return the code spans of ARCHITECTURE.md that are paths: they contain a slash or end with a file extension."""
     spans: list[str] = CODE_SPAN.findall((checkout.ROOT / "ARCHITECTURE.md").read_text())
     endings = (".py", ".md", ".toml", ".txt", ".sh")
     return {span for span in spans if "/" in span or span.endswith(endings)}

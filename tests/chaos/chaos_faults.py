@@ -178,7 +178,7 @@ async def slow_network(run: ChaosRun, rng: random.Random) -> bool:
 
 
 async def nothing(run: ChaosRun, _rng: random.Random) -> bool:
-    """Wait without a fault, so that the effects of earlier faults must end."""
+    """Wait without a fault, so that the cluster must recover from the earlier faults."""
     await run.work(LEASE_SECONDS)
     return True
 
@@ -208,7 +208,7 @@ ALONE: Final = ("kill-all", "pause-leader", "restart-leader", "nothing")
 
 
 async def inject(run: ChaosRun, rng: random.Random, names: Iterable[str], seconds: float) -> None:
-    """Inject one fault after another for `seconds`, none for about a quarter of the time; count effective faults."""
+    """Inject one fault after another for `seconds`, in about a quarter of the steps none; count effective faults."""
     names = sorted(names)
     until = run.history.now + seconds
     while run.history.now < until:

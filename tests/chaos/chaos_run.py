@@ -141,7 +141,7 @@ class ChaosRun:
         return check(self.history.events)
 
     async def stop_clients(self, *kinds: type) -> None:
-        """Stop every client, or clients of some kinds, after the answers to their requests."""
+        """Stop every client, or the clients of some kinds, once their requests are answered."""
         chosen = [
             (client, task)
             for client, task in zip(self.clients, self._tasks, strict=True)
@@ -161,7 +161,7 @@ class ChaosRun:
         assert not late, f"clients hang: {late}"
 
     async def _settle(self) -> None:
-        """Wait until every partition has a leader and every replica is in sync, which must follow the end of faults."""
+        """Wait until every partition has a leader and every replica is in sync, as must happen after the faults."""
         try:
             await self.cluster.wait_for_partitions(
                 TOPIC,

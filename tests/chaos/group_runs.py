@@ -16,7 +16,7 @@ from member_process import MemberProcess
 from producing_clients import SdkProducer
 
 LONG: Final[dict[str, Any]] = {"session_timeout": "30s"}
-"""Session longer than any fault: no member is removed by mistake, so that no partition may move."""
+"""Session longer than any fault: no member is removed by mistake, so no partition may move."""
 
 
 @asynccontextmanager

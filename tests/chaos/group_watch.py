@@ -180,7 +180,7 @@ def assert_consumed_by(events: list[dict[str, Any]], group: str, *, unheard: boo
     """Fail unless the group received every record, and received a record again only after its partition moved.
 
     `unheard`: members may have been cut off for longer than their session. Such a member reads prefetched records until
-    it learns that its partitions have another owner; the checker sees by the committed epochs that it commits none of
+    it learns that its partitions have another owner; the checker sees from the committed epochs that it commits none of
     them. Return how many records were delivered more than once.
     """
     given = deliveries(events, group)
@@ -207,7 +207,7 @@ def assert_consumed_by(events: list[dict[str, Any]], group: str, *, unheard: boo
 
 
 def _last(numbers: Sequence[int], before: int) -> int:
-    """Return the last event before another; -1 when there is none."""
+    """Return the number of the last event before another event; -1 when there is none."""
     return max((number for number in numbers if number < before), default=-1)
 
 

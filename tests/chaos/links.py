@@ -28,7 +28,7 @@ class AnswerTrouble:
     """Trouble with answers on their way to clients: half of the affected answers are lost, half are late."""
 
     share: float
-    """Share of all pieces from brokers that are affected."""
+    """Fraction of the pieces from brokers that is affected."""
     rng: random.Random
     seconds_max: float = 2.0
     """Maximum delay of a late piece."""

@@ -55,7 +55,7 @@ async def test_an_eligible_replica_leads_when_the_last_in_sync_one_is_gone(tmp_p
 
 @pytest.mark.scenario
 async def test_readers_learn_of_a_truncation_by_an_unclean_election(tmp_path: Path) -> None:
-    """Consumers get an error beyond the end of a shorter log that leads after an unclean election."""
+    """Consumers get an error when their offset is beyond the end of the leader's log after an unclean election."""
     async with chaos_run(tmp_path, producers=Producers.ONCE, partitions=1, settings={"unclean": True}) as run:
         await _set_in_cluster(run, "unclean.leader.election.delay.ms", 500)
         await run.create_topic(unclean_leader_election_enable=True, min_insync_replicas=1)

@@ -1,6 +1,6 @@
 """The anomalies that a history can show, and the workload settings that forbid each anomaly.
 
-Anomalies have the names of Jepsen's Kafka workload (jepsen-io/jepsen, `jepsen.tests.kafka`); names that end in B are
+Anomalies have the names of Jepsen's Kafka workload (jepsen-io/jepsen, `jepsen.tests.kafka`); names with a B are
 Fairlead's own.
 """
 
@@ -49,7 +49,7 @@ class Settings:
     reader: str = "assign"
     """`assign`, or `subscribe` when members of a group may rebalance between any two polls."""
     delivery: str = "at_least_once"
-    """Time of the commits of groups: `at_least_once` after processing, `at_most_once` before, `exactly_once` with it.
+    """When groups commit: `at_least_once` after processing, `at_most_once` before it, `exactly_once` together with it.
     """
     isolation: str = "read_committed"
     unclean: bool = False
@@ -57,7 +57,7 @@ class Settings:
     leader_changes: bool = True
     """Whether leaders may have changed; the guarantee of acks=1 ends at a change of leader."""
     lag_seconds_max: float | None = None
-    """Maximal lag of a reader in seconds after the faults are healed; None for no limit."""
+    """Maximum lag of a reader in seconds after the faults are healed; None for no limit."""
 
     @classmethod
     def of(cls, event: Mapping[str, Any]) -> Settings:
@@ -94,7 +94,7 @@ FORBIDDEN: Final[Mapping[Anomaly, Callable[[Settings], bool]]] = {
     Anomaly.NONMONOTONIC_POLL: lambda its: its.reader == "assign",
     Anomaly.INTERNAL_POLL: _always,
     Anomaly.NONMONOTONIC_SEND: lambda its: its.idempotence or its.in_flight == 1,
-    # Writes of two transactions may be interleaved: counted, and never wrong.
+    # Writes of two transactions may be interleaved: this is counted, but is never an error.
     Anomaly.INTERNAL_SEND_SKIP: _never,
     Anomaly.REALTIME_LAG: _always,
     Anomaly.CONSUMED_TWICE: lambda its: its.delivery != "at_least_once",

@@ -25,7 +25,7 @@ A poll may carry `position` (the offset of the next read), `high_watermark`, `gr
 there are such readers, a record that they did not get is lost, even if another reader got it before.
 
 Without the last line a record that was never read may still exist: the verdict is then `unknown`, unless another
-anomaly is found. `python history_checker.py FILE` prints the report and ends with 1 unless it is valid.
+anomaly is found. `python history_checker.py FILE` prints the report and exits with 1 unless the history is valid.
 """
 
 from __future__ import annotations

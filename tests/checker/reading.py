@@ -69,7 +69,7 @@ class Reading:
         return reads
 
     def assign(self, process: int, keys: Iterable[str] | Mapping[str, int | None]) -> None:
-        """Apply the restart of a process at some partitions, perhaps at given offsets."""
+        """Apply the restart of a process on some partitions, possibly at given offsets."""
         starts = keys if isinstance(keys, Mapping) else dict.fromkeys(keys)
         for key, start in starts.items():
             self._readers[process, key] = _Reader(start)

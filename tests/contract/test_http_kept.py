@@ -1,4 +1,4 @@
-"""Requests, problems and the OpenAPI document, as clients in any language know them."""
+"""Requests, problems and the OpenAPI document, as clients in any language see them."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def peer_messages() -> Any:
 
 
 def _any_value(type_: type) -> dict[str, Any]:
-    """Describe the types that msgspec's schemas do not know: the bytes next to the JSON, and any value."""
+    """Describe the types that msgspec's schemas do not cover: the bytes next to the JSON, and any value."""
     return {"other": type_.__name__}
 
 

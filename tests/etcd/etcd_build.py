@@ -42,7 +42,7 @@ def etcd_binaries() -> EtcdBinaries:
 
 
 def built(name: str, module: Path, packages: Mapping[str, str]) -> Path:
-    """Return the folder `name` of the cache with programs of a module, by their packages, after building missing ones.
+    """Return the folder of programs built from a module, in the cache under `name`, after building the missing ones.
 
     One process builds and others wait for it. Raise `EtcdNotBuilt` if that fails.
     """

@@ -25,7 +25,7 @@ class TcpRelay:
         self.mend()
         self.port = 0
         self.held = asyncio.Event()
-        """Set when the relay has held back bytes since the last order to hold."""
+        """Set when the relay has held back bytes since it was last told to hold them."""
         self._ended = asyncio.Event()
         self._orphaned = False
 

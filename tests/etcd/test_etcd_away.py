@@ -87,7 +87,7 @@ class Load:
             try:
                 await client.produce(value, partition=partition, timeout_seconds=5)
             except ProblemError:
-                # Several refusals may occur without a turn of the loop.
+                # Several refusals in a row may give the event loop no turn.
                 await loop.run_in_executor(None, lambda: None)
                 continue
             self.acknowledged[partition].add(value)
@@ -169,7 +169,7 @@ async def test_writes_to_all_go_on_without_etcd(
 ) -> None:
     """Writes with acks=all continue without etcd.
 
-    No acknowledged record is lost, and the cluster recovers after its return.
+    No acknowledged record is lost, and the cluster recovers after etcd returns.
     """
     topic_id = await begun(cluster)
     before = {broker: cluster.broker(broker).broker_epoch for broker in IDS}

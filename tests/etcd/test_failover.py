@@ -135,7 +135,7 @@ async def test_a_change_of_leader_costs_one_answer_at_most(three: EtcdCluster) -
 async def test_without_a_quorum_calls_fail_in_time_and_recover(three: EtcdCluster) -> None:
     """Without a quorum reads are unavailable and transactions unavailable or unknown, and no call hangs.
 
-    With the quorum all calls work.
+    Once the quorum is back, all calls work.
     """
     patience = replace(QUICK, call_seconds=3.0)
     client = three.client(patience=patience)

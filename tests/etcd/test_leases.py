@@ -91,7 +91,7 @@ async def test_keep_alives_of_many_leases_do_not_mix(alone: EtcdCluster) -> None
 
 
 async def test_a_late_answer_is_not_taken_for_one_to_a_later_request(alone: EtcdCluster) -> None:
-    """A late answer does not extend the believed time of a lease."""
+    """A late answer to a keep-alive is not taken for the answer to a later one, whose lease may be gone."""
     patience = EtcdPatience(connect_seconds=0.5, attempt_seconds=0.5, call_seconds=0.6, silence_seconds=5.0)
     async with tcp_relay(alone.members[0].client_port) as relay:
         client = alone.client(relay.url, patience=patience)
@@ -107,14 +107,14 @@ async def test_a_late_answer_is_not_taken_for_one_to_a_later_request(alone: Etcd
 
 
 async def test_a_caller_that_gives_up_does_not_confuse_the_next_one(alone: EtcdCluster) -> None:
-    """Cancelling a keep-alive at any moment leaves the stream, or a new stream, in order."""
+    """After a keep-alive is cancelled at any moment, later keep-alives get their own answers."""
     client = alone.client()
     first, second = await client.grant_lease(30), await client.grant_lease(30)
     await client.revoke(second)
     for n in range(50):
         given_up = asyncio.create_task(client.keep_alive(first))
         for _ in range(n % 7):
-            await asyncio.sleep(0)  # noqa: TID251 - turns of the loop, no time
+            await asyncio.sleep(0)  # noqa: TID251 - yields to the loop, does not wait
         given_up.cancel()
         with pytest.raises(LeaseNotFound):
             await client.keep_alive(second)
@@ -143,6 +143,6 @@ async def test_without_a_quorum_nothing_is_confirmed(three: EtcdCluster) -> None
     for member in three.members[1:]:
         member.kill()
     async with asyncio.timeout(2 * QUICK.call_seconds):
-        # The first keep-alive may still be answered while the remaining member considers itself the leader.
+        # The first keep-alive may still be answered while the remaining member still acts as the leader.
         with pytest.raises(CoordinationUnavailable):
             await keep_alive_always(client, lease)

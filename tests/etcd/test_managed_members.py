@@ -126,7 +126,7 @@ async def test_a_lost_volume_makes_a_new_member(pods: EtcdPods) -> None:
 
 
 async def test_a_lost_majority_is_told_and_nothing_is_done(pods: EtcdPods) -> None:
-    """With two of three volumes lost, nothing is changed, whatever is wished, and the third member keeps its data."""
+    """With two of three volumes lost, nothing is changed, whatever the wish, and the third member keeps its data."""
     await pods.bring(pods.wish(3))
     pods.lose(1)
     pods.lose(2)
@@ -144,7 +144,7 @@ async def test_a_lost_majority_is_told_and_nothing_is_done(pods: EtcdPods) -> No
 
 
 async def test_a_new_template_restarts_the_leader_last(pods: EtcdPods) -> None:
-    """Members restart one at a time, each after the previous one is healthy, and the membership does not change."""
+    """Members restart one at a time, each once the previous one is healthy, and the membership does not change."""
     await pods.bring(pods.wish(3))
     observed = await pods.look()
     leader = next(each for each, answer in observed.answers.items() if answer.leader_id == answer.member_id)
@@ -192,7 +192,7 @@ async def lax(tmp_path: Path) -> AsyncIterator[EtcdCluster]:
 
 
 async def test_a_change_too_soon_is_refused(three: EtcdCluster) -> None:
-    """Members that have only just connected refuse another member; the client treats that as a reason to try again."""
+    """Members that have only just connected refuse to add another; the client treats that as a reason to try again."""
     leader = await three.leader()
     async with EtcdMembersClient() as client:
         with pytest.raises(EtcdRefused, match="unhealthy cluster"):

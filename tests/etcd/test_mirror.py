@@ -77,7 +77,7 @@ async def test_whoever_waits_while_the_watch_is_made_is_answered(alone: EtcdClus
 
 
 async def test_a_quiet_mirror_can_be_waited_for(alone: EtcdCluster) -> None:
-    """A change outside its prefix advances the mirror, by progress events."""
+    """Progress events advance the mirror past a change outside its prefix."""
     client = alone.client()
     await write(client, 0)
     async with running(client) as mirror:

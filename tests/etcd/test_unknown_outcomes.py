@@ -24,13 +24,13 @@ async def relay(alone: EtcdCluster) -> AsyncIterator[TcpRelay]:
 
 
 async def value(cluster: EtcdCluster, key: str) -> bytes | None:
-    """Read a key without the relay."""
+    """Read a key directly, bypassing the relay."""
     [found] = (await cluster.client().transact((), (Get(key),))).reads
     return found.value if found else None
 
 
 async def applied(cluster: EtcdCluster, key: str) -> None:
-    """Wait until a key exists, by a watch without the relay."""
+    """Wait until a key exists, with a watch that bypasses the relay."""
     async with asyncio.timeout(10):
         await anext(aiter(cluster.client().watch(key, 1)))  # type: ignore[arg-type]
 

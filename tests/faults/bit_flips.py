@@ -6,7 +6,7 @@ reader checks every batch; each record must be the stored record of its offset, 
 Every range that is not served must be reported: by recovery, by a read, by the reader's own check, and in any case by
 the scrub.
 
-`python bit_flips.py --trials 1000 --seed 1` prints a JSON report and ends with 1 when damage was not noticed, a wrong
+`python bit_flips.py --trials 1000 --seed 1` prints a JSON report and exits with 1 when damage was not noticed, a wrong
 record was served, or any error other than a refusal was raised.
 """
 
@@ -190,7 +190,7 @@ def read_carefully(origin: Origin, log: PartitionLog, done: str) -> tuple[set[in
 
 
 def read_everywhere(log: PartitionLog, done: str) -> None:
-    """Read at every offset: either its batch is returned, checked or not, or the read reports its damage."""
+    """Read at every offset: each read returns its batch, valid or not, or reports damage, and skips no batch."""
     for at in range(log.log_start_offset, log.end_offset):
         try:
             read = log.read(Offset(at), 1, log.end_offset)

@@ -6,8 +6,8 @@ on the same data and must be ready in time. Half of the clients are idempotent a
 is acknowledged, and the batch must be stored once. The other clients continue with the next batch, so that their
 unanswered batches may be stored once or not at all. All answers form a history for `history_checker.py`.
 
-`python killed_brokers.py --kills 100 --ballast-bytes 1073741824` prints a JSON report and ends with 1 when a record was
-lost, repeated or out of order, or a start took too long.
+`python killed_brokers.py --kills 100 --ballast-bytes 1073741824` prints a JSON report and exits with 1 when a record
+was lost, repeated or out of order, or a start took too long.
 """
 
 from __future__ import annotations

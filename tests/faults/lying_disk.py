@@ -12,7 +12,7 @@ Losses that a file system may cause, so that a log has to survive them:
     the files themselves were synced; of a renamed file both names may be there
   - the cut may happen in the middle of any operation
 
-Losses that no file system causes, and this disk neither: bytes that were never written to this file, the loss of
+Losses that no file system causes, and neither does this disk: bytes that were never written to this file, the loss of
 synced data, a renamed file that has neither name, a renamed folder that has both.
 
 Three switches break a promise each: a run over such a disk must fail, or it would prove nothing.
@@ -64,7 +64,7 @@ class Losses:
 
 
 class DiskFile:
-    """The bytes of a file: as reads return them, as they are durable, and the changes in between."""
+    """The bytes of a file: the bytes that reads return, the durable bytes, and the changes in between."""
 
     __slots__ = ("changes", "content", "durable")
 
@@ -75,12 +75,12 @@ class DiskFile:
         """(position, bytes) written, or (size, None) truncated to, since the last sync."""
 
     def write(self, position: int, data: bytes) -> None:
-        """Change bytes, not durably."""
+        """Change bytes, which are not durable until the next sync."""
         self.changes.append((position, data))
         _apply(self.content, position, data)
 
     def truncate(self, size: int) -> None:
-        """Change the size, not durably."""
+        """Change the size, which is not durable until the next sync."""
         if size != len(self.content):
             self.changes.append((size, None))
             _apply(self.content, size, None)
@@ -132,13 +132,13 @@ class DiskFile:
         return bytes(mixed)
 
     def _size(self, rng: random.Random, at: int) -> int:
-        """Return a size between two states, which the stored metadata has."""
+        """Return the size that the stored metadata has: the size of a state, or one between two states."""
         size = len(self._state(at))
         before = len(self._state(at - 1)) if at else size
         return rng.randint(before, size) if before < size and rng.random() < 0.3 else size
 
     def _oldest(self, at: int, stop: int) -> int:
-        """Return the state before which these bytes belonged to blocks that a later truncation freed."""
+        """Return the oldest state that these bytes may show: a truncation freed the blocks of all earlier states."""
         for number in range(at, 0, -1):
             size, data = self.changes[number - 1]
             if data is None and size < stop:
@@ -163,7 +163,7 @@ def _apply(content: bytearray, position: int, data: bytes | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class NameChange:
-    """A name that points to another file or folder, or to nothing, from now on."""
+    """A change after which a name points to another file or folder, or to nothing."""
 
     name: str
     node: DiskFile | DiskFolder | None
@@ -171,7 +171,7 @@ class NameChange:
 
 
 class DiskFolder:
-    """The names in a folder: as listings show them, as they are durable, and the changes in between."""
+    """The names in a folder: the names that listings show, the durable names, and the changes in between."""
 
     __slots__ = ("changes", "durable", "names")
 
@@ -181,7 +181,7 @@ class DiskFolder:
         self.changes: list[NameChange] = []
 
     def change(self, *changes: NameChange) -> None:
-        """Change names, not durably. The new name of a rename is applied first."""
+        """Change names, which are not durable until the next sync. The new name of a rename is applied first."""
         for change in changes:
             self.changes.append(change)
             _point(self.names, change)

@@ -5,7 +5,7 @@ partition or the volume, begin epochs, write checkpoints, truncate, move the log
 and start) until the power is cut in the middle of an operation, often during recovery itself. Afterwards the log is
 opened on the data that the disk kept, and must have every acknowledged batch once, in order and byte for byte.
 
-`python power_cuts.py --cycles 2000 --seed 1` prints a JSON report and ends with 1 when a batch was lost. With
+`python power_cuts.py --cycles 2000 --seed 1` prints a JSON report and exits with 1 when a batch was lost. With
 `--without file_sync`, `folder_sync` or `rename_order` the disk breaks that promise, and the run must fail.
 """
 
@@ -39,7 +39,7 @@ CUTS_PER_DISK: Final = 12
 OPERATIONS_MAX: Final = 250
 TOPICS_MAX: Final = 4
 KILL_SHARE: Final = 0.25
-"""Share of ends that end only the process, after which all written bytes stay, durable or not."""
+"""Fraction of ends that kill only the process, after which all written bytes stay, durable or not."""
 
 
 class Lost(AssertionError):

@@ -124,7 +124,7 @@ async def test_a_flipped_bit_is_refused_scrubbed_and_accepted(faulty: FaultyBrok
 async def accept_and_read_on(
     faulty: FaultyBroker, records: dict[int, bytes], first: int, following: int
 ) -> None:
-    """Request the loss of a wrong range, accept the damaged range, and check that reads skip it over a restart."""
+    """Accept the loss of the damaged range, but of no other, and check that reads skip it even after a restart."""
     wrong = await faulty.calls.post(ACCEPT, {"first_offset": first, "next_good_offset": following + 1})
     assert (wrong.status, wrong.code) == (409, "conflict")
     for _ in range(2):

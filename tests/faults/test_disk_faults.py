@@ -200,7 +200,7 @@ async def test_a_broker_starts_on_a_full_disk(small_volume: Path, tmp_path: Path
 
 
 async def fill(calls: Calls) -> list[bytes]:
-    """Produce until the disk is full, or for 15 MB; return the acknowledged values."""
+    """Produce until the disk is full, but at most 15 MB; return the acknowledged values."""
     stored = []
     for number in range(250):
         value = b"%d " % number + b"x" * 60_000

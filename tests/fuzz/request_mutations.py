@@ -2,7 +2,7 @@
 
 `python request_mutations.py --mutants 20000 --seed 1` starts a broker in this process and passes mutated requests to
 the application of its data listener, without the HTTP server, whose parser belongs to a library. It prints a JSON
-report and ends with 1 when a request is answered by a failure (500), by nothing or by a problem outside the catalogue,
+report and exits with 1 when a request is answered by a failure (500), by nothing or by a problem outside the catalogue,
 or when earlier records cannot be read back. Batches in the requests are mutated as in `batch_mutations.py`, and nine of
 ten have a valid checksum.
 """

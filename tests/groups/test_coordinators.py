@@ -1,4 +1,4 @@
-"""Coordinators that stop, lose their lease or claim at the same time: members and offsets are kept, and one writes."""
+"""Coordinators that stop, lose their lease or claim at the same time: members and offsets are kept, only one writes."""
 
 from __future__ import annotations
 

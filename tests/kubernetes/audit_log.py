@@ -29,7 +29,7 @@ class AuditEvent:
     code: int
     """Status of the answer; 403 is Forbidden."""
     has_right: bool
-    """Whether the user has the right to the request, which an admission rule may refuse nevertheless."""
+    """Whether the user is authorized to make the request, which an admission rule may refuse nevertheless."""
     body: dict[str, Any] | None
     """Body of a write request."""
 

@@ -68,7 +68,8 @@ class BrokerProcesses:
         """Send a request to the first brokers and return the answer."""
 
         async def asked() -> T:
-            # The last broker comes first, because tests freeze the first broker, whose answer would take half a minute.
+            # The last broker is asked first: tests freeze the first broker, and waiting for it would take half a
+            # minute.
             addresses = [self.url.format(id=broker) for broker in reversed(range(brokers))]
             async with Admin(addresses, retry_timeout="30s") as admin:
                 return await call(admin)

@@ -44,7 +44,7 @@ TIMEOUT_SECONDS = 300
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the plugin that keeps tests together that would make two workers wait."""
+    """Register the plugin that keeps tests on one worker where two workers would wait for each other."""
     config.pluginmanager.register(worker_groups)
 
 

@@ -204,7 +204,7 @@ class KubeClient:
     ) -> Manifests:
         """Wait until a predicate holds for all objects of a kind, by label or field selector; return the objects.
 
-        Continues over restarts of the API server and over temporary refusals (`PASSING`). Raise `WaitedInVain`.
+        Restarts of the API server and temporary refusals (`PASSING`) do not end the wait. Raise `WaitedInVain`.
         """
         deadline = time.monotonic() + seconds
         query = {

@@ -210,8 +210,8 @@ class Operators:
     ) -> list[AuditEvent]:
         """Return the writes of the account since a mark, in all namespaces or one, without renewals of its Lease.
 
-        Waits for `at_least` writes and `turns` of its processes, whose effects the caller has seen, because watchers
-        may learn of a write before the audit log. Raise `AssertionError` when they are not logged.
+        Wait for `at_least` writes by at least `turns` processes in turn, whose effects the caller has seen, because
+        watchers may learn of a write before the audit log does. Raise `AssertionError` when they are not logged.
         """
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
@@ -250,7 +250,7 @@ class SharedOperator:
 
 @contextmanager
 def shared_operator(kubernetes: Kubernetes, folder: Path, namespaces: int) -> Iterator[SharedOperator]:
-    """Start an operator that watches `namespaces` new namespaces; at the end, no request of it was forbidden."""
+    """Start an operator that watches `namespaces` new namespaces; check at the end that no request was forbidden."""
     install_definitions(kubernetes)
     names = [kubernetes.namespace() for _ in range(namespaces)]
     mark = kubernetes.audit_mark()

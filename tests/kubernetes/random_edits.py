@@ -290,7 +290,7 @@ def delete_the_set(world: World) -> None:
 
 
 def alter_a_child(world: World) -> None:
-    """Change a field of the operator as a person."""
+    """Change, as a person might, a field that the operator sets."""
     choices: list[tuple[str, Manifest]] = [
         ("poddisruptionbudget/main-brokers", {"spec": {"maxUnavailable": 2}}),
         ("service/main-bootstrap", {"spec": {"selector": {"fairlead.dev/cluster": "other"}}}),
@@ -304,7 +304,7 @@ def alter_a_child(world: World) -> None:
 
 
 def delete_a_pod(world: World) -> None:
-    """Delete a broker's pod as a person."""
+    """Delete a broker's pod, as a person might."""
     world.disturbed = True
     world.stage.api.delete(f"pod/main-a-{world.chance.randrange(REPLICAS_MIN)}", world.stage.namespace)
 
@@ -321,7 +321,7 @@ def empty_a_disk(world: World) -> None:
 
 
 def drift_of_brokers(world: World) -> None:
-    """Change values at the brokers that the resources set."""
+    """Change, at the brokers, values that the resources set."""
     name = world.some_topic()
     config = {"segment.ms": world.chance.randint(1_000_000, 9_000_000)}
     if name is not None and world.chance.random() < 0.6:

@@ -37,7 +37,7 @@ def start(authority: Authority, numbers: list[int], cgroup: str, pause_image: Pa
         f"nameserver {CONTROL_PLANE_ADDRESS}\nsearch svc.{CLUSTER_DOMAIN} {CLUSTER_DOMAIN}\noptions ndots:5\n"
     )
     (STATE / "resolv.conf").write_text(resolver)
-    # Resolver of pods for names outside the cluster.
+    # Resolver that pods use for names outside the cluster.
     (STATE / "node-resolv.conf").write_text(f"nameserver {CONTROL_PLANE_ADDRESS}\n")
     _start_names()
     nodes = [RealNode(number, cgroup) for number in numbers]
@@ -62,8 +62,8 @@ class RealNode:
         self.zone = zone(number)
         self._cgroup = f"{cgroup}/{self.name}"
         self._home = STATE / self.name
-        # Absolute, because ctr and kubelet take a relative path for another scheme, and short, because a socket's path
-        # ends at 107 bytes.
+        # Absolute, because ctr and kubelet mistake a relative path for another scheme, and short, because a socket's
+        # path ends at 107 bytes.
         self._run = Path("/run", self.name)
         self._socket = self._run / "containerd.sock"
 
@@ -170,7 +170,7 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt"]
             "cgroupDriver": "cgroupfs",
             "cgroupRoot": f"/{self._cgroup}",
             "failCgroupV1": False,
-            # The kubelet checks the machine's settings and never writes them, as the box has the wanted values.
+            # The kubelet checks the machine's settings and never writes them, because the box has the wanted values.
             "protectKernelDefaults": True,
             "makeIPTablesUtilChains": False,
             "failSwapOn": False,

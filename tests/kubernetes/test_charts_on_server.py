@@ -1,4 +1,4 @@
-"""Objects of charts and manifests are known to a real API server and admitted by restricted Pod Security."""
+"""Objects of charts and manifests are accepted by a real API server and admitted by restricted Pod Security."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def server(kubernetes_alone: Kubernetes) -> Kubernetes:
     for name in DEFINITIONS:
         api.wait(f"customresourcedefinition/{name}", None, is_established)
     for name in DEFINITIONS:
-        # The storage of a kind is ready some moments after its definition.
+        # The storage of a kind is ready a little later than its definition.
         api.wait_list(name, None, lambda _: True)
     if api.get("namespace/fairlead") is None:
         api.apply((ROOT / "manifests/base/namespace.yaml").read_text(encoding="utf-8"))
@@ -50,7 +50,7 @@ def server(kubernetes_alone: Kubernetes) -> Kubernetes:
 
 def is_established(definition: Manifest | None) -> bool:
     """Return whether the API server serves a definition."""
-    # Null, not missing, at first.
+    # `conditions` is null at first, not missing.
     conditions = (definition or {}).get("status", {}).get("conditions")
     return any(one["type"] == "Established" and one["status"] == "True" for one in conditions or [])
 

@@ -25,7 +25,7 @@ CLUSTER = "clusters.fairlead.dev/main"
 QUICK = {"replica.lag.time.max.ms": "2000"}
 """Setting with which a frozen follower leaves the in-sync replicas soon."""
 SLOW_SECONDS = 110.0
-"""Seconds of steps that wait for leases of brokers and of the operator, on a loaded machine."""
+"""Timeout in seconds for steps that wait for leases of brokers and of the operator, on a loaded machine."""
 pytestmark = pytest.mark.timeout(400)
 
 

@@ -1,4 +1,4 @@
-"""A Cluster on real pods that restarts under load: no acknowledged record is lost, and one broker at most is down."""
+"""A Cluster on real pods that restarts under load: no acknowledged record is lost, and at most one broker is down."""
 
 from __future__ import annotations
 

@@ -118,9 +118,9 @@ def test_children_are_kept_as_drawn(kubernetes: Kubernetes, ready: str) -> None:
 def test_a_paused_cluster_is_left_alone(
     kubernetes: Kubernetes, operator: SharedOperator, ready: str, namespace: str
 ) -> None:
-    """A paused Cluster is not changed for spec or drift, and both are applied afterwards.
+    """While a Cluster is paused, neither its new spec is applied nor its drift corrected; both happen afterwards.
 
-    During the pause, the addresses of load balancers of another Cluster are in its status and in the file that its
+    During the pause, another Cluster gets the addresses of its load balancers in its status and in the file that its
     brokers read, which also shows that the operator had time to act.
     """
     api = kubernetes.api

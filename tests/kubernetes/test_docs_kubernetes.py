@@ -43,14 +43,14 @@ def make_room(kubernetes: Kubernetes) -> None:
     """Install the definitions, and empty the namespace of the pages of Fairlead's objects."""
     install_definitions(kubernetes)
     for name in DEFINITIONS:
-        # The storage of a kind is ready some moments after its definition.
+        # The storage of a kind is ready a little later than its definition.
         kubernetes.api.wait_list(name, None, lambda _: True)
     if kubernetes.api.get("namespace/fairlead") is None:
         kubernetes.api.apply((ROOT / "manifests/base/namespace.yaml").read_text(encoding="utf-8"))
 
 
 def remove_operators(kubernetes: Kubernetes) -> None:
-    """Remove operators that other tests installed without Helm, for pages that install by Helm."""
+    """Remove operators that other tests installed without Helm, for pages that install with Helm."""
     ours = ("--selector", "app.kubernetes.io/name=fairlead-operator", "--wait=false")
     namespaced = "deployment,role,rolebinding,service,serviceaccount,networkpolicy,poddisruptionbudget"
     kubernetes.kubectl("delete", namespaced, "--namespace", "fairlead", *ours)

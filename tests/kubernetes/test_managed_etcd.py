@@ -20,8 +20,8 @@ pytestmark = pytest.mark.timeout(400)
 CLUSTER = "clusters.fairlead.dev/main"
 LOCAL = {"size": "128Mi", "storageClassName": "local"}
 JOIN_SECONDS = 120.0
-"""Seconds of a join: etcd accepts a member only when all others have been connected for five seconds, and images start
-slowly.
+"""Timeout in seconds for a join: etcd accepts a member once all others were connected for five seconds, and images
+start slowly.
 """
 URLS = {
     "FAIRLEAD_OPERATOR_BROKER_URL": "http://127.0.0.1:1",

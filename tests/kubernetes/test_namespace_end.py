@@ -1,6 +1,6 @@
 """A deleted namespace is removed, although the operator's rights, and possibly the operator, are deleted with it.
 
-Brokers do not answer here, so that only the end of the namespace releases a Topic.
+Brokers do not answer here, so only the deletion of the namespace releases a Topic.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from operator_process import Operators
 
 GONE_SECONDS = 120.0
-"""Kubernetes checks again after half the time that pods have to end, so that the removal may take a minute."""
+"""Kubernetes checks again after half the grace period of the pods, so the removal may take a minute."""
 QUICK: Any = {"template": {"spec": {"terminationGracePeriodSeconds": 10}}}
 
 
@@ -97,7 +97,7 @@ def test_a_listed_namespace_goes_with_topics_of_a_cluster_elsewhere(
 def test_a_namespace_goes_with_the_operator_in_it(
     kubernetes: Kubernetes, operators: Operators, namespace: str
 ) -> None:
-    """An operator that ends with its namespace releases the objects that no other operator manages."""
+    """An operator that is deleted with its namespace releases the objects that no other operator manages."""
     api, elsewhere = kubernetes.api, kubernetes.namespace()
     operator = operators.start(namespace, scope="list", watch=[namespace, elsewhere])
     api.apply(a_cluster(1, topicNamespaces=[namespace]), elsewhere)
@@ -118,7 +118,7 @@ def test_a_namespace_goes_with_the_operator_in_it(
 
 
 def a_pod() -> Manifest:
-    """Return a pod in place of the operator, with some time to end."""
+    """Return a pod that stands in for the operator's, with a termination grace period."""
     restricted = {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},

@@ -158,7 +158,7 @@ def test_one_leads_and_another_takes_over(
 
 @pytest.mark.scenario
 def test_a_leader_that_stops_hands_over(kubernetes: Kubernetes, operators: Operators, namespace: str) -> None:
-    """A leader that stops releases its Lease, and another operator leads without waiting for the Lease's end."""
+    """A leader that stops releases its Lease, and another operator leads without waiting for the Lease to expire."""
     kubernetes.api.apply(a_cluster(), namespace)
     first = operators.start(namespace)
     first.wait_for("leadership taken")
@@ -209,7 +209,7 @@ def test_definitions_may_come_late_and_the_server_may_go(operators_alone: Operat
 def test_a_server_in_trouble_delays_and_breaks_nothing(
     kubernetes: Kubernetes, door: Door, operators: Operators, namespace: str
 ) -> None:
-    """An operator is only delayed by an API server that is slow, answers 409 and 500, loses answers or is away."""
+    """An operator is only delayed by an API server that is slow, answers 409 and 500, loses answers or is down."""
     door.delay(0.3, times=40)
     door.answer(500, times=6, methods=["PATCH"])
     door.answer(409, times=3, methods=["PATCH"], path="/statefulsets/")

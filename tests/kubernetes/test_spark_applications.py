@@ -119,7 +119,7 @@ def apache_definition() -> Manifest:
 
 def is_established(definition: Manifest | None) -> bool:
     """Return whether the API server serves a definition."""
-    # Null, not missing, at first.
+    # `conditions` is null at first, not missing.
     conditions = (definition or {}).get("status", {}).get("conditions")
     return any(one["type"] == "Established" and one["status"] == "True" for one in conditions or [])
 

@@ -120,7 +120,7 @@ def test_the_replication_factor_goes_up_and_down(stage: Stage) -> None:
 
 
 def test_a_restarted_operator_knows_whose_topics_are(stage: Stage) -> None:
-    """A topic with two resources belongs to the first, over a restart, and afterwards to the second with its data.
+    """A topic with two resources belongs to the first, even after a restart, and later with its data to the second.
 
     A topic that was created again by others, before the operator noticed, is not deleted with its resource.
     """
@@ -226,7 +226,7 @@ def test_nobody_is_held_back_by_a_cluster_that_goes(stage: Stage) -> None:
 
 
 def test_nothing_is_written_when_nothing_changed(stage: Stage) -> None:
-    """A Topic that is as requested is not written by resyncs, which restore drift of another."""
+    """Resyncs do not write a Topic that is as requested, while they correct the drift of another Topic."""
     quiet, pulse = stage.namespace(), stage.common
     stage.cluster(quiet)
     for namespace, name in ((quiet, "quiet-1"), (quiet, "quiet-2"), (pulse, "pulse")):
@@ -274,7 +274,7 @@ def test_five_hundred_topics_at_once(stage: Stage, record_property: Callable[[st
 
 
 def test_pauses_hold_everything_but_deletion(stage: Stage) -> None:
-    """A paused Topic, or a Topic of a paused Cluster, is only deleted, and later changes follow the pause."""
+    """A paused Topic, or a Topic of a paused Cluster, can only be deleted; other changes are made after the pause."""
     namespace = stage.namespace()
     stage.cluster(namespace)
     for name in ("resting", "waiting"):

@@ -237,7 +237,7 @@ def running_stage(kubernetes: Kubernetes, folder: Path, namespaces: int) -> Iter
         stage.cluster(stage.common)
         yield stage
         refused = operators.forbidden(user, mark)
-        # A namespace that ends takes the rights with it.
+        # The operator's rights in a namespace are deleted with it.
         mine = [event for event in refused if kubernetes.api.get(f"namespace/{event.namespace}")]
         assert not mine, f"the API server forbade the operator: {mine}"
 

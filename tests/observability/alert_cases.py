@@ -1,4 +1,4 @@
-"""Series for each alert under which it fires, with its labels and description, and series under which it stays silent.
+"""For each alert: series for which it fires, with its labels and description, and series for which it does not fire.
 
 `test_alerts.py` reads the cases and turns them into input for promtool.
 """

@@ -198,7 +198,7 @@ class Load:
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except BaseException as failure:  # noqa: BLE001 - told by stop()
+        except BaseException as failure:  # noqa: BLE001 - raised by stop()
             self._failures.append(failure)
 
     def _produce(self) -> None:
@@ -220,7 +220,7 @@ class Load:
                     return
 
     def _fall_behind(self) -> None:
-        """Commit once in a group that reads no more, and repeatedly send a request that is refused."""
+        """Commit once for a group that reads nothing afterwards, and repeatedly send a request that is refused."""
         with Admin(self._bootstrap) as admin:
             places = {TopicPartition("orders", partition): 0 for partition in range(6)}
             admin.commit_group_offsets("audit", places)

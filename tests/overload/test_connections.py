@@ -79,7 +79,7 @@ async def returned(broker: BrokerUnderLoad, descriptors: int) -> bool:
 
 
 async def test_idle_connections(start, full) -> None:
-    """Idle connections (silent, kept alive, HTTP/2) cost a broker little memory and no time, and end at their close."""
+    """Idle connections (silent, kept alive, HTTP/2) cost a broker little memory and no time until they close."""
     count = 5_000 if full else 400
     broker = await start()
     async with calm_client(broker) as calm:
@@ -183,7 +183,7 @@ async def rapid_resets(broker: BrokerUnderLoad, pairs: int) -> int:
 
 
 async def test_slow_headers(start, full) -> None:
-    """A request with a slow head is closed after its time limit, over HTTP/2 by an unanswered ping."""
+    """A connection with a slow request head is closed after a time limit, over HTTP/2 after an unanswered ping."""
     count = 500 if full else 60
     broker = await start(header_seconds_max=2, ping_interval_seconds=2)
     async with calm_client(broker) as calm:

@@ -298,7 +298,7 @@ async def crowded(start) -> AsyncIterator[BrokerUnderLoad]:
 
 
 async def test_no_room_is_told_before_the_body_is_sent(crowded) -> None:
-    """A request without room is refused with `overloaded` and Retry-After by its head, within a tenth of a second."""
+    """A request without room is refused before its body with `overloaded` and Retry-After, in a tenth of a second."""
     times, answers = [], []
     for _ in range(5):
         late = Posting(crowded, 3 * MIB)

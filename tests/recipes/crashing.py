@@ -39,7 +39,7 @@ class CrashKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """The line after `lines` others, and for a kill the delay. `only`: no other line counts."""
+    """The line to crash at, after `lines` others, and for a kill the delay. With `only`, no other line counts."""
 
     kind: CrashKind
     lines: int

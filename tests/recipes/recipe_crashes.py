@@ -4,7 +4,7 @@ Each run of a program gets new records and a random crash point. After the last 
 left. Afterwards the effects of every record are counted: at most, at least, or exactly one, as the page states. The
 harness removes the dead member of a group without waiting for its session to end.
 
-`python recipe_crashes.py --crashes 100 --seed 7` prints a JSON report and ends with 1 when a guarantee was broken.
+`python recipe_crashes.py --crashes 100 --seed 7` prints a JSON report and exits with 1 when a guarantee was broken.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class CrashedProgram:
         await self._judge()
 
     async def run_beside_ghost(self, line: str) -> str:
-        """Pause the program before a line, complete its work by another run, and resume it; return its last output."""
+        """Pause the program before a line, let another run finish its work, then resume it; return its last output."""
         await self._give_work()
         lines = self.program.read_text(encoding="utf-8").splitlines()
         ghost = start(self.program, self.environment, Crash(CrashKind.PAUSE, 2, only=lines.index(line) + 1))
@@ -272,7 +272,7 @@ class CrashedProgram:
                 raise Wrong(message)
 
     async def _write_stored(self) -> None:
-        """Record the records in the topic: the effects of a program that writes to the topic."""
+        """Write down the records in the topic, which are the effects of a program that writes to the topic."""
         async with Consumer(self.address) as consumer:
             await consumer.assign(topic=TOPIC)
             until = await consumer.end_offsets()

@@ -1,4 +1,4 @@
-"""The programs of the page on delivery guarantees keep them when the programs crash, more often in `make prove`."""
+"""The programs of the page on delivery guarantees keep them despite crashes; `make prove` makes more crashes."""
 
 from __future__ import annotations
 

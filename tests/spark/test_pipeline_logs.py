@@ -92,7 +92,7 @@ def expected_windows() -> dict[Window, dict[str, Any]]:
 def test_logs_of_many_programs_are_counted(
     spark: SparkSession, cluster: str, topic: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Each window is written once with the right numbers, also over a restart, without an entry that is too late.
+    """Each window is written once with the right numbers, even across a restart, and without an entry that is too late.
 
     A record that is not an entry becomes a dead letter with its reason.
     """

@@ -222,7 +222,7 @@ def test_a_failure_does_not_wait_for_records_that_nobody_takes() -> None:
     with testing.running_cluster() as bootstrap:
         options = options_of(bootstrap, "10m")
         send(options, "flights", b"first")
-    with pytest.raises(PartitionNotFoundError), borrowed_producer(options) as producer:  # noqa: PT012 - the point is the middle
+    with pytest.raises(PartitionNotFoundError), borrowed_producer(options) as producer:  # noqa: PT012 - fails half-way
         lent.append(producer)
         producer.send("flights", b"under way")
         producer.send("flights", b"nowhere", partition=999).result()

@@ -61,7 +61,7 @@ async def test_a_lease_that_is_not_kept_alive_ends_with_its_keys(
 
 
 async def test_a_lease_that_is_kept_alive_stays(bench: Bench, client: Coordination) -> None:
-    """A lease starts its time to live again with each keep-alive."""
+    """Each keep-alive restarts the time to live of a lease."""
     lease = await client.grant_lease(3)
     await client.transact((), (Put("/a", b"", lease.lease_id),))
     for _ in range(4):

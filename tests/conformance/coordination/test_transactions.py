@@ -186,7 +186,7 @@ async def test_of_two_clients_that_change_what_they_both_read_one_wins(
 
 
 async def test_concurrent_counting_loses_nothing(client: Coordination, other: Coordination) -> None:
-    """Transactions that increment one key by compare-and-set of two clients add up."""
+    """Increments of one key by the compare-and-set transactions of two clients add up."""
 
     async def count(each: Coordination) -> None:
         done = 0

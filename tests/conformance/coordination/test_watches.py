@@ -99,7 +99,7 @@ async def test_a_watch_begins_in_the_past(client: Coordination) -> None:
 
 
 async def test_a_watch_may_begin_in_the_future(client: Coordination) -> None:
-    """A watch from a future revision delivers nothing below the revision, even if written after its creation."""
+    """A watch from a future revision delivers no change below it, not even one written after the watch was created."""
     written = await client.transact((), (Put("/k", b"0"),))
     watch = client.watch("/k", Revision(written.revision + 3))
     for value in (b"1", b"2", b"3"):
@@ -138,7 +138,7 @@ async def test_list_then_watch_misses_nothing_and_repeats_nothing(
 
 
 async def test_compaction_cancels_a_watch_of_what_it_removed(client: Coordination) -> None:
-    """A watch below the compacted revision reports the first kept revision and delivers no history with a gap."""
+    """A watch below the compacted revision reports the first kept revision instead of delivering history with a gap."""
     first = await client.transact((), (Put("/k", b"1"),))
     await client.transact((), (Put("/k", b"2"),))
     third = await client.transact((), (Put("/k", b"3"),))

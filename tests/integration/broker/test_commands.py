@@ -122,7 +122,7 @@ def test_local_cluster_lives_in_a_temporary_folder(start: Start, tmp_path: Path)
 
 @pytest.mark.slow
 def test_local_cluster_keeps_a_named_folder(start: Start, tmp_path: Path) -> None:
-    """A local cluster with a data directory keeps its identity over a restart and prints its address."""
+    """A local cluster with a data directory keeps its identity across a restart and prints its address."""
     ids = []
     for _ in range(2):
         process = start("dev-up", "--listen", FREE, "--data", "kept", "--output", "json")

@@ -82,7 +82,7 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_a_local_cluster_of_three_is_one_cluster_and_comes_back(tmp_path: Path) -> None:
-    """A local cluster prints one line with all brokers and keeps a topic with three replicas over a restart.
+    """A local cluster prints one line with all brokers and keeps a topic with three replicas across a restart.
 
     Clients that know the brokers reach them again, and stopping all brokers logs no warning.
     """

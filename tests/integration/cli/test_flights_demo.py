@@ -51,7 +51,7 @@ def run_with_all_it_starts(
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS_MAX + 20)
 def test_the_demo_ends_by_itself_with_the_right_numbers(shell_environment: dict[str, str]) -> None:
-    """The demo prints sixteen carriers and the totals of the file after a kill of a member, and stops all processes."""
+    """After a member is killed, the demo still prints sixteen carriers and the file's totals, and leaves no process."""
     environment = shell_environment | QUICK_WORKERS | quick_java()
     done = run_with_all_it_starts([sys.executable, str(DEMO)], environment)
 

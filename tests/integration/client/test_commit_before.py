@@ -143,7 +143,7 @@ async def test_an_undelivered_batch_moves_with_its_paused_partition(
 async def test_the_rest_of_an_interrupted_batch_is_not_skipped(
     member: Callable[[], Consumer], admin: Admin, way: str
 ) -> None:
-    """The next member begins after the last delivered record of a batch that its consumer left inside."""
+    """After a consumer that left in the middle of a batch, the next member begins after the last delivered record."""
     with suppress(RuntimeError):
         async with member() as consumer:
             async for record in consumer.records():

@@ -361,7 +361,7 @@ async def test_wrong_assignments_are_refused_by_name(bootstrap: str) -> None:
 
 
 async def test_a_deleted_topic_is_an_error_for_its_reader(bootstrap: str, admin: Admin) -> None:
-    """A deleted topic fails the read instead of an endless wait."""
+    """A read of a deleted topic fails instead of waiting for ever."""
     async with Consumer(bootstrap) as consumer:
         await consumer.assign(topic="flights")
         await consumer.next_batch(timeout="50ms")
@@ -424,7 +424,7 @@ async def test_one_take_at_a_time(bootstrap: str) -> None:
 
 
 async def test_closing_ends_the_iteration(bootstrap: str) -> None:
-    """A closed consumer fails its iteration with an error instead of an endless wait."""
+    """Iterating over a closed consumer raises an error instead of waiting for ever."""
     async with Consumer(bootstrap) as consumer:
         await consumer.assign(topic="flights")
         async with asyncio.TaskGroup() as tasks:

@@ -305,7 +305,7 @@ async def test_the_first_read_begins_at_start(bootstrap: str, admin: Admin) -> N
 
 
 async def test_a_duration_begins_at_the_first_younger_record(bootstrap: str) -> None:
-    """A start by duration begins at the first younger record; zero means the end, a very long duration the start."""
+    """A start by duration begins at the oldest record within it; zero means the end, a very long duration the start."""
     begins = []
     starts: list[tuple[str, timedelta | str]]
     starts = [("a", timedelta(minutes=59, seconds=50)), ("b", "0s"), ("c", "20000000h")]
@@ -408,7 +408,7 @@ async def test_paused_partitions_continue_at_their_position(bootstrap: str) -> N
 
 
 async def test_an_error_of_a_callback_is_raised_to_the_reader(bootstrap: str) -> None:
-    """An error of a callback is raised to the reading call, the only call that can receive it."""
+    """An error in a callback is raised by the reading call, the only call that can raise it to the program."""
 
     def assigned(_: frozenset[TopicPartition]) -> None:
         """Raise an error."""

@@ -1,4 +1,4 @@
-"""Idempotence over lost and late answers, killed brokers, many tasks and threads: each record once and in order."""
+"""Idempotence despite lost and late answers, kills, many tasks and threads: each record once and in order."""
 
 from __future__ import annotations
 

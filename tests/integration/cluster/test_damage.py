@@ -50,7 +50,7 @@ async def test_a_damaged_follower_is_fetched_again(cluster: Cluster) -> None:
 
 
 async def test_an_acknowledged_end_that_changed_is_fetched_again(cluster: Cluster) -> None:
-    """A follower whose last synced batch changed after its last checkpoint leaves the in-sync replicas before a cut."""
+    """A follower whose last synced batch changed after its checkpoint leaves the in-sync replicas before truncating."""
     topic_id = await cluster.topic("flights")
     flights = await cluster.led("flights", topic_id)
     follower = next(each for each in cluster.brokers if each != cluster.leader(topic_id))

@@ -1,4 +1,4 @@
-"""Brokers that lose their registration, drain or stop: the view of other brokers, and data not written again."""
+"""Brokers that lose their registration, drain or stop: what other brokers see, and whether the data still counts."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ async def test_an_incarnation_unknown_to_the_directory_is_not_elected(
 ) -> None:
     """An incarnation that the directory has not recorded is not elected.
 
-    A crash before the record would make the directory look like an older copy of its disk for ever.
+    If it were, a crash before the recording would make the directory look like an older copy of its disk for ever.
     """
     topic_id = await cluster.topic("flights", replication_factor=1)
     await (await cluster.led("flights", topic_id)).produce(b"kept")

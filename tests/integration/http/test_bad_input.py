@@ -392,7 +392,7 @@ async def test_wrong_headers(api, headers: dict[str, str], code: str) -> None:
 
 @pytest.mark.parametrize("header", ["fairlead-producer-id", "idempotency-key"])
 async def test_a_binary_body_carries_its_producer_itself(api, batch_of, header: str) -> None:
-    """A request with producer headers next to a binary body is refused, because the batch names its producer."""
+    """A request with producer headers and a binary body is refused, because the batch names its producer."""
     before = await api.end_offset("flights")
     answer = await api.post_batch(RECORDS, batch_of(b"a"), **{header: "7"})
     frames = await api.call("POST", "/v1/produce", b"", {"content-type": FRAMES, header: "7"})

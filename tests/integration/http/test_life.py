@@ -103,7 +103,7 @@ async def test_stop_under_load_keeps_acknowledged_records(cluster, batch_of) -> 
             value = b"%d-%d" % (worker, number)
             try:
                 answer = await api.post_batch(RECORDS, batch_of(value))
-            except Exception:  # noqa: BLE001 - whatever a client says when the listener is gone
+            except Exception:  # noqa: BLE001 - whatever a client raises when the listener is gone
                 return
             if answer.status != 200:
                 codes.add(answer.code)

@@ -1,4 +1,4 @@
-"""The modules that a produced batch and a heartbeat run are the modules listed in docs/explanation/rooms.md."""
+"""The modules that a produced batch and a heartbeat run through are those listed in docs/explanation/rooms.md."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Trace:
                 self.modules.add(module)
 
     async def of(self, call: Callable[[], Awaitable[None]]) -> set[str]:
-        """Return the modules that every one of several calls runs, without look-ups and periodic work."""
+        """Return the modules that every one of several calls runs through, without look-ups and periodic work."""
         ways = []
         for _ in range(CALLS):
             self.modules = set()
@@ -113,7 +113,7 @@ def trace() -> Iterator[Trace]:
 async def test_the_page_lists_the_way_of_a_batch_and_of_a_heartbeat(
     trace: Trace, cluster, batch_of: Callable[..., bytes]
 ) -> None:
-    """A batch and a heartbeat run exactly the listed modules after the first requests, which open files and caches."""
+    """After first requests that open files and caches, a batch and a heartbeat run through just the listed modules."""
     broker = await cluster.start()
     api = await cluster.client(broker.addresses.data)
     topic_id = await api.create("flights")
@@ -142,7 +142,7 @@ async def test_the_page_lists_the_way_of_a_batch_and_of_a_heartbeat(
 
 
 async def test_the_page_lists_the_way_of_a_send(trace: Trace, cluster) -> None:
-    """A record runs the listed modules from `Producer.send` to the connection and back to its acknowledgement."""
+    """A record passes the listed modules from `Producer.send` to the connection and back to its acknowledgement."""
     broker = await cluster.start()
     api = await cluster.client(broker.addresses.data)
     await api.create("flights")

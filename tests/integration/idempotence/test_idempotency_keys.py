@@ -100,7 +100,7 @@ async def test_repeats_at_the_same_time_are_stored_once(api: Calls) -> None:
 
 @pytest.mark.parametrize("acks", ["0", "1"])
 async def test_acks_of_a_repeat_are_its_own(api: Calls, acks: str) -> None:
-    """A repeated request waits by its own acks, independently of the first request's acks."""
+    """A repeated request waits as its own acks require, independently of the first request's acks."""
     await api.create("orders")
     await api.post(PARTITION, [{"value": "once"}], idempotency_key="order-17")
 

@@ -1,4 +1,4 @@
-"""State of producers over kills, and its lifetime."""
+"""The state of producers: it survives kills, and has a limited lifetime."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def _send_until_killed(address: str, first: int, count: int, acknowledged:
 
 @pytest.mark.slow
 async def test_kill_between_send_and_answer_then_repeat(program: BrokerProgram) -> None:
-    """Batches are stored once and in order over five kills, each followed by a repeat of all unanswered batches."""
+    """Batches are stored once and in order despite five kills, each followed by a repeat of all unanswered batches."""
     await program.start()
     async with Calls(program.address) as calls:
         await calls.create("flights", segment_bytes=1 << 20)

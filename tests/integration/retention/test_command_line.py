@@ -24,7 +24,7 @@ async def fairlead(api, *arguments: str) -> tuple[int | None, str]:
 
 
 async def test_a_topic_is_altered(api) -> None:
-    """A topic gets more partitions and settings by one command, whose JSON output is the whole topic."""
+    """A topic gets more partitions and settings with one command, whose JSON output is the whole topic."""
     await api.admin.create_topic("flights")
     code, printed = await fairlead(
         api, "topic", "alter", "flights", "-p", "3", "-c", "retention.ms=5", "--output", "json"
@@ -37,7 +37,7 @@ async def test_a_topic_is_altered(api) -> None:
 
 
 async def test_a_topic_is_created_with_the_clusters_defaults(api) -> None:
-    """A topic is created with the cluster's number of partitions without -p."""
+    """A topic that is created without -p gets the cluster's number of partitions."""
     await api.admin.alter_cluster_config({"num.partitions": 4})
 
     assert await fairlead(api, "topic", "create", "flights") == (
@@ -47,7 +47,7 @@ async def test_a_topic_is_created_with_the_clusters_defaults(api) -> None:
 
 
 async def test_a_broker_is_configured(api) -> None:
-    """A broker is configured by --broker, and the output has every key of a broker."""
+    """A broker is configured with --broker, and the output has every key of a broker."""
     code, printed = await fairlead(
         api, "cluster", "config", "--broker", "0", "-c", "flush.ms=7", "--output", "json"
     )

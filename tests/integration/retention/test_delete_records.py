@@ -1,4 +1,4 @@
-"""Deleting records up to an offset: over HTTP, by the SDK, on the command line, and over a kill."""
+"""Deleting records up to an offset: over HTTP, by the SDK, on the command line, and despite a kill."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_up_to_an_offset_inside_a_batch(api, lives) -> None:
 
 
 async def test_minus_one_is_the_high_watermark(api) -> None:
-    """Records below the high watermark are deleted by -1, and the next record gets the end offset."""
+    """Offset -1 deletes all records below the high watermark, and the next record gets the end offset."""
     answer = await api.call("POST", PATH, {"offset": -1})
     produced = await api.produce("flights", "a")
 
@@ -63,7 +63,7 @@ async def test_above_the_high_watermark_nothing_is_deleted(api) -> None:
 
 
 async def test_a_start_never_goes_back(api) -> None:
-    """A deletion below the log start offset changes nothing and answers the log start offset."""
+    """A deletion below the log start offset changes nothing and is answered with the log start offset."""
     answers = [(await api.call("POST", PATH, {"offset": offset})).json for offset in (500, 500, 100, 0)]
 
     assert [answer["low_watermark"] for answer in answers] == [500] * 4
@@ -113,7 +113,7 @@ async def test_the_sdk_deletes_and_refuses_alike(api) -> None:
 
 
 async def test_the_command_line_trims(api) -> None:
-    """Records are deleted by `topic trim`, which prints the new start and ends with 4 when it is refused."""
+    """Records are deleted by `topic trim`, which prints the new start and exits with 4 when it is refused."""
     trimmed = await fairlead(api, "topic", "trim", "flights", "--partition", "0", "--before", "500")
     refused = await fairlead(api, "topic", "trim", "flights", "--partition", "0", "--before", "5000")
 

@@ -47,7 +47,7 @@ async def test_an_idle_topic_keeps_its_active_segment_until_it_is_rolled(api, cl
 
 
 async def test_an_emptied_log_survives_a_restart(api, clock, lives) -> None:
-    """An emptied log keeps its start and end offset over a restart, and no offset is assigned twice."""
+    """An emptied log keeps its start and end offset across a restart, and no offset is assigned twice."""
     await api.admin.create_topic("flights", config={"retention.ms": 1000, "segment.ms": 1000})
     await api.produce("flights", *"abc")
     clock.move(10)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from groups.broker import Broker
 
 DUE_SECONDS: Final = 0.05
-"""Shortest delay of a turn for a deadline."""
+"""Minimum delay before a deadline starts a turn."""
 
 
 class Coordinator:

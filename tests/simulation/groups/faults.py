@@ -52,7 +52,7 @@ class Faults(Storm):
         return self._world.schedule.rng.choice((2.5, 6.0))
 
     def _depose(self, broker: Broker) -> None:
-        """Cut a coordinator off the store for longer than its lease, and change the group during that time."""
+        """Cut a coordinator off from the store for longer than its lease, and change the group during that time."""
         world = self._world
         lease = world.plan.lease_seconds
         self.cut_until(self.links(broker.number, [STORE]), 3.0 * lease, 6.0 * lease)

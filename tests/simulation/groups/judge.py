@@ -1,7 +1,7 @@
 """The invariants of groups, each a named class of violation.
 
-The judge sees every revision of the store, every decision of a coordinator, and the partitions that each member
-believes to own. The truth about a group is the contents of the store, not the memory of a process.
+The judge sees every revision of the store, every decision of a coordinator, and the partitions that each member treats
+as its own. The truth about a group is the contents of the store, not the memory of a process.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ ROUNDING_SECONDS: Final = 0.01
 SOONEST_MS: Final = 10
 """Shortest heartbeat interval that causes no storm of heartbeats."""
 JUST_HEARD: Final = 0.3
-"""Share of a session after the last heartbeat for which a member is certainly alive."""
+"""Fraction of the session timeout: a member is certainly alive for this long after a heartbeat."""
 LONG_SILENT: Final = 0.75
-"""Share of a session after the last heartbeat from which a static member may be replaced by its next process."""
+"""Fraction of the session timeout: a static member that is silent for longer may be replaced by its next process."""
 
 
 class TwoOwners(Violation):
@@ -70,7 +70,7 @@ class OffsetsRise(Violation):
 
 
 class UnmovedNeverPause(Violation):
-    """A member lost a partition for a while that its target keeps."""
+    """A member temporarily lost a partition that its target assignment keeps."""
 
 
 class SessionKept(Violation):
@@ -232,7 +232,7 @@ class Judge:
             if (
                 entry.offset < old.offset
                 and member_id != old_member
-                # A holder whose lease ends early still believes that its state is current.
+                # A holder whose lease ends early still treats its state as current.
                 and Fault.LEASE_EARLY not in self._world.plan.faults
             ):
                 raise OffsetsRise(f"{partition}: {old} to {entry}")
@@ -337,7 +337,7 @@ class Judge:
                 raise StaticKeeps(f"{member_id} waits for {place}, silent for {silent:.3f} s: {reply.code}")
 
     def answers(self, coordinator: Coordinator, member_id: str, reply: HeartbeatReply) -> None:
-        """Check the answer to a member from a coordinator that believes to be the only one."""
+        """Check the answer to a member from a coordinator that acts as the only one."""
         if not SOONEST_MS <= reply.heartbeat_interval_ms <= reply.session_timeout_ms / 2:
             raise PaceKept(f"{member_id} is told {reply}")
         if Fault.LEASE_EARLY in self._world.plan.faults:
@@ -351,7 +351,7 @@ class Judge:
                 raise AnswersAreStored(f"{member_id} is told {reply}, the record is {record}")
 
     def fences(self, coordinator: Coordinator, member_id: str, epoch: int, code: str) -> None:
-        """Check the fencing of a member by a coordinator that believes to be the only one."""
+        """Check the fencing of a member by a coordinator that acts as the only one."""
         record = self.groups[coordinator.name].members.get(member_id)
         if Fault.LEASE_EARLY in self._world.plan.faults or record is None:
             return

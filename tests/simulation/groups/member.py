@@ -151,7 +151,7 @@ class Member(Process):
         return GroupMember(subscription, BACKOFF, self.world.now)
 
     def _feed(self, event: Event) -> None:
-        """Pass an event to the machine, and carry out its orders."""
+        """Pass an event to the machine, and carry out its actions."""
         machine, now = self._machine, self.world.now
         if not self.alive or self.leaving:
             return

@@ -40,7 +40,7 @@ class Fault(Enum):
 BROKER_FAULTS = tuple(fault for fault in Fault if not fault.name.startswith(("MEMBER", "TOPIC")))
 
 DEPOSED_SHARE = 0.15
-"""Share of worlds about coordinators that were deposed without their knowledge."""
+"""Fraction of worlds about coordinators that were deposed and have not noticed it."""
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ class Plan:
     rebalance_seconds: float
     commit_seconds: float
     wind_seconds: float
-    """Longest time in which a member finishes its work before it releases a partition."""
+    """Longest time that a member needs to finish its work before it releases a partition."""
     operations_max: int
     """Maximum number of operations of one transaction; a larger change is written in portions."""
     storm_seconds: float

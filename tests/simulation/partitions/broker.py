@@ -1,13 +1,13 @@
 """A broker: a sequence of processes on one disk, and the partitions that it leads and follows.
 
 A process registers, checks whether its disk is an old copy, writes its broker epoch into the identity file, and then
-leads or follows by the records. Before it drops distrusted bytes it leaves ISR and ELR (protocol section 2). A failed
-sync ends all writes of the directory until a restart (T22), because unsynced bytes may be lost although they can still
-be read.
+leads or follows as the records say. Before it drops distrusted bytes it leaves ISR and ELR (protocol section 2). A
+failed sync stops all writes to the directory until a restart (T22), because unsynced bytes may be lost although they
+can still be read.
 
 A twin of `fairlead_broker.runtime`: a world of shipped brokers on virtual time takes seconds, and a world of these
-twins takes milliseconds, while most dropped rules are found only in one of many worlds. One file because each start,
-lease and disk fault decides the roles of all partitions.
+twins takes milliseconds, while most dropped rules are found only in one of many worlds. It is one file because each
+start, lease and disk fault decides the roles of all partitions.
 """
 
 from __future__ import annotations
@@ -166,8 +166,8 @@ class Broker(Frame):
     def first_directories(self) -> tuple[Directory, ...]:
         """Return the directories of a registration: none before the identity file has the broker epoch.
 
-        If the broker were elected and killed in between, the record would name an incarnation that its disk does not
-        know, and the broker would take its disk for an old copy.
+        If the broker were elected and killed in between, the record would name an incarnation that is not on its disk,
+        and the broker would take its disk for an old copy.
         """
         return ()
 
@@ -180,7 +180,7 @@ class Broker(Frame):
         )
 
     def _look_for_old_copy(self, records: dict[int, Versioned[PartitionRecord]]) -> None:
-        """Leave the records that count more than the disk has, before this incarnation is stored."""
+        """Before this incarnation is stored, leave the records that count more bytes than the disk has."""
         for partition, item in records.items():
             if self._is_older_than(item.value):
                 self._take_out(partition, item, lambda: self._read_again(self._look_for_old_copy))
@@ -380,7 +380,7 @@ class Broker(Frame):
             self.sync_soon(partition)
 
     def fail_directory(self) -> None:
-        """End all writes of the directory after a failed sync."""
+        """Stop all writes to the directory after a failed sync."""
         if not self.ready or self.failed:
             return
         self.failed = True

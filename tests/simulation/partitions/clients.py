@@ -48,7 +48,7 @@ class Client:
         action(*arguments)
 
     def leader(self) -> Leading | None:
-        """Draw one of the brokers that believe to lead, deposed leaders included."""
+        """Draw one of the brokers that act as leader, deposed leaders included."""
         world = self.world
         found = [
             role

@@ -37,7 +37,7 @@ class Controlling:
 
     @property
     def holds_term(self) -> bool:
-        """Whether this broker believes that it is the controller."""
+        """Whether this broker acts as the controller."""
         return self._term is not None
 
     def look(self) -> None:

@@ -1,4 +1,4 @@
-"""The shell of a follower, which fetches from the leader, appends, and runs the orders of `PartitionFollower`."""
+"""The shell of a follower, which fetches from the leader, appends, and executes the effects of `PartitionFollower`."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Following:
         self.closed = True
 
     def step(self, event: FollowerEvent) -> None:
-        """Pass an event to the machine, and run its orders."""
+        """Pass an event to the machine, and execute its effects."""
         if self.closed:
             return
         for effect in self.machine.step(event):
@@ -116,7 +116,7 @@ class Following:
         )
 
     def synced(self, offset: int) -> None:
-        """Handle the sync of the own log up to an offset."""
+        """Handle the sync of this replica's log up to an offset."""
         self.step(FollowerLogSynced(Offset(offset)))
 
     # -- fetching

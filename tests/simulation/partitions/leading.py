@@ -1,4 +1,4 @@
-"""The shell of a leader, which appends batches, serves followers, and runs the orders of `PartitionLeader`.
+"""The shell of a leader, which appends batches, serves followers, and executes the effects of `PartitionLeader`.
 
 It works like `runtime`, without bytes, for one leader epoch of one partition; `closed` is set afterwards.
 """
@@ -111,7 +111,7 @@ class Leading:
         self._tick()
 
     def step(self, event: LeaderEvent) -> None:
-        """Pass an event to the machine, and run its orders."""
+        """Pass an event to the machine, and execute its effects."""
         if self.closed:
             return
         effects = self.machine.step(event)
@@ -195,7 +195,7 @@ class Leading:
         self.broker.after(min(world.plan.lag_seconds / 2, PARK_SECONDS), self._tick)
 
     def look_at_lease(self) -> None:
-        """Report the state of the lease by the own clock to the machine."""
+        """Report the state of the lease, by this broker's clock, to the machine."""
         confirmed = self.broker.leased
         if confirmed != self.machine.lease_confirmed:
             self.step(LeaseChanged(confirmed))
@@ -290,7 +290,7 @@ class Leading:
         self._wake()
 
     def synced(self, offset: int) -> None:
-        """Handle the sync of the own log up to an offset."""
+        """Handle the sync of this replica's log up to an offset."""
         self.step(Synced(Offset(offset), self.broker.world.now))
 
     def read(self, offset: int, leader_epoch: int, most: int) -> ReadAnswer | None:

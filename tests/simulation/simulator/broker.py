@@ -19,7 +19,7 @@ from simulator.store import Compare, Item, Key, Transaction, broker_key
 
 AGAIN_SECONDS = 0.25
 LEASE_SHARE = 0.8
-"""Share of a lease, counted from its last renewal request, for which the lease cannot have expired."""
+"""Fraction of a lease for which it cannot have expired, counted from its last renewal request."""
 REGISTRATION = BrokerRegistration(
     state=BrokerState.RUNNING,
     addresses=Addresses(data="-", peer="-", ops="-"),
@@ -105,7 +105,7 @@ class Broker(Process):
         context: tuple[Any, ...],
     ) -> None:
         if answer is None or not answer[0]:
-            # The old key must expire first; an own key with a lost answer ends with its lease.
+            # The old key must expire first; this broker's own key, if its answer was lost, is deleted with its lease.
             self.after(AGAIN_SECONDS, self.register, *context)
             return
         seconds = self.world.plan.lease_seconds
@@ -133,11 +133,11 @@ class Broker(Process):
 
     @property
     def leased(self) -> bool:
-        """Return whether the lease cannot have expired by the own clock (rule 3.7)."""
+        """Return whether the lease, by this broker's clock, cannot have expired (rule 3.7)."""
         return self.world.now < self._leased_until
 
     def change_registration(self, answered: Callable[..., None], *more: Any, **changes: Any) -> None:
-        """Change fields of the own registration while this incarnation is registered."""
+        """Change fields of this broker's registration while this incarnation is registered."""
         key, epoch, lease, store = broker_key(self.number), self.epoch, self.lease, self.world.store
 
         def change() -> tuple[bool, Revision]:

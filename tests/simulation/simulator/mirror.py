@@ -16,7 +16,7 @@ AGAIN_SECONDS = 0.3
 
 
 class Mirror:
-    """The contents of the store as one process of a broker knows them."""
+    """The contents of the store as one process of a broker sees them."""
 
     def __init__(self, broker: Broker) -> None:
         """Start with an empty copy."""

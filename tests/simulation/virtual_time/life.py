@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Life:
-    """The tasks of a process, which ends as by SIGKILL: its later operations have no effect."""
+    """The tasks of a process, which ends as if by SIGKILL: its later operations have no effect."""
 
     def __init__(self, name: str, residence: str = "") -> None:
         """Start without tasks; `residence` is the boot of the machine, for which written bytes are kept."""

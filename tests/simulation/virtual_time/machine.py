@@ -76,7 +76,7 @@ class VirtualListeners(Listeners):
 
     @property
     def addresses(self) -> Addresses:
-        """Return names in the place of host addresses."""
+        """Return names in place of host addresses."""
         return Addresses(**{each: f"{self._name}.{each}:1" for each in ("data", "peer", "ops")})
 
     def bind(self) -> None:

@@ -433,7 +433,7 @@ def run(seed: int, *, traced: bool = False, keep: Path | None = None) -> Verdict
     folder = Path(tempfile.mkdtemp(dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None))
     verdict = Verdict(seed)
     trace = verdict.trace if traced else None
-    # Garbage collection depends on earlier runs, and the end of a dropped generator is a task.
+    # Garbage collection depends on earlier runs, and closing a dropped generator takes a task of the loop.
     gc.collect()
     gc.disable()
     try:
