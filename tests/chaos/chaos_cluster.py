@@ -130,7 +130,7 @@ class ChaosCluster:
                         return msgspec.json.decode(answer.body, type=Metadata)
                 except (PyreqwestError, TimeoutError) as failure:
                     error = failure
-        message = f"no broker tells the metadata: {error!r}"
+        message = f"no broker returns the metadata: {error!r}"
         raise RuntimeError(message)
 
     async def partitions(self, topic: str) -> list[PartitionMetadata]:

@@ -23,7 +23,7 @@ async def _produce_more(run: ChaosRun, count: int) -> None:
 
 
 async def _produce(run: ChaosRun, count: int) -> None:
-    """Produce by plain requests until `count` are acknowledged, and stop."""
+    """Produce with plain requests until `count` are acknowledged, and stop."""
     await _produce_more(run, count)
     await run.stop_clients()
 

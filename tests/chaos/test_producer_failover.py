@@ -1,4 +1,4 @@
-"""The producers' state of a partition survives its leader: repeats, keys, names, and acks of repeats."""
+"""The producer state of a partition survives its leader: repeats, keys, names, and acks of repeats."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ async def test_partitions_move_under_load(tmp_path: Path, fault: str) -> None:
 
 @pytest.mark.scenario
 async def test_a_cancelled_move_leaves_the_partition_where_it_was(tmp_path: Path) -> None:
-    """A move to an offline broker cannot end, and its cancellation leaves exactly the old replicas."""
+    """A move to an offline broker cannot complete, and its cancellation leaves exactly the old replicas."""
     async with chaos_run(tmp_path, partitions=1) as run:
         await run.create_topic(replicas=2)
         run.usual_load()

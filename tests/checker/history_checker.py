@@ -272,7 +272,7 @@ class History:
                 last[send.process, send.key] = max(before, offset)
 
     def _judge_txns(self, known: dict[str, list[int]]) -> None:
-        """Count the foreign records between the records of one transaction."""
+        """Count the records of others between the records of one transaction."""
         spans: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
         for send in self._sends.values() if self._txns else ():
             if send.txn is not None:
@@ -323,7 +323,7 @@ class History:
 
 
 def _told(send: Send) -> str:
-    return "acknowledged" if send.outcome == "ok" else "sent with others that are there"
+    return "acknowledged" if send.outcome == "ok" else "sent together with records that were stored"
 
 
 def check(events: Iterable[dict[str, Any]]) -> Report:

@@ -143,7 +143,7 @@ class Reading:
                 self._findings.note(Anomaly.INCONSISTENT_OFFSETS, said)
             place = places.setdefault(value, offset)
             if place != offset:
-                said = f"{key}: {value!r} stands at {place} and {offset}"
+                said = f"{key}: {value!r} is at both {place} and {offset}"
                 self._findings.note(Anomaly.DUPLICATE, said)
 
     def _lag(self, reads: KeyReads, position: int, began: float, who: str, *, healed: bool) -> None:

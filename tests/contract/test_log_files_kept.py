@@ -89,7 +89,7 @@ def _batch(
     producer: tuple[int, int, int] = (-1, -1, -1),
     key: bytes | None = None,
 ) -> StampedBatch:
-    """Return the body of a vector with a header of its own, stamped as by a leader."""
+    """Return the body of a vector with a header of its own, stamped as a leader would."""
     data = (_VECTORS / vector).read_bytes()
     found = read_header(data)
     extension = b"" if key is None else pack_extension(idempotency_extension(key, key.ljust(16, b"\0")))

@@ -1,7 +1,7 @@
 """Real members of etcd in place of pods: a small StatefulSet manages processes, and claims are folders.
 
-The actions of the plan of a managed etcd are carried out as by Kubernetes, so that etcd itself checks the plan. A
-process that ends is restarted with the same arguments, as by a kubelet.
+The actions of the plan of a managed etcd are carried out as Kubernetes would, so that etcd itself checks the plan. A
+process that ends is restarted with the same arguments, as a kubelet would.
 """
 
 from __future__ import annotations

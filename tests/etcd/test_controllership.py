@@ -1,4 +1,4 @@
-"""Tests of controllers on a real etcd: the term and the leaderships of a silent broker go to other brokers."""
+"""Tests of controllers on a real etcd: the term and the leaderships of a silent broker move to other brokers."""
 
 from __future__ import annotations
 

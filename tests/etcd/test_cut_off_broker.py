@@ -34,7 +34,7 @@ async def relay(alone: EtcdCluster) -> AsyncIterator[TcpRelay]:
 
 @pytest.fixture
 async def urls(alone: EtcdCluster, relay: TcpRelay, tmp_path: Path) -> AsyncIterator[Mapping[int, str]]:
-    """Yield the addresses of three brokers, one of which is not the controller and reaches etcd by the relay."""
+    """Yield the addresses of three brokers, one of which is not the controller and reaches etcd through the relay."""
     running: dict[int, RunningBroker] = {}
 
     async def start(broker: int, etcd: str) -> None:

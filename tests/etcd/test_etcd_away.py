@@ -122,10 +122,10 @@ async def cluster(relay: TcpRelay, tmp_path: Path) -> AsyncIterator[OnEtcd]:
 
 async def begun(cluster: OnEtcd) -> TopicId:
     """Create a topic with replicas on all three brokers and a different leader for each partition."""
-    await until(lambda: cluster.any.peer_side.controller is not None, "nobody is the controller")
+    await until(lambda: cluster.any.peer_side.controller is not None, "no broker is the controller")
     await until(
         lambda: all(len(each.broker.metadata.brokers) == len(IDS) for each in cluster.brokers.values()),
-        "not everybody knows everybody",
+        "not every broker sees all brokers",
     )
     request = CreateTopicRequest(
         name="flights", partitions=PARTITIONS, replication_factor=3, config={"min.insync.replicas": 2}
@@ -136,7 +136,7 @@ async def begun(cluster: OnEtcd) -> TopicId:
             len(each.broker.metadata.partitions(view.topic_id)) == PARTITIONS
             for each in cluster.brokers.values()
         ),
-        "not every broker knows the topic",
+        "not every broker has the topic",
     )
     return view.topic_id
 

@@ -39,7 +39,7 @@ def test_pods_of_ipv6_alone_reach_each_other(tmp_path: Path) -> None:
         check=False,
     )
     if "unshare" in done.stderr and "not permitted" in done.stderr:
-        pytest.skip("this machine allows no namespaces of networks")
+        pytest.skip("this machine allows no network namespaces")
     assert done.returncode == 0, done.stderr
 
     assert done.stdout.splitlines()[0] == "over IPv6"

@@ -51,7 +51,7 @@ async def fill(pods: EtcdPods) -> None:
 
 
 async def share_taken(pods: EtcdPods, ordinal: int) -> float:
-    """Return the used share of a store's quota, from the metrics of the alert on full stores."""
+    """Return the used fraction of a store's quota, from the metrics of the alert on full stores."""
     async with ClientSession() as session, session.get(f"{pods.url(ordinal)}/metrics") as answer:
         page = await answer.text()
     told = {name: float(value) for name, value in re.findall(r"^(etcd_\w+) (\S+)$", page, re.MULTILINE)}
@@ -200,7 +200,7 @@ async def test_a_change_too_soon_is_refused(three: EtcdCluster) -> None:
 
 
 async def test_what_etcd_refuses_has_a_type(lax: EtcdCluster) -> None:
-    """Each refusal has a type that tells the next step: wait, look again, or stop."""
+    """Each refusal has a type that shows the next step: wait, look again, or stop."""
     leader = await lax.leader()
     follower = next(member for member in lax.members if member is not leader)
     async with EtcdMembersClient() as client:

@@ -183,7 +183,7 @@ def read_carefully(origin: Origin, log: PartitionLog, done: str) -> tuple[set[in
                 raise Wrong(message)
         served |= {record.offset for record in records}
         if read.next_offset <= at:
-            message = f"{done}: a read at {at} came no further"
+            message = f"{done}: a read at {at} made no progress"
             raise Wrong(message)
         at = read.next_offset
     return served, noticed

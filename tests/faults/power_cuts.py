@@ -148,7 +148,7 @@ class Witness:
                 at = damage.next_good_offset
                 continue
             read = log.read(at, 5000, log.end_offset)
-            self._expect(read.next_offset > at, f"a read at {at} of {log.end_offset} came no further")
+            self._expect(read.next_offset > at, f"a read at {at} of {log.end_offset} made no progress")
             found += read.data
             at = read.next_offset
         if found != expected:
@@ -222,7 +222,7 @@ class Machine:
         if directory.corrupt:
             raise Lost(str(directory.corrupt))
         if stopped_in_order and not directory.was_clean:
-            message = "the stop was in order, and the start does not believe it"
+            message = "the stop was clean, but the start does not treat it as clean"
             raise Lost(message)
         directory.set_broker_epoch(BrokerEpoch(self._epoch))
         self._directory = directory
@@ -384,7 +384,7 @@ class Machine:
             segment_ms=self._rng.choice((5, 1000)),
             durability=Durability.SYNCED,
         )
-        # The topic exists from this moment, because its record is written before any broker creates its folder.
+        # The topic exists from here on, because its record is written before any broker creates its folder.
         topic = Witness(TopicId(f"3f1d6c1e-0b6a-4d3c-9b3e-{self._made:012d}"), config)
         self._topics.append(topic)
         self._open(topic)

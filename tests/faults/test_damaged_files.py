@@ -169,7 +169,7 @@ async def test_an_acknowledged_end_that_changed_after_a_kill_is_reported(tmp_pat
 
 
 async def test_damage_is_accepted_by_the_sdk_and_the_command_line(faulty: FaultyBroker) -> None:
-    """Damage is accepted by the SDK and the command line for exactly its range, and any other range is a conflict."""
+    """The SDK and the command line accept damage for exactly its range, and any other range is a conflict."""
     files = await store(faulty)
     first, second = harm_content(files[0], 1), harm_content(files[1], 1)
     await faulty.start()

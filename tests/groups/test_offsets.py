@@ -33,7 +33,7 @@ def coordinated(cluster: Cluster, name: str) -> CoordinatedGroup:
 
 
 async def test_only_who_has_a_partition_commits_it(alone: Cluster) -> None:
-    """A commit with a stale epoch, of an unknown member or for a foreign partition is refused and changes nothing."""
+    """A commit with a stale epoch, of an unknown member or for another's partition is refused and changes nothing."""
     group = GroupClient(alone, "etl")
     first, second = group.member("m1", "flights"), group.member("m2", "flights")
     await settle(first)
@@ -179,7 +179,7 @@ async def test_offsets_of_a_topic_that_was_made_again_begin_clean(alone: Cluster
 
 
 async def test_lag_and_resets_go_by_what_the_leaders_have(alone: Cluster) -> None:
-    """A group's lag is counted in records and seconds, and its offsets are reset only without members, in the log."""
+    """A group's lag is counted in records and seconds; offsets are reset only without members and within the log."""
     group = GroupClient(alone, "etl")
     member = group.member("m1", "flights")
     await settle(member)
@@ -273,7 +273,9 @@ async def test_members_follow_topics_and_silence(alone: Cluster) -> None:
     while len(watching.partitions) < 4:
         await watching.beat()
     await alone.topic("fleet", partitions=2, replication_factor=1)
-    await until(lambda: coordinated(alone, "etl").group.member_count == 1, "the silent one is still a member")
+    await until(
+        lambda: coordinated(alone, "etl").group.member_count == 1, "the silent member was not removed"
+    )
     await settle(watching)
 
     assert {name for name, _ in watching.partitions} == {"flights", "fleet"}

@@ -48,7 +48,7 @@ class TroubledStore:
             return await self._store.transact(compares, success, failure)
         match self.faults.pop(0):
             case "away":
-                raise CoordinationUnavailable("the store is away")
+                raise CoordinationUnavailable("the store is unavailable")
             case "lost before":
                 raise UnknownOutcome("no answer, and nothing was done")
             case asyncio.Event() as held_back:

@@ -156,7 +156,7 @@ class Box:
         began = select.select([reader], [], [], START_SECONDS)[0] and os.read(reader, 1)
         os.close(reader)
         if not began:
-            message = f"no namespaces could be made: {Path(log).read_text()}"
+            message = f"the namespaces could not be created: {Path(log).read_text()}"
             raise BoxUnusable(message)
         return int(Path(f"/proc/{unshare}/task/{unshare}/children").read_text().split()[0])
 
@@ -185,7 +185,7 @@ def check_machine(*, real_nodes: bool = False) -> None:
         message = f"missing on this machine: {' '.join(absent)}; run `make setup`"
         raise BoxUnusable(message)
     if real_nodes and not Path("/sys/fs/cgroup/memory/cgroup.procs").exists():
-        message = "real nodes are made for cgroup v1 (or hybrid), which this machine does not mount"
+        message = "real nodes need cgroup v1 (or hybrid), which this machine does not mount"
         raise BoxUnusable(message)
 
 

@@ -54,7 +54,7 @@ class BrokerProcesses:
     killed: list[int] = field(default_factory=list)
     """Ids of brokers that did not stop in time."""
     most_away: int = 0
-    """Maximum number of brokers that were missing their pod at one time, among brokers that had a pod before."""
+    """Maximum number of brokers without a pod at one time, among brokers that had a pod before."""
     core: int | None = None
     """Id from which brokers are not counted as missing, because they leave permanently."""
     over: threading.Event = field(default_factory=threading.Event)

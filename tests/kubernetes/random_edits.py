@@ -1,8 +1,8 @@
 """Random edits of a Cluster and its Topics, and the state that must follow each edit.
 
-A `World` has the requested state (`Wish`). Every edit changes both the wish and the resources, or changes an object of
-the operator directly. Edits that must be refused or delayed name the expected condition and their undo; `wishes.py`
-compares.
+A `World` has the requested state (`Wish`). Every edit changes both the wish and the resources, or directly changes an
+object that the operator created. Edits that must be refused or delayed name the expected condition and their undo;
+`wishes.py` compares.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def next_release(folder: Path) -> Path:
     definition = chart / "definitions/topics.fairlead.dev.yaml"
     text = definition.read_text(encoding="utf-8")
     before = "              partitions:\n                type: integer\n"
-    assert text.count(before) >= 1, "the definition of Topics is written otherwise than this test knows"
+    assert text.count(before) >= 1, "the definition of Topics is not written as this test expects"
     more = "              note:\n                type: string\n                maxLength: 40\n"
     definition.write_text(text.replace(before, more + before, 1), encoding="utf-8")
     return chart
@@ -98,7 +98,7 @@ def test_a_life(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
 
 @pytest.mark.scenario
 def test_from_helm_3_to_helm_4(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
-    """A release of Helm 3 is upgraded by Helm 4 with definitions and resources, including server-side."""
+    """A release of Helm 3 is upgraded by Helm 4 with definitions and resources, even with server-side apply."""
     namespace, run = kubernetes_alone.namespace(), kubernetes_alone.run
     where = ("--namespace", namespace)
     run("helm3", "install", "operator", str(OPERATOR_CHART), *where, *READY)

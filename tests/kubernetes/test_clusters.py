@@ -76,7 +76,8 @@ def test_a_cluster_becomes_ready_and_then_nothing_is_written(
         lambda each: each and each["status"]["phase"] == "Bound",
     )
     mark = kubernetes.audit_mark()
-    # A foreign annotation wakes the operator; the Service that it creates again afterwards shows that the pass has run.
+    # An annotation that the operator does not use wakes it; the Service that it creates again afterwards shows that the
+    # pass has run.
     api.annotate(CLUSTER, ready, {"example.com/note": "look"})
     api.annotate("service/main-bootstrap", ready, {"example.com/note": "stays"})
     service = api.get("service/main-bootstrap", ready)

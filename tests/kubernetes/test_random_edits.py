@@ -41,7 +41,7 @@ def converge(world: World, seconds: float) -> float:
     """Wait until the state is as requested, and check invariants in each pass; return the seconds."""
     began = time.monotonic()
     while wrong := differences(world):
-        assert time.monotonic() - began < seconds, f"not as wished for after {seconds} s: {wrong}"
+        assert time.monotonic() - began < seconds, f"not as requested after {seconds} s: {wrong}"
         assert not (broken := world.stage.broken_operators()), broken
         below = [] if world.disturbed else below_minimum(world.stage.brokers)
         assert not below, f"below the replicas in sync that acks=all wants: {below}"
@@ -65,7 +65,7 @@ def a_round(world: World, count: int, told: list[Any]) -> float:
     entry["permits"] = len(stage.permits - permits)
     sys.stderr.write(json.dumps(entry) + "\n")
     if not world.disturbed:
-        assert stage.brokers.most_away <= 1, "two brokers were away at one time"
+        assert stage.brokers.most_away <= 1, "two brokers were down at the same time"
         assert entry["restarts"] <= entry["permits"], "a broker was restarted without a permit"
     assert not (forbidden := stage.forbidden()), forbidden
     assert stage.brokers.killed == [], "brokers that are asked to stop do so"

@@ -81,14 +81,14 @@ def is_established(definition: Manifest | None) -> bool:
 
 def store(kubernetes: Kubernetes, namespace: str, manifest: Manifest) -> None:
     """Create an object once the definitions that allow it take effect, shortly after they are stored."""
-    wait_until(lambda: not refused(kubernetes, namespace, manifest), "the definitions never came to hold")
+    wait_until(lambda: not refused(kubernetes, namespace, manifest), "the definitions never took effect")
     kubernetes.api.create(manifest, namespace)
 
 
 def wait_until_refused(kubernetes: Kubernetes, namespace: str, manifest: Manifest) -> None:
     """Wait until the current definitions, which refuse such an object, take effect."""
     another = manifest | {"metadata": {"name": "another"}}
-    wait_until(lambda: refused(kubernetes, namespace, another), "today's definitions never came to hold")
+    wait_until(lambda: refused(kubernetes, namespace, another), "the current definitions never took effect")
 
 
 def refused(kubernetes: Kubernetes, namespace: str, manifest: Manifest) -> bool:

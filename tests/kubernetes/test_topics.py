@@ -154,7 +154,7 @@ def test_a_restarted_operator_knows_whose_topics_are(stage: Stage) -> None:
 
 
 def test_what_the_cluster_does_not_allow_is_said(stage: Stage) -> None:
-    """A Topic has a condition for an unknown Cluster, a foreign namespace, a refused key or too many replicas."""
+    """A Topic has a condition for an unknown Cluster, a namespace not allowed, a refused key or too many replicas."""
     namespace, foreign = stage.namespace(), stage.namespace()
     stage.topic(namespace, "early", replicas=1)
     early = stage.wait(namespace, "early", "ClusterNotFound")

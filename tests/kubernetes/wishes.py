@@ -58,7 +58,7 @@ def of_cluster(cluster: Manifest, wish: Wish) -> str:
         return f"the warning is {warning}, not {expected}: {said}"
     [pool] = cluster["status"]["pools"]
     counts = (pool["replicas"], pool["ready"], pool["updated"])
-    return _differs(counts == (wish.replicas,) * 3, f"{wish.replicas} are wished for: {said}")
+    return _differs(counts == (wish.replicas,) * 3, f"{wish.replicas} are requested: {said}")
 
 
 def of_orders(stage: EditStage, cluster: Manifest) -> str:
@@ -138,7 +138,7 @@ def of_topics(stage: EditStage, wish: Wish) -> str:
         each["metadata"]["name"]: each for each in stage.api.list("topics.fairlead.dev", stage.namespace)
     }
     if topics.keys() != wish.topics.keys():
-        return f"there are the Topics {sorted(topics)}, and {sorted(wish.topics)} are wished for"
+        return f"there are the Topics {sorted(topics)}, and {sorted(wish.topics)} are requested"
     for name, wanted in wish.topics.items():
         reason = ready_reason(topics[name])
         if reason != wanted.reason:
@@ -165,7 +165,7 @@ def of_brokers(brokers: BrokerProcesses, wish: Wish) -> str:
         return f"retention.ms of the cluster is {entry}"
     named = {each.name for each in metadata.topics if not each.name.startswith("__")}
     if named != wanted.keys() | wish.kept:
-        return f"topics of the brokers: {sorted(named)}, wished for {sorted(wanted)} and {sorted(wish.kept)}"
+        return f"topics of the brokers: {sorted(named)}, requested {sorted(wanted)} and {sorted(wish.kept)}"
     for topic in metadata.topics:
         if topic.name not in wanted:
             continue

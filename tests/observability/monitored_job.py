@@ -46,7 +46,7 @@ def running_job(bootstrap: str, folder: Path) -> Iterator[int]:
         return None
 
     try:
-        wait_for("Spark does not tell of the query", tells_of_the_query, SPARK_SECONDS_MAX)
+        wait_for("Spark does not report the query", tells_of_the_query, SPARK_SECONDS_MAX)
         yield port
     finally:
         stop(process)

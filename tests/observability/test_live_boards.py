@@ -55,7 +55,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     ):
         # The coordinators publish the lag of groups at intervals.
         wait_for(
-            "no lag of both groups is shown",
+            "the lag of both groups is not shown",
             lambda: len(prometheus.query("count by (group) (fairlead_group_lag_records)")) == 2 or None,
         )
         yield Watched(brokers, etcd, prometheus)

@@ -109,7 +109,7 @@ def latencies(answers: Answers) -> Latencies:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The peak, and the result of twice the peak immediately after it."""
+    """The peak, and the result of offering twice the peak immediately afterwards."""
 
     peak: float
     goodput: float

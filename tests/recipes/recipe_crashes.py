@@ -231,7 +231,7 @@ class CrashedProgram:
                 while not await self._is_done(process):
                     await asyncio.to_thread(process.join, 0.05)
         except TimeoutError:
-            message = f"it did not end its work: {self._said()}"
+            message = f"it did not finish its work: {self._said()}"
             raise Wrong(message) from None
         finally:
             await self._end(process)
@@ -260,7 +260,7 @@ class CrashedProgram:
         effects = self.recipe.effects(self.folder, self.environment)
         counts = {f"customer-{number}": 0 for number in range(self.report.records)}
         if unknown := effects.keys() - counts.keys():
-            message = f"effects of records that never were: {sorted(unknown)[:5]}"
+            message = f"effects of records that never existed: {sorted(unknown)[:5]}"
             raise Wrong(message)
         counts |= effects
         self.report.never = sum(count == 0 for count in counts.values())

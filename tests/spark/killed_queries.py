@@ -305,7 +305,7 @@ class Run:
         driver = self._living(finish=True)
         finished = driver.wait_for("finished", len(self._sinks), FINISH_SECONDS_MAX)
         if not finished:
-            self.report.wrong = f"the queries did not come to their end: {self._told_by(driver)}"
+            self.report.wrong = f"the queries did not finish: {self._told_by(driver)}"
         self._end_driver()
         return finished
 

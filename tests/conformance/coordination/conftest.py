@@ -29,7 +29,7 @@ class Bench:
     connect: Callable[[], Awaitable[Coordination]]
     """Function that makes another client of the same store."""
     let_pass: Callable[[float], Awaitable[None]]
-    """Function that waits until the leases that end within the given seconds have ended."""
+    """Function that waits until the leases that expire within the given seconds have expired."""
 
 
 class ManualClock:
@@ -80,7 +80,7 @@ async def etcd(folder: Path) -> AsyncIterator[Bench]:
             return cluster.client()
 
         async def let_pass(seconds: float) -> None:
-            # Only etcd knows when a lease has ended, and a test cannot move its time.
+            # Only etcd decides when a lease has expired, and a test cannot move its clock.
             await asyncio.sleep(seconds)  # noqa: TID251
 
         yield Bench(await connect(), connect, let_pass)

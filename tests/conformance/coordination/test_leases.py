@@ -22,7 +22,7 @@ class Bench(Protocol):
     """The parts of the bench that a test needs in addition to its client."""
 
     async def let_pass(self, seconds: float) -> None:
-        """Wait until the leases that end within `seconds` have ended."""
+        """Wait until the leases that expire within `seconds` have expired."""
         ...
 
 
@@ -32,7 +32,7 @@ async def keys(client: Coordination) -> list[str]:
 
 
 async def test_a_key_carries_its_lease(client: Coordination) -> None:
-    """A key is read with the lease with which it ends."""
+    """A key is read with its lease, with which it will be deleted."""
     lease = await client.grant_lease(10)
     await client.transact((), (Put("/k", b"", lease.lease_id),))
     [item] = (await client.list("/")).items
@@ -44,7 +44,7 @@ async def test_a_key_carries_its_lease(client: Coordination) -> None:
 async def test_a_lease_that_is_not_kept_alive_ends_with_its_keys(
     bench: Bench, client: Coordination, other: Coordination
 ) -> None:
-    """A lease that is not kept alive ends and removes all its keys in one revision, and no other key."""
+    """A lease that is not kept alive expires and removes all its keys in one revision, and no other key."""
     lease = await client.grant_lease(3)
     await client.transact(
         (), (Put("/a", b"", lease.lease_id), Put("/b", b"", lease.lease_id), Put("/c", b""))
@@ -72,7 +72,7 @@ async def test_a_lease_that_is_kept_alive_stays(bench: Bench, client: Coordinati
 
 
 async def test_an_ended_lease_stays_ended(bench: Bench, client: Coordination) -> None:
-    """A lease that has ended is not found by keep-alive, revoke and put, and the put's transaction is not applied."""
+    """An expired lease is not found by keep-alive, revoke and put, and the put's transaction is not applied."""
     lease = await client.grant_lease(3)
     await bench.let_pass(5)
     with pytest.raises(LeaseNotFound):
@@ -116,7 +116,7 @@ async def test_revoking_a_lease_without_keys_takes_no_revision(client: Coordinat
 
 
 async def test_a_put_without_a_lease_detaches_the_key(client: Coordination) -> None:
-    """A key ends with the lease of its last put, if there is one."""
+    """A key is deleted with the lease of its last put, if there is one."""
     first, second = await client.grant_lease(60), await client.grant_lease(60)
     for key in ("/a", "/b", "/c"):
         await client.transact((), (Put(key, b"", first.lease_id),))
@@ -141,7 +141,7 @@ async def test_a_key_created_again_after_its_deletion_has_no_lease(client: Coord
 
 
 async def test_leases_end_each_at_its_own_time(bench: Bench, client: Coordination) -> None:
-    """A shorter lease ends without a longer lease."""
+    """A shorter lease expires while a longer lease remains."""
     short, long = await client.grant_lease(3), await client.grant_lease(60)
     await client.transact((), (Put("/short", b"", short.lease_id), Put("/long", b"", long.lease_id)))
     await bench.let_pass(5)

@@ -165,7 +165,7 @@ def test_line_for_people_names_the_addresses(start: Start) -> None:
     ],
 )
 def test_wrong_usage_exits_2_and_names_the_mistake(arguments: list[str], names: str) -> None:
-    """A broker is not started after wrong usage, and the message names the mistake."""
+    """A command with wrong usage starts no broker, and the message names the mistake."""
     app = typer.Typer(add_completion=False)
     app.command("broker-start")(broker_start)
     app.command("dev-up")(dev_up)

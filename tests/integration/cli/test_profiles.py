@@ -143,7 +143,7 @@ def test_a_home_is_optional(elsewhere: dict[str, str]) -> None:
     """A user without a home directory, as in containers, needs no profile, and a requested one is not found."""
     unshare = ["unshare", "--user", "--map-user=12345"]
     if shutil.which("unshare") is None or subprocess.run([*unshare, "true"], check=False).returncode:
-        pytest.skip("no user without a name can be made here")
+        pytest.skip("no user without a name can be created here")
     homeless = {name: value for name, value in elsewhere.items() if name not in {"HOME", "XDG_CONFIG_HOME"}}
     command = [*unshare, sys.executable, "-m", "fairlead.cli.main", "topic", "list", "--bootstrap"]
     command += ["http://127.0.0.1:1"]

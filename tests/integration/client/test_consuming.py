@@ -52,7 +52,7 @@ async def topic(admin: Admin) -> None:
 
 
 async def test_a_reader_without_partitions_is_refused(bootstrap: str) -> None:
-    """A consumer without partitions is refused instead of waiting for ever, and so is a topic name as partitions."""
+    """A consumer without partitions is refused instead of waiting for ever, as is a topic name given as partitions."""
     async with Consumer(bootstrap) as consumer:
         with pytest.raises(SettingError) as empty:
             await consumer.next_batch()

@@ -20,7 +20,7 @@ async def holds_everywhere(cluster: Cluster, holds: Callable[[Broker], bool]) ->
 
 
 async def test_a_topics_change_at_one_broker_holds_at_the_others(cluster: Cluster) -> None:
-    """A topic's change through one broker applies at every other broker."""
+    """A change of a topic's configuration through one broker applies at every other broker."""
     topic_id = await cluster.topic("flights")
     await cluster.led("flights", topic_id)
     await cluster.controller.alter_topic(
@@ -36,7 +36,7 @@ async def test_a_topics_change_at_one_broker_holds_at_the_others(cluster: Cluste
 
 
 async def test_the_clusters_change_at_one_broker_holds_at_the_others(cluster: Cluster) -> None:
-    """A cluster's change of a broker key or a topic default applies at every broker, as does its reset."""
+    """A change of a broker key or a topic default for the whole cluster applies at every broker, as does its reset."""
     topic_id = await cluster.topic("flights")
     await cluster.led("flights", topic_id)
     first, *_ = cluster.brokers.values()
@@ -60,7 +60,7 @@ async def test_the_clusters_change_at_one_broker_holds_at_the_others(cluster: Cl
 
 
 async def test_a_brokers_change_at_another_broker_is_known_to_all(cluster: Cluster) -> None:
-    """A broker's change through another broker is shown by every broker and applies to that broker only."""
+    """A change of one broker's key through another is shown by every broker and applies to that one broker only."""
     await cluster.broker(1).alter_broker_config(BrokerId(2), {"replica.lag.time.max.ms": 7000})
 
     def told(runtime: Broker) -> list[str | None]:

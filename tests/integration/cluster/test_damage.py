@@ -40,7 +40,7 @@ async def test_a_damaged_follower_is_fetched_again(cluster: Cluster) -> None:
             replica.broker == follower and replica.generation == 1
             for replica in cluster.record(topic_id).replicas
         ),
-        "it has not taken itself out",
+        "the follower has not left the in-sync replicas",
     )
     await cluster.in_sync(topic_id, 1, 2, 3)
     copies = await cluster.copied(topic_id, 30)
@@ -69,7 +69,7 @@ async def test_an_acknowledged_end_that_changed_is_fetched_again(cluster: Cluste
             replica.broker == follower and replica.generation == 1
             for replica in cluster.record(topic_id).replicas
         ),
-        "it has not taken itself out",
+        "the follower has not left the in-sync replicas",
     )
     await cluster.in_sync(topic_id, 1, 2, 3)
     copies = await cluster.copied(topic_id, 30)
@@ -92,7 +92,7 @@ async def test_a_start_that_cut_off_records_is_reported(cluster: Cluster) -> Non
             replica.broker == follower and replica.generation == 1
             for replica in cluster.record(topic_id).replicas
         ),
-        "it has not taken itself out",
+        "the follower has not left the in-sync replicas",
     )
     await cluster.in_sync(topic_id, 1, 2, 3)
     copies = await cluster.copied(topic_id, 30)

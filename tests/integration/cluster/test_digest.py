@@ -108,7 +108,7 @@ async def test_a_missing_part_and_a_missing_answer_differ(cluster: Cluster) -> N
     async with Admin(url(cluster, brokers[0])) as admin:
         await cluster.stop(brokers[1])
         known = cluster.broker(brokers[0]).metadata.brokers
-        await until(lambda: brokers[1] not in known, "the leader does not know of the stop")
+        await until(lambda: brokers[1] not in known, "the leader has not noticed the stop")
         alone = by_broker(await admin.compare_replicas("flights", 0))
         copies = held.pop(topic_id)
         try:
@@ -133,7 +133,7 @@ async def test_a_missing_part_and_a_missing_answer_differ(cluster: Cluster) -> N
 
 
 async def test_the_command_ends_with_1_where_copies_differ(cluster: Cluster) -> None:
-    """The command ends with 0 if all replicas are equal, and otherwise with 1 and a table that names the replica."""
+    """The command exits with 0 if all replicas are equal, and otherwise with 1 and a table that names the replica."""
     topic_id, brokers = await filled(cluster)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     command = CommandLine({**os.environ, "PATH": path, "FAIRLEAD_BOOTSTRAP": url(cluster, brokers[1])})

@@ -23,7 +23,7 @@ GONE = BrokerId(9)
 
 
 async def begin_endless_move(cluster: Cluster, topic_id: TopicId, to: int) -> None:
-    """Begin a move to a running broker and to a broker that never starts, so that the move cannot end."""
+    """Begin a move to a running broker and to a broker that never starts, so that the move cannot complete."""
     runtime = cluster.controller
     [(index, found)] = runtime.metadata.partitions(topic_id).items()
     directory = cluster.broker(to).entry.directory.identity.directory_id
@@ -39,7 +39,7 @@ async def begin_endless_move(cluster: Cluster, topic_id: TopicId, to: int) -> No
     key = PartitionKey(topic_id, index)
     await until(
         lambda: all(key in each.broker.controllership.index.moving for each in cluster.brokers.values()),
-        "not everybody knows of the move",
+        "not every broker has noticed the move",
     )
 
 

@@ -247,7 +247,7 @@ async def test_broken_json(api, body: bytes) -> None:
     ],
 )
 async def test_records_that_cannot_be_stored(api, query: str, record: object, code: str) -> None:
-    """A record that can be decoded and not stored is named."""
+    """A record that can be decoded but not stored is named in the refusal."""
     answer = await api.post(f"{RECORDS}?{query}", [{"value": "fine"}, record])
 
     assert answer.code == code

@@ -107,7 +107,7 @@ async def test_max_bytes_never_holds_back_the_first_batch(api, ten) -> None:
 
 
 async def test_json_encodings(api) -> None:
-    """Records as JSON have invalid UTF-8 as base64 with utf8, values as JSON with json, and all values with base64."""
+    """Of the encodings, utf8 gives invalid UTF-8 as base64, json gives JSON values as JSON, base64 encodes all."""
     await api.create("flights")
     await api.post(
         RECORDS, [{"key": "ü", "value": {"base64": "/wA="}, "headers": [["h", "1"]]}, {"value": '{"a": 1}'}]

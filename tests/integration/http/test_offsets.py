@@ -6,7 +6,7 @@ START_US = 1_700_000_000_000_000
 
 
 async def test_ends_of_a_partition(api, batch_of) -> None:
-    """The offsets of a partition are answered in four kinds, with its leader epoch."""
+    """Four kinds of offsets of a partition can be requested, and the answer has its leader epoch."""
     await api.create("flights")
     await api.post_batch("/v1/topics/flights/partitions/0/records", batch_of(b"a", b"b", b"c"))
     answer = await api.get("/v1/topics/flights/partitions/0/offsets")

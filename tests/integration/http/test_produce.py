@@ -27,7 +27,7 @@ def frames_of(*frames: tuple[str, int, bytes]) -> bytes:
 
 
 async def stored(api, topic: str = "flights", partition: int = 0):
-    """Return every record of a partition, decoded as by a client."""
+    """Return every record of a partition, decoded as a client would."""
     answer = await api.get(f"/v1/topics/{topic}/partitions/{partition}/records?max_wait_ms=0", accept=BATCHES)
     return decode_records(answer.body)
 

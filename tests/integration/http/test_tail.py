@@ -60,7 +60,7 @@ async def test_lines_of_all_partitions(api, six) -> None:
 
 
 async def test_latest_sends_new_records(api, six) -> None:
-    """A tail without `from` sends only records stored after its beginning, and ends after its seconds."""
+    """A tail without `from` sends only records stored after it began, and ends after the requested seconds."""
     following = asyncio.create_task(api.call("GET", f"{TAIL}?max_records=2", headers=EVENTS))
     sent = 0
     while not following.done():

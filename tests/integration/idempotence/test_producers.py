@@ -70,7 +70,7 @@ async def test_a_repeat_answers_the_first_offset(api: Calls) -> None:
 
 @pytest.mark.parametrize("content_type", ["application/json", "application/vnd.apache.arrow.stream"])
 async def test_bodies_without_batches_name_their_producer_in_headers(api: Calls, content_type: str) -> None:
-    """A request as JSON or Arrow is stored once by three producer headers, even with another body in the repeat."""
+    """A JSON or Arrow request with three producer headers is stored once, and its repeat is answered as a duplicate."""
     import pyarrow as pa
 
     await api.create("flights")

@@ -43,7 +43,7 @@ async def test_retention_of_a_live_topic(api, clock) -> None:
 
 
 async def test_segment_bytes_of_a_live_topic(api, lives) -> None:
-    """A topic's segment.bytes begins a segment with the next batch that does not fit."""
+    """A change of a topic's segment.bytes starts a new segment with the next batch that does not fit."""
     topic = await api.admin.create_topic("flights")
     await api.produce("flights", "x" * (3 * MIB // 2))
     await api.admin.alter_topic("flights", config={"segment.bytes": MIB})

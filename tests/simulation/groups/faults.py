@@ -48,7 +48,7 @@ class Faults(Storm):
             members[min(members)].start()
 
     def cut_leases(self) -> float:
-        """Return the maximum duration of a cut in leases: sometimes long enough for a takeover."""
+        """Return the maximum duration of a cut, as a multiple of the lease: sometimes long enough for a takeover."""
         return self._world.schedule.rng.choice((2.5, 6.0))
 
     def _depose(self, broker: Broker) -> None:

@@ -78,7 +78,7 @@ class Member(Process):
         self.topics: frozenset[str] = frozenset()
         self.pattern: str | None = None
         self.slow_until = 0.0
-        """Time until which nothing is released, as if a callback hangs."""
+        """Time until which nothing is released, as if a callback hung."""
         self.leaving = False
         self._machine = self._new_machine()
         self._resubscribed = False

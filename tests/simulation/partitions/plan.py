@@ -63,9 +63,9 @@ class Drill(Enum):
 
 
 TWO_SHARE = 0.2
-"""Share of worlds with two partitions on each disk."""
+"""Fraction of worlds with two partitions on each disk."""
 DRILLED_SHARE = 0.5
-"""Share of worlds with a drill."""
+"""Fraction of worlds with a drill."""
 LONE: frozenset[Drill] = frozenset(
     {Drill.DEPOSED_ALONE, Drill.LATE_JOIN, Drill.LATE_WATCH, Drill.POWERED_LAST}
 )

@@ -31,7 +31,7 @@ class Weather:
     loss: float = 0.0
     repeat: float = 0.0
     slow: float = 0.0
-    """Share of messages that take up to `slow_seconds` more."""
+    """Fraction of messages that take up to `slow_seconds` longer."""
     slow_seconds: float = 1.0
     usual_seconds: float = 0.01
 

@@ -187,7 +187,7 @@ class Store:
             watch.alive = False
 
     def replay(self, watcher: Hashable, events: int) -> None:
-        """Send known events to a client again, as a resumed watch does."""
+        """Send already delivered events to a client again, as a resumed watch does."""
         if watcher in self._watches:
             for event in self._history[-events:]:
                 self._notify(watcher, event)

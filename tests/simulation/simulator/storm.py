@@ -20,7 +20,7 @@ class Storm:
     """The faults of one world."""
 
     PAUSE_LEASES: ClassVar[float] = 2.0
-    """Longest pause of a broker in leases."""
+    """Longest pause of a broker, as a multiple of the lease."""
 
     def __init__(self, world: World) -> None:
         """Create faults that have not begun."""
@@ -63,7 +63,7 @@ class Storm:
         raise NotImplementedError
 
     def draw_broker(self, leading: list[Any], share: float) -> Any:
-        """Return a random broker, in a share of the cases a leading one."""
+        """Return a random broker, with the probability `share` a leading one."""
         rng = self._world.schedule.rng
         if leading and rng.random() < share:
             return rng.choice(leading)
@@ -122,7 +122,7 @@ class Storm:
         self.cut_until(links, 0.2, self.cut_leases() * self._world.plan.lease_seconds)
 
     def cut_leases(self) -> float:
-        """Return the maximum duration of a cut in leases."""
+        """Return the maximum duration of a cut, as a multiple of the lease."""
         return 2.5
 
     def cut_until(self, links: list[tuple[int, int]], least: float, most: float) -> None:

@@ -1,7 +1,7 @@
 """Bug switches: each drops one rule, as an error in the code would, and the simulator has to find it.
 
-A switch replaces named functions and methods while it is open; production code does not know it. Each suite lists its
-switches in the order of the rules, and docs/explanation/simulation.md has the number of seeds until each is found.
+A switch replaces named functions and methods while it is open; production code does not refer to it. Each suite lists
+its switches in the order of the rules, and docs/explanation/simulation.md has the number of seeds until each is found.
 """
 
 from __future__ import annotations

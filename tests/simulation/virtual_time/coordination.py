@@ -44,9 +44,9 @@ class StoreWeather:
     away: bool = False
     slow_seconds: float = 0.0
     unknown: float = 0.0
-    """Share of transactions with an unknown outcome."""
+    """Fraction of transactions with an unknown outcome."""
     breaking: float = 0.0
-    """Share of watch events that break the watch."""
+    """Fraction of watch events that break the watch."""
     unknown_outcomes: int = 0
     broken_watches: int = 0
 
