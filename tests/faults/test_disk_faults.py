@@ -164,7 +164,7 @@ async def test_a_full_disk_refuses_writes_serves_reads_and_recovers_by_itself(
 
 @pytest.mark.parametrize("end", ["killed", pytest.param("stopped", marks=pytest.mark.scenario)])
 async def test_a_broker_starts_on_a_full_disk(small_volume: Path, tmp_path: Path, end: str) -> None:
-    """A broker that ended without a free page starts, serves reads, and takes writes after records are deleted."""
+    """A broker that ended on a full disk starts, serves reads, and accepts writes after records are deleted."""
     elsewhere = {"PYTHONPYCACHEPREFIX": str(tmp_path / "bytecode")}
     broker = BrokerProcess(small_volume / "data", errors=tmp_path / "errors", environment=elsewhere)
     await asyncio.to_thread(broker.start)

@@ -13,7 +13,7 @@ from group_kit import GroupClient, filled_topic
 
 
 async def test_a_coordinator_asks_the_leaders_of_other_brokers(cluster: Cluster) -> None:
-    """A coordinator asks leaders of other brokers for positions, and one that is stopped does not delay the others."""
+    """A coordinator asks leaders of other brokers for positions, and a stopped leader does not delay the others."""
     await cluster.start(1, 2, 3)
     await filled_topic(cluster, "flights", partitions=3, records=20, replication_factor=1)
     group = GroupClient(cluster, "job")

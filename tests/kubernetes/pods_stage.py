@@ -246,7 +246,7 @@ def pods_stage(kubernetes: KubernetesPods, folder: Path, **spec: Any) -> Iterato
 
 
 def tell(name: str, **figures: Any) -> None:
-    """Write the counts of a test for the record of a proof."""
+    """Write the counts of a test to the record of `make prove`."""
     file = os.environ.get("FAIRLEAD_FIGURES")
     if file is None:
         return

@@ -50,7 +50,7 @@ def test_tab_completes(fairlead: CommandLine, home: dict[str, str], tmp_path: Pa
 
 @pytest.mark.slow
 def test_fish_completes(fairlead: CommandLine, home: dict[str, str]) -> None:
-    """The shell fish finds the completion script by itself and offers the same words as Tab, with their help."""
+    """The fish shell finds the completion script by itself and offers the same words as Tab, with their help."""
     asked = ["fairlead topic des", "fairlead broker start --rac", "fairlead produce orders --compression zs"]
     lines = [way_to_install(fairlead, "fish"), *(f"complete -C '{line}'" for line in asked)]
     done = subprocess.run(

@@ -331,7 +331,7 @@ async def test_a_new_assignment_replaces_the_old_one(bootstrap: str) -> None:
 
 
 async def test_partitions_that_a_topic_has_just_grown_are_found(bootstrap: str, admin: Admin) -> None:
-    """New partitions of a topic can be assigned and asked for offsets before the metadata is refreshed."""
+    """New partitions of a topic can be assigned, and their offsets requested, before the metadata is refreshed."""
     async with Consumer(bootstrap) as consumer:
         await consumer.assign(topic="flights")
         await admin.alter_topic("flights", partitions=3)

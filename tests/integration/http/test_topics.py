@@ -36,7 +36,7 @@ async def test_dry_run_creates_nothing(api) -> None:
 
 
 async def test_list_by_pages(api) -> None:
-    """Topics are listed once each over pages, in order of names, with opaque cursors that are checked."""
+    """Topics are listed once each across pages, in order of names, with opaque cursors that are checked."""
     names = sorted(["b.2", "a-1", "c_3", "B", "0"])
     for name in names:
         await api.create(name)

@@ -234,7 +234,7 @@ async def test_configuration_survives_a_restart(api, lives) -> None:
 
 
 async def test_the_interval_of_retention_changes_during_its_wait(lives, clock) -> None:
-    """A wait of a day for the next retention check ends after a change of the interval to 20 ms."""
+    """A day's wait for the next retention check ends when the interval is changed to 20 ms."""
     api = await lives.start({"log.retention.check.interval.ms": 24 * 3_600_000})
     await api.admin.create_topic("flights", config={"segment.ms": 1000, "retention.ms": 1000})
     await api.produce("flights", "a")
