@@ -24,7 +24,7 @@ from runtime_kit import TopicClient
 
 FREE = "127.0.0.1:0"
 SECONDS_MAX = 30.0
-"""Seconds that any wait may take, since a loaded machine is slow."""
+"""Timeout of each wait in seconds, long because a loaded machine is slow."""
 QUIET = structlog.wrap_logger(structlog.ReturnLogger(), processors=[])
 
 
@@ -50,7 +50,7 @@ class Cluster:
         return cls(path, await EmbeddedCoordination.open(path / "coordination.sqlite", SystemClock()))
 
     async def start(self, *ids: int, **settings: object) -> None:
-        """Start brokers, or restart them; return when each running broker knows them."""
+        """Start brokers, or restart them; return when each running broker sees them."""
         for broker in ids:
             self.brokers[broker] = await start_broker(
                 BrokerSettings(
@@ -99,7 +99,7 @@ class Cluster:
     async def topic(
         self, name: str, partitions: int = 1, replication_factor: int = 3, **config: ConfigInput
     ) -> TopicId:
-        """Create a topic; return when every broker knows the topic."""
+        """Create a topic; return when every broker sees the topic."""
         request = CreateTopicRequest(
             name=name,
             partitions=partitions,

@@ -54,7 +54,7 @@ Fault = Callable[[Callable[[], Any]], Any]
 class Unreliable:
     """A real client whose answers the test can replace, call by call.
 
-    `faults` has, by method, functions that get the real call, not yet made, and return the answer.
+    `faults` maps a method to functions that get the real call, which is not yet made, and return the answer.
     """
 
     def __init__(self, inner: Coordination) -> None:
@@ -115,13 +115,13 @@ class Life:
     admin: TopicAdmin
     operations: ClusterOperations
     ends: dict[int, LogEnd]
-    """Ends of logs that replicas answer to the controller."""
+    """Log ends that the replicas report to the controller."""
     elections: dict[str, int] = field(default_factory=dict)
     """Number of leaders that this broker has elected, by kind."""
     ids: list[TopicId] = field(default_factory=list)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     surveyed_at: list[float] = field(default_factory=list)
-    """Times at which this broker, as the controller, asked for the ends of logs."""
+    """Times at which this broker, as the controller, asked for the log ends."""
 
     @property
     def term(self) -> ControllerTerm:
@@ -171,7 +171,7 @@ async def join(
     broker: int,
     registered: BrokerRegistration,
 ) -> Life:
-    """Start an incarnation of a broker that makes no claims of its own."""
+    """Start an incarnation of a broker that does not claim to be the controller."""
     coordination = Unreliable(store)
     bootstrap = ClusterBootstrap(coordination, KEYS, clock)
     await bootstrap.cluster(CLUSTER_ID)
@@ -240,7 +240,7 @@ class Cluster:
     async def add(
         self, broker: int, *, last_broker_epoch: int = 0, rack: str | None = None, **fields: Any
     ) -> Life:
-        """Start an incarnation of a broker and wait until every broker sees it; `fields` go to the registration."""
+        """Start an incarnation of a broker and wait until every broker sees it; `fields` change its registration."""
         registered = msgspec.structs.replace(registration(last_broker_epoch, f"d{broker}", rack), **fields)
         life = await join(self.tasks, self.store, self.clock, broker, registered)
         self.lives[broker] = life
@@ -294,7 +294,7 @@ class Kit:
 
 @pytest.fixture
 def kit() -> type[Kit]:
-    """Return the makers of brokers and clusters."""
+    """Return the helpers that make brokers and clusters."""
     return Kit
 
 

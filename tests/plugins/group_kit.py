@@ -1,4 +1,4 @@
-"""Members of consumer groups that a test moves by hand: each call sends one heartbeat to the current coordinator."""
+"""Members of consumer groups that a test drives by hand: each call sends one heartbeat to the current coordinator."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class GroupMember:
 async def filled_topic(
     cluster: Cluster, name: str, partitions: int, records: int, replication_factor: int = 3
 ) -> TopicId:
-    """Create a topic with `records` records in each partition, so that offsets up to there may be committed."""
+    """Create a topic with `records` records in each partition, so that offsets up to that number may be committed."""
     topic_id = await cluster.topic(name, partitions=partitions, replication_factor=replication_factor)
 
     async def fill(index: int) -> None:
@@ -140,7 +140,7 @@ async def filled_topic(
 
 
 async def settle(*members: GroupMember) -> None:
-    """Send heartbeats of members in turn until the group is stable and each member knows its assignment."""
+    """Send heartbeats of members in turn until the group is stable and each member has its assignment."""
     client = members[0].client
     async with asyncio.timeout(SECONDS_MAX):
         while True:

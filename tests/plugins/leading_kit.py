@@ -277,7 +277,7 @@ class Follower:
 
 
 class Tasks:
-    """Background tasks of a test, and their end."""
+    """Background tasks and resources of a test, which `end` closes."""
 
     def __init__(self) -> None:
         self.tasks: list[asyncio.Task[None]] = []

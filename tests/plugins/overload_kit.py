@@ -26,7 +26,7 @@ from fairlead_broker.clock import SystemClock
 MIB = 1 << 20
 FREE = "127.0.0.1:0"
 FIGURES_VARIABLE = "FAIRLEAD_FIGURES"
-"""Variable with the path of the file to which `make prove` wants the figures of the full runs written."""
+"""Environment variable with the path of the file in which `make prove` collects the figures of the full runs."""
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
 END_STREAM, ACK, END_HEADERS = 1, 1, 4
@@ -157,8 +157,8 @@ async def until(condition: Callable[[], bool], seconds: float) -> bool:
 
 
 async def pause(seconds: float) -> None:
-    """Wait for a duration, which a load gets and no event ends."""
-    await asyncio.sleep(seconds)  # noqa: TID251 - see above
+    """Wait for a fixed time, which no event ends: between two polls, or between two requests of a load."""
+    await asyncio.sleep(seconds)  # noqa: TID251 - a fixed time, which no event ends
 
 
 # ------------------------------------------------------------------------------------------------ a client

@@ -28,7 +28,7 @@ FENCE: Final = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 COMMAND_SECONDS_MAX: Final = 120.0
-"""Seconds far above the duration of a command, since a loaded machine is slow."""
+"""Timeout of a command in seconds, far above its usual duration, since a loaded machine is slow."""
 
 
 @dataclass(frozen=True, slots=True)

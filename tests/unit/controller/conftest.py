@@ -234,7 +234,7 @@ class Kit:
 
 @pytest.fixture
 def kit() -> type[Kit]:
-    """Return makers of records."""
+    """Return the helpers that make records."""
     return Kit
 
 

@@ -48,7 +48,7 @@ def test_a_life_is_live_while_its_epoch_is_registered(cluster: Cluster, kit: Any
 
 
 def test_the_isr_leads_in_assignment_order(cluster: Cluster, kit: Any) -> None:
-    """The first in-sync replica in assignment order leads, whatever the order of the ISR is."""
+    """The first in-sync replica in assignment order leads, whatever the order of the ISR."""
     for broker in (1, 2, 3):
         cluster.add(broker, 10 + broker)
     record = kit.partition(kit.entries((2, 12), (1, 11), (3, 13)), replicas=(3, 1, 2))

@@ -49,7 +49,7 @@ class TestStart:
         assert (begun.replicas[2].directory, begun.replicas[2].generation) == ("new", 90)
 
     def test_another_order_of_the_same_brokers_is_no_move(self) -> None:
-        """Another order of the same brokers is no move."""
+        """The same brokers in another order are not a move."""
         begun = start(record(1, "123"), places("312"), Revision(90))
 
         assert kept_by(begun) == "312"

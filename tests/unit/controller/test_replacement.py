@@ -74,7 +74,7 @@ def test_where_nobody_is_left_the_replica_stays() -> None:
 def test_always_as_many_different_brokers_and_who_stays_keeps_its_place(
     replicas: list[int], leaving: set[int], racks: dict[int, str | None], load: dict[int, int]
 ) -> None:
-    """The brokers stay as many and distinct, staying ones keep their position, and no leaving broker is added."""
+    """The brokers stay distinct and equal in number, staying ones keep their position, and no leaving one is added."""
     placed = replaced(replicas, leaving, racks, load)
 
     assert len(placed) == len(set(placed)) == len(replicas)

@@ -59,7 +59,7 @@ def test_a_created_topic_is_ready_with_all_of_its_partitions(world: Any, kit: An
 
 
 def test_replicas_lie_on_different_brokers_and_in_their_directories(world: Any, kit: Any) -> None:
-    """Replicas lie on distinct brokers in their directories from the planned position on, and are in sync."""
+    """Replicas are placed on distinct brokers from the planned position on, in their directories, and are in sync."""
     epochs = {1: world.metadata.brokers[1].create_revision}
     for broker in (2, 3):
         epochs[broker] = world.register(broker, kit.registration(f"d{broker}"))
@@ -74,7 +74,7 @@ def test_replicas_lie_on_different_brokers_and_in_their_directories(world: Any, 
 
 
 def test_many_partitions_take_sixty_a_transaction(world: Any, kit: Any) -> None:
-    """130 partitions take five transactions of sixty at most, and a smaller portion takes more."""
+    """130 partitions take five transactions of at most sixty partitions, and more with a lower limit."""
     record = kit.new_topic(130)
     sizes = [len(each.success) for each in plan_creation(world.planning(), NAME, record)]
     halved = [len(each.success) for each in plan_creation(world.planning(partitions_max=30), NAME, record)]
@@ -106,7 +106,7 @@ def test_an_id_with_a_tombstone_is_not_used_again(world: Any, kit: Any) -> None:
 
 
 def test_growth_keeps_what_is_there(world: Any, kit: Any) -> None:
-    """Growth changes the usable count last, and keeps existing partitions."""
+    """Growth changes the number of usable partitions last, and keeps existing partitions."""
     create(world, kit, 2)
     before = dict(world.partitions())
     plan = plan_growth(world.planning(), NAME, world.topic(NAME), world.partitions(), 5)
@@ -302,7 +302,7 @@ def test_deleting_again_completes_the_deletion(world: Any, kit: Any) -> None:
 
 
 def test_a_leaders_write_in_between_holds_the_settings_back(world: Any, kit: Any) -> None:
-    """A leader's write in between refuses the controller's write, and a new plan uses the new record."""
+    """A leader's write in between makes the controller's write fail, and a new plan uses the new record."""
     create(world, kit, 1)
     world.put(kit.keys.cluster_config, kit.cluster_config(durability="replicated"))
     [planned] = complete(world)
@@ -338,7 +338,7 @@ def test_new_partitions_wait_for_brokers(world: Any, kit: Any) -> None:
 def test_what_is_placed_already_waits_for_no_broker(
     world: Any, kit: Any, make: Callable[[Any, Any], Sequence[Transaction]]
 ) -> None:
-    """A topic whose partitions are all written is made ready without the planned brokers."""
+    """A topic whose partitions are all written becomes ready even if a planned broker is gone."""
     plan = make(world, kit)
     assert all(run(world, plan[:-1]))
     world.delete(kit.keys.broker(BrokerId(1)))

@@ -87,7 +87,7 @@ def raising(error: Exception, *, applied: bool) -> Callable[[Any], Any]:
 
 
 async def test_one_of_many_is_the_controller(cluster: Any) -> None:
-    """One of many brokers is the controller; when it ends, another broker takes over with a higher epoch."""
+    """One of many brokers is the controller; when it stops, another broker takes over with a higher epoch."""
     await asyncio.gather(*(cluster.add(broker) for broker in (1, 2, 3)))
     await cluster.until(lambda metadata: metadata.controller)
     first = cluster.controller
@@ -156,7 +156,7 @@ async def test_whoever_waits_for_a_leader_does_not_wait_for_anything_else(cluste
     await cluster.until(every(lambda record: victim not in {entry.broker for entry in record.isr}))
 
     assert (len(elected), sum(elected)) == (300, 100)
-    # A transaction has sixty operations, and the second one of the elections is filled up with other partitions.
+    # A transaction has sixty operations, so the second one with elections is filled up with other partitions.
     assert all(elected[:60])
     assert not any(elected[120:])
 

@@ -200,7 +200,7 @@ async def test_an_interrupted_move_can_be_repeated(
 async def test_another_cluster_of_that_name_is_left_alone(
     old: EmbeddedCoordination, new: Any, kit: Any, clock: Any
 ) -> None:
-    """Another cluster of the same name in the new store is not overwritten, and the refusal has both ids."""
+    """Another cluster of the same name in the new store is not overwritten, and the refusal names both ids."""
     other = ClusterRecord(cluster_id="another", feature_level=1, created_us=clock.now_us())
     await put(new, **{kit.keys.cluster: other})
     there = await everything(new)

@@ -44,7 +44,7 @@ async def test_a_topic_is_created_with_its_partitions(life: Any, clock: Any) -> 
 
 
 async def test_the_same_specification_again_is_not_created_but_returned(life: Any) -> None:
-    """A topic with an equal specification is returned and not created; a number and its text are equal."""
+    """A topic with an equal specification is returned and not created; a number and its text count as equal."""
     first, _ = await life.admin.create(request(config={"segment.bytes": 1048576}))
     again = await life.admin.create(request(config={"segment.bytes": "1048576"}))
     named = await life.admin.create(request(config={"segment.bytes": "1048576"}, replication_factor=1))
@@ -331,7 +331,7 @@ async def test_a_topic_that_is_deleted_while_it_is_created_is_not_made_again(lif
 
 
 async def test_a_topic_that_waits_for_brokers_is_not_altered(life: Any, kit: Any) -> None:
-    """A topic that waits for brokers to grow cannot be altered."""
+    """A topic whose growth waits for brokers cannot be altered."""
     created, _ = await life.admin.create(request())
     waiting = msgspec.structs.replace(created, replication_factor=2, growing_to=6)
     result = await life.coordination.transact((), (Put(kit.keys.topic("flights"), encode(waiting)),))
@@ -348,7 +348,7 @@ class CrashError(Exception):
 
 
 def crash_after(count: int, *, applied: bool) -> list[Callable[[Any], Any]]:
-    """Return faults that pass some transactions and then crash, with the last one applied or not."""
+    """Return faults that let some transactions pass and then crash, with the last one applied or not."""
 
     async def through(call: Any) -> Any:
         return await call()

@@ -261,7 +261,7 @@ async def test_surveys_are_bounded(clock: Any, replicas: Replicas) -> None:
 
 
 async def test_a_broker_without_peers_hears_nobody(clock: Any) -> None:
-    """A controller that reaches no replica elects no leader."""
+    """A controller that cannot reach any replica elects no leader."""
     controller = Controller(clock, nobody_answers)
     clock.seconds += PATIENCE_SECONDS
     async with controller.group:

@@ -164,7 +164,7 @@ async def test_a_killed_process_leaves_what_was_answered(path: Path, clock: Any)
 
 
 async def test_a_file_of_something_else_is_refused(path: Path, clock: Any) -> None:
-    """A file that is not a store is refused, stays unchanged, and the error has the next step."""
+    """A file that is not a store is refused and stays unchanged, and the error names the next step."""
     noise = path.with_name("noise.sqlite")
     overwrite(noise, b"no database at all" * 1000)
     with pytest.raises(StoreDamaged, match="is damaged: file is not a database") as refusal:
@@ -274,7 +274,7 @@ async def test_a_failed_commit_is_an_unknown_outcome(store: EmbeddedCoordination
 async def test_a_full_disk_is_a_definite_failure_and_passes(
     store: EmbeddedCoordination, statement: str
 ) -> None:
-    """A full disk fails the transaction definitely; reads continue, and writes succeed once there is space."""
+    """A transaction on a full disk has definitely failed; reads continue, and writes succeed once there is space."""
     before = await store.transact((), (Put("/a", b"1"),))
     await fail(store, statement, sqlite3.SQLITE_FULL)
     with pytest.raises(CoordinationUnavailable, match="the disk"):
@@ -288,7 +288,7 @@ async def test_a_full_disk_is_a_definite_failure_and_passes(
 
 
 async def test_a_failed_write_before_the_commit_is_definite(store: EmbeddedCoordination) -> None:
-    """A failed write before the commit is definite, and the store serves nothing after it."""
+    """A write that fails before the commit has definitely failed, and the store serves nothing after it."""
     await fail(store, "BEGIN", sqlite3.SQLITE_IOERR)
     with pytest.raises(CoordinationUnavailable, match="cannot be used"):
         await store.transact((), (Put("/a", b"2"),))
@@ -298,7 +298,7 @@ async def test_a_failed_write_before_the_commit_is_definite(store: EmbeddedCoord
 
 
 async def test_the_stores_own_timer_ends_leases(path: Path) -> None:
-    """Leases end by the store's own timer, without any call."""
+    """The store's own timer ends leases, without any call."""
     async with await EmbeddedCoordination.open(path, SystemClock()) as store:
         lease = await store.grant_lease(1)
         kept = await store.grant_lease(60)

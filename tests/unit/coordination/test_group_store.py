@@ -38,7 +38,7 @@ OFFSETS = OffsetsRecord(entries=(OffsetEntry(partition=1, offset=Offset(7), comm
 
 
 class Brokers:
-    """Registrations of brokers that do not run."""
+    """Registrations of brokers, without the brokers themselves."""
 
     def __init__(self, coordination: EmbeddedCoordination) -> None:
         self.coordination = coordination

@@ -27,7 +27,7 @@ def driven() -> Driven:
 
 
 def commit_code(driven: Driven, member_id: str | None, epoch: int) -> str | None:
-    """Return the code by which a commit is refused."""
+    """Return the code with which a commit is refused."""
     try:
         driven.group.check_commit(member_id, epoch)
     except ProblemError as problem:
@@ -36,7 +36,7 @@ def commit_code(driven: Driven, member_id: str | None, epoch: int) -> str | None
 
 
 def partition_code(driven: Driven, member_id: str | None, partition: int) -> str | None:
-    """Return the code by which a commit of one partition is refused."""
+    """Return the code with which a commit of one partition is refused."""
     try:
         driven.group.check_committed_partition(member_id, T, PartitionIndex(partition))
     except ProblemError as problem:
@@ -398,7 +398,7 @@ def test_a_static_member_that_crashed_is_followed_before_its_session_ends(driven
 
 
 def test_members_of_a_crowded_broker_come_less_often_and_are_missed_later(driven: Driven) -> None:
-    """Members of a crowded broker send fewer heartbeats, but three in a session, and soon if they block another."""
+    """Members of a crowded broker send fewer heartbeats: at least three per session, and soon if they block another."""
     driven.join("a", static())
     driven.settle("a")
     intervals = []

@@ -258,7 +258,7 @@ def test_who_joins_and_leaves_in_one_turn_was_never_there(driven: Driven) -> Non
 
 
 def test_a_dropped_turn_leaves_no_trace(driven: Driven) -> None:
-    """A dropped turn changes nothing, and the next turn decides the same."""
+    """A dropped turn changes nothing, and the next turn makes the same decisions."""
     driven.join("a")
     driven.topics = BOTH
     events = (Heartbeat("b", 0, wanting("weather")), Leave("a"))

@@ -20,7 +20,7 @@ MADE_AGAIN = {".index", ".timeindex", ".producers"}
 def test_a_start_does_without_what_can_be_made_again(
     box: LogBox, faults: FaultyStorage, make: BatchMaker, suffix: str, killed: bool
 ) -> None:
-    """A bad sector in an index or producer snapshot loses no record and does not end the data directory."""
+    """A bad sector in an index or producer snapshot loses no record and does not fail the data directory."""
     log = box.open(SMALL)
     begin(log)
     batches = make.fill(log, 30, 3)

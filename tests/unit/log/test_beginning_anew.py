@@ -17,7 +17,7 @@ LEADER_END = Offset(40)
 
 
 class Killed(BaseException):
-    """End of the process, which no handler of the log may take for an error of the disk."""
+    """End of the process, which no handler of the log may mistake for a disk error."""
 
 
 class KillingStorage(FaultyStorage):
@@ -97,7 +97,7 @@ def test_a_kill_lets_nobody_go_on_behind_what_its_leader_has(
 
 
 def test_a_kill_before_the_first_copy_forgets_no_epoch(tmp_path: Path) -> None:
-    """A log that moves back to the start of its first copied batch knows its last epoch after a kill at any step."""
+    """A log that moves back to the start of its first copied batch keeps its last epoch after a kill at any step."""
     killed_at: list[tuple[int, Offset, LeaderEpoch | None]] = []
     for changes in count():
         disk = KillingStorage()

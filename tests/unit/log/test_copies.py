@@ -97,7 +97,7 @@ class TestAppend:
         assert [start.epoch for start in log.leader_epochs] == [5]
 
     def test_nothing_newer_than_its_sender_is_stored(self, box: LogBox) -> None:
-        """A batch of a newer epoch than its sender is refused: a deposed leader may send its successor's records."""
+        """A batch of a newer epoch than its sender's is refused: a deposed leader may send its successor's records."""
         log = box.open()
         log.append_copies(copies(made_by(5, 0)), None, LeaderEpoch(5))
         with pytest.raises(BadCopy, match="above its sender's 5"):

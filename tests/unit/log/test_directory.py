@@ -181,7 +181,7 @@ def test_the_clean_marker_holds_for_one_start(box: LogBox, make: BatchMaker) -> 
 
 
 def test_a_stop_without_order_leaves_no_marker(box: LogBox, make: BatchMaker) -> None:
-    """A data directory that is closed by `close(False)` has neither synced logs nor a clean marker."""
+    """A data directory that is closed with `close(False)` has neither synced logs nor a clean marker."""
     log = box.open()
     make.fill(log, 3)
     box.opened.close(False)

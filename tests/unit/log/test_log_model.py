@@ -79,7 +79,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def sync(self) -> None:
-        """Sync the log. The next start knows the synced offset even without a checkpoint."""
+        """Sync the log. The next start finds the synced offset even without a checkpoint."""
         assert self.opened.sync() == self.end
 
     @rule()

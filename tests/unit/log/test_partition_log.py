@@ -137,7 +137,7 @@ def test_one_group_may_fill_several_segments(box: LogBox, make: BatchMaker) -> N
 
 
 def test_a_segment_rolls_by_age_of_its_first_batch(box: LogBox, make: BatchMaker) -> None:
-    """A segment rolls `segment.ms` after its first batch's append time, on append and when idle, over a restart too."""
+    """A segment rolls `segment.ms` after its first batch's append time, on append or when idle, across restarts too."""
     log = box.open(TopicConfig(segment_ms=1000))
     make.fill(log, 1)
     make.append_time_us = FIRST_TIME_US + 999_999
@@ -212,7 +212,7 @@ def test_sync_moves_the_synced_offset(box: LogBox, make: BatchMaker) -> None:
 def test_a_roll_syncs_the_old_segment_only_where_syncing_counts(
     box: LogBox, make: BatchMaker, faults: FaultyStorage
 ) -> None:
-    """A roll syncs the file of the old segment with `synced` durability, and leaves it to a sync with `replicated`."""
+    """A roll syncs the old segment's file with `synced` durability; with `replicated` a later sync does that."""
     first = f"{0:020d}.log"
     log = box.open(replace(SMALL, durability=Durability.REPLICATED))
     faults.syncs.clear()

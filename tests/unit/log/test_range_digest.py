@@ -63,7 +63,7 @@ def test_damage_is_told_and_stepped_over(box: LogBox, make: BatchMaker, at: int)
 
 
 def test_known_damage_is_told_too(box: LogBox, make: BatchMaker) -> None:
-    """A range digest reports damage that the log already knows, without reading the damaged batch again."""
+    """A range digest reports damage that was found before, without reading the damaged batch again."""
     log = box.open(SMALL)
     make.fill(log, 20)
     end = log.end_offset

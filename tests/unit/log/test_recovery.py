@@ -67,7 +67,7 @@ def test_a_tail_of_zeros_or_garbage_is_cut(box: LogBox, make: BatchMaker, durabi
 
 
 def test_a_batch_inside_a_torn_batch_is_not_taken_for_one(box: LogBox, make: BatchMaker) -> None:
-    """A stored batch inside a record of a torn batch is no good batch, so the torn tail is cut and is no damage."""
+    """A batch inside a record of a torn batch is not taken for a batch, so the torn tail is cut and is not damage."""
     log = box.open()
     make.fill(log, 1)
     inner = stored(make(50))
@@ -374,7 +374,7 @@ def test_leftovers_of_an_interrupted_removal_are_cleared(box: LogBox, make: Batc
 def test_a_bad_last_batch_below_the_synced_offset_is_damage(
     box: LogBox, make: BatchMaker, durability: Durability, harm: str
 ) -> None:
-    """Synced batches behind the last checkpoint are damage when they are bad, and their offsets are not given again."""
+    """Bad synced batches after the last checkpoint are damage, and their offsets are not assigned again."""
     log = box.open(TopicConfig(durability=durability))
     batches = make.fill(log, 3)
     box.opened.write_checkpoint()

@@ -32,7 +32,7 @@ def found(path: Path) -> list[Offset | None]:
 
 
 def test_a_start_finds_the_last_written_offsets(tmp_path: Path) -> None:
-    """A start finds raised and lowered offsets, none for other partitions, and reuses the places of removed entries."""
+    """A start finds raised and lowered offsets and no others; new entries reuse the places of removed ones."""
     path = tmp_path / "synced"
     offsets = opened(path)
     entries = [offsets.entry(key) for key in KEYS[:3]]
@@ -55,7 +55,7 @@ def test_a_start_finds_the_last_written_offsets(tmp_path: Path) -> None:
 
 
 def test_damage_loses_only_its_own_entry(tmp_path: Path) -> None:
-    """A flipped bit or a lost end hides only the entries in which it lies; a damaged header is reported."""
+    """A flipped bit or a lost end hides only the affected entries; a damaged header is reported."""
     path = tmp_path / "synced"
     offsets = opened(path)
     for number, key in enumerate(KEYS):
@@ -75,7 +75,7 @@ def test_damage_loses_only_its_own_entry(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_refuses_only_what_must_be_durable(tmp_path: Path) -> None:
-    """On a full disk a raised offset is stored later, a lowered offset raises, and any other error ends all writes."""
+    """On a full disk raising an offset is deferred, lowering one fails, and any other error ends all writes."""
     path, storage = tmp_path / "synced", FaultyStorage()
     offsets = opened(path, storage)
     entry = offsets.entry(KEYS[0])
@@ -98,7 +98,7 @@ def test_a_full_disk_refuses_only_what_must_be_durable(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("volume", [False, True])
 def test_each_sync_stores_its_offset(box: LogBox, make: BatchMaker, volume: bool) -> None:
-    """A sync of a partition or of the whole volume stores its offset, which a start takes for the synced offset."""
+    """A sync of a partition or of the whole volume stores its offset, which a start takes as the synced offset."""
     log = box.open()
     make.fill(log, 3, 1)
     sync(box, log, volume)

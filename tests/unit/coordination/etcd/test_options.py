@@ -25,7 +25,7 @@ from fairlead_broker.coordination.etcd.options import EtcdOptions, EtcdTls, Etcd
     ],
 )
 def test_what_is_no_address_of_a_member_is_refused(endpoint: str) -> None:
-    """An invalid endpoint is refused, and the message has the endpoint and the required form."""
+    """An invalid endpoint is refused, and the message names the endpoint and the required form."""
     with pytest.raises(ValueError, match="of the form http://host:port") as refusal:
         EtcdOptions((endpoint,))
 

@@ -71,7 +71,7 @@ def test_an_answer_to_an_earlier_request_does_not_fulfil_a_wish() -> None:
 
 
 def test_a_wish_without_answer_is_repeated_ever_slower() -> None:
-    """A reader's request without an answer is repeated after growing pauses, as while a watch catches up."""
+    """A reader's request without an answer is repeated after growing pauses, as happens while a watch catches up."""
     progress = begun(silence_seconds=100.0)
     progress.wish()
     now, pauses = 100.0, []
@@ -100,7 +100,7 @@ def test_answers_left_out_delay_a_wish_but_do_not_lose_it() -> None:
 
 
 def test_requests_without_an_answer_are_not_waited_for() -> None:
-    """Requests that etcd left unanswered stop counting, so that a repeated reader's request is fulfilled soon."""
+    """Requests that etcd left unanswered stop counting, so that a reader's repeated request is fulfilled soon."""
     progress = begun(silence_seconds=100.0)
     progress.wish()
     now, caught_up, wished_at = 100.0, 104.0, 100.0

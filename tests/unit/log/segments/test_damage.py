@@ -140,7 +140,7 @@ def test_a_read_in_a_gap_is_told_of_the_damage_behind_it(box: LogBox, make: Batc
 
 @pytest.mark.parametrize("stop", ["in order", "killed", "running"])
 def test_whole_batches_that_changed_places_are_damage(box: LogBox, make: BatchMaker, stop: str) -> None:
-    """Two good batches in a wrong order on the disk are reported as damage, and no reader silently skips a record."""
+    """Two good batches in the wrong order on the disk are reported as damage, and no reader silently skips a record."""
     log = box.open(TopicConfig(durability=Durability.SYNCED))
     begin(log)
     log.append([first := make(0, 10), second := make(10, 10), make(20, 10)])
@@ -233,7 +233,7 @@ def test_a_log_that_cannot_go_on_durably_is_where_it_was(
 def test_a_log_that_passed_a_loss_has_not_parted_from_its_leader(
     epochs: list[int], data: st.DataObject
 ) -> None:
-    """A log that skipped a loss diverges from no log of the same history, and appends its leader's next copies."""
+    """A log that skipped a loss diverges from no log with the same history, and appends its leader's next copies."""
     lost_from = data.draw(st.integers(0, len(epochs) - 1))
     with TemporaryDirectory() as folder:
         leader, follower = LogBox(Path(folder) / "leader").open(), LogBox(Path(folder) / "follower").open()

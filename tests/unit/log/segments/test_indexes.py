@@ -51,7 +51,7 @@ def test_an_interval_of_zero_gives_each_batch_an_entry_once() -> None:
 
 
 def test_lookups() -> None:
-    """Index entries are found from below and above by offset, position and time."""
+    """Lookups by offset, position and time find the nearest index entry below or above."""
     index = filled()
 
     assert [index.place_at_or_below(offset) for offset in (0, 19, 20, 45, 99)] == [

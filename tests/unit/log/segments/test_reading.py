@@ -70,7 +70,7 @@ def test_the_walk_skips_what_the_index_knows(make: BatchMaker) -> None:
 
 
 def test_bytes_that_the_index_did_not_promise_are_told(make: BatchMaker) -> None:
-    """A read never returns batches at other offsets than the index promises, or bytes that are no batches."""
+    """A read never returns batches at other offsets than those in the index, or bytes that are not batches."""
     batches = [make(number) for number in range(40)]
     index, data = segment_of(batches, 0)
     plan = planned(plan_read(index, len(data), 3, 1 << 20, 40, 0))
@@ -92,7 +92,7 @@ def test_a_range_that_cannot_fit_is_not_planned(make: BatchMaker) -> None:
 
 
 def test_batches_that_changed_places_are_no_gap(make: BatchMaker) -> None:
-    """A read of batches in a wrong order, or with a batch missing, returns at most the good beginning."""
+    """A read of batches in the wrong order, or with a batch missing, returns at most the good ones at the beginning."""
     first, second, third = make(0, 10), make(10, 10), make(20, 10)
     for interval_bytes in (0, 1 << 30):
         for stored_batches in ([second, first, third], [first, third, second], [first, third]):

@@ -145,7 +145,7 @@ def test_damage_under_a_read_is_told(box: LogBox, make: BatchMaker) -> None:
 
 
 def test_sizes_ask_the_file_system_once(box: LogBox, make: BatchMaker, faults: FaultyStorage) -> None:
-    """A log knows its size without opening its segments."""
+    """The size of a log is known without opening its segments."""
     log = box.open(SMALL)
     batches = make.fill(log, 50)
     box.stop()
