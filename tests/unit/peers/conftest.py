@@ -174,7 +174,7 @@ class World:
         return started
 
     async def settle(self) -> None:
-        """Wait until every mirror has the store's present revision."""
+        """Wait until every mirror has the store's current revision."""
         result = await self.coordination.transact((), (Put(self.keys.cluster, _cluster()),))
         for broker in self.brokers:
             await broker.side.wait_for(result.revision)
@@ -206,7 +206,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 @pytest.fixture
 async def pair(world: World) -> tuple[Broker, Broker]:
-    """Return two brokers that know each other's registration."""
+    """Return two brokers whose mirrors have each other's registration."""
     first, second = await world.start(1), await world.start(2)
     await world.settle()
     return first, second

@@ -30,7 +30,7 @@ class TestSequences:
     """Sequences of batches (rules 6.1 and 6.2)."""
 
     def test_the_next_batch_is_appended(self, shell: Shell) -> None:
-        """Batches with consecutive sequences are appended, whatever their counts are."""
+        """Batches with consecutive sequences are appended, whatever their counts."""
         shell.send(0, 3)
         shell.append()
         shell.send(3, 2)
@@ -47,7 +47,7 @@ class TestSequences:
         assert shell.machine.append_time_us(TimestampUs(last + 1)) == last + 1
 
     def test_a_group_chains(self, shell: Shell) -> None:
-        """Consecutive batches go in one append, before any of them is stored."""
+        """Consecutive batches share one append, although none of them is stored yet."""
         requests = [shell.send(0, 2), shell.send(2, 1), shell.send(3, 4)]
         shell.append()
 
@@ -245,7 +245,7 @@ class TestEpochs:
         assert {shell.answers[request] for request in (held, new, repeat)} == {ProducerFenced(7, 0, 4)}
 
     def test_repeats_of_a_new_epoch_are_not_those_of_the_old_one(self, shell: Shell) -> None:
-        """Sequence 0 of epoch 1 is no repeat of sequence 0 of epoch 0, before and after its append."""
+        """Sequence 0 of epoch 1 is not a repeat of sequence 0 of epoch 0, before and after its append."""
         shell.store(0)
         new, repeat = shell.send(0, epoch=1), shell.send(0, epoch=1)
         other = shell.send(0, 2, epoch=1)
@@ -315,7 +315,7 @@ class TestKeys:
     def test_keys_that_are_all_on_their_way_take_a_day(
         self, shell: Shell, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A partition whose keys are all in flight gives one day as the time of a retry."""
+        """A partition whose keys are all in flight gives one day as the time until a retry."""
         monkeypatch.setattr("fairlead_broker.producers.partition_producers.KEYS_MAX", 1)
         shell.send_key(b"a")
         refused = shell.send_key(b"b")

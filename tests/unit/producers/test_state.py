@@ -34,7 +34,7 @@ def known_at(time_us: int) -> ProducerState:
 
 
 def remembers(known: ProducerState) -> bool:
-    """Return whether a state knows its producer and its key, both or neither."""
+    """Return whether a state still has its producer and its key: either both or neither."""
     found = {known.producer(7) is not None, known.key(b"once") is not None}
     assert len(found) == 1
     return found.pop()
@@ -53,7 +53,7 @@ def test_an_entry_lives_a_day_behind_the_newest_append() -> None:
 
 @pytest.mark.parametrize("jump", [25 * HOUR, 1000 * DAY, -25 * HOUR, -1000 * DAY])
 def test_a_jump_of_the_clock_neither_expires_nor_keeps(jump: int) -> None:
-    """Entries from before, during and after a jump of the clock and back live a day of regular appends."""
+    """Entries from before, during and after a jump of the clock and back live for a day of regular appends."""
     known = known_at(START)
     known.replay(ProducerId(8), EPOCH, stored_batch(0, 0, 1, START + jump))
     use_key(known, START + jump, b"false time")
@@ -69,7 +69,7 @@ def test_a_jump_of_the_clock_neither_expires_nor_keeps(jump: int) -> None:
 
 
 def test_a_clock_that_jumps_again_and_again_expires_nothing() -> None:
-    """A leader whose clock jumps with each append, as leaders with different clocks do, ages no entry."""
+    """Append times that jump back and forth, as with leaders whose clocks differ, do not age any entry."""
     known = known_at(START)
     for number in range(100):
         appends(known, START + number + 40 * DAY, START + number)
@@ -97,7 +97,7 @@ def test_append_times_follow_a_clock_that_is_set_right() -> None:
 
 
 def test_another_epoch_begins_anew() -> None:
-    """Another epoch forgets the batches of the previous one."""
+    """A new epoch drops the batches of the previous one."""
     known = ProducerState()
     known.replay(ProducerId(7), EPOCH, stored_batch(0, 0, 0, 1))
     known.replay(ProducerId(7), ProducerEpoch(1), stored_batch(0, 3, 1, 2))

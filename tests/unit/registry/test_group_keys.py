@@ -64,7 +64,7 @@ def test_what_is_no_key_of_a_group_has_no_group(key: str) -> None:
 
 
 def test_a_list_skips_from_group_to_group() -> None:
-    """The next start of a list lies after every key of a group, and before every key of the next group."""
+    """A list that skips a group continues after all its keys, and before every key of the next group."""
     names = ["a", "a.b", "a-b", "ab", "a0", "A", "_"]
     ordered = sorted(names, key=lambda name: GroupKeys(CLUSTER, name).prefix)
     for before, following in itertools.pairwise(ordered):

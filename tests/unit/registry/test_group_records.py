@@ -67,6 +67,6 @@ def test_an_offset_keeps_what_a_later_release_has_added_to_it() -> None:
 
 
 def test_a_value_that_is_no_such_record_is_named() -> None:
-    """A value that is no such record is refused by its key."""
+    """A value that is not a group record is refused, and the refusal names its key."""
     with pytest.raises(RecordUnreadable, match="groups/etl/state"):
         decode("groups/etl/state", b'{"v":1,"epoch":-1}', GroupRecord)

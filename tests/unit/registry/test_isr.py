@@ -153,7 +153,7 @@ class TestTakenOut:
 
 
 def test_a_directory_that_is_new_to_the_record_starts_at_generation_0() -> None:
-    """A directory that the record does not have starts at generation 0."""
+    """A directory that the record does not contain starts at generation 0."""
     replica = Replica(broker=BrokerId(1), directory="d", generation=4)
 
     assert (generation_in(replica, "d"), generation_in(replica, "e")) == (4, 0)

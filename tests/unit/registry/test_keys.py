@@ -45,7 +45,7 @@ def test_a_key_that_was_built_is_parsed(built: str, parsed: MetaKey) -> None:
 
 
 def test_the_permit_to_restart_lies_in_the_cluster_and_is_not_followed() -> None:
-    """The key of the restart permit lies below the cluster's prefix and outside of the mirrored keys."""
+    """The key of the restart permit is below the cluster's prefix and outside of the mirrored keys."""
     assert KEYS.restart_permit == "/fairlead/prod/meta/restart-permit"
     assert KEYS.parse(KEYS.restart_permit) is None
 

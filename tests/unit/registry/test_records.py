@@ -210,7 +210,7 @@ def test_what_cannot_be_read_names_the_key_and_the_reason(value: bytes, reason: 
 
 
 def test_a_nested_entry_of_another_type_is_refused() -> None:
-    """A list entry that is no object is refused."""
+    """A list entry that is not an object is refused."""
     document = {**STORED[-1][1], "isr": [1, 2]}
     with pytest.raises(RecordUnreadable, match="isr"):
         decode("/k", json.dumps(document).encode(), PartitionRecord)

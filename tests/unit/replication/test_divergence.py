@@ -65,7 +65,7 @@ def test_end_of_an_epoch(asked: int, found: tuple[int, int] | None) -> None:
 def test_what_a_leader_answers(
     last: LeaderEpoch | None, fetch_offset: Offset, found: tuple[int, int] | None
 ) -> None:
-    """A leader does not object to a follower whose last record it has, else it answers the end of the common epoch."""
+    """A leader accepts a follower whose last record it has, and answers others with the end of the common epoch."""
     end = divergence(LIST, Offset(30), last, fetch_offset)
 
     assert (end and (end.epoch, end.end_offset)) == found
@@ -80,7 +80,7 @@ def test_a_leader_without_records_has_none_of_the_follower() -> None:
 
 
 def test_a_follower_cuts_at_the_least_of_three() -> None:
-    """A follower cuts at the least of the leader's end of the epoch, its own end of it, and its log end offset."""
+    """A follower cuts at the lowest of the leader's end of the epoch, its own end of it, and its log end offset."""
     own = starts([2, 2, 2, 4, 4])
 
     assert truncation_point(EpochEnd(LeaderEpoch(2), Offset(2)), own, Offset(5)) == 2
@@ -109,7 +109,7 @@ def test_a_leader_that_knows_no_epoch_sends_no_emptied_follower_back() -> None:
 
 @pytest.mark.parametrize(("offset", "found"), [(0, None), (10, None), (11, 2), (20, 2), (21, 5), (30, 5)])
 def test_the_epoch_before_an_offset(offset: Offset, found: int | None) -> None:
-    """An epoch that begins at an offset has no record before it."""
+    """An epoch that begins at an offset has no record before that offset."""
     before = epoch_before(LIST, offset)
 
     assert (before and before.epoch) == found
@@ -123,7 +123,7 @@ def test_the_epoch_before_an_offset(offset: Offset, found: int | None) -> None:
     ],
 )
 def test_the_epochs_of_a_range(first: Offset, end: Offset, found: list[int]) -> None:
-    """A range has the epoch that began before it, and not one that begins at its end."""
+    """A range includes the epoch that began before it, but not one that begins at its end."""
     assert [each.epoch for each in epochs_between(LIST, first, end)] == found
 
 

@@ -182,7 +182,7 @@ class TestFollowing:
         assert follower.high_watermark == 12
 
     def test_high_watermark_never_goes_back(self) -> None:
-        """The follower's high watermark does not fall when a new leader knows a lower one."""
+        """The follower's high watermark does not fall when a new leader reports a lower one."""
         follower = following(high_watermark=8)
 
         assert fetched(follower, high_watermark=5) == []
@@ -241,7 +241,7 @@ class TestCutting:
         ("leader_end", "own_end", "cut_at"), [(7, 9, 7), (9, 7, 7), (20, 15, 10), (8, None, 8)]
     )
     def test_cuts_at_the_least_of_three(self, leader_end: int, own_end: int | None, cut_at: int) -> None:
-        """The follower cuts at the least of the epoch's end at the leader, its own end of it and its log end."""
+        """The follower cuts at the lowest of the epoch's end at the leader, its own end of it and its log end."""
         follower = following()
 
         assert diverged(follower, leader_end, own_end) == [TruncateTo(Offset(cut_at))]
@@ -314,7 +314,7 @@ class TestRestarting:
 
     @pytest.mark.parametrize("last_epoch", [None, 4])
     def test_an_empty_log_beyond_the_leader_begins_anew(self, last_epoch: int | None) -> None:
-        """An empty log beyond the leader's end restarts, because the leader has no epoch that it could compare."""
+        """An empty log beyond the leader's end restarts, because the leader has no epoch to compare with."""
         follower = following(end=90, synced=90, log_start=90, last_epoch=last_epoch)
 
         assert follower.step(FetchOutOfRange(Offset(50), Offset(80))) == [RestartAt(Offset(50))]

@@ -23,7 +23,7 @@ from replication_kit import (
 
 
 def alone(**fields: object) -> Office:
-    """Return a leader that is the only in-sync replica, with a minimum of one."""
+    """Return a leader that is the only in-sync replica, with min.insync.replicas 1."""
     return Office(partition_record(isr=entries([LEADER]), min_isr=1, **fields))
 
 
@@ -90,7 +90,7 @@ class TestMaximalIsr:
     """Every member of the maximal ISR must have a record before it is committed."""
 
     def test_is_the_least_of_all_members(self) -> None:
-        """The high watermark is the least offset of all members, and a member without a report blocks it."""
+        """The high watermark is the lowest offset of all members, and a member without a report blocks it."""
         leadership = Office()
         leadership.append(10)
         leadership.fetch(SECOND, 10)
@@ -100,7 +100,7 @@ class TestMaximalIsr:
         assert advanced(leadership.fetch(THIRD, 10)) == [10]
 
     def test_does_not_pass_who_is_proposed_to_leave(self) -> None:
-        """A proposed leave does not count before it is stored, because the replica can still be elected."""
+        """A proposed removal does not count until it is stored, because the replica can still be elected."""
         leadership = Office()
         leadership.append(10)
         leadership.fetch(SECOND, 10)
@@ -113,7 +113,7 @@ class TestMaximalIsr:
         assert advanced(leadership.answer(write, WriteOutcome.STORED, 51)) == [10]
 
     def test_does_not_pass_who_is_proposed_to_join(self) -> None:
-        """A proposed join counts from the write on, because it may be stored and the joiner elected."""
+        """A proposed join counts from its write on, because it may be stored and the joining replica elected."""
         leadership = Office(partition_record(isr=entries([LEADER, SECOND])))
         leadership.append(10)
         leadership.fetch(SECOND, 10)
@@ -135,7 +135,7 @@ class TestMaximalIsr:
         assert leadership.machine.counted_of(SECOND) == 10
 
     def test_another_life_starts_from_what_it_says(self) -> None:
-        """A new incarnation counts from its own report only."""
+        """A new incarnation counts only once it has sent a report of its own."""
         leadership = Office()
         leadership.append(10)
         leadership.fetch(SECOND, 10)
@@ -193,7 +193,7 @@ class TestGate:
         assert leadership.machine.resigned
 
     def test_stands_still_with_a_doubtful_lease_alone_and_unclean(self) -> None:
-        """A leader alone in the ISR stops with an expired lease, because an unclean election may have taken place."""
+        """With an expired lease the high watermark of a lone leader stops: there may have been an unclean election."""
         leadership = alone(unclean=True)
         leadership.step(LeaseChanged(confirmed=False))
 
@@ -260,7 +260,7 @@ class TestWaiting:
             assert advanced(leadership.append(100_000 + step)) == [100_000 + step]
 
     def test_an_attempt_takes_the_lag_time_at_most(self) -> None:
-        """The high watermark waits for a joiner for the lag time at most."""
+        """The high watermark waits at most the lag time for a joining replica."""
         leadership = alone()
         leadership.append(10)
         leadership.fetch(SECOND, 5)

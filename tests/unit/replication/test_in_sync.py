@@ -1,6 +1,6 @@
 """Replicas in sync, joining and leaving (protocol section 4, rules 2, 4 to 6; section 3, rule 4).
 
-One file because these rules are tested against each other.
+These rules share a file because they are tested against each other.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def without_third(**fields: object) -> Office:
 
 
 class TestJoin:
-    """Joins of the ISR (rule 5)."""
+    """Joining the ISR (rule 5)."""
 
     def test_a_replica_with_everything_joins(self) -> None:
-        """A replica with every record joins by a write guarded by both revisions, of record and registration."""
+        """A replica with every record joins with a write guarded by the revisions of record and registration."""
         write = only_write(without_third().fetch(THIRD, 10))
 
         assert write.revision == FIRST_REVISION
@@ -68,7 +68,7 @@ class TestJoin:
         assert proposes(leadership.fetch(THIRD, 10))
 
     def test_needs_what_counts(self) -> None:
-        """With durability=synced a replica joins by its synced offset."""
+        """With durability=synced the synced offset decides whether a replica joins."""
         leadership = Office(
             partition_record(isr=TWO, durability=DurabilityState.SYNCED), end=10, high_watermark=10
         )
@@ -253,7 +253,7 @@ class TestShrink:
         assert isr_of(only_write(leadership.pass_time(1)).record) == {LEADER}
 
     def test_a_dead_follower_does_not_come_back_by_its_last_report(self) -> None:
-        """A stopped follower joins again only after a new report, not by its last one."""
+        """A stopped follower joins again only after a new report; its last one does not count."""
         leadership = Office()
         leadership.append(10)
         leadership.fetch(SECOND, 10)
@@ -316,7 +316,7 @@ class TestUndecided:
         leadership.answer(write, WriteOutcome.UNKNOWN)
 
     def test_an_unknown_outcome_keeps_the_proposal(self) -> None:
-        """A proposal with an unknown outcome is kept, because it may be stored and the joiner elected."""
+        """A proposal with an unknown outcome is kept, because it may be stored and the joining replica elected."""
         leadership = without_third()
         self.propose(leadership)
         leadership.append(20)
@@ -416,7 +416,7 @@ class TestSyncing:
         return leadership
 
     def test_ends_when_everything_promised_is_on_every_disk(self) -> None:
-        """Syncing ends when every committed record is synced on every member, with one write for a revision."""
+        """Syncing ends when every committed record is synced on every member, with one write per revision."""
         leadership = self.leadership()
 
         assert leadership.change(51, durability=DurabilityState.SYNCING) == []
@@ -446,7 +446,7 @@ class TestSyncing:
         assert proposes(leadership.sync(10))
 
     def test_waits_while_there_are_eligible_replicas_outside(self) -> None:
-        """Syncing waits while an eligible replica is out of the ISR."""
+        """Syncing waits while an eligible replica is outside the ISR."""
         record = partition_record(
             isr=TWO, elr=entries([THIRD]), min_isr=3, durability=DurabilityState.SYNCING
         )

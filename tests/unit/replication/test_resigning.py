@@ -1,4 +1,4 @@
-"""Resigning of a leader with a bad disk (protocol section 4, rule 3), and the low watermark (rule 12)."""
+"""Resignation of a leader with a bad disk (protocol section 4, rule 3), and the low watermark (rule 12)."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class TestSlowDisk:
         return effects
 
     def test_leaves_to_who_keeps_up(self) -> None:
-        """The leader resigns when its counted offset lags beyond the limit behind another member."""
+        """The leader resigns when its counted offset lags behind another member's by more than the limit."""
         leadership = Office(
             partition_record(durability=DurabilityState.SYNCED, isr=entries([LEADER, SECOND]))
         )
@@ -148,7 +148,7 @@ class TestLowWatermark:
     """Offsets below which every in-sync replica has deleted its records."""
 
     def test_is_the_least_log_start_of_the_isr(self) -> None:
-        """The low watermark is the least log start offset of the ISR, and a member without a report holds it back."""
+        """The low watermark is the lowest log start offset in the ISR, and a member without a report holds it back."""
         leadership = Office(end=20)
         leadership.step(LogStartMoved(Offset(15)))
         leadership.fetch(SECOND, 20, log_start=Offset(15))
@@ -162,7 +162,7 @@ class TestLowWatermark:
         assert leadership.machine.low_watermark == leadership.machine.log_start == 15
 
     def test_does_not_wait_for_who_is_not_in_sync(self) -> None:
-        """The low watermark does not wait for a replica out of the ISR."""
+        """The low watermark does not wait for a replica outside the ISR."""
         leadership = Office(partition_record(isr=entries([LEADER, SECOND])), end=20)
         leadership.fetch(SECOND, 20, log_start=Offset(15))
         leadership.fetch(THIRD, 3)

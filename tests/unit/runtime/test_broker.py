@@ -420,7 +420,7 @@ class TestCluster:
         assert view.config_entries["segment.bytes"].source == "broker"
 
     async def test_metadata_revision_names_one_state(self, runtime: Broker) -> None:
-        """The metadata revision rises with a new topic and stays without changes."""
+        """The metadata revision rises with a new topic and stays the same without changes."""
         before = runtime.metadata.metadata_revision
         await topic(runtime)
         after = runtime.metadata.metadata_revision

@@ -67,7 +67,7 @@ def test_this_process_may_use_at_most_the_machine() -> None:
 def test_the_limit_is_the_least_of_all_groups(
     cgroup: str, files: dict[str, str], limit: int, tmp_path: Path
 ) -> None:
-    """The limit is the least of all enclosing control groups of either version and the machine's memory."""
+    """The limit is the lowest of the machine's memory and all enclosing control groups, of either version."""
     process = written(tmp_path / "self", {"cgroup": cgroup})
     groups = written(tmp_path / "cgroup", files)
 

@@ -176,7 +176,7 @@ def test_addresses_are_made_of_what_the_pod_knows(monkeypatch: pytest.MonkeyPatc
 def test_a_placeholder_without_a_value_is_named(
     monkeypatch: pytest.MonkeyPatch, text: str, message: str
 ) -> None:
-    """A placeholder without a value is refused by its name."""
+    """A placeholder without a value is refused, and the refusal names it."""
     monkeypatch.delenv("POD_NAME", raising=False)
     with pytest.raises(ValidationError, match=message):
         BrokerSettings.load({"advertise": text})

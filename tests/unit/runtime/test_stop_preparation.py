@@ -67,7 +67,7 @@ def listener(*answers: Answer) -> Iterator[tuple[Endpoint, list[str]]]:
 
 
 def prepare(listen: Endpoint, seconds: float = 90.0) -> tuple[Preparation, list[str], float]:
-    """Run the hook of broker 1, and return its outcome, its log messages and the waited seconds."""
+    """Run the hook of broker 1, and return its outcome, its log messages and the seconds that it waited."""
     time, told = Time(), list[str]()
     begun = time.seconds
     outcome = StopPreparation(1, listen, time, time.wait, told.append).run(seconds)  # type: ignore[arg-type]

@@ -42,7 +42,7 @@ def test_two_brokers_in_one_process_count_apart() -> None:
 
 
 def test_logs_go_to_stderr_as_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """Logs are written to stderr as one JSON object per line, from the configured level on."""
+    """Logs are written to stderr as one JSON object per line, from the configured level up."""
     set_up_logging("json", "info")
     try:
         log = structlog.get_logger("fairlead")

@@ -43,7 +43,7 @@ async def test_flush_messages_bounds_the_unsynced_records(start_runtime: StartRu
 
 
 async def test_flush_ms_bounds_the_unsynced_time(start_runtime: StartRuntime) -> None:
-    """`flush.ms` syncs a log after that time, earlier than the background does."""
+    """`flush.ms` syncs a log after that time, earlier than the background sync does."""
     flights = await topic(await start_runtime(), durability="replicated", flush_ms=20)
     await flights.produce(b"a")
     await until(lambda: synced(flights) == 1)

@@ -80,7 +80,7 @@ async def test_whatever_the_link_does_the_copy_is_whole(tmp_path: Path, tasks: T
             follower.fetcher.try_again()
 
     def over() -> bool:
-        leading.clock.time_us += 10_000  # A refused partition is paused by this clock.
+        leading.clock.time_us += 10_000  # This clock decides how long a refused partition pauses.
         return not follower.link.faults or follower.log.end_offset == 10
 
     await until(over)
@@ -217,7 +217,7 @@ async def test_what_nobody_else_has_is_cut(tmp_path: Path, tasks: Tasks) -> None
 async def test_an_emptied_log_that_begins_beyond_an_uncleanly_elected_leader_begins_anew(
     tmp_path: Path, tasks: Tasks
 ) -> None:
-    """An emptied log restarts if an uncleanly elected leader does not know the epoch of its deleted records."""
+    """An emptied log restarts if an uncleanly elected leader does not have the epoch of its deleted records."""
     leading, follower, log = await _parted(tmp_path, tasks)
     log.checkpoint_high_watermark = Offset(1)
     log.advance_log_start(Offset(1))

@@ -18,7 +18,7 @@ class LaterClock(SystemClock):
     """The system's clock plus a week and a second."""
 
     def now_us(self) -> TimestampUs:
-        """Return the time in a week."""
+        """Return the time a week and a second from now."""
         return TimestampUs(super().now_us() + NAME_IDLE_US + 1_000_000)
 
 

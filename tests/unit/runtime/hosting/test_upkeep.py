@@ -35,7 +35,7 @@ class Appends:
         return self.nbytes
 
     async def wait_asked(self, times: int) -> None:
-        """Wait until the upkeep has asked a number of times more."""
+        """Wait until the upkeep has asked that many more times."""
         enough = self.asked + times
         await until(lambda: self.asked >= enough)
 

@@ -23,7 +23,7 @@ KIB = 1024
 
 
 def waiting(runtime: Broker) -> int:
-    """Return the number of waiting long polls by the metric."""
+    """Return the number of waiting long polls, as the metric reports it."""
     value = runtime.telemetry.registry.get_sample_value("fairlead_long_polls_waiting")
     assert value is not None
     return int(value)
@@ -59,7 +59,7 @@ class TestLimits:
         assert other.next_offset == 2
 
     async def test_answer_begins_with_the_batch_that_holds_the_offset(self, make_topic: MakeTopic) -> None:
-        """An answer begins with the whole batch of the offset, whose first record may be below the offset."""
+        """An answer begins with the batch that contains the offset, including its records below the offset."""
         flights = await make_topic()
         await flights.produce(b"a", b"b", b"c")
 
@@ -91,7 +91,7 @@ class TestLimits:
         assert [result.high_watermark for result in results if isinstance(result, FetchResult)] == [1, 1, 1]
 
     async def test_large_fetch_comes_in_parts_of_at_most_a_mebibyte(self, make_topic: MakeTopic) -> None:
-        """A fetch larger than a read on the loop is answered in parts of at most 1 MiB without a gap."""
+        """A fetch larger than one read on the event loop is answered in parts of at most 1 MiB, without a gap."""
         flights = await make_topic(durability="replicated")
         for _ in range(80):
             await flights.produce(b"x" * 100 * KIB)
@@ -102,7 +102,7 @@ class TestLimits:
         assert len(result.data) > 1
 
     async def test_batch_above_a_mebibyte_is_read_in_the_pool(self, make_topic: MakeTopic) -> None:
-        """A batch larger than a read on the loop is read in the pool."""
+        """A batch larger than one read on the event loop is read in the pool."""
         flights = await make_topic()
         data = batch(b"x" * (3 << 20))
         await flights.produce_batch(data)

@@ -50,7 +50,7 @@ async def until_isr(leading: Leading, isr: set[int]) -> None:
 
 
 async def both(*followers: Follower) -> None:
-    """Run the fetches by which the given followers catch up and report to the leader."""
+    """Run the fetches with which the given followers catch up and report to the leader."""
     for follower in followers:
         await follower.catch_up()
 
@@ -79,7 +79,7 @@ class TestAcknowledging:
         assert leading.partition.high_watermark == 2
 
     async def test_synced_counts_what_followers_have_synced(self, start: StartLeading) -> None:
-        """With durability=synced a follower counts by its synced offset, which `progress` reports without a fetch."""
+        """With durability=synced a follower's synced offset counts, which `progress` reports without a fetch."""
         leading = await start(durability=DurabilityState.SYNCED, isr=(LEADER, SECOND))
         second = leading.follower(SECOND)
         await second.fetch()
@@ -339,7 +339,7 @@ class TestOffice:
         await until(lambda: leading.partition.log_end_offset == 1)
         await second.catch_up()
         parked = asyncio.ensure_future(second.fetch(10_000))
-        await asyncio.sleep(0)  # noqa: TID251 - one turn of the loop
+        await asyncio.sleep(0)  # noqa: TID251 - yields to the loop once, does not wait
         leading.partition.close(lambda effect: ProblemError("leader_changed", "gone", side_effect=effect))
 
         with pytest.raises(ProblemError) as refused:

@@ -215,7 +215,7 @@ async def test_compressed_batch_is_stored_as_it_came(make_topic: MakeTopic, code
 
 
 async def test_compressed_rubbish_is_refused_in_its_place(make_topic: MakeTopic) -> None:
-    """An invalid compressed batch is refused in its place."""
+    """An invalid compressed batch is refused at its own position in the answer."""
     flights = await make_topic()
     columns = record_batch([b"x" * 1000] * 50, default_timestamp_us=SystemClock().now_us())
     data = bytearray(encode(columns, Codec.ZSTD).to_bytes())
@@ -230,7 +230,7 @@ async def test_compressed_rubbish_is_refused_in_its_place(make_topic: MakeTopic)
 async def test_what_waits_to_be_opened_is_counted_and_keeps_nobody_else_waiting(
     start_runtime: StartRuntime,
 ) -> None:
-    """A compressed batch counts its bytes before its validation, delays no other batch, and is answered by a stop."""
+    """The bytes of a compressed batch count before its validation; it delays no other batch, and a stop answers it."""
     runtime = await start_runtime(limits={"validation_threads": 1})
     flights = await topic(runtime)
     columns = record_batch([b"x" * 1000] * 50, default_timestamp_us=SystemClock().now_us())
@@ -288,7 +288,7 @@ async def test_far_future_times_are_refused_unless_the_append_time_replaces_them
 
 
 async def test_too_large_batch_is_refused_by_the_topic_s_limit(make_topic: MakeTopic) -> None:
-    """A batch larger than `max.message.bytes` is refused by its stored size."""
+    """A batch whose stored size is larger than `max.message.bytes` is refused."""
     flights = await make_topic(max_message_bytes=2000)
 
     with pytest.raises(ProblemError, match="batch_too_large"):

@@ -147,7 +147,7 @@ class TestWaiting:
         second = leading.follower()
         await second.fetch()
         parked = asyncio.ensure_future(second.fetch(30_000))
-        await asyncio.sleep(0)  # noqa: TID251 - one turn of the loop
+        await asyncio.sleep(0)  # noqa: TID251 - yields to the loop once, does not wait
 
         await leading.produce(b"a", acks=Acks.LEADER)
         [told] = await asyncio.wait_for(parked, 10)
@@ -176,7 +176,7 @@ class TestWaiting:
         await second.catch_up()
         await second.fetch()
         parked = asyncio.ensure_future(second.fetch(30_000))
-        await asyncio.sleep(0)  # noqa: TID251 - one turn of the loop
+        await asyncio.sleep(0)  # noqa: TID251 - yields to the loop once, does not wait
 
         leading.partition.log.move_log_start(Offset(1))
         leading.pass_time(1)
@@ -193,15 +193,15 @@ class TestWaiting:
         assert await second.fetch(20) == []
 
     async def test_newer_fetch_of_the_session_takes_over(self, start: StartLeading) -> None:
-        """A newer fetch of a session replaces the waiting one, which takes no records from it."""
+        """A newer fetch of a session ends the waiting one, which returns nothing; the newer one gets the records."""
         leading = await start()
         second = leading.follower()
         await second.fetch()
         given_up = asyncio.ensure_future(second.fetch(30_000))
-        await asyncio.sleep(0)  # noqa: TID251 - one turn of the loop
+        await asyncio.sleep(0)  # noqa: TID251 - yields to the loop once, does not wait
         second.sequence += 1
         newer = asyncio.ensure_future(second.fetch(30_000))
-        await asyncio.sleep(0)  # noqa: TID251 - one turn of the loop
+        await asyncio.sleep(0)  # noqa: TID251 - yields to the loop once, does not wait
 
         await leading.produce(b"a", acks=Acks.LEADER)
         [told] = await asyncio.wait_for(newer, 10)
@@ -215,7 +215,7 @@ class TestWaiting:
         second = leading.follower()
         await second.fetch()
         parked = asyncio.ensure_future(second.fetch(30_000))
-        await asyncio.sleep(0)  # noqa: TID251 - one turn of the loop
+        await asyncio.sleep(0)  # noqa: TID251 - yields to the loop once, does not wait
 
         leading.serving.answer_all()
 
@@ -288,7 +288,7 @@ class TestRefusals:
         leading = await start(storage=storage)
         await leading.produce(b"a", acks=Acks.LEADER)
         reading = asyncio.ensure_future(leading.follower().fetch())
-        await asyncio.sleep(0)  # noqa: TID251 - one turn of the loop
+        await asyncio.sleep(0)  # noqa: TID251 - yields to the loop once, does not wait
 
         leading.partition.close(lambda effect: refusals.leader_changed("flights", PartitionIndex(0), effect))
         [told] = await reading

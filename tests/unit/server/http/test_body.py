@@ -40,7 +40,7 @@ async def test_one_chunk_is_not_copied() -> None:
 
 
 async def test_chunks_are_joined() -> None:
-    """Several chunks are joined to one body, without empty ones."""
+    """Several chunks are joined into one body, without empty ones."""
     reader = BodyReader(Chunks([b"ab", b"", b"c"]), BodyBudget(BodyLimits(1 << 20)))
 
     assert await reader.read(None, 3) == b"abc"
@@ -155,7 +155,7 @@ def test_produce_calls_are_counted_until_they_are_released() -> None:
 
 
 async def test_drain_reads_a_little() -> None:
-    """Before a refusal a short rest of a body is read, a long rest in part, and a stalled rest for a limited time."""
+    """Before a refusal a short remainder is read, a long one in part, and a stalled one for a limited time."""
     short = BodyReader(Chunks([bytes(100)] * 3), BodyBudget(BodyLimits(1)))
     long_chunks = Chunks([bytes(1 << 16)] * 100)
     long = BodyReader(long_chunks, BodyBudget(BodyLimits(1)))
@@ -182,8 +182,8 @@ async def test_slow_bodies_do_not_count_while_they_come(monkeypatch: pytest.Monk
     slow, quick = BodyReader(receive, budget), BodyReader(receive, budget)
     slow.begin_call()
     reading = asyncio.ensure_future(slow.read(4, 100))
-    while budget.calls.calls:  # noqa: ASYNC110 - a turn of the loop, no time
-        await asyncio.sleep(0)  # noqa: TID251 - see above
+    while budget.calls.calls:  # noqa: ASYNC110 - there is no event to wait for
+        await asyncio.sleep(0)  # noqa: TID251 - yields to the loop once, does not wait
     quick.begin_call()
     arrive.set()
     body = await reading
@@ -195,7 +195,7 @@ async def test_slow_bodies_do_not_count_while_they_come(monkeypatch: pytest.Monk
 
 
 async def test_a_held_body_ends_in_favour_of_another_client() -> None:
-    """An incomplete body of a client that holds more is refused as overloaded, at once and with all its bytes."""
+    """To make room, an incomplete body of a client that holds more is refused as overloaded and frees all its bytes."""
     budget = BodyBudget(BodyLimits(100))
     whole = BodyReader(Chunks([bytes(60)], complete=False), budget, ("10.0.0.1", 1))
     lines = BodyReader(Chunks([bytes(40)], complete=False), budget, ("10.0.0.2", 1))
@@ -204,8 +204,8 @@ async def test_a_held_body_ends_in_favour_of_another_client() -> None:
     await lines.next_piece()
     waiting = [asyncio.ensure_future(whole.read(None, 100)), asyncio.ensure_future(lines.next_piece())]
     async with asyncio.timeout(10):
-        while budget.held_bytes < 100:  # noqa: ASYNC110 - no event tells
-            await asyncio.sleep(0)  # noqa: TID251 - a turn of the loop, no time
+        while budget.held_bytes < 100:  # noqa: ASYNC110 - there is no event to wait for
+            await asyncio.sleep(0)  # noqa: TID251 - yields to the loop once, does not wait
         with pytest.raises(ProblemError) as too_much:
             await other.read(90, 100)
         served = await small.read(10, 100)
@@ -229,8 +229,8 @@ async def test_a_stop_refuses_bodies_of_produce_calls_that_are_not_whole() -> No
     await pieces.next_piece()
     waiting = [asyncio.ensure_future(whole.read(8, 100)), asyncio.ensure_future(pieces.next_piece())]
     async with asyncio.timeout(10):
-        while len(budget.coming) < 2:  # noqa: ASYNC110 - no event tells
-            await asyncio.sleep(0)  # noqa: TID251 - a turn of the loop, no time
+        while len(budget.coming) < 2:  # noqa: ASYNC110 - there is no event to wait for
+            await asyncio.sleep(0)  # noqa: TID251 - yields to the loop once, does not wait
         budget.stop()
         late.begin_call()
         refused = await asyncio.gather(*waiting, late.read(8, 100), late.next_piece(), return_exceptions=True)
@@ -256,8 +256,8 @@ async def test_a_stop_meets_a_body_that_has_just_run_out_of_time() -> None:
     reader.begin_call()
     waiting = asyncio.ensure_future(reader.read(8, 100))
     async with asyncio.timeout(10):
-        while not any(wait.expired() for wait in budget.coming):  # noqa: ASYNC110 - the same
-            await asyncio.sleep(0)  # noqa: TID251 - a turn of the loop, no time
+        while not any(wait.expired() for wait in budget.coming):  # noqa: ASYNC110 - there is no event to wait for
+            await asyncio.sleep(0)  # noqa: TID251 - yields to the loop once, does not wait
         budget.stop()
         [refused] = await asyncio.gather(waiting, return_exceptions=True)
 

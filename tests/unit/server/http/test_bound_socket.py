@@ -20,7 +20,7 @@ def test_accepted_connections_send_at_once() -> None:
 
 
 def test_address_is_not_shared() -> None:
-    """A second socket cannot bind the address, neither before nor after listening."""
+    """A second socket cannot bind the address, before or after listening."""
     bound = BoundSocket("data", "127.0.0.1", 0)
     with pytest.raises(ListenError):
         BoundSocket("data", "127.0.0.1", bound.port)

@@ -132,8 +132,8 @@ async def test_a_reader_that_stalls_is_given_up(*, streams: bool, late: bool) ->
     sending = call.send_piece(b"x") if streams else call._send_pieces([b"x"], 1)
     waiting = asyncio.ensure_future(sending)
     async with asyncio.timeout(10):
-        while not hasattr(held, "wait") or held.wait.expired() != late:  # noqa: ASYNC110 - no event tells
-            await asyncio.sleep(0)  # noqa: TID251 - a turn of the loop, no time
+        while not hasattr(held, "wait") or held.wait.expired() != late:  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0)  # noqa: TID251 - yields to the loop once, does not wait
         held.cut_off()
         with pytest.raises(ReaderStalled):
             await waiting

@@ -38,7 +38,7 @@ def held_by(bodies: list[Body], client: Client) -> tuple[int, int]:
 def test_bodies_end_for_clients_that_hold_less(
     given_bodies: list[tuple[Client, int]], client: Client, nbytes: int, ended: int
 ) -> None:
-    """A body ends only in favour of a client that holds no more afterwards, and every such client finds a body."""
+    """A body ends only for a client that then holds no more than the body's client; one is found if there is any."""
     held = HeldBodies()
     bodies = [Body(each, size, at) for at, (each, size) in enumerate(given_bodies)]
     for body in bodies:
@@ -69,7 +69,7 @@ def test_bodies_end_for_clients_that_hold_less(
 
 
 def test_a_body_held_for_too_long_ends_for_any_client() -> None:
-    """The longest held body also ends in favour of its own connection, once it was held for long enough."""
+    """The longest held body also ends in favour of its own connection, once it has been held for long enough."""
     held = HeldBodies()
     first, second = Body(("a", 1), 10, 1.0), Body(("a", 1), 10, 2.0)
     held.add(first, 10)

@@ -142,7 +142,7 @@ async def test_stop_does_not_wait_for_ever(http2: Client) -> None:
 
 
 async def test_large_headers_are_refused(serve, http2: Client) -> None:
-    """A request with too large headers is refused before it reaches the application."""
+    """A request with headers that are too large is refused before it reaches the application."""
     bound = await serve(hello)
     answer = await http2.get(f"http://{bound}/").header("x-long", "a" * 60_000).build().send()
 

@@ -133,7 +133,7 @@ def test_other_verbs_are_no_calls(segment: str) -> None:
 
 
 def test_wrong_method_lists_the_allowed_ones() -> None:
-    """A path with another method is refused with the allowed methods, with HEAD next to GET."""
+    """A path with another method is refused with the allowed methods, HEAD together with GET."""
     with pytest.raises(ProblemError) as refused:
         TABLE.find("PUT", "/v1/topics/flights")
 

@@ -110,7 +110,7 @@ def test_types_that_share_bytes(column: pa.Array) -> None:
 
 
 def test_millions_of_rows_of_nothing() -> None:
-    """A column of nulls, which has no bytes in the stream, is refused by its number of rows."""
+    """A column of nulls, which has no bytes in the stream, is refused because of its number of rows."""
     problem = refused(stream(pa.record_batch({"value": pa.nulls((1 << 31) - 1)})))
 
     assert problem.code == "batch_too_large"
