@@ -168,7 +168,7 @@ def content(log: PartitionLog) -> bytes:
     data, at = bytearray(), log.log_start_offset
     while at < log.end_offset:
         read = log.read(at, 1 << 20, log.end_offset)
-        assert read.next_offset > at, "a read comes no further"
+        assert read.next_offset > at, "a read makes no progress"
         data += read.data
         at = Offset(read.next_offset)
     return bytes(data)

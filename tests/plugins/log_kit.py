@@ -95,7 +95,7 @@ def read_all(log: PartitionLog, bytes_max: int = 1 << 20, offset: int | None = N
     at, data = log.log_start_offset if offset is None else Offset(offset), bytearray()
     while at < log.end_offset:
         part = log.read(at, bytes_max, log.end_offset)
-        assert part.next_offset > at, f"a read at {at} of {log.end_offset} came no further"
+        assert part.next_offset > at, f"a read at {at} of {log.end_offset} made no progress"
         data += part.data
         at = part.next_offset
     return bytes(data)

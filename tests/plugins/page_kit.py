@@ -79,7 +79,7 @@ class PageShell:
         with tempfile.TemporaryFile() as said:
             async with self.running(command, said) as shell, asyncio.timeout(COMMAND_SECONDS_MAX):
                 printed, _ = await shell.communicate()
-                assert shell.returncode is not None, "it has ended"
+                assert shell.returncode is not None, "the shell has ended"
                 said.seek(0)
                 return shell.returncode, printed.decode(), said.read().decode()
 

@@ -64,7 +64,7 @@ class TmuxTerminal:
     def _shown(self, is_there: Callable[[str], object], wanted: str, timeout_seconds: float) -> str:
         deadline = time.monotonic() + timeout_seconds
         while not is_there(shown := self.screen()):
-            assert time.monotonic() < deadline, f"{wanted} did not come; the screen:\n{shown}"
+            assert time.monotonic() < deadline, f"{wanted} did not appear; the screen:\n{shown}"
             threading.Event().wait(LOOK_SECONDS)
         return shown
 

@@ -77,7 +77,7 @@ class World:
         """Run a transaction if its compares hold, and return whether they did."""
         assert len(transaction.compares) <= 128, "the limit of compares"
         assert len(transaction.success) <= 128, "the limit of operations"
-        assert not transaction.failure, "plans have nothing to do when they fail"
+        assert not transaction.failure, "plans do nothing when a compare fails"
         if not all(self._holds(compare) for compare in transaction.compares):
             return False
         changed = self._apply(transaction.success)

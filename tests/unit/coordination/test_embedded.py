@@ -160,7 +160,7 @@ async def test_a_killed_process_leaves_what_was_answered(path: Path, clock: Any)
         keys = {item.key for item in (await store.list("/")).items}
 
     assert {f"/a/{n:06}" for n in answered} | {f"/b/{n:06}" for n in answered} <= keys
-    assert {key.replace("/a/", "/b/") for key in keys} <= keys, "no half transaction"
+    assert {key.replace("/a/", "/b/") for key in keys} <= keys, "no transaction is written in part"
 
 
 async def test_a_file_of_something_else_is_refused(path: Path, clock: Any) -> None:

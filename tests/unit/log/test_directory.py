@@ -170,7 +170,7 @@ def test_the_broker_epoch_is_durable_at_once(box: LogBox, faults: FaultyStorage)
 
 
 def test_the_clean_marker_holds_for_one_start(box: LogBox, make: BatchMaker) -> None:
-    """The clean marker is removed by the start that finds it, so a kill right after that start is no clean stop."""
+    """The clean marker is removed by the start that finds it, so a kill right after that start is not a clean stop."""
     make.fill(box.open(), 3)
     box.stop()
 

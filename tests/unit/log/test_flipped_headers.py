@@ -44,7 +44,7 @@ def served(log: PartitionLog, offset: int) -> set[int]:
         )
     except LogDamaged as damaged:
         return set() if damaged.first_offset <= offset < damaged.next_good_offset else {-1}
-    assert read.data, f"nothing is said of offset {offset}"
+    assert read.data, f"neither a batch nor damage at offset {offset}"
     try:
         return {record.offset for record in decode_records(read.data)}
     except ProblemError:

@@ -269,7 +269,7 @@ def test_the_first_failed_sync_ends_writing_for_good(
     assert len(faults.syncs) == syncs, "a failed sync was retried"
     assert log.synced_offset == 0
     assert isinstance(box.opened.failure, StorageFailed)
-    assert log.read(Offset(0), 1, log.end_offset).next_offset == 2, "reads go on"
+    assert log.read(Offset(0), 1, log.end_offset).next_offset == 2, "reads continue"
 
 
 def test_a_failed_write_ends_writing_for_good(box: LogBox, make: BatchMaker, faults: FaultyStorage) -> None:

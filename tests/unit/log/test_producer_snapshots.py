@@ -106,7 +106,7 @@ def test_each_roll_leaves_the_state_at_its_offset(box: LogBox, log: PartitionLog
 
 
 def test_every_replica_counts_the_same_ages(tmp_path: Path) -> None:
-    """A leader whose clock jumps, its follower, and starts from a snapshot or from all headers have the same state."""
+    """A leader whose clock jumps, its follower, and a restart from a snapshot or all headers have the same state."""
     box, other = LogBox(tmp_path / "leader"), LogBox(tmp_path / "follower")
     log, copy = box.open(SMALL_SEGMENTS), other.open()
     begin(log)

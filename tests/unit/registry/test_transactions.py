@@ -13,7 +13,7 @@ from fairlead_broker.registry.transactions import (
 
 
 def test_guards_are_compares_for_equality() -> None:
-    """A guard compares for equality: create revision 0 for an absent key, else the read value or mod revision."""
+    """A guard compares for equality: create revision 0 for an absent key, otherwise a value or revision."""
     assert absent("/k") == CreateRevision("/k", Relation.EQUAL, 0)
     assert created_at("/k", 7) == CreateRevision("/k", Relation.EQUAL, 7)
     assert unchanged_since("/k", 9) == ModRevision("/k", Relation.EQUAL, 9)

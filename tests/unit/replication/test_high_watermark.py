@@ -296,7 +296,7 @@ class TestDoubtfulLease:
     def test_weak_acks_need_that_nobody_else_can_be_elected(
         self, fields: dict[str, object], serves: bool
     ) -> None:
-        """Weak acks are served with a valid lease, else only if no other replica can be elected."""
+        """Weak acks are served with a valid lease, otherwise only if no other replica can be elected."""
         leadership = Office(partition_record(**fields))
 
         assert leadership.machine.serves_weak_acks

@@ -154,7 +154,7 @@ def in_pod(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("in_pod")
 def test_addresses_are_made_of_what_the_pod_knows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Addresses are made from the pod's variables; an IPv6 address gets brackets, and an empty rack is no rack."""
+    """Addresses are made from the pod's variables; an IPv6 address gets brackets, and an empty rack means no rack."""
     monkeypatch.setenv("FAIRLEAD_ID", "7")
     monkeypatch.setenv("FAIRLEAD_RACK", "")
     monkeypatch.setenv("FAIRLEAD_ADVERTISE", "{pod}.main-brokers.{namespace}.svc:9520")

@@ -63,7 +63,7 @@ class TestRecords:
     async def test_partition_without_leader_is_closed_and_led_again_in_the_next_epoch(
         self, make_topic: MakeTopic
     ) -> None:
-        """A partition without a leader refuses calls, and the next record with this broker opens the same log."""
+        """A partition without a leader refuses calls; when this broker leads it again, the same log is opened."""
         flights = await make_topic()
         await flights.produce(b"kept")
         before = await change_record(flights, leader=None)
