@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CLUSTER_KEYS",
+    "FEATURE_LEVEL_KEY",
     "KEYS",
     "TOPIC_KEYS",
     "ConfigEntry",
@@ -57,6 +58,9 @@ ConfigValue = bool | int | str
 """Checked value of a key."""
 ConfigInput = str | int | float | bool | None
 """Value of a key in a request; null means the default."""
+
+FEATURE_LEVEL_KEY: Final = "feature.level"
+"""Key of the cluster whose value is stored in the cluster's record, and that a call can only raise (rule Z17)."""
 
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}")
 _NAME_COMPARED: Final = 100

@@ -407,6 +407,16 @@ _AT_START: Final = (
 
 _OF_THE_CLUSTER: Final = (
     _number(
+        "feature.level",
+        1,
+        1,
+        INT_MAX,
+        "level",
+        "Feature level of the cluster, which every broker must support. Raising it allows what older releases do not "
+        "know, and prevents their start. It cannot be lowered, and a level that a running broker does not support is "
+        "refused. A new cluster begins at the level of its first broker's release.",
+    ),
+    _number(
         "num.partitions",
         1,
         1,

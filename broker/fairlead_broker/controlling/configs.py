@@ -1,7 +1,7 @@
 """Configurations of the cluster and of individual brokers, each in one key that is changed by compare-and-set.
 
 The runtime of the broker that received the request calls this module. Every broker reads the changed configuration from
-its mirror. The module must not know the meaning of a configuration key.
+its mirror. The module must not know the meaning of a configuration key, except that `feature_level` takes one key out.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import msgspec
 from fairlead_api.configuration import ConfigInput, ConfigScope, merge_patch
 from fairlead_api.identifiers import BrokerId
 from fairlead_api.problems import ProblemError
+from fairlead_broker.controlling.feature_level import raised_level, taken_out
 from fairlead_broker.controlling.plan_runner import PlanRunner
 from fairlead_broker.coordination.mirror import Mirror
 from fairlead_broker.coordination.protocol import Coordination
@@ -34,7 +35,8 @@ class ConfigAdmin:
     async def alter_cluster(self, patch: Mapping[str, ConfigInput] | None) -> None:
         """Change the cluster's configuration."""
         key = self._metadata.keys.cluster_config
-        await self._alter(key, lambda: self._metadata.cluster_config, patch, ConfigScope.CLUSTER)
+        wanted, rest = taken_out(patch)
+        await self._alter(key, lambda: self._metadata.cluster_config, rest, ConfigScope.CLUSTER, wanted)
 
     async def alter_broker(self, broker: BrokerId, patch: Mapping[str, ConfigInput] | None) -> None:
         """Change a broker's configuration.
@@ -61,17 +63,18 @@ class ConfigAdmin:
         stored: Callable[[], Versioned[ConfigRecord] | None],
         patch: Mapping[str, ConfigInput] | None,
         scope: ConfigScope,
+        feature_level: int | None = None,
     ) -> None:
         def plan(_: int) -> Sequence[Transaction]:
             found = stored()
             record = ConfigRecord(values={}) if found is None else found.value
             before = config_texts(record.values)
             after = merge_patch(before, patch, scope)
-            if after == before:
-                return ()
-            guard = absent(key) if found is None else unchanged_since(key, found.mod_revision)
-            changed = msgspec.structs.replace(record, values={**after})
-            return (Transaction((guard,), (Put(key, encode(changed)),)),)
+            compares, puts = raised_level(self._metadata, feature_level)
+            if after != before:
+                compares += (absent(key) if found is None else unchanged_since(key, found.mod_revision),)
+                puts += (Put(key, encode(msgspec.structs.replace(record, values={**after}))),)
+            return (Transaction(compares, puts),) if puts else ()
 
         # The plan is written only once, so that a value set by another caller after the write is kept.
         await self._runner.begin(plan)

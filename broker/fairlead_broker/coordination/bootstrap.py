@@ -64,6 +64,16 @@ class FeatureLevelTooHigh(CoordinationError):
     """The feature level of the cluster is above the feature level of this release."""
 
 
+def check_feature_level(record: ClusterRecord, cluster_name: str) -> None:
+    """Raise `FeatureLevelTooHigh` if the cluster is at a higher feature level than this release supports."""
+    if record.feature_level > FEATURE_LEVEL:
+        message = (
+            f"cluster {cluster_name} is at feature level {record.feature_level}, this release "
+            f"understands {FEATURE_LEVEL}; start a newer release"
+        )
+        raise FeatureLevelTooHigh(message)
+
+
 class ClusterBootstrap:
     """Steps by which a broker joins a cluster."""
 
@@ -88,12 +98,7 @@ class ClusterBootstrap:
 
     def _understood(self, item: KeyValue) -> ClusterRecord:
         standing = decode(item.key, item.value, ClusterRecord)
-        if standing.feature_level > FEATURE_LEVEL:
-            message = (
-                f"cluster {self._keys.cluster_name} is at feature level {standing.feature_level}, this release "
-                f"understands {FEATURE_LEVEL}; start a newer release"
-            )
-            raise FeatureLevelTooHigh(message)
+        check_feature_level(standing, self._keys.cluster_name)
         return standing
 
     async def standing_cluster(self) -> ClusterRecord | None:

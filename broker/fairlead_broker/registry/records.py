@@ -149,6 +149,10 @@ class BrokerRegistration(Record, frozen=True, kw_only=True):
     """Time to live of the broker's lease in seconds, or None if an older release wrote the registration. The broker
     considers itself registered for this time.
     """
+    feature_level: Positive = 1
+    """Highest feature level that the broker's release supports (rule Z17). A registration without this field is from a
+    release that supports level 1.
+    """
 
 
 class ControllerRecord(Record, frozen=True, kw_only=True):

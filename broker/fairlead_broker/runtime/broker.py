@@ -191,6 +191,12 @@ class Broker:
         return self.entry.mirror.metadata
 
     @property
+    def feature_level(self) -> int:
+        """Feature level of the cluster, as last seen."""
+        found = self.metadata.cluster
+        return self.entry.cluster.feature_level if found is None else found.value.feature_level
+
+    @property
     def broker_epoch(self) -> BrokerEpoch:
         """Epoch of the broker's current incarnation."""
         return self.entry.incarnation.epoch

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping
 
 from fairlead_api.configuration import (
+    FEATURE_LEVEL_KEY,
     ConfigEntry,
     ConfigInput,
     ConfigScope,
@@ -42,7 +43,10 @@ class Configs:
 
     def of_cluster(self) -> dict[str, ConfigEntry]:
         """Return every key that can be set on the cluster."""
-        return effective_config(ConfigScope.CLUSTER, {ConfigScope.CLUSTER: self._cluster()})
+        stored = dict(self._cluster())
+        if self._metadata.cluster is not None:
+            stored[FEATURE_LEVEL_KEY] = self._metadata.cluster.value.feature_level
+        return effective_config(ConfigScope.CLUSTER, {ConfigScope.CLUSTER: stored})
 
     def of_broker(self, broker: BrokerId) -> dict[str, ConfigEntry]:
         """Return every key that can be set on a broker.

@@ -19,9 +19,14 @@ import msgspec
 import structlog
 
 from fairlead_api.identifiers import BrokerEpoch, BrokerId
+from fairlead_api.versions import FEATURE_LEVEL
 from fairlead_broker.clock import Clock
 from fairlead_broker.controlling.moving import check_not_moved
-from fairlead_broker.coordination.bootstrap import ClusterBootstrap
+from fairlead_broker.coordination.bootstrap import (
+    ClusterBootstrap,
+    FeatureLevelTooHigh,
+    check_feature_level,
+)
 from fairlead_broker.coordination.measured import MeasuredCoordination
 from fairlead_broker.coordination.membership import Membership
 from fairlead_broker.coordination.mirror import Mirror, MirrorUpdate
@@ -30,7 +35,7 @@ from fairlead_broker.log import LogDirectory
 from fairlead_broker.log.segments.storage import PosixStorage, Storage
 from fairlead_broker.peers.identity import secret_hash
 from fairlead_broker.registry.keys import Keys
-from fairlead_broker.registry.metadata import BrokerChange, ConfigChange
+from fairlead_broker.registry.metadata import BrokerChange, ClusterChange, ConfigChange
 from fairlead_broker.registry.records import (
     Addresses,
     BrokerRegistration,
@@ -146,6 +151,10 @@ class ClusterEntry:
         mirror = Mirror(coordination, keys)
         registration = self._keep_registered(bootstrap, incarnation, mirror)
         await self._patiently(mirror.load, "read the metadata")
+        # The level may have been raised between the first read of the cluster's record and the registration.
+        if mirror.metadata.cluster is not None:
+            check_feature_level(mirror.metadata.cluster.value, keys.cluster_name)
+        mirror.subscribe(self._level_changed)
         await self._disown_newer_lives(coordination, mirror, membership)
         await self._remember(membership)
         self._supervisor.spawn(mirror.run(), "mirror")
@@ -263,6 +272,7 @@ class ClusterEntry:
             ),
             intact_since=kept_since(identity, was_clean=directory.was_clean, residence=self._residence),
             lease_seconds=self._settings.lease_seconds,
+            feature_level=FEATURE_LEVEL,
         )
 
     def _keep_registered(
@@ -295,6 +305,18 @@ class ClusterEntry:
         self._supervisor.spawn(registration.keep(), "membership")
         self._supervisor.spawn(registration.run(), "registration")
         return registration
+
+    def _level_changed(self, update: MirrorUpdate) -> None:
+        """Fail the broker when the cluster's feature level becomes higher than the level of this release.
+
+        A raised level normally names all brokers; this one registered while the level was being raised.
+        """
+        for change in update.changes:
+            if isinstance(change, ClusterChange) and change.after is not None:
+                try:
+                    check_feature_level(change.after.value, self._keys.cluster_name)
+                except FeatureLevelTooHigh as error:
+                    self._supervisor.spawn(_failed(error), "feature level")
 
     async def _disown_newer_lives(
         self, coordination: Coordination, mirror: Mirror, membership: Membership
@@ -352,3 +374,7 @@ class ClusterEntry:
         if not self._settings.etcd_endpoints:
             return await attempt()
         return await patiently(attempt, what, self._log)
+
+
+async def _failed(error: FeatureLevelTooHigh) -> None:
+    raise error

@@ -54,7 +54,7 @@ class ClusterCalls:
                 codecs=list(CODECS),
                 cluster_id=self._broker.entry.cluster.cluster_id,
                 cluster=self._broker.settings.cluster,
-                feature_level=self._broker.entry.cluster.feature_level,
+                feature_level=self._broker.feature_level,
             )
         )
 
