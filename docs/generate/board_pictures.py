@@ -1,4 +1,4 @@
-"""Draw the boards as they look for running programs, from the answers of a real Prometheus to their queries.
+"""Draw the boards with the data of running programs, from the answers of a real Prometheus to their queries.
 
     python docs/generate/board_pictures.py [--seconds 90] [--into DIRECTORY] [brokers] [spark] [operator]
 
@@ -71,7 +71,7 @@ UNITS = {
     "reqps": "requests/s",
     "percentunit": "share",
     "ms": "ms",
-    "dateTimeAsIso": "s after the begin",
+    "dateTimeAsIso": "s after the start",
 }
 TOPIC_SECONDS = 4.0
 """Interval at which another Topic is created for the operator."""
@@ -142,10 +142,10 @@ STAGES = {
     "brokers": Stage(
         ("cluster", "brokers", "topics", "groups"), "three brokers under load", brokers_under_load
     ),
-    "spark": Stage(("spark",), "a query that counts what three brokers get", job_under_load),
+    "spark": Stage(("spark",), "a query that counts the records of three brokers", job_under_load),
     "operator": Stage(
         ("operator",),
-        "Topics that are made one after the other, for a Cluster without brokers",
+        "Topics that are created one after the other, for a Cluster without brokers",
         operator_at_work,
     ),
 }

@@ -49,7 +49,7 @@ class Box:
 
 
 def arrow(start: tuple[int, int], end: tuple[int, int], words: str = "") -> str:
-    """Return an arrow as SVG, with words at its middle."""
+    """Return an arrow as SVG, with a label at its middle."""
     middle = ((start[0] + end[0]) // 2, (start[1] + end[1]) // 2 - 5)
     line = f'<path d="M{start[0]} {start[1]} L{end[0]} {end[1]}"/>'
     text = f'<text class="small" x="{middle[0]}" y="{middle[1]}" text-anchor="middle">{escape(words)}</text>'
@@ -134,7 +134,7 @@ def _log() -> str:
             '<text class="small" x="22" y="212">advanced by retention</text>',
             '<text class="small" x="535" y="212">readers stop here</text>',
             '<text class="small" x="662" y="212">the next append</text>',
-            '<text class="small" x="20" y="40">offsets grow from left to right, without gaps</text>',
+            '<text class="small" x="20" y="40">offsets increase from left to right, without gaps</text>',
         ],
     )
 
@@ -152,8 +152,8 @@ def _replication() -> str:
             arrow((590, 45), (470, 105), "2 fetch from its end"),
             arrow((590, 205), (470, 145)),
             arrow((290, 145), (140, 145), "4 stored"),
-            '<text class="small" x="20" y="215">3 a fetch tells what the follower has synced:</text>',
-            '<text class="small" x="20" y="231">the least of all in sync is the high watermark</text>',
+            '<text class="small" x="20" y="215">3 a fetch reports what the follower has synced:</text>',
+            '<text class="small" x="20" y="231">the lowest of these offsets is the high watermark</text>',
         ],
     )
 
@@ -166,7 +166,7 @@ def _rooms() -> str:
             Box(20, 20, 200, ("client", "SDK, command line")).drawn(),
             Box(20, 130, 200, ("api", "the contract, pure"), "b").drawn(),
             Box(300, 20, 200, ("server", "HTTP, three listeners"), "c").drawn(),
-            Box(300, 110, 200, ("runtime", "one task a partition"), "c").drawn(),
+            Box(300, 110, 200, ("runtime", "one task per partition"), "c").drawn(),
             Box(
                 20,
                 240,

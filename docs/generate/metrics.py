@@ -14,7 +14,7 @@ Metrics that a broker exposes at `/metrics` on its ops listener, in the text for
 
 
 PROCESS_TEXT = """
-## Of the process
+## Metrics of the process
 
 On Linux, every program with Prometheus' client library exposes these metrics of its process under the same names.
 

@@ -52,7 +52,7 @@ class Groups:
 
     def wait_until_shared_out(self) -> None:
         """Wait until each partition of each group belongs to a member."""
-        _wait(lambda: asyncio.run(self._is_shared_out()), "the partitions are not shared out")
+        _wait(lambda: asyncio.run(self._is_shared_out()), "the partitions are not divided among the members")
 
     async def _is_shared_out(self) -> bool:
         async with Admin(self.bootstrap) as admin:
@@ -69,7 +69,7 @@ class Groups:
 
     def kill_one(self) -> int:
         """Kill a member of `board` in the middle of its work; return the number of flights counted so far."""
-        _wait(lambda: self.flights("board") >= KILLED_AFTER_FLIGHTS, "the board does not count")
+        _wait(lambda: self.flights("board") >= KILLED_AFTER_FLIGHTS, "the group board does not count")
         counted = self.flights("board")
         self.members["board"][1].kill()
         self.members["board"][1].wait()
@@ -77,7 +77,7 @@ class Groups:
 
     def wait_until_read(self) -> None:
         """Wait until no group has records left to read."""
-        _wait(lambda: asyncio.run(self._lag()) == 0, "the groups do not come to the end")
+        _wait(lambda: asyncio.run(self._lag()) == 0, "the groups do not reach the end of the topic")
 
     async def _lag(self) -> int:
         async with Admin(self.bootstrap) as admin:

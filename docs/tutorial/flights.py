@@ -164,8 +164,8 @@ def count_on_spark(addresses: Addresses, direct: pa.Table) -> None:
         CONSOLE.print(f"[red]{wrong:,} windows differ from a direct computation from the file[/red]")
         raise SystemExit(1)
     CONSOLE.print(
-        f"Spark wrote {ours.num_rows:,} windows in {time.perf_counter() - started:.1f} s, its start included, each as"
-        f" a direct computation from the file has it; {still_open} are still open\n",
+        f"Spark wrote {ours.num_rows:,} windows in {time.perf_counter() - started:.1f} s, including its start, each the"
+        f" same as in a direct computation from the file; {still_open} are still open\n",
         soft_wrap=True,
     )
 
@@ -193,7 +193,7 @@ def stay(addresses: Addresses) -> None:
 
 def say_goodbye() -> None:
     """Print how to keep the broker running; the addresses of a broker that is about to stop would be useless."""
-    CONSOLE.print("the broker stops now, and its data go with it", soft_wrap=True)
+    CONSOLE.print("the broker stops now, and its data is deleted", soft_wrap=True)
     CONSOLE.print(f"to keep it and look around: {KEEP}", soft_wrap=True)
     CONSOLE.print("to start one of your own:   docs/tutorial/quick-start.md", soft_wrap=True)
 
@@ -228,7 +228,7 @@ def main() -> None:
         megabytes = value_bytes / 1e6
         CONSOLE.print(
             f"loaded {flights.num_rows:,} rows in {loading:.2f} s "
-            f"({flights.num_rows / loading:,.0f} rows/s, unpacking and parsing included, two groups reading along)"
+            f"({flights.num_rows / loading:,.0f} rows/s, unpacking and parsing included, while two groups read)"
         )
         CONSOLE.print(
             f"read   {flights.num_rows:,} records in {reading:.2f} s "

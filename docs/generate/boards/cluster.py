@@ -77,12 +77,12 @@ BOARD: Final = Board(
                 ),
                 number(
                     "Members without leader",
-                    "Members of etcd that know no leader; without a quorum, these are all members.",
+                    "Members of etcd that have no leader; without a quorum, these are all members.",
                     f"sum(1 - etcd_server_has_leader{{{ETCD}}})",
                 ),
                 number(
                     "Fullest store",
-                    "Part of its quota that the store of a member fills; a full store takes no writes.",
+                    "Fraction of its quota that the store of a member uses; a full store accepts no writes.",
                     f"max(etcd_mvcc_db_total_size_in_bytes{{{ETCD}}} / etcd_server_quota_backend_bytes{{{ETCD}}})",
                     unit="percentunit",
                     bad_from=0.8,
@@ -95,7 +95,7 @@ BOARD: Final = Board(
                 ),
                 graph(
                     "Changes of etcd's leader",
-                    "Leaders that each member has seen come.",
+                    "Changes of the leader that each member has seen, per second.",
                     "cps",
                     per_second("etcd_server_leader_changes_seen_total", ETCD, "pod", "{{pod}}"),
                 ),

@@ -19,7 +19,7 @@ CLUSTERS: Final = f'{OF_RESOURCE} ({CONDITION}{{{OPERATOR}, kind="Cluster", cond
 
 
 def clusters_with(selector: str) -> str:
-    """Return the number of Clusters with a condition, 0 without any."""
+    """Return the number of Clusters with a condition, or 0 if there are none."""
     return f"count({OF_RESOURCE} ({CONDITION}{{{OPERATOR}, {selector}}})) or 0 * count({CLUSTERS})"
 
 

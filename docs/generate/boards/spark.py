@@ -51,13 +51,13 @@ BOARD: Final = Board(
             "Lag",
             (
                 number(
-                    "Records behind of jobs",
+                    "Unread records of jobs",
                     "Records that the consumer groups of the jobs have not read.",
                     f"sum(fairlead_group_lag_records{{{GROUPS}}})",
                     bad_from=None,
                 ),
                 number(
-                    "Time behind of jobs",
+                    "Age of unread records",
                     "Age of the oldest record that a job has not read.",
                     f"max(fairlead_group_lag_seconds{{{GROUPS}}})",
                     unit="s",
@@ -106,7 +106,10 @@ BOARD: Final = Board(
                     of_queries("processingRate_total"),
                 ),
                 graph(
-                    "Time of a batch", "Duration of the last batch of a query.", "ms", of_queries("latency")
+                    "Duration of a batch",
+                    "Duration of the last batch of a query.",
+                    "ms",
+                    of_queries("latency"),
                 ),
                 graph(
                     "Rows of state",
@@ -138,13 +141,13 @@ BOARD: Final = Board(
                     each("metrics_executor_activeTasks"),
                 ),
                 graph(
-                    "Tasks that end",
+                    "Completed tasks",
                     "Tasks completed per second.",
                     "cps",
                     growth("metrics_executor_completedTasks_total"),
                 ),
                 graph(
-                    "Tasks that fail",
+                    "Failed tasks",
                     "Tasks failed per second; Spark tries each task four times.",
                     "cps",
                     growth("metrics_executor_failedTasks_total"),
