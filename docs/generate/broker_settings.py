@@ -48,7 +48,7 @@ The variable of a member of `limits` has two underscores, such as `FAIRLEAD_LIMI
 
 def pages() -> dict[str, str]:
     """Return the text of the page by its path under docs/reference."""
-    # `id` is a Python builtin, so the parameter of the setting `id` has another name.
+    # `id` is a Python builtin, so the parameter of the setting `id` has a different name.
     flags = {"id", *inspect.signature(commands.broker_start).parameters}
     texts = field_texts(BrokerSettings)
     rows = []
