@@ -221,7 +221,7 @@ def draw(board: dict[str, Any], about: str, prometheus: Prometheus, span: tuple[
 
 
 def legend(pattern: str, labels: dict[str, str]) -> str:
-    """Replace the labels in a legend by their values, as Grafana does."""
+    """Replace the labels in a legend with their values, as Grafana does."""
     text = re.sub(r"\{\{(\w+)\}\}", lambda found: labels.get(found[1], ""), pattern)
     return textwrap.shorten(text, LEGEND_CHARACTERS, placeholder="...")
 

@@ -32,7 +32,7 @@ def _cell(text: str) -> str:
 
 
 def field_texts(model: type) -> dict[str, str]:
-    """Return the docstring below each field of a class, on one line, by the name of the field.
+    """Return the docstring below each field of a class, on one line, indexed by the name of the field.
 
     Pydantic can read them too, but a broker would spend a tenth of a second of its start on it.
     """

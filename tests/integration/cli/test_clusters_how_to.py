@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SECTIONS = sections("how-to/clusters.md")
 IN_ONE_PROCESS = "In one process, to develop against"
-AS_PROCESSES = "As processes on one machine, to try things on"
+AS_PROCESSES = "As processes on one machine, to try things out"
 ON_MACHINES = "On several machines"
 SETTINGS = "What to expect when something fails"
 FROM_ONE = "From one broker to a cluster"

@@ -126,7 +126,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
 
 async def test_a_partition_moves_and_brokers_change(site: Site) -> None:
     """A partition is moved and led by its preferred leader, and a broker is drained or restarted by permit."""
-    health, brokers, topic, moves = await site.type("See how it is")
+    health, brokers, topic, moves = await site.type("Check the state of the cluster")
     assert ["under", "min", "isr", "0"] in words(health)
     assert [line[3] for line in words(brokers)[1:]] == ["running"] * 4
     assert ["SETTING", "VALUE", "SOURCE"] in words(topic)
