@@ -38,7 +38,7 @@ BOARD: Final = Board(
                 ),
                 number(
                     "Controllers",
-                    "Brokers that are the controller; any other number than 1 should last only a moment.",
+                    "Brokers that are the controller; a number other than 1 should last only briefly.",
                     f"sum(fairlead_controller_active{{{CLUSTER}}})",
                     bad_below=1,
                     bad_from=2,
