@@ -13,7 +13,8 @@ venv=.venv
 python_minimum=3.11
 # Missing software that the script may not install on this machine.
 refused=()
-# Spark alone has hundreds of megabytes, so uv's progress is shown on a terminal; a log contains only the commands.
+# Spark alone is hundreds of megabytes in size, so uv's progress is shown on a terminal; a log contains only the
+# commands.
 quiet=(--quiet)
 if [[ -t 2 ]]; then quiet=(); fi
 

@@ -1,9 +1,9 @@
 """Runs the tests in an order that fits the machine, and prints one closing line for all tests.
 
 The runs of pytest that make `all`: the pure packages with branch coverage (fails below 100%), whole systems, then Spark
-and Kubernetes side by side, since the tests of both wait for other processes at times, then alone the tests that judge
-time. The first runs build the programs of the Kubernetes in the background. `fast` is one run without the slow tests.
-Further arguments go to pytest, in one run without coverage. Called by the Makefile.
+and Kubernetes side by side, since the tests of both sometimes wait for other processes, and finally the tests that
+judge time, with nothing else running. The first runs build the programs of the Kubernetes in the background. `fast` is
+one run without the slow tests. Further arguments go to pytest, in one run without coverage. Called by the Makefile.
 """
 
 from __future__ import annotations

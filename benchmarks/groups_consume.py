@@ -66,7 +66,7 @@ def _measure(
             peer: PeerProcess = fairlead if side in OURS else kafka
             bench.alone(peer)
             url, topic = (fairlead.url, our_topic) if side in OURS else (kafka.bootstrap, their_topic)
-            # Sides that read Arrow batches read the whole topic. All other sides have a tenth of the speed, so a part
+            # Sides that read Arrow batches read the whole topic. All other sides reach a tenth of that speed, so a part
             # of the topic is enough.
             share = BATCHES_TIMES if side == "batches" else options.share
             measured.append(_run(side, url, topic, round(options.records * share)))

@@ -54,7 +54,7 @@ def requests(results: Results, path: Path) -> str:
     if measured is None:
         return ""
     draw_requests(measured["cases"], path)
-    picture = f"![JSON over HTTP: requests and records a second](figures/{path.name})"
+    picture = f"![JSON over HTTP: requests and records per second](figures/{path.name})"
     return f"{picture}\n\n{page_tables.requests(measured)}"
 
 

@@ -52,7 +52,7 @@ def draw_requests(cases: Sequence[dict[str, Any]], path: Path) -> None:
     names = [f"{case['durability']}, {case['batch']} a request" for case in reversed(cases)]
     axes.set_yticks(range(len(cases)), names)
     axes.set_xscale("log")
-    axes.set_xlabel("a second (dot: median, band: rounds)")
+    axes.set_xlabel("per second (dot: median, band: rounds)")
     axes.xaxis.set_major_formatter("{x:,g}")
     axes.legend()
     axes.set_title("JSON over HTTP")

@@ -82,8 +82,8 @@ def start(measured: dict[str, Any]) -> str:
 def requests(measured: dict[str, Any]) -> str:
     """Return a table of JSON over HTTP, by durability and by records per request."""
     header = (
-        *("durability", "records a request", "requests a second", "records a second"),
-        *("CPU of the client a record", "of the broker", "command", "measured"),
+        *("durability", "records per request", "requests per second", "records per second"),
+        *("client CPU per record", "broker CPU per record", "command", "measured"),
     )
     rows: list[tuple[str, ...]] = []
     for case in measured["cases"]:
@@ -130,5 +130,5 @@ def processor(parts: Mapping[str, dict[str, Any]], command: str) -> str:
         for part, measured in parts.items()
         for side, seconds in measured["cpu_seconds_per_million"].items()
     ]
-    header = ("part", "side", "CPU of a million records", "command", "measured")
+    header = ("part", "side", "CPU per million records", "command", "measured")
     return table(header, rows) if rows else ""

@@ -46,7 +46,7 @@ class Results:
         if not why:
             return measured
         kept = document_of(self._kept / file).get(name)
-        instead = f"; that of {kept['day']} stays" if kept else ""
+        instead = f"; the result of {kept['day']} is kept" if kept else ""
         print(f"{file}, {name}: left out, {why}{instead}", file=sys.stderr)
         return kept
 
@@ -62,8 +62,8 @@ def document_of(path: Path) -> dict[str, dict[str, Any]]:
 def shortcoming(measured: dict[str, Any]) -> str:
     """Return why a result counts as a trial run; empty if it is a measurement."""
     if "asked" not in measured:
-        return "the results do not say what was asked for"
+        return "the results do not state the requested counts"
     for name, least in ASKED_MIN.items():
         if (given := measured["asked"].get(name, least)) < least:
-            return f"{given:,} {name} were requested, at least {least:,} are needed"
+            return f"{given:,} {name} were requested, but at least {least:,} are needed"
     return ""

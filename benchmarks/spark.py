@@ -140,7 +140,7 @@ class SparkBench:
         ours, kafka, files = (tuple(each) for each in rates.values())
         return [
             Pairs("batch read, against Kafka's connector", "records/s", ours, kafka, 2.0),
-            Pairs("batch read, against Parquet (zstd) of the same", "records/s", ours, files, 0.5),
+            Pairs("batch read, against Parquet (zstd) files", "records/s", ours, files, 0.5),
         ]
 
     def windows(self, rounds: int) -> list[Pairs]:

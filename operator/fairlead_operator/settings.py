@@ -76,8 +76,8 @@ class OperatorSettings(BaseSettings):
     lease_name: str = FIELD_MANAGER
     """Lease by which replicas of the operator elect their leader; independent operators need different names."""
     role_binding: str = ""
-    """RoleBinding of the operator in each listed namespace, kept in a namespace in deletion until its Topics are \
-released; empty for none."""
+    """RoleBinding of the operator in each listed namespace; a namespace being deleted keeps it until its Topics are \
+released. Empty for none."""
     pod_name: str = ""
     """Name of the operator's pod, written into the Lease and Events."""
     pod_namespace: str = ""

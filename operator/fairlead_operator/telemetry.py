@@ -2,8 +2,8 @@
 
 `wiring` builds one `Telemetry` and passes it to every package that logs or counts. This module defines all metrics of
 the operator. The names of metrics follow the rules for the metrics of brokers (`fairlead_api.metrics`): prefix, base
-unit, `_total`. Only the series of conditions have the name of a resource. Logs are written to stderr; in a pod, each
-log line is one JSON object.
+unit, `_total`. Only the series of conditions have a label with the name of a resource. Logs are written to stderr; in a
+pod, each log line is one JSON object.
 """
 
 from __future__ import annotations

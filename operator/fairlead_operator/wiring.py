@@ -122,7 +122,7 @@ async def run_operator(settings: OperatorSettings, telemetry: Telemetry, stop: a
 
 
 async def _leave(end: NamespaceEnd, rights: LastingRights, namespace: str, log: Log) -> None:
-    """Release what would wait for this operator. Never raises."""
+    """Remove finalizers whose objects could otherwise not be deleted after this operator stops. Never raises."""
     await let_go_at_the_end(end, namespace, log)
     await rights.end()
 

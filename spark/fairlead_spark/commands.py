@@ -51,7 +51,7 @@ Master = Annotated[
     typer.Option(
         metavar="MASTER",
         help="Where Spark runs: local[2], k8s://..., spark://...",
-        show_default="that of spark-submit, else every core of this machine",
+        show_default="the master of spark-submit, else all cores of this machine",
     ),
 ]
 Conf = Annotated[

@@ -1,5 +1,5 @@
 """The only package that calls the API server: requests, the cache of objects, Events, and leadership.
 
 `wiring` builds the classes of this package; `reconcile/` and `watching/` use them through the Protocols of `ports`. The
-room must not depend on the purpose of the Kubernetes objects.
+package must not depend on the purpose of the Kubernetes objects.
 """

@@ -207,7 +207,7 @@ def _take_away(view: EtcdView) -> Step | None:
         return ()
     if view.leads(ordinal):
         heir = next((each for each in view.members if each != ordinal and view.healthy(each)), None)
-        assert heir is not None, "a healthy majority of the other members is not empty"
+        assert heir is not None, "others_carry ensures that another member is healthy"
         return (TransferLeadership(ordinal, heir, view.members[heir].member_id),)
     return (RemoveMember(ordinal, view.members[ordinal].member_id, "it is no longer desired"),)
 

@@ -143,7 +143,7 @@ def _changing(view: EtcdView) -> str:
         return f"{_names(view, [view.joining])} joins as a learner; it votes once it has caught up"
     if view.missing is not None:
         return f"{_names(view, [view.missing])} is to be added"
-    assert view.surplus is not None, "a change of members has a joining, missing or surplus member"
+    assert view.surplus is not None, "without a joining or missing member, there is a surplus member"
     return f"{_names(view, [view.surplus])} is to be removed from etcd"
 
 

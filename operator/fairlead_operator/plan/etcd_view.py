@@ -241,7 +241,7 @@ class EtcdView:
         return sum(map(self.healthy, rest)) > voters // 2
 
     def may_go(self, ordinal: int) -> bool:
-        """Return whether the pod may be deleted without data loss; a claim in deletion disappears with its pod."""
+        """Return whether the pod may be deleted without data loss; a claim being deleted disappears with its pod."""
         claim = self.observed.claims.get(ordinal)
         if claim is None or not claim.deleting:
             return True

@@ -33,7 +33,7 @@ class Claim:
 def winner(claims: Iterable[Claim]) -> Claim | None:
     """Return the Topic that owns the topic; None if there are no claims.
 
-    A Topic in deletion no longer owns its topic, and the next Topic takes over the topic.
+    A Topic that is being deleted no longer owns its topic, and the next Topic takes over the topic.
     """
     staying = [claim for claim in claims if not claim.deleting]
     return min(staying, key=lambda each: (each.held_id is None, each.created, each.uid), default=None)

@@ -76,7 +76,7 @@ class LivePartition:
 
 
 def placed(partitions: Iterable[LivePartition]) -> tuple[LivePartition, ...]:
-    """Return the partitions that have replicas; a partition in creation has no replicas that could move."""
+    """Return the partitions that have replicas; a partition being created has none."""
     return tuple(each for each in partitions if each.replicas)
 
 
@@ -92,7 +92,7 @@ class LiveTopic:
     """Number of replicas for new partitions; `placement` contains the replicas of each existing partition."""
     config: Mapping[str, ConfigEntry] = field(default_factory=dict)
     placement: tuple[LivePartition, ...] = ()
-    """Partitions with their replicas, without partitions in creation; empty for a new topic."""
+    """Partitions with their replicas, except partitions that are being created; empty for a new topic."""
 
     @property
     def replicas(self) -> int:

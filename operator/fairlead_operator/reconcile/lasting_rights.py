@@ -1,11 +1,12 @@
-"""Rights of the operator that outlive the content of a namespace in deletion.
+"""Rights of the operator that outlive the content of a namespace that is being deleted.
 
 Where the operator watches listed namespaces, its rights in a namespace are one RoleBinding there, whose ClusterRole is
 outside. The deletion of the namespace deletes the RoleBinding with everything else, and a Topic with the operator's
 finalizer would then remain forever. The operator therefore has a finalizer on the RoleBinding while a Topic in the
-namespace has one: the API server grants the rights of a RoleBinding in deletion until the last finalizer is removed.
-A stopping operator removes its finalizers from RoleBindings, since nothing else would, and they are of use only to a
-running operator. Called by `topic` around each pass, and by `wiring` when a term begins and when the operator stops.
+namespace has one: the API server grants the rights of a RoleBinding that is being deleted until its last finalizer is
+removed. A stopping operator removes its finalizers from RoleBindings, since nothing else would, and they are of use
+only to a running operator. Called by `topic` around each pass, and by `wiring` when a term begins and when the operator
+stops.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class LastingRights:
         """Whether the RoleBinding of a namespace has the finalizer, as far as this operator knows."""
 
     async def begin(self, namespaces: Iterable[str]) -> None:
-        """Settle all namespaces at the beginning of a term: an earlier leader may have been killed. Never raises."""
+        """Settle all namespaces when a term begins, since an earlier leader may have been killed. Never raises."""
         self._held.clear()
         for namespace in namespaces:
             try:
@@ -52,7 +53,7 @@ class LastingRights:
         await self._set(namespace, needed=True)
 
     async def end(self) -> None:
-        """Remove the finalizers, except where a namespace in deletion still has Topics for the next operator.
+        """Remove the finalizers, except in namespaces being deleted that still have Topics for the next operator.
 
         Never raises.
         """
@@ -74,8 +75,8 @@ class LastingRights:
             if live is not None:
                 await self._write(ref, live, needed=needed)
         except (Forbidden, Invalid, NotFound) as error:
-            # Rights that the chart did not create may not include this one, and a RoleBinding in deletion takes no
-            # finalizer. The Topics are then as safe as without the finalizer.
+            # This right may be missing if the rights were not created by the chart, and a RoleBinding that is being
+            # deleted accepts no finalizer. The operator then continues without this protection.
             if needed:
                 self._log.warning("rights not held", namespace=namespace, error=str(error))
         self._held[namespace] = needed

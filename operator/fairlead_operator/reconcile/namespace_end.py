@@ -1,11 +1,11 @@
 """Deletion of a namespace: releases Topics while the operator still has permissions in the namespace.
 
 The deletion of a namespace also deletes the operator's roles in the namespace, and perhaps the operator itself; only in
-listed namespaces do the rights last (`lasting_rights`).
-Kubernetes deletes the pods of a namespace before its other objects. Terminating pods are therefore the signal to check
-the namespace, and the operator must remove its finalizers before the pods are gone: later, a finalizer of the operator
-would block the deletion permanently. Called by `cluster` when pods terminate, by `topic` before it adds a finalizer and
-when a Topic is deleted, and by `wiring` when the operator itself stops.
+listed namespaces are the rights kept for longer (`lasting_rights`). Kubernetes deletes the pods of a namespace before
+its other objects. Terminating pods are therefore the signal to check the namespace, and the operator must remove its
+finalizers before the pods are gone: later, a finalizer of the operator would block the deletion permanently. Called by
+`cluster` when pods terminate, by `topic` before it adds a finalizer and when a Topic is deleted, and by `wiring` when
+the operator itself stops.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LAST_SECONDS: Final = 10.0
 
 
 class NamespaceEnd:
-    """Detects namespaces in deletion, and removes the operator's finalizer from the Topics in these namespaces."""
+    """Detects namespaces being deleted, and removes the operator's finalizer from the Topics in these namespaces."""
 
     def __init__(self, api: KubernetesApi, cache: ObjectCache) -> None:
         self._api = api
@@ -49,7 +49,7 @@ class NamespaceEnd:
         return found is None or found["metadata"].get("deletionTimestamp") is not None
 
     async def let_go(self, namespace: str, *, all_topics: bool = False) -> bool:
-        """Release the Topics of a namespace in deletion; return whether the namespace is in deletion.
+        """Release the Topics of a namespace that is being deleted; return whether it is being deleted.
 
         A Topic whose Cluster is in another namespace is not released, since its topic must be deleted first.
         `all_topics` also releases these Topics, and is set when the operator itself stops.

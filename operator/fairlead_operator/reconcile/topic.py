@@ -62,8 +62,7 @@ BROKERS_SECONDS: Final = 15.0
 """Interval between passes while a Topic waits for more brokers."""
 NO_ANSWER: Final = "the cluster did not carry out the request: "
 QUIET: Final = frozenset({"ClusterNotFound", "ClusterNotReady"})
-"""Reasons for which no Event is written: the Cluster has its own Events, and a namespace in deletion accepts no new
-Events."""
+"""Reasons for which no Event is written: the Cluster has its own Events, and a namespace being deleted accepts none."""
 CONFLICT_SECONDS: Final = 0.5
 """Pause after a conflict with another writer of the resource, during which the watch reports the other writer's
 change."""
@@ -205,7 +204,7 @@ class TopicReconciler:
         return True
 
     async def _hold(self, topic: Topic, manifest: Manifest, *, wanted: bool) -> bool:
-        """Add or remove the operator's finalizer; return False if the resource is deleted or in deletion."""
+        """Add or remove the operator's finalizer; return False if the resource is deleted or being deleted."""
         has = TOPIC_FINALIZER in topic.metadata.finalizers
         if has == wanted:
             return True

@@ -1,8 +1,8 @@
 """Deletion of a Topic: deletes or keeps the topic, and always releases the resource.
 
-Called by `topic` for resources in deletion that still have the operator's finalizer. A topic is deleted only if the
-resource owns the topic under its current id and no other Topic claims the topic. If the Cluster or the namespace is
-being deleted, the resource is released without delay.
+Called by `topic` for resources that are being deleted and still have the operator's finalizer. A topic is deleted only
+if the resource owns the topic under its current id and no other Topic claims the topic. If the Cluster or the namespace
+is being deleted, the resource is released without delay.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class TopicDeletion:
         self._end = NamespaceEnd(api, cache)
 
     async def reconcile(self, topic: Topic, manifest: Manifest) -> float | None:
-        """Make one pass over a Topic in deletion; return the seconds until the next pass, or None."""
+        """Make one pass over a Topic being deleted; return the seconds until the next pass, or None."""
         if TOPIC_FINALIZER not in topic.metadata.finalizers:
             return None
         # The cached resource may be outdated: a user may have just changed the deletion policy to keep the topic.
@@ -70,7 +70,7 @@ class TopicDeletion:
         except TopicRefused as error:
             return await self._wait(topic, manifest, str(error), REFUSED_RETRY_SECONDS)
         if not ending:
-            # The API server accepts no new Events in a namespace in deletion.
+            # The API server accepts no new Events in a namespace that is being deleted.
             await self._api.event(manifest, *told)
         await self.release(topic)
         return None

@@ -131,7 +131,7 @@ def _rules(schema: Schema) -> list[JsonValue]:
 def _in_order(node: Schema, path: str) -> Schema:
     unknown = sorted(node.keys() - _DROPPED - set(_KEPT))
     if unknown:
-        problem = f"{path}: no structural schema has {', '.join(unknown)}"
+        problem = f"{path}: a structural schema cannot contain {', '.join(unknown)}"
         raise NotStructural(problem)
     return {word: node[word] for word in _KEPT if word in node}
 

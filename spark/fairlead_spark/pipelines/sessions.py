@@ -65,7 +65,7 @@ PIPELINE = Pipeline(
     options=(
         PipelineOption("input", "Topic of clicks, JSON objects with user, page and at.", "clicks"),
         PipelineOption("output", "Topic of the sessions.", "sessions"),
-        PipelineOption("gap", "Inactivity of a user that ends a session.", "30 minutes"),
+        PipelineOption("gap", "How long a user must be inactive before the session ends.", "30 minutes"),
         PipelineOption("watermark", "Maximum lateness of clicks.", "10 minutes"),
         *READING,
     ),

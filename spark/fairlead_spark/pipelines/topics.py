@@ -21,7 +21,7 @@ MAX_OFFSETS = PipelineOption(
 )
 MIN_PARTITIONS = PipelineOption(
     "minPartitions",
-    "Minimum number of tasks per batch, such as the number of cores of all executors; empty: that of the driver.",
+    "Minimum number of tasks per batch, such as the number of cores of all executors; empty: cores of the driver.",
 )
 PLACED = "key,value,topic,partition,offset"
 """Columns of the source that a pipeline with dead letters needs."""

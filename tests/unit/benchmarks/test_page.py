@@ -145,7 +145,7 @@ def test_results_that_do_not_say_what_was_asked_for_are_left_out(tmp_path: Path)
 
     assert "case of throughput" in page
     assert "case of kilobyte" not in page
-    assert "bench.json, kilobyte: left out, the results do not say what was asked for\n" in said
+    assert "bench.json, kilobyte: left out, the results do not state the requested counts\n" in said
 
 
 def test_what_was_measured_elsewhere_stays(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from fairlead_operator.settings import Listen, OperatorSettings, Scope
     [("", ("home",)), ("a, b,", ("a", "b")), ("*", ()), ("a,*", ())],
 )
 def test_namespaces_make_a_scope(monkeypatch: pytest.MonkeyPatch, text: str, scope: tuple[str, ...]) -> None:
-    """An empty list is the own namespace, names are those namespaces, and a star is all of them."""
+    """An empty list means the operator's own namespace, names mean those namespaces, and a star means all."""
     monkeypatch.setenv("FAIRLEAD_OPERATOR_NAMESPACES", text)
     found = OperatorSettings().scope("home")
 

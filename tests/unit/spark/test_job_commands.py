@@ -38,7 +38,7 @@ def test_page_names_every_pipeline() -> None:
 def test_info_names_versions_and_why_a_format_cannot_be_used(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The information about a format is null if it is ready, and otherwise the reason."""
+    """The entry of a format is null if the format is available, and otherwise states the reason."""
     monkeypatch.setattr("pyspark_fairlead.reason", "PySpark 4.1.0 is too old")
 
     code = run_command(["job", "info", "--output", "json"])
@@ -90,7 +90,7 @@ def test_wrong_command_line(arguments: list[str], words: str, capsys: pytest.Cap
 def test_file_that_is_no_pipeline(
     text: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A user's file that is no pipeline is refused with the reason."""
+    """A user's file that does not define a pipeline is refused with the reason."""
     (tmp_path / "mine.py").write_text(text)
 
     code = run_command(["job", "run", str(tmp_path / "mine.py")])
@@ -113,7 +113,7 @@ def test_no_java(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
 def test_old_java(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """A too old Java is refused with its version."""
+    """A Java that is too old is refused with its version."""
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
@@ -129,7 +129,7 @@ def test_old_java(
 def test_old_pyspark(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """A too old PySpark is refused with its version and the oldest supported one."""
+    """A PySpark that is too old is refused with its version and the oldest supported version."""
     metadata = tmp_path / "pyspark-4.1.2.dist-info" / "METADATA"
     metadata.parent.mkdir()
     metadata.write_text("Metadata-Version: 2.1\nName: pyspark\nVersion: 4.1.2\n")

@@ -19,7 +19,7 @@ NOWHERE = StreamOffsets()
 
 
 def test_a_new_leader_alone_is_no_new_data() -> None:
-    """An offset that did not change keeps its leader epoch, next to offsets that changed."""
+    """An offset that did not change keeps its leader epoch, even if other offsets changed."""
     end = settled(stands(p0=5, p1=5), stands(epoch=4, p0=5, p1=6, p2=0))
 
     assert end.topics["a"].partitions == {
@@ -52,7 +52,7 @@ def test_another_topic_is_taken_as_it_is(start: StreamOffsets) -> None:
     ],
 )
 def test_a_log_that_ends_too_early_is_seen(start: StreamOffsets, end: StreamOffsets, back: bool) -> None:
-    """A log falls back if a partition of the same topic ends earlier or the topic is gone."""
+    """A log counts as fallen back if a partition of the same topic ends earlier, or if the topic is gone."""
     assert falls_back(start, end) is back
 
 
@@ -72,7 +72,7 @@ def test_a_query_goes_back_only_for_a_newer_leader(end: StreamOffsets, expected:
 
 
 def test_a_log_that_fell_back_is_asked_where_it_parts() -> None:
-    """A log that fell back is asked for its divergence from the last read offset, if its leader epoch is known."""
+    """If a log fell back, its divergence is looked up at the last offset read, provided that its epoch is known."""
     start = StreamOffsets({"a": TopicOffsets("A", {0: PartitionOffset(9, 3), 1: PartitionOffset(9)})})
     end = stands(epoch=4, p0=4, p1=4, p2=4)
 
@@ -190,5 +190,5 @@ def test_a_limit_is_used_up_and_never_passed(sizes: list[int], rows_max: int) ->
 def test_a_target_is_reached_and_not_passed(
     start: StreamOffsets, end: StreamOffsets, target: StreamOffsets, expected: StreamOffsets
 ) -> None:
-    """A query with the trigger availableNow ends at the target offsets and not after them."""
+    """A query with the trigger availableNow ends exactly at the target offsets."""
     assert capped(start, end, target) == expected

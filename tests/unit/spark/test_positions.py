@@ -20,7 +20,7 @@ from fairlead_spark.planning.positions import (
 
 
 def test_topics_are_a_list_by_comma() -> None:
-    """Topics are separated by commas in their order, without blanks and duplicates."""
+    """Topics are separated by commas and keep their order; spaces and duplicates are dropped."""
     assert parse_topics(" b, a ,,b") == Subscribe(("b", "a"))
     assert str(parse_topics("b,a")) == "b, a"
 
@@ -45,7 +45,7 @@ def test_assigned_partitions_are_sorted_and_once() -> None:
 
 
 def test_positions_are_edges_or_offsets() -> None:
-    """A position is an edge or offsets, where -2 is the earliest and -1 the latest as in Kafka."""
+    """A position is an end of the log or offsets, where -2 means the earliest and -1 the latest, as in Kafka."""
     assert parse_position(" Earliest ") is Edge.EARLIEST
     assert parse_position("latest") is Edge.LATEST
     assert parse_position('{"a": {"0": 5, "1": -1, "2": -2}}') == EachPartition(

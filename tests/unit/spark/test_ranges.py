@@ -88,7 +88,7 @@ def test_the_error_of_losses_says_each_and_what_to_do() -> None:
 
 
 def test_a_part_of_a_range_keeps_the_epoch_of_its_beginning_alone() -> None:
-    """Only the first part of a range keeps the leader epoch of its start, because others may have written the rest."""
+    """Only the first part of a range keeps the leader epoch of its start: later leaders may have written the rest."""
     whole = OffsetRange("a", "A", 0, 5, 9, 3, 4)
 
     assert whole.within(5, 7) == OffsetRange("a", "A", 0, 5, 7, 3, 4)

@@ -15,7 +15,7 @@ PROGRAM = "import os, sys; print('|'.join(sys.path)); print(os.environ.get('HIDD
 
 
 def started(*path: Path) -> tuple[list[str], str]:
-    """Start a Python with this PYTHONPATH; return its path, and what the hidden module of a user has set."""
+    """Start Python with this PYTHONPATH; return its path, and the value that the user's hidden module set."""
     told = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))},

@@ -135,7 +135,7 @@ def test_what_the_launcher_prints_is_the_command() -> None:
 
 
 def test_the_launcher_is_asked_as_spark_class_asks_it() -> None:
-    """The launcher is called as spark-class calls it, with its own small memory and unchanged arguments."""
+    """The launcher is called as spark-class calls it, with a small heap of its own and unchanged arguments."""
     assert submit.launcher_command(["--conf", "a=b c", "x.py"], PLACES) == [
         "/java/bin/java", "-Xmx128m", "-cp", "/spark/jars/*",
         "org.apache.spark.launcher.Main", "org.apache.spark.deploy.SparkSubmit",

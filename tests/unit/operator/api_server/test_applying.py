@@ -118,7 +118,7 @@ def test_a_field_taken_out_of_the_manifest_is_seen() -> None:
 
 
 def test_the_mark_keeps_other_annotations() -> None:
-    """The hash annotation is added next to existing annotations, and the given manifest is not modified."""
+    """The hash annotation is added to the existing annotations, and the given manifest is not modified."""
     before = copy.deepcopy(WANTED)
     wanted = {**WANTED, "metadata": {**WANTED["metadata"], "annotations": {"ours": "1"}}}
     annotations = marked(wanted)["metadata"]["annotations"]

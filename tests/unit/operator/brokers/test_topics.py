@@ -173,7 +173,7 @@ async def test_moves_are_known_at_once(calls: TopicCalls) -> None:
 async def test_what_changes_during_a_listing_is_not_lost(
     calls: TopicCalls, admin: Admin, clock: HandClock
 ) -> None:
-    """A listing that was requested before a change does not undo it in the cache; the next listing replaces it."""
+    """A listing requested before a change does not undo the change in the cache; a later listing replaces the cache."""
     await calls.run(CLUSTER, "kept", None, CreateTopic(1, 1, {}))
     await calls.run(CLUSTER, "gone", None, CreateTopic(1, 1, {}))
     doomed = (await calls.topics(CLUSTER, fresh=True)).topics["gone"]
@@ -191,7 +191,7 @@ async def test_what_changes_during_a_listing_is_not_lost(
 
 
 async def test_a_cluster_that_does_not_answer_is_asked_once_for_all(clock: HandClock) -> None:
-    """The failure of a listing is shared for a few seconds; a forgotten cluster is asked again."""
+    """The failure of a listing is shared for a few seconds; a cluster that was forgotten is called again."""
     brokers = BrokerCalls("http://127.0.0.1:1")
     calls = TopicCalls(brokers, clock)
     with pytest.raises(BrokersUnavailable, match="list") as first:

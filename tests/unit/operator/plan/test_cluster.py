@@ -83,7 +83,7 @@ def replicas_drawn(plan: ClusterPlan) -> dict[str, int]:
 
 
 def test_a_new_cluster_is_drawn_and_nothing_else_is_done() -> None:
-    """A new Cluster gets its StatefulSets and no action; brokers that do not answer are asked again after 10 s."""
+    """A new Cluster gets its StatefulSets and no action; brokers that do not answer are called again after 10 s."""
     plan = plan_cluster(cluster(), Observed(now=NOW), CONTEXT)
 
     assert replicas_drawn(plan) == {"main-etcd": 1, "main-a": 3}
@@ -175,7 +175,7 @@ def test_an_order_to_restart_all_is_put_on_every_pod_first() -> None:
 
 
 def test_fewer_brokers_are_remembered_in_the_status() -> None:
-    """Brokers that leave are recorded in the status, and the plan asks for metadata while the status names them."""
+    """Brokers that leave are recorded in the status, and the plan requests metadata while the status lists them."""
     meant = ClusterStatus(scale_down=ScaleDownStatus(broker_id=4, broker_ids=(3, 4), partitions_left=0))
     fewer = cluster(3, status=meant)
     seen = running(fewer, 5, brokers=answer(range(5), topics={}))
@@ -210,7 +210,7 @@ def test_metadata_is_asked_for_where_a_disk_is_at_stake() -> None:
 
 @pytest.mark.parametrize("size", ["2Gi", "4Gi"])
 def test_disks_of_etcd_grow_like_those_of_brokers(size: str) -> None:
-    """Volumes of a managed etcd grow by the rules of broker volumes; an external etcd has no volumes."""
+    """Volumes of a managed etcd grow by the same rules as broker volumes; an external etcd has no volumes."""
     of = cluster(etcd={"managed": {"replicas": 1, "storage": {"size": size}}})
     member = claim(0, name="data-main-etcd-0", pool="", requested="2Gi")
     seen = running(of, claims=(member,))
@@ -262,7 +262,7 @@ def test_an_address_that_a_broker_learned_when_it_started_is_noted() -> None:
 
 @pytest.mark.parametrize("type_", ["internal", "nodeport"])
 def test_the_address_of_a_load_balancer_that_is_not_asked_for_any_more_is_forgotten(type_: str) -> None:
-    """A load balancer's address is forgotten with a restart when the listener no longer has load balancers."""
+    """A restart drops the address of a load balancer when the listener no longer has load balancers."""
     of = cluster(2, listeners={"data": {"type": type_, "perBroker": True}})
     told = (claim(0, told_address="broker-0:9520"), claim(1))
     plan = plan_cluster(of, running(of, 2, claims=told), CONTEXT)

@@ -1,4 +1,4 @@
-"""Dynamic configuration: only differing keys are altered, and keys that left the spec are reset."""
+"""Dynamic configuration: only differing keys are altered, and keys that were removed from the spec are reset."""
 
 from __future__ import annotations
 

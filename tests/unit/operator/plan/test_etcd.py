@@ -34,7 +34,7 @@ OLD, NEW = "old", "new"
 
 
 def wish_of(replicas: int = 3) -> EtcdWish:
-    """Return a wish for the given number of members with the newest template."""
+    """Return a desired etcd with the given number of members and the newest template."""
     return EtcdWish(replicas, NEW, tuple(EtcdPlace(f"e-{n}", f"http://e-{n}:2380") for n in range(5)))
 
 
@@ -91,7 +91,7 @@ def kinds(plan: EtcdPlan) -> list[type]:
 
 
 def test_the_first_members_start_together_as_a_new_cluster() -> None:
-    """The first members of an etcd start together as a new cluster, each with the complete member list."""
+    """The initial members of an etcd start together as a new cluster, each with the complete member list."""
     plan = plan_etcd(wish_of(), ObservedEtcd())
 
     assert plan.inputs is not None
@@ -104,7 +104,7 @@ def test_the_first_members_start_together_as_a_new_cluster() -> None:
 
 
 def starting(recorded: int, wish: int = 3) -> EtcdPlan:
-    """Plan for three running first members, of which the first few are recorded in their claims."""
+    """Return the plan for three running initial members, of which the first `recorded` have a record in their claim."""
     seen = healthy()
     claims = {n: claim if n < recorded else replace(claim, member_id="") for n, claim in seen.claims.items()}
     live = EtcdSet(3, "first", "new", pod_spec_hash=NEW)
@@ -112,7 +112,7 @@ def starting(recorded: int, wish: int = 3) -> EtcdPlan:
 
 
 def test_a_new_cluster_is_formed_when_every_member_is_written_down() -> None:
-    """A changed wish waits until every member is recorded in its claim and the new etcd is formed."""
+    """A change of the spec waits until every member is recorded in its claim and the new etcd is formed."""
     half, whole = starting(1, wish=1), starting(3)
 
     assert half.inputs is not None
@@ -226,7 +226,7 @@ def test_a_learner_on_the_data_of_another_gets_an_empty_volume() -> None:
 
 
 def test_a_learner_that_is_not_wanted_any_more_goes() -> None:
-    """A learner that the wish no longer includes is removed."""
+    """A learner that is no longer desired is removed."""
     plan = plan_etcd(wish_of(), joining())
 
     assert kinds(plan) == [RemoveMember]
@@ -260,7 +260,7 @@ def test_a_lost_volume_waits_for_the_others() -> None:
 
 
 def test_a_claim_on_its_way_out_is_no_lost_volume() -> None:
-    """A claim that is being deleted is not judged as lost; an answering member is recorded in an unlabelled claim."""
+    """A claim that is being deleted does not count as lost; an answering member is recorded in an unlabelled claim."""
     seen = without_answer(healthy(), 2)
     going = replace(seen, claims={**seen.claims, 2: EtcdClaim("claim-2", deleting=True)})
     answering = replace(healthy(), claims={**healthy().claims, 2: EtcdClaim("claim-2")})
@@ -473,7 +473,7 @@ def test_a_pod_beside_the_members_is_a_row_without_an_id() -> None:
 def test_an_external_etcd_is_only_asked(
     endpoints: list[str], answered: list[str], status: str, reason: str
 ) -> None:
-    """An external etcd gets no action, is healthy with a majority of answers, and is not asked over TLS."""
+    """An external etcd gets no action, is healthy with a majority of answers, and is not called over TLS."""
     asked = [url for url in endpoints if url.startswith("http:")]
     answers = {url: answer_of(n) for n, url in enumerate(answered)}
     plan = plan_external(endpoints, answers, asked=asked)
@@ -486,7 +486,7 @@ def test_an_external_etcd_is_only_asked(
 
 
 def test_the_wish_follows_the_resource() -> None:
-    """The wish names the members after their pods, and its fingerprint depends on the image."""
+    """The desired members have the names of their pods, and the desired fingerprint depends on the image."""
     wish = etcd_wish(cluster_of(etcd={"managed": {"replicas": 5}}), IMAGES)
     other = etcd_wish(cluster_of(etcd={"managed": {"replicas": 5}}), replace(IMAGES, etcd="other"))
 

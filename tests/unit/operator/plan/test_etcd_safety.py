@@ -85,7 +85,7 @@ def is_healthy(observed: ObservedEtcd, member: EtcdMember) -> bool:
 
 @given(st.sampled_from([1, 3, 5]), seen())
 def test_a_plan_risks_nothing(replicas: int, observed: ObservedEtcd) -> None:
-    """A plan changes at most one member, none without a majority, and deletes no claim of a counted member."""
+    """A plan changes at most one member, changes none without a majority, and keeps the claims of voters."""
     plan = plan_etcd(EtcdWish(replicas, "new", PLACES), observed)
     changes = [
         each

@@ -118,7 +118,7 @@ def test_a_member_that_does_not_answer_stops_it() -> None:
 
 
 def test_a_store_never_shrinks_and_an_unknown_one_is_left_alone() -> None:
-    """A smaller quota, an unknown quota and an unsettled template restart no member."""
+    """A smaller quota, an unknown quota or a template that is not observed yet restarts no member."""
     unseen = an_etcd()
     assert unseen.live is not None
     unseen = replace(unseen, live=replace(unseen.live, settled=False))
@@ -187,7 +187,7 @@ def test_larger_volumes_are_a_change_until_the_last_member_is_back() -> None:
 
 
 def test_a_planned_restart_of_one_of_three_is_healthy() -> None:
-    """An etcd of three counts as healthy during a planned restart in time, if no other member is unhealthy."""
+    """An etcd of three counts as healthy until a planned restart is overdue, if no other member is unhealthy."""
     seen, second = an_etcd(), an_etcd()
     second = replace(second, answers={0: second.answers[0]})
     planned = plan_etcd(WISH, without(seen, 2, at(2))).verdict

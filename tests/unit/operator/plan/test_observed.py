@@ -156,7 +156,7 @@ def test_a_long_reason_is_cut() -> None:
 
 
 def test_a_stateful_set_tells_its_brokers_and_its_template() -> None:
-    """The broker ids, disk, image and fingerprints of a StatefulSet are read, and whether its controller saw it."""
+    """The broker ids, disk, image, fingerprints and observed generation of a StatefulSet are read."""
     claim_template = {
         "metadata": {"name": "data"},
         "spec": {"storageClassName": "fast", "resources": {"requests": {"storage": "5Gi"}}},
@@ -201,7 +201,7 @@ def test_a_bare_stateful_set_can_be_read() -> None:
 
 
 def test_a_claim_tells_sizes_and_what_it_waits_for() -> None:
-    """The sizes of a claim are read, and the time since which its file system waits for a pod's start."""
+    """The sizes of a claim are read, and the time from which its file system needs a pod to start."""
     pending = {
         "type": "FileSystemResizePending",
         "status": "True",
@@ -245,20 +245,20 @@ def test_a_resize_that_is_over_or_never_dated_asks_for_no_restart() -> None:
 
 @pytest.mark.parametrize("name", ["data-main-a-3-copy", "data-main-a-3-1", "backup-1", "main-a-3"])
 def test_a_copy_of_a_claim_is_nobodys_disk(name: str) -> None:
-    """A copy of a claim with all its labels is not taken for the disk of a broker."""
+    """A copy of a claim with all its labels is not mistaken for the disk of a broker."""
     labels = {"fairlead.dev/cluster": "main", "fairlead.dev/pool": "a"}
 
     assert observe_claim({"metadata": {"name": name, "uid": "u", "labels": labels}, "spec": {}}) is None
 
 
 def test_a_copy_of_a_pod_is_no_broker() -> None:
-    """A copy of a pod with the labels of a broker is not taken for a broker."""
+    """A copy of a pod with the labels of a broker is not mistaken for a broker."""
     assert observe_pod(pod_object(name="main-a-3-copy")) is None
     assert observe_pod(pod_object(name="main-a-3-1")) is None
 
 
 def test_things_are_found_by_pool_and_broker() -> None:
-    """Observed objects are found by pool and broker; a gone or unknown broker is not registered."""
+    """Observed objects are found by pool and broker; a broker that is gone or unknown is not registered."""
     seen = Observed(now=NOW, pods=(pod(1),), sets=(stateful_set(1),))
     says: BrokersAnswer = answer([0, gone_broker(1)])
 
@@ -304,7 +304,7 @@ def test_the_refusal_of_a_missing_pod_is_read_out_of_events(what: str, *, combin
 
 
 def test_a_refusal_is_over_when_a_later_attempt_succeeded() -> None:
-    """A refusal ends once a later attempt has created the pod, but not if that attempt created only the claim."""
+    """A refusal counts until a later attempt has created the pod; an attempt that created only the claim is ignored."""
     failed, made = attempt(3, "Pod main-a-1"), attempt(9, "Pod main-a-1", succeeds=True)
     series = {**attempt(1, "Pod main-a-1"), "series": {"lastObservedTime": "2026-01-01T00:00:10.000001Z"}}
     missing = {1: "main-a-1"}

@@ -1,4 +1,4 @@
-"""The order of a roll: one ready broker at a time, the controller last, by the current state of the cluster."""
+"""The order of a roll: one ready broker at a time, the controller last, depending on the cluster's current state."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_controller_is_restarted_last() -> None:
 
 
 def test_an_order_names_the_very_pod_and_all_reasons() -> None:
-    """A restart order has all reasons and the uid of the observed pod, which excludes its successor."""
+    """A restart order has all reasons, and the uid of the observed pod, so that it never deletes a successor."""
     changed = old_pod(1, config_hash="config-1", restart_asked="true")
     resized = {1: claim(1, waits_for_restart_since="2026-05-04T11:30:00Z")}
     planned = plan([pod(0), changed, pod(2)], answer([0, 1, 2]), claims=resized)
@@ -177,7 +177,7 @@ def test_restarts_can_be_forbidden() -> None:
 
 
 def test_asked_restarts_begin_when_every_pod_is_marked() -> None:
-    """A requested restart of all brokers begins after every pod is marked."""
+    """A requested restart of all brokers begins after every pod has the annotation."""
     pods = [pod(0, restart_asked="true"), pod(1), pod(2)]
 
     assert plan(pods, answer([0, 1, 2]), asking_pods=True).pending == {}
@@ -205,7 +205,7 @@ def test_an_empty_disk_is_given_when_others_have_all_records() -> None:
 
 
 def test_an_empty_disk_is_refused_where_it_has_the_last_copy() -> None:
-    """An empty disk is refused for the last copy of a partition, and another broker is restarted first."""
+    """A disk with the last copy of a partition is not emptied, and another broker is restarted first."""
     says = answer([0, 1, 2], topics={"orders": [{"replicas": [1, 2], "isr": [1]}, {"replicas": [1]}]})
     planned = plan([pod(0), pod(1, new_disk_asked=True), pod(2)], says)
 
@@ -218,7 +218,7 @@ def test_an_empty_disk_is_refused_where_it_has_the_last_copy() -> None:
 
 
 def test_an_empty_disk_waits_until_topics_are_known() -> None:
-    """An empty disk waits until the topics are known."""
+    """A request for an empty disk waits until the topics are known."""
     planned = plan([pod(0), pod(1, new_disk_asked=True), pod(2)], answer([0, 1, 2]))
 
     assert planned.restarts == ()

@@ -53,7 +53,7 @@ def scaled(
 
 
 def test_a_new_pool_has_what_the_spec_asks_for() -> None:
-    """A new pool gets the replicas of its spec without asking brokers."""
+    """A new pool gets the replicas of its spec without answers from brokers."""
     planned = scaled(3, 0, None, sets=(), pods=())
 
     assert planned == ScalePlan(replicas={"a": 3}, staying=frozenset({0, 1, 2}))
@@ -122,7 +122,7 @@ def test_an_uncordoned_broker_keeps_its_pod_even_if_it_is_empty() -> None:
 
 
 def test_a_broker_keeps_its_pod_until_who_tells_of_replicas_knows_of_its_cordon() -> None:
-    """A leaving broker keeps its pod until the broker that listed the replicas knows its cordon."""
+    """A leaving broker keeps its pod until the broker that listed the replicas also reports the cordon."""
     cordoned = described_broker(3, cordoned=True)
     says = answer([0, 1, 2, cordoned], topics=ON_THREE)
     older = replace(says, metadata=metadata(ON_THREE, [*map(described_broker, range(4))]))
@@ -150,7 +150,7 @@ def test_a_broker_that_never_came_leaves_at_once() -> None:
 
 
 def test_a_gone_broker_is_forgotten_when_it_keeps_nothing() -> None:
-    """A gone broker without replicas, pod and place in the spec is unregistered."""
+    """A broker that is gone and has no replicas, no pod and no place in the spec is unregistered."""
     says = answer([0, 1, 2, gone_broker(4, cordoned=True)], topics=ON_THREE)
 
     assert scaled(3, 3, says, meant=[4]).actions == (UnregisterBroker(4),)
@@ -158,14 +158,14 @@ def test_a_gone_broker_is_forgotten_when_it_keeps_nothing() -> None:
 
 
 def test_a_gone_broker_that_keeps_replicas_is_not_forgotten() -> None:
-    """A gone broker that still has replicas is not unregistered."""
+    """A broker that is gone but still has replicas is not unregistered."""
     says = answer([0, 1, 2, gone_broker(4)], topics={"logs": [{"replicas": [0, 4]}]})
 
     assert scaled(3, 3, says).actions == ()
 
 
 def test_a_gone_broker_that_is_wanted_is_not_forgotten() -> None:
-    """A gone broker that the spec asks for is not unregistered."""
+    """A broker that is gone but still in the spec is not unregistered."""
     says = answer([0, 1, gone_broker(2)], topics={})
 
     assert scaled(3, 3, says, pods=(pod(0), pod(1))).actions == ()
@@ -177,7 +177,7 @@ def test_what_was_meant_is_over_when_the_brokers_are_forgotten() -> None:
 
 
 def test_a_raised_spec_takes_everybody_back() -> None:
-    """A raised spec ends the drain and the cordons, and the status names the brokers until the brokers confirm it."""
+    """More replicas in the spec end the drain and the cordons; the status lists the brokers until they confirm it."""
     draining = described_broker(4, state="draining", cordoned=True)
     says = answer([0, 1, 2, described_broker(3, cordoned=True), draining], topics=ON_THREE)
     planned = scaled(5, 5, says, meant=[3, 4])
@@ -200,7 +200,7 @@ def test_taking_back_waits_for_brokers_that_answer() -> None:
 
 
 def test_a_broker_that_is_wanted_back_and_unknown_is_meant_no_longer() -> None:
-    """An unregistered broker that the spec asks for again is removed from the leaving brokers."""
+    """An unregistered broker that is in the spec again no longer counts as leaving."""
     assert scaled(4, 3, answer(range(3), topics={}), meant=[3]).leaving is None
 
 
@@ -220,7 +220,7 @@ def test_fewer_brokers_than_replicas_are_refused() -> None:
 
 
 def test_a_broker_that_may_not_leave_is_looked_after_like_the_others() -> None:
-    """A broker whose removal is refused stays part of rolls and configuration."""
+    """A broker whose removal is refused is still included in rolls and configuration changes."""
     refused = scaled(2, 3, answer(range(3), topics=ON_THREE))
     announced = scaled(2, 3, answer(range(3), topics={}))
 
@@ -250,7 +250,7 @@ def test_the_last_broker_never_leaves() -> None:
 
 
 def test_many_topics_are_counted() -> None:
-    """A message names ten topics and the number of the others."""
+    """A message names ten topics and gives the number of the others."""
     many = {f"topic-{number:02}": [{"replicas": [0, 1, 2]}] for number in range(12)}
     planned = scaled(2, 3, answer(range(3), topics=many))
 
@@ -259,7 +259,7 @@ def test_many_topics_are_counted() -> None:
 
 
 def test_a_drain_that_cannot_end_names_its_partitions() -> None:
-    """A drain that cannot end is reported with its immovable partitions."""
+    """A drain that cannot complete is reported with its immovable partitions."""
     stuck = described_broker(3, state="draining", cordoned=True, immovable=["logs-0"])
     says = answer([0, 1, 2, stuck], topics={"logs": [{"replicas": [3, 0, 1]}]})
     planned = scaled(3, 4, says, meant=[3])
@@ -271,7 +271,7 @@ def test_a_drain_that_cannot_end_names_its_partitions() -> None:
 
 
 def test_a_pool_that_left_the_spec_shrinks_and_goes() -> None:
-    """The StatefulSet of a pool that left the spec is scaled down in place and deleted when empty."""
+    """The StatefulSet of a pool that was removed from the spec is scaled down in place and deleted when empty."""
     other = stateful_set(1, name="main-b", uid="uid-b", pool="b", first_broker=100)
     empty = described_broker(100, state="draining", cordoned=True)
     pods = (*(pod(broker) for broker in range(3)), pod(100, pool="b"))
@@ -298,7 +298,7 @@ def test_an_empty_set_stays_while_it_has_a_pod_or_is_drawn() -> None:
 
 
 def test_pods_without_a_set_count_as_running() -> None:
-    """Pods count as running while their StatefulSet is recreated, even if the spec asks for fewer."""
+    """Pods count as running while their StatefulSet is recreated, even if the spec has fewer."""
     pools = (Pool(name="a", first_broker=0, replicas=3), Pool(name="b", first_broker=100, replicas=1))
     pods = tuple(pod(broker) for broker in range(5))
     sets = running_sets(pools, (stateful_set(5, terminating=True),), pods)

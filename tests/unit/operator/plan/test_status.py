@@ -143,7 +143,7 @@ def test_a_cluster_stays_ready_while_one_broker_is_away() -> None:
 
 
 def test_a_single_broker_is_away_for_all() -> None:
-    """A missing single broker makes the Cluster unready unless the operator restarts it."""
+    """A Cluster is not ready while its only broker is missing, unless the operator is restarting that broker."""
     single: dict[str, Any] = {"staying": {0}, "brokers": None}
     away = after(facts(READY, pods=(), **single))
     order = RestartBroker(0, "main-a-0", "uid-0", (RestartReason.CONFIG_CHANGED,), permit=True)
@@ -156,7 +156,7 @@ def test_a_single_broker_is_away_for_all() -> None:
 
 
 def test_new_brokers_take_nothing_from_readiness() -> None:
-    """New brokers do not affect readiness before the cluster knows them."""
+    """New brokers do not affect readiness before they are registered."""
     status = after(facts(READY, staying=set(range(6)), pods=ALL))
 
     assert told(status, ConditionName.READY) == ("True", "Available")
@@ -178,7 +178,7 @@ def test_brokers_are_added_until_they_are_ready() -> None:
 
 
 def test_an_order_to_restart_all_is_a_roll_from_its_first_look_on() -> None:
-    """An order to restart all brokers is reported as a roll before the pods are marked."""
+    """An order to restart all brokers is reported as a roll before the pods have the annotation."""
     given = facts(READY)
     asked = given.cluster.metadata.model_copy(update={"annotations": {"fairlead.dev/restart": "weekly"}})
     status = after(replace(given, cluster=given.cluster.model_copy(update={"metadata": asked})))
@@ -196,7 +196,7 @@ def test_an_order_to_restart_all_is_a_roll_from_its_first_look_on() -> None:
     ],
 )
 def test_a_set_that_is_replaced_is_under_way_until_it_is_there_again(away: dict[str, Any]) -> None:
-    """The replacement of a StatefulSet is progress until it exists again, except with an external etcd."""
+    """A StatefulSet that is being replaced counts as progress until it exists; an external etcd has none."""
     status = after(facts(READY, **away))
     outside = {"etcd": {"external": {"endpoints": ["http://etcd:2379"]}}}
 
@@ -205,7 +205,7 @@ def test_a_set_that_is_replaced_is_under_way_until_it_is_there_again(away: dict[
 
 
 def test_a_roll_names_who_is_restarted_and_who_is_next() -> None:
-    """A roll names the restarted broker until it is back, then the next broker, and the release after the last."""
+    """The status of a roll names the restarted broker until it is back, then the next broker, and finally none."""
     pending = {1: (RestartReason.CONFIG_CHANGED,), 2: (RestartReason.POD_SPEC_CHANGED, RestartReason.ASKED)}
     roll = RollPlan(pending=pending, stuck={})
     begun = after(facts(READY, roll=roll, outcomes=Outcomes(restarted=[RESTART])))
@@ -302,7 +302,7 @@ def test_a_broker_that_is_away_before_its_turn_is_told_soon() -> None:
 
 
 def test_a_broker_that_is_waited_for_is_told_with_what_it_is_behind_in() -> None:
-    """The blocked roll names the partitions in which the missing broker is behind, once the metadata is known."""
+    """The message of a blocked roll names the partitions in which the missing broker is behind, if they are known."""
     hindrance = Hindrance("BrokersNotReady", "broker 0 is not ready", frozenset({0}))
     roll = RollPlan(pending={1: (RestartReason.ASKED,)}, stuck={}, hindrance=hindrance)
     first = after(facts(READY, roll=roll))
@@ -361,7 +361,7 @@ def test_brokers_that_leave_are_told_and_counted() -> None:
 
 
 def test_a_pool_that_left_the_spec_is_told_until_it_is_gone() -> None:
-    """The pods of a pool that left the spec are counted in the status until they are gone."""
+    """The pods of a pool that was removed from the spec are counted in the status until they are gone."""
     pods = (*ALL, pod(100, pool="b"))
     other = stateful_set(0, name="main-b", pool="b", first_broker=100)
     status = after(facts(READY, pods=pods, sets=(other,)))
@@ -385,7 +385,7 @@ def test_storage_is_told() -> None:
 
 
 def test_warnings_are_told_one_by_one_or_together() -> None:
-    """A single warning has its own reason, and several warnings have a common one."""
+    """A single warning has its own reason, and several warnings have a common reason."""
     forbidden = after(facts(READY, forbidden={"a.b": "a.b is unknown"}))
     silent = after(facts(READY, brokers=None, silence="nobody answers"))
     several = after(

@@ -8,12 +8,12 @@ from plan_kit import claim, stateful_set
 
 
 def asked(size: str, storage_class: str | None = None) -> WantedStorage:
-    """Return the storage that a spec asks for three pods."""
+    """Return the storage that a spec requests for three pods."""
     return WantedStorage(size, storage_class, range(3))
 
 
 def test_retained_claims_of_removed_pods_keep_their_size() -> None:
-    """A claim without a pod is neither enlarged nor waited for, and is enlarged when its pod comes back."""
+    """A claim without a pod is neither enlarged nor reported as growing, and is enlarged when its pod returns."""
     wanted = {"main-a": asked("20Gi")}
     claims = [claim(0, requested="20Gi", capacity="20Gi"), claim(3), claim(4, requested="20Gi")]
     back = {"main-a": WantedStorage("20Gi", None, range(4))}
@@ -76,7 +76,7 @@ def test_another_storage_class_is_refused() -> None:
 
 
 def test_what_is_going_or_not_ours_is_left_alone() -> None:
-    """Terminating claims and StatefulSets, foreign claims and unreadable sizes are ignored."""
+    """Terminating claims and StatefulSets, claims of other StatefulSets, and unreadable sizes are ignored."""
     planned = plan_storage(
         {"main-a": asked("20Gi"), "main-b": asked("20Gi")},
         [stateful_set(1, terminating=True), stateful_set(1, name="main-b", storage_size="")],

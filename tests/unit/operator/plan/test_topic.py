@@ -94,12 +94,12 @@ def test_a_topic_that_is_as_asked_for_is_left_alone() -> None:
 
 
 def test_a_topic_that_is_being_created_is_waited_for() -> None:
-    """A topic that is being created is waited for, because not all of its partitions exist."""
+    """The plan waits for a topic that is being created, because not all of its partitions exist."""
     assert reasons(plan(wanted(), topic(state="creating"))) == ["ClusterNotReady"]
 
 
 def test_without_a_replication_factor_the_brokers_are_waited_for() -> None:
-    """A topic without a replication factor waits until all brokers are there, because the brokers choose the factor."""
+    """A topic without a replication factor waits until all brokers run, because the brokers choose the factor."""
     waiting = plan(wanted(), brokers=1, desired=3)
     ready = plan(wanted(), brokers=1, desired=1)
 
@@ -190,7 +190,7 @@ def test_moves_of_others_do_not_count() -> None:
 
 
 def test_a_change_of_mind_takes_moves_back() -> None:
-    """A move is cancelled if its original replicas are wanted again, and otherwise waited for."""
+    """A move is cancelled if its original replicas are desired again, and otherwise continues."""
     moving = topic(partition(0, 1, 2, 3, adding=(3,), isr=(1, 2)))
 
     assert plan(wanted(replicas=2), moving).actions == (CancelMove(0),)

@@ -75,7 +75,7 @@ def test_the_preferred_leader_stays_first() -> None:
 
 
 def test_who_cannot_acknowledge_goes_first() -> None:
-    """A replica on a gone or unknown broker is removed first, then one out of sync, even as the preferred leader."""
+    """Replicas on gone or unknown brokers are removed first, then those out of sync, even preferred leaders."""
     gone = [LiveBroker(1, "a", state="gone"), LiveBroker(2, "b"), LiveBroker(3, "c")]
 
     assert ReplicaChooser(gone, {}).choose(partition(1, 2, 3), 2) == (2, 3)
@@ -95,7 +95,7 @@ def test_load_is_what_brokers_are_to_keep() -> None:
 
 
 def test_a_placement_is_kept_for_the_same_topic_only() -> None:
-    """The placement of a topic is kept after a change of the same topic id only."""
+    """A topic keeps its earlier placement only if its topic id is the same."""
     before = LiveTopic(name="a", topic_id="1", partitions=1, replication_factor=1, placement=(partition(1),))
     same = LiveTopic(name="a", topic_id="1", partitions=1, replication_factor=2)
     other = LiveTopic(name="a", topic_id="2", partitions=1, replication_factor=1)

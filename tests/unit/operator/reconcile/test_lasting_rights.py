@@ -1,4 +1,4 @@
-"""Finalizers on the operator's RoleBindings, which keep its rights in a namespace in deletion."""
+"""Finalizers on the operator's RoleBindings, which keep its rights in a namespace that is being deleted."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def api() -> MemoryApi:
 
 
 def rights_of(api: MemoryApi, binding: str = "listed") -> LastingRights:
-    """Return the rights of an operator that has just started."""
+    """Return the `LastingRights` of an operator that has just started."""
     return LastingRights(api, MemoryCache(api), binding, structlog.get_logger())
 
 
@@ -51,7 +51,7 @@ def held(api: MemoryApi) -> tuple[bool, bool]:
 
 
 async def test_rights_last_as_long_as_a_topic_needs_them(api: MemoryApi) -> None:
-    """The RoleBinding has the finalizer before the Topic, and loses it after the Topic in a namespace in deletion."""
+    """A RoleBinding gets the finalizer before the Topic, and loses it after the Topic when the namespace is deleted."""
     topics = reconciler(api, rights_of(api))
     await topics.reconcile(KEY)
     at_work, writes = held(api), list(api.writes)
@@ -66,7 +66,7 @@ async def test_rights_last_as_long_as_a_topic_needs_them(api: MemoryApi) -> None
 
 
 async def test_a_stopping_operator_holds_no_rights(api: MemoryApi) -> None:
-    """A stopping operator releases RoleBindings, except in a namespace in deletion that still has Topics."""
+    """A stopping operator releases RoleBindings, except in a namespace being deleted that still has Topics."""
     rights = rights_of(api)
     await reconciler(api, rights).reconcile(KEY)
     api.objects[ObjectRef(NAMESPACE, "", "shop")]["metadata"] |= DELETED
@@ -86,7 +86,7 @@ async def test_a_stopping_operator_holds_no_rights(api: MemoryApi) -> None:
 
 
 async def test_a_term_begins_with_what_the_topics_need(api: MemoryApi) -> None:
-    """A term adds a missing finalizer, removes a needless one, and goes on where it has no such right."""
+    """A new term adds missing finalizers, removes unneeded ones, and continues without the right to change them."""
     await reconciler(api, rights_of(api)).reconcile(KEY)
     await rights_of(api).begin(["shop"])
     needed = held(api)
@@ -102,7 +102,7 @@ async def test_a_term_begins_with_what_the_topics_need(api: MemoryApi) -> None:
 
 
 async def test_rights_without_a_binding_are_left_alone(api: MemoryApi) -> None:
-    """An operator without the name of a RoleBinding asks for none."""
+    """An operator without a configured RoleBinding changes no RoleBinding."""
     await reconciler(api, rights_of(api, binding="")).reconcile(KEY)
 
     assert held(api) == (True, False)

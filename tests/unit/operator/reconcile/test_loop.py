@@ -23,7 +23,7 @@ class LoopClock:
     """A clock with the loop's time."""
 
     def now(self) -> datetime:
-        """Return the loop's time as a date from 1970 on."""
+        """Return the loop's time as a date, counted from 1970."""
         return datetime.fromtimestamp(self.monotonic(), UTC)
 
     def monotonic(self) -> float:

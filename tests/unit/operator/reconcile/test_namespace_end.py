@@ -25,7 +25,7 @@ def api() -> MemoryApi:
 
 
 def put_topic(api: MemoryApi, name: str, namespace: str = "shop", **spec: Any) -> ObjectRef:
-    """Create a Topic with the operator's finalizer and another one."""
+    """Create a Topic with the operator's finalizer and another finalizer."""
     metadata: Manifest = {"finalizers": ["others.dev/one", TOPIC_FINALIZER]}
     return api.put(TOPIC, name, namespace, metadata=metadata, spec={"clusterRef": {"name": "main"}, **spec})
 
@@ -36,7 +36,7 @@ def held(api: MemoryApi, *refs: ObjectRef) -> list[bool]:
 
 
 async def test_what_ends_with_its_cluster_is_let_go(api: MemoryApi) -> None:
-    """Topics lose the finalizer with their namespace, but Topics of a foreign Cluster only with `all_topics`."""
+    """Topics in a deleted namespace are released, but those of a Cluster elsewhere only with `all_topics`."""
     own, broken = put_topic(api, "own"), put_topic(api, "broken", clusterRef="main")
     foreign = put_topic(api, "foreign", clusterRef={"name": "main", "namespace": "apps"})
     end = NamespaceEnd(api, MemoryCache(api))
@@ -50,7 +50,7 @@ async def test_what_ends_with_its_cluster_is_let_go(api: MemoryApi) -> None:
 
 
 async def test_nobody_is_let_go_where_the_namespace_stays(api: MemoryApi) -> None:
-    """Topics keep their finalizer if their namespace stays or the operator may not read it."""
+    """Topics keep their finalizer if their namespace is not being deleted, or if the operator may not read it."""
     topic = put_topic(api, "orders", "apps")
     end = NamespaceEnd(api, MemoryCache(api))
 

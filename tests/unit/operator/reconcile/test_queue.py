@@ -55,7 +55,7 @@ def test_delays_keep_their_order(queue: WorkQueue) -> None:
 
 
 def test_success_asks_for_the_next_pass(queue: WorkQueue) -> None:
-    """The pause that a pass requested is kept unless the key is added with a shorter one."""
+    """The pause that a pass requested is kept unless the key is added with a shorter pause."""
     queue.add(A, 0)
     queue.take(0)
     queue.done(A, 1, again_seconds=60)
@@ -115,7 +115,7 @@ def test_what_was_cut_short_is_still_wanted(queue: WorkQueue) -> None:
 
 
 def test_depth_counts_what_waits_now(queue: WorkQueue) -> None:
-    """The depth counts keys that a worker could take now, without delayed and running ones."""
+    """The depth counts the keys that a worker could take now, but not delayed or running keys."""
     queue.add(A, 0)
     queue.add(B, 0, delay_seconds=10)
     queue.add(Key("Topic", "shop", "c"), 0)

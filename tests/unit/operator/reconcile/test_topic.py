@@ -21,7 +21,7 @@ NOBODY = "http://127.0.0.1:1"
 
 
 def no_rights(api: MemoryApi) -> LastingRights:
-    """Return the rights of an operator that protects none."""
+    """Return the `LastingRights` of an operator that protects no RoleBinding."""
     return LastingRights(api, MemoryCache(api), "", structlog.get_logger())
 
 
@@ -49,7 +49,7 @@ def put_cluster(api: MemoryApi, namespace: str = "shop", **spec: Any) -> ObjectR
 
 
 def put_topic(api: MemoryApi, namespace: str = "shop", *, deleting: bool = False, **about: Any) -> ObjectRef:
-    """Create the Topic `flights` with the operator's finalizer and another one."""
+    """Create the Topic `flights` with the operator's finalizer and another finalizer."""
     metadata: Manifest = {"finalizers": ["others.dev/one", TOPIC_FINALIZER]}
     if deleting:
         metadata["deletionTimestamp"] = "2026-01-01T11:59:00Z"
@@ -93,7 +93,7 @@ async def test_nothing_is_done_for_who_is_gone(api: MemoryApi, reconciler: Topic
 async def test_a_missing_cluster_is_told_and_holds_no_finalizer(
     api: MemoryApi, reconciler: TopicReconciler
 ) -> None:
-    """A Topic without its Cluster loses its finalizer and gets a status, but no Event in a namespace that may end."""
+    """A Topic without its Cluster is released and gets a status, but no Event: its namespace may be terminating."""
     ref = put_topic(api, status={"topicId": "t"})
     for _ in range(3):
         assert await reconciler.reconcile(KEY) is None
@@ -195,7 +195,7 @@ async def test_a_cluster_that_is_known_and_may_not_be_read_is_no_reason_to_leave
 async def test_an_ending_namespace_goes_before_brokers_that_are_silent(
     api: MemoryApi, reconciler: TopicReconciler
 ) -> None:
-    """A Topic in an ending namespace loses its finalizer without its topic being deleted, and gets no Event."""
+    """A Topic in a namespace being deleted loses its finalizer; its topic is not deleted, and no Event is written."""
     ref = put_topic(api, "apps", deleting=True, status={"topicId": "t"})
     api.put(NAMESPACE, "apps", "", metadata={"deletionTimestamp": "2026-01-01T11:59:00Z"})
     put_cluster(api, topicNamespaces=["apps"])
@@ -208,7 +208,7 @@ async def test_an_ending_namespace_goes_before_brokers_that_are_silent(
 async def test_no_finalizer_comes_back_into_an_ending_namespace(
     api: MemoryApi, reconciler: TopicReconciler
 ) -> None:
-    """A Topic in an ending namespace does not get its finalizer back, and nothing else is written."""
+    """A Topic in a namespace being deleted does not get its finalizer back, and nothing else is written."""
     put_cluster(api)
     ref = put_topic(api, status={"topicName": "flights", "topicId": "t"})
     api.objects[ref]["metadata"]["finalizers"] = []

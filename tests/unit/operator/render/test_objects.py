@@ -43,7 +43,7 @@ def test_config_goes_where_its_key_belongs() -> None:
 
 
 def test_refused_keys_are_told_with_one_list_of_all_allowed_keys() -> None:
-    """Several unknown keys cause one list of allowed keys, which are exactly the keys that are not refused by name."""
+    """Several unknown keys cause one list of allowed keys: all supported keys that the operator does not set itself."""
     told = forbidden_text(split_config({"no.such.key": "1", "num.io.thread": "8", "a.b": "1"}).forbidden)
     listed = told.rpartition("allowed are ")[2].split(", ")
     known = forbidden_text(split_config({"cordoned": "true"}).forbidden)
@@ -120,7 +120,7 @@ def test_the_store_of_etcd_leaves_room_on_its_volume(size: str, quota: int) -> N
 
 
 def test_the_store_of_etcd_fits_the_smallest_volume() -> None:
-    """The store quota of etcd follows the smallest volume, and a volume that was enlarged by hand has no effect."""
+    """The store quota of etcd follows the smallest volume, but not a volume that was enlarged by hand."""
     for volume, quota in ((1000, 400), (1 << 40, 858_993_459)):
         inputs = render_kit.inputs_of(etcd=EtcdInputs(3, volume_bytes=volume))
         objects = render_kit.drawn(render_kit.cluster_of(), inputs)
@@ -213,7 +213,7 @@ def test_addresses_of_load_balancers_are_advertised_when_they_are_known() -> Non
 
 
 def test_addresses_by_the_ports_of_nodes() -> None:
-    """An address at node ports has the host of the spec and the node port of the broker's Service."""
+    """An address with a node port has the host from the spec and the node port of the broker's Service."""
     listener = {"type": "nodeport", "perBroker": True, "advertisedHost": "b{id}.{namespace}.example.com"}
     cluster = render_kit.cluster_of(listeners={"data": listener})
     services = [live("main-broker-0", node_port=30001), {"metadata": {"name": "main-broker-1"}}]
@@ -225,7 +225,7 @@ def test_addresses_by_the_ports_of_nodes() -> None:
 
 
 def test_an_advertised_host_without_services_is_the_users_own_way() -> None:
-    """An advertised host without Services is filled in for each broker, with its own port if it has one."""
+    """Without Services, the placeholders of an advertised host are filled in for each broker, and its port is kept."""
     named = render_kit.cluster_of(listeners={"data": {"advertisedHost": "{pod}.example.com:443"}})
     plain = render_kit.cluster_of(listeners={"data": {"advertisedHost": "b-{id}.example.com"}})
     variables = render_kit.variables_of(render_kit.drawn(plain)["StatefulSet/main-a"])
@@ -236,7 +236,7 @@ def test_an_advertised_host_without_services_is_the_users_own_way() -> None:
 
 
 def test_brokers_are_counted_from_their_pools_first_id() -> None:
-    """Brokers are numbered from their pool's first id, as many as the plan has, in ascending order."""
+    """Brokers are numbered upwards from their pool's first id, and the plan sets their number."""
     pools = [{**render_kit.POOL, "firstBrokerId": 100, "replicas": 1}, {**render_kit.POOL, "name": "b"}]
     cluster = render_kit.cluster_of(brokers=pools)
 

@@ -155,7 +155,7 @@ MAPS = st.dictionaries(st.sampled_from("abcd"), JSON, max_size=4)
 
 @given(MAPS, MAPS)
 def test_the_upper_map_wins_wherever_it_speaks(base: dict[str, Any], over: dict[str, Any]) -> None:
-    """Values of the upper map win, merging is idempotent, and the result has the keys of both maps."""
+    """Values of the second map take precedence, merging is idempotent, and the result has the keys of both maps."""
     merged = strategic_merge(base, over)
 
     assert strategic_merge(base, {}) == base
@@ -188,7 +188,7 @@ def test_lists_are_merged_by_what_names_their_entries() -> None:
 
 
 def test_containers_request_something_unless_the_user_says_otherwise() -> None:
-    """Default requests of brokers and etcd give way to resources of the spec, also empty ones, and of the template."""
+    """Resources in the spec, even empty ones, or in the template replace the default requests of brokers and etcd."""
 
     def requested(spec: dict[str, Any], template: list[dict[str, Any]] | None = None) -> list[object]:
         given = {**spec, "template": {"spec": {"containers": template}}} if template else spec

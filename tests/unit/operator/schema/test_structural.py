@@ -39,7 +39,7 @@ def test_what_may_be_missing_has_no_null() -> None:
 
 
 def test_a_number_or_text_is_kubernetes_own_type() -> None:
-    """A field that is a number or text has Kubernetes' own type and a length, which bounds the cost of rules."""
+    """A field that is either a number or text has Kubernetes' own type and a length, which bounds the cost of rules."""
     annotated = Annotated[int | str, kubernetes(maxLength=32)]
 
     assert field(annotated) == {
@@ -82,7 +82,7 @@ def test_a_default_says_only_what_was_asked_for() -> None:
 
 
 def test_a_default_that_says_nothing_is_none() -> None:
-    """An empty text, list or map is not a default, because it would be added to every object."""
+    """An empty string, list or map is not a default, because it would be added to every object."""
     assert field(dict[str, int], Field(default_factory=dict)) == {
         "type": "object",
         "additionalProperties": {"type": "integer"},
@@ -93,7 +93,7 @@ def test_a_default_that_says_nothing_is_none() -> None:
 
 
 def test_lists_keep_what_their_items_are() -> None:
-    """The schema of a list's items is made by the same rules as that of fields."""
+    """The schema of a list's items follows the same rules as the schema of a field."""
     assert field(tuple[Short, ...])["items"] == {
         "type": "string",
         "maxLength": 3,
@@ -117,9 +117,12 @@ def test_free_objects_stay_free() -> None:
     ("annotation", "words"),
     [
         (int | bool, "Model.it: alternatives of several types"),
-        (Annotated[float, Field(gt=0)], "Model.it: no structural schema has exclusiveMinimum"),
-        (set[str], "Model.it: no structural schema has uniqueItems"),
-        (tuple[Annotated[int, Field(multiple_of=3)], ...], "Model.it[]: no structural schema has multipleOf"),
+        (Annotated[float, Field(gt=0)], "Model.it: a structural schema cannot contain exclusiveMinimum"),
+        (set[str], "Model.it: a structural schema cannot contain uniqueItems"),
+        (
+            tuple[Annotated[int, Field(multiple_of=3)], ...],
+            "Model.it[]: a structural schema cannot contain multipleOf",
+        ),
     ],
 )
 def test_what_has_no_counterpart_is_an_error_and_not_a_guess(annotation: Any, words: str) -> None:

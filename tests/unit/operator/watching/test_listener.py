@@ -16,7 +16,7 @@ HOSTS = ("127.0.0.1", "[::1]")
 
 
 def right() -> str:
-    """Return that nothing is wrong."""
+    """Return the empty string, which reports that nothing is wrong."""
     return ""
 
 

@@ -37,7 +37,7 @@ def changed(manifest: Manifest, **parts: Any) -> Manifest:
 
 
 def keys(kind: Any, before: Manifest | None, after: Manifest | None) -> set[tuple[str, ...]]:
-    """Return the keys that a change concerns."""
+    """Return the keys that a change affects."""
     return {tuple(key) for key in keys_of_change(kind, before, after, TOPICS)}
 
 

@@ -1,4 +1,4 @@
-"""The handling of the answers to the operator's own writes, which watches report too late."""
+"""Handling of the answers to the operator's own writes, which the watches report too late."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_a_checkpoint_that_is_older_than_the_table_ends_its_stream(tmp_path: Pat
 
 
 def test_values_without_bounds_are_written_all_the_same(tmp_path: Path) -> None:
-    """A file with a column without bounds, such as the last moment of Python's calendar, has no bounds."""
+    """A file has no bounds if a column has none, as with a timestamp at the very end of Python's calendar."""
     ends = dt.datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=dt.UTC)
     schema = pa.schema([("until", pa.timestamp("us", tz="UTC")), ("number", pa.int64())])
     pq.write_table(pa.table({"until": [ends], "number": [3]}, schema), tmp_path / "one.parquet")
@@ -110,7 +110,7 @@ def test_values_without_bounds_are_written_all_the_same(tmp_path: Path) -> None:
 
 
 def test_a_commit_whose_answer_was_lost_keeps_its_files(tmp_path: Path) -> None:
-    """A commit that is repeated after a lost answer finds itself in the table and keeps its files."""
+    """A commit that is repeated after a lost answer detects that the table already has it, and keeps its files."""
     files = task_files(tmp_path, range(4))
     commit(tmp_path, files, 0)
     unnamed = task_files(tmp_path, range(4, 6), "unnamed")
@@ -289,7 +289,7 @@ def test_every_type_of_spark_that_delta_has_is_taken() -> None:
 
 
 def test_what_killed_tasks_left_is_swept(tmp_path: Path) -> None:
-    """A sweep removes the uncommitted files of its batch and keeps all other files."""
+    """A sweep removes the uncommitted files of its batch, and keeps all other files."""
     options = LakeOptions(str(tmp_path), ("day",))
     files = task_files(tmp_path, range(3), "part-q-00000007-a")
     left = task_files(tmp_path, range(3), "part-q-00000007-b") + task_files(
@@ -307,7 +307,7 @@ def test_what_killed_tasks_left_is_swept(tmp_path: Path) -> None:
 
 
 def test_bounds_are_in_the_log(tmp_path: Path) -> None:
-    """The log has the bounds of a file, by which readers skip it."""
+    """The log has the bounds of a file, with which readers can skip the file."""
     commit(tmp_path, task_files(tmp_path, range(3)), 0)
     [add] = [
         json.loads(line)["add"]

@@ -1,4 +1,4 @@
-"""Filters of readers that skip files by the bounds in the log find the same records as without bounds."""
+"""Filters of readers that use the bounds in the log to skip files find the same records as without bounds."""
 
 from __future__ import annotations
 

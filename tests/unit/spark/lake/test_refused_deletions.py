@@ -120,14 +120,14 @@ def test_a_commit_tries_refused_sweeps_until_one_is_refused_again(tmp_path: Path
     last = write(tmp_path, 6, "done")
     writer(tmp_path).commit([last], 6)
 
-    # Its own left file, and one of an earlier batch.
+    # A commit attempts to delete the leftover file of its own batch, and one file of an earlier batch.
     assert asked == [1, 2, 2, 2, 2, 2]
     assert refused == {name_of(each) for each in [*left, *kept]}
     assert names(tmp_path) == {name_of(each) for each in [*kept, last]}
 
 
 def test_a_repeated_batch_and_a_refused_frame_tell_what_they_are(tmp_path: Path, guarded: Guarded) -> None:
-    """A refused deletion hides neither a repeated batch nor the reason of a refused frame."""
+    """A refused deletion hides neither a repeated batch nor the reason why a frame was refused."""
     writer(tmp_path).commit([write(tmp_path, 0, "done")], 0)
     guarded.may_delete = False
     writer(tmp_path).commit([write(tmp_path, 0, "again")], 0)

@@ -83,7 +83,7 @@ def test_moments_are_stored_in_utc(tmp_path: Path) -> None:
 
 def test_a_task_that_fails_leaves_no_file(tmp_path: Path) -> None:
     """A failed task deletes its finished and its open files."""
-    with pytest.raises(ZeroDivisionError), task(tmp_path, "day") as open_task:  # noqa: PT012 - the point is the middle
+    with pytest.raises(ZeroDivisionError), task(tmp_path, "day") as open_task:  # noqa: PT012 - fails midway
         for day in (1, 2, 3):
             open_task.write(batch(range(5), day=date(2026, 11, day)))
         open_task._close(("2026-11-01",))
@@ -193,7 +193,7 @@ def test_bounds_hold_every_value(rows: list[tuple[int | None, str | None, dateti
 
 
 def test_bounds_are_there_and_near() -> None:
-    """Bounds are present and close to the values."""
+    """The bounds exist and are close to the values."""
     long = "x" * 100
     moment = datetime(2026, 11, 22, 1, 2, 3, 456_001, tzinfo=UTC)
 

@@ -7,8 +7,8 @@ import pytest
 listener = pytest.importorskip("pyspark.sql.streaming.listener", reason="progress needs the extra spark")
 
 from fairlead import TopicPartition  # noqa: E402 - needs pyspark
-from fairlead_spark.planning.offsets import PartitionOffset, StreamOffsets, TopicOffsets  # noqa: E402 - the same
-from fairlead_spark.progress.group_progress import end_offsets  # noqa: E402 - the same
+from fairlead_spark.planning.offsets import PartitionOffset, StreamOffsets, TopicOffsets  # noqa: E402 - needs pyspark
+from fairlead_spark.progress.group_progress import end_offsets  # noqa: E402 - needs pyspark
 
 
 def source(end: object) -> object:
@@ -35,7 +35,7 @@ def test_ends_of_our_sources_are_found_among_others() -> None:
 
 
 def test_a_partition_that_is_read_twice_counts_as_far_as_both_have_read() -> None:
-    """The progress of a partition with two sources is the lower one."""
+    """If two sources read a partition, the lower of their offsets counts."""
     behind, ahead = (
         StreamOffsets({"flights": TopicOffsets("id", {0: PartitionOffset(offset), 1: PartitionOffset(5)})})
         for offset in (3, 9)

@@ -19,7 +19,7 @@ def schema(**columns: object) -> types.StructType:
 
 
 def test_the_columns_of_kafkas_sink_are_found_whatever_their_case() -> None:
-    """Columns of Kafka's sink are found in any letter case, and columns that only the log decides are ignored."""
+    """Columns of Kafka's sink are found in any letter case, and columns that only the log assigns are ignored."""
     given = schema(
         Key=types.BinaryType(),
         VALUE=types.StringType(),
