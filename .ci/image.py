@@ -118,7 +118,7 @@ def _build(
 
 
 def _is_current(name: str, archive: Path, inputs: Iterable[Path]) -> tuple[bool, Path, str]:
-    """Return whether an archive was built from the given files, the path of its stamp file, and the new stamp text."""
+    """Return whether the archive is current for the given files, the path of its stamp, and the text of a new stamp."""
     made_of = hashlib.sha256(name.encode())
     for path in (*inputs, Path(__file__), ROOT / ".ci/image_bases.py"):
         made_of.update(f"{path}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
@@ -136,7 +136,7 @@ def _sources(constraints: tuple[Path, ...]) -> list[Path]:
 
 
 def _begin_anew_when_large() -> None:
-    """Remove all layers when very many are stored, since buildah cannot tell which layers are still needed."""
+    """Remove all layers when too many are stored, since buildah cannot tell which layers are still needed."""
     stored = run(_buildah("images", "--all", "--quiet"))
     if len(stored.splitlines()) > STORED_IMAGES_MAX:
         shutil.rmtree(cache_folder() / "buildah")

@@ -95,7 +95,7 @@ def status(box: Box) -> None:
 
 
 def shell(box: Box, words: list[str]) -> None:
-    """Replace this process with a command in the network of the box, which sees the machine's files and processes."""
+    """Replace this process with a command that uses the box's network, but the machine's files and processes."""
     for name in CHART_TOOLS if words[:1] and words[0] in CHART_TOOLS else ():
         program(name)
     reach = KubernetesPods(box).enter if (box.state / "resolv.conf").exists() else box.enter()

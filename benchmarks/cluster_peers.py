@@ -1,6 +1,6 @@
 """Processes of the three-broker clusters under test: Fairlead with etcd, and Kafka with its KRaft quorum.
 
-Called by `cluster.py`. The module starts clusters and knows the process of each broker, but does not depend on
+Called by `cluster.py`. The module starts clusters and keeps track of the process of each broker, but does not depend on
 workloads.
 """
 

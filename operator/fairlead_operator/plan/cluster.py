@@ -56,7 +56,7 @@ from fairlead_operator.render.inputs import EtcdInputs, Images, RenderInputs
 def changes(wanted: Mapping[str, str], entries: Mapping[str, ConfigEntry]) -> dict[str, ConfigInput]:
     """Return the changes that leave exactly these keys set in the cluster; empty if no change is needed.
 
-    A key that the cluster does not list is omitted, since older brokers do not know the key.
+    A key that the cluster does not list is omitted, since older brokers do not support it.
     """
     differing = dict[str, ConfigInput]()
     for name, entry in entries.items():

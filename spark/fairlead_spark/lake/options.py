@@ -36,7 +36,7 @@ LAKE_OPTIONS: Final = (
     Option("txnAppId", "a name", "", "id of a batch write, which identifies a repeated write", "batch"),
     Option(
         "txnVersion",
-        "a whole number, which grows with every write",
+        "a whole number that increases with every write",
         "",
         "version of the write of `txnAppId`; a version that the table already has is skipped",
         "batch",

@@ -15,8 +15,8 @@ def settled(start: StreamOffsets, end: StreamOffsets) -> StreamOffsets:
     """Return the end offsets; every partition without new records keeps its entry of `start`.
 
     A new leader epoch alone is not new data, but Spark compares offsets as text and would run a trigger for the new
-    epoch. A missing partition also keeps its entry of `start`: topics never lose partitions, but a lagging broker may
-    not know all partitions yet.
+    epoch. A missing partition also keeps its entry of `start`: topics never lose partitions, but the metadata of a
+    lagging broker may not contain all partitions yet.
     """
     return StreamOffsets(
         {name: _settled(start.topics.get(name), topic) for name, topic in end.topics.items()}
@@ -36,7 +36,8 @@ def _settled(before: TopicOffsets | None, topic: TopicOffsets) -> TopicOffsets:
 def falls_back(start: StreamOffsets, end: StreamOffsets) -> bool:
     """Return whether a log ends before the position of the query, or a topic is missing.
 
-    A log may briefly appear too short after a leader change, and a broker may not know a new topic yet.
+    A log may briefly appear too short after a leader change, and the metadata of a broker may not contain a new topic
+    yet.
     """
     return not start.topics.keys() <= end.topics.keys() or any(
         place.offset < known.offset

@@ -69,7 +69,7 @@ class StreamOffsets:
         version = document.get("v")
         if version != VERSION:
             message = (
-                f"offsets of version {version!r} cannot be read by this release, which knows version {VERSION}: "
+                f"offsets of version {version!r} cannot be read by this release, which reads version {VERSION}: "
                 "the checkpoint was written by another release, or by another source"
             )
             raise OffsetsFormatError(message)

@@ -1,7 +1,7 @@
 """The driver's view of the topics of a read: their partitions, and the start and end of each partition.
 
-Called by the readers when they plan. Metadata is not cached between triggers, since topics may grow, be created or be
-deleted.
+Called by the readers when they plan. Metadata is not cached between triggers, since topics may get partitions, be
+created or be deleted.
 """
 
 from __future__ import annotations

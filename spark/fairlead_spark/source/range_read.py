@@ -207,7 +207,7 @@ class RangeRead:
         _LOG.warning("%s; %s", loss, loss.kind.otherwise)
 
     def _may_come(self, cursor: Cursor) -> bool:
-        """Return whether an unknown topic may be a topic that the broker has not learned of yet."""
+        """Return whether an unknown topic may be missing only from the broker's outdated metadata."""
         since = self._absent_since.setdefault(cursor.topic_partition, clock.monotonic())
         return clock.monotonic() - since < ABSENT_SECONDS
 

@@ -38,7 +38,7 @@ def test_the_strictest_offsets_count() -> None:
 
 
 def test_a_time_moves_the_beginning_where_it_is_known() -> None:
-    """A range begins at the offset of the later time where that offset is known."""
+    """A range begins at the offset of the later of two times, if that offset is known."""
     bounds = Narrowing().times_from(5).times_from(4)
     at_time = StreamOffsets({"a": TopicOffsets("A", {0: PartitionOffset(15), 1: PartitionOffset(20)})})
 

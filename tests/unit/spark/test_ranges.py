@@ -14,7 +14,7 @@ def stands(topic_id: str = "A", **offsets: int) -> StreamOffsets:
 
 
 def test_ranges_go_from_where_the_query_stands_to_the_end() -> None:
-    """A range with the leader epochs of both ends goes from the query's offset to the end, unless it is empty."""
+    """A range extends from the query's offset to the end, with the leader epochs of both, unless it is empty."""
     plan = plan_between(stands(p0=5, p1=7), stands(p0=9, p1=7))
 
     assert plan.ranges == [OffsetRange("a", "A", 0, 5, 9, 3, 3)]
@@ -33,7 +33,7 @@ def test_new_partitions_and_topics_are_read_from_their_first_offset() -> None:
 
 
 def test_a_recreated_topic_is_a_loss_and_read_from_its_beginning() -> None:
-    """A recreated topic is a loss and is read from offset 0, even if its offsets are higher."""
+    """A recreated topic is reported as a loss and read from offset 0, even if its offsets are higher."""
     plan = plan_between(stands("A", p0=5), stands("B", p0=9))
 
     assert plan.ranges == [OffsetRange("a", "B", 0, 0, 9, stop_epoch=3)]
@@ -51,7 +51,7 @@ def test_a_topic_whose_id_is_not_known_is_taken_as_it_is() -> None:
 
 
 def test_a_log_that_ends_earlier_is_a_loss_with_numbers() -> None:
-    """A log that ends before the query's offset is a loss with both offsets."""
+    """A log that ends before the query's offset is reported as a loss, with both offsets."""
     plan = plan_between(stands(p0=9), stands(p0=4))
 
     assert plan.ranges == []
@@ -62,7 +62,7 @@ def test_a_log_that_ends_earlier_is_a_loss_with_numbers() -> None:
 
 
 def test_a_topic_that_is_gone_is_a_loss() -> None:
-    """A deleted topic is a loss with the query's offsets."""
+    """A deleted topic is reported as a loss, with the query's offsets."""
     plan = plan_between(stands(p0=9, p1=2), StreamOffsets())
 
     assert [(loss.kind, loss.topic) for loss in plan.losses] == [(LossKind.TOPIC_GONE, "a")]

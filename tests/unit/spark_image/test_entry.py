@@ -1,4 +1,4 @@
-"""The entry point of the Spark image: Spark's contract of arguments and variables."""
+"""The entry point of the Spark image: the arguments and variables by which Spark calls it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ entry, submit = program("entry"), program("submit")
 
 
 def test_an_executor_gets_what_spark_said() -> None:
-    """Each variable of the contract becomes the executor's option."""
+    """Each variable of the contract becomes an option of the executor."""
     command = entry.command_of(["executor"], EXECUTOR)
     options = dict(zip(command[-14::2], command[-13::2], strict=True))
 

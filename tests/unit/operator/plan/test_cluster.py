@@ -59,7 +59,7 @@ def drawn(of: Cluster) -> Wanted:
 
 
 def running(of: Cluster, replicas: int = 3, **said: Any) -> Observed:
-    """Return the given number of running brokers that match the Cluster and answer."""
+    """Return the observed state with the given number of running brokers, which match the Cluster and answer."""
     hashes: dict[str, Any] = {"pod_spec_hash": drawn(of).pod_spec_hash, "config_hash": drawn(of).config_hash}
     sets: tuple[ObservedSet, ...] = (stateful_set(replicas, **hashes),)
     pods: tuple[ObservedPod, ...] = tuple(pod(broker, **hashes) for broker in range(replicas))

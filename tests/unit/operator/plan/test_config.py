@@ -15,12 +15,12 @@ def test_only_what_differs_is_altered() -> None:
 
 
 def test_what_is_not_wanted_is_reset() -> None:
-    """A key that the Cluster does not name is reset, even if it was set by hand."""
+    """A key that the Cluster does not name is reset, even if a user set it."""
     entries = answer([0], config={"num.partitions": "6"}).config
 
     assert changes({}, entries) == {"num.partitions": None}
 
 
 def test_keys_that_the_brokers_do_not_know_are_left_out() -> None:
-    """Keys that an older broker release does not know are skipped, and the other keys are applied."""
+    """Keys that an older broker release does not support are skipped, and the other keys are applied."""
     assert changes({"key.of.tomorrow": "1"}, answer([0]).config) == {}

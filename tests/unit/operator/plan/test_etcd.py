@@ -282,7 +282,7 @@ def test_the_place_of_a_member_that_was_taken_out_is_cleared_first() -> None:
 
 
 def test_members_that_are_not_wanted_leave_from_the_top() -> None:
-    """Members leave from the highest ordinal without leadership: first out of etcd, then the pod, then the claim."""
+    """The highest ordinal is removed first, after giving up leadership: the member, then its pod, then its claim."""
     plan = plan_etcd(wish_of(), healthy(5))
     leading = replace(healthy(5), answers={n: answer_of(n, leader=4) for n in range(5)})
     gone = replace(healthy(5), members=tuple(map(member_of, range(4))))
@@ -315,7 +315,7 @@ def test_nobody_leaves_a_majority_that_would_not_hold() -> None:
 
 
 def test_a_statefulset_that_was_scaled_by_hand_is_put_right() -> None:
-    """A StatefulSet that was scaled by hand is set back to the number of members."""
+    """A StatefulSet that a user scaled is set back to the number of members."""
     seen = healthy()
     up = plan_etcd(wish_of(), replace(seen, live=replace(set_of(seen), replicas=7)))
     down = replace(seen, live=replace(set_of(seen), replicas=0), pods={}, members=None, answers={})

@@ -38,7 +38,7 @@ def test_a_new_pod_is_neither_ready_nor_stuck() -> None:
 
 
 def test_everything_that_a_pod_says_is_read() -> None:
-    """The fingerprints, requests, readiness and deletion of a pod are read."""
+    """The fingerprints, readiness, deletion and requests by annotation of a pod are read."""
     annotations = {
         "fairlead.dev/pod-spec-hash": "s",
         "fairlead.dev/restart-config-hash": "c",
@@ -193,7 +193,7 @@ def test_a_stateful_set_tells_its_brokers_and_its_template() -> None:
 
 
 def test_a_bare_stateful_set_can_be_read() -> None:
-    """A StatefulSet without a pool and a claim template can be read."""
+    """A StatefulSet that has neither a pool nor a claim template can be read."""
     metadata = {"name": "main-etcd", "uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z"}
     seen = observe_set({"metadata": metadata, "spec": {}})
 

@@ -30,7 +30,7 @@ def restarted(planned: RollPlan) -> list[tuple[int, bool]]:
 
 
 def test_nothing_is_restarted_while_all_pods_are_the_newest() -> None:
-    """Pods with the wanted fingerprints are not restarted."""
+    """Pods with the desired fingerprints are not restarted."""
     planned = plan([pod(0), pod(1), pod(2)], answer([0, 1, 2], controller=0))
 
     assert planned == RollPlan(pending={}, stuck={})
@@ -168,7 +168,7 @@ def test_no_pod_goes_before_its_set_has_the_newest_template() -> None:
 
 
 def test_restarts_can_be_forbidden() -> None:
-    """The annotation that forbids restarts keeps every pod, and the waiting broker is reported."""
+    """No pod is restarted while an annotation forbids restarts, and the waiting broker is reported."""
     planned = plan([old_pod(0), pod(1), pod(2)], answer([0, 1, 2]), restarts_allowed=False)
 
     assert planned.restarts == ()
@@ -192,12 +192,12 @@ def test_brokers_that_are_leaving_are_not_restarted() -> None:
 
 
 def test_a_pool_that_is_not_drawn_keeps_its_pods() -> None:
-    """A pool without a wanted template keeps its pods."""
+    """A pool without a desired template keeps its pods."""
     assert plan([old_pod(0), pod(1), pod(2)], answer([0, 1, 2]), wanted={}).pending == {}
 
 
 def test_an_empty_disk_is_given_when_others_have_all_records() -> None:
-    """A broker gets an empty disk if other replicas have all its records, by deleting its claim and pod by uid."""
+    """If other replicas have all records of a broker, its disk is emptied: its claim and pod are deleted by uid."""
     says = answer([0, 1, 2], topics={"orders": [{"replicas": [1, 2]}, {"replicas": [0, 2]}]})
     planned = plan([pod(0), pod(1, new_disk_asked=True), pod(2)], says)
 

@@ -34,7 +34,7 @@ ON_THREE = {"orders": [{"replicas": [0, 1, 2], "min_isr": 2}]}
 def given(
     wanted: int, running: int, says: BrokersAnswer | None, *, meant: Iterable[int] = (), **said: Any
 ) -> ScaleInput:
-    """Return the input for pool `a` with the given numbers of wanted and running brokers."""
+    """Return the input for pool `a` with the given numbers of desired and running brokers."""
     facts: dict[str, Any] = {
         "pools": (Pool(name="a", first_broker=0, replicas=wanted),),
         "sets": (stateful_set(running),),
@@ -48,7 +48,7 @@ def given(
 def scaled(
     wanted: int, running: int, says: BrokersAnswer | None, *, meant: Iterable[int] = (), **said: Any
 ) -> ScalePlan:
-    """Plan for the input that `given` returns."""
+    """Return the plan for the input that `given` returns."""
     return plan_scale(given(wanted, running, says, meant=meant, **said))
 
 
@@ -316,7 +316,7 @@ def test_metadata_is_asked_for_where_something_leaves() -> None:
 
 
 def test_partitions_are_counted_wherever_a_broker_is_named() -> None:
-    """A broker's partitions include those with adding and removing replicas."""
+    """A broker's partitions include partitions whose replicas are being added to or removed from the broker."""
     topics = metadata(
         {
             "orders": [

@@ -120,7 +120,7 @@ def test_the_same_facts_later_give_the_same_status() -> None:
 
 
 def test_a_cluster_that_starts_is_not_ready() -> None:
-    """A Cluster that was never ready is `Starting`, and the message names the missing brokers and the reasons."""
+    """A Cluster that was never ready has the reason `Starting`, and the message names the missing brokers and why."""
     stuck = pod(2, ready=False, stuck="broker: ErrImagePull")
     status = cluster_status(facts(pods=(pod(0), stuck), brokers=None))
 
@@ -370,7 +370,7 @@ def test_a_pool_that_left_the_spec_is_told_until_it_is_gone() -> None:
 
 
 def test_storage_is_told() -> None:
-    """A growing disk is reported as progress; a refused resize blocks storage with the API server's message."""
+    """A growing disk is reported as progress; a refused resize is reported with the API server's message."""
     growing = after(facts(READY, storage=StoragePlan(sizes={}, growing=("data-main-a-0",))))
     replaced = after(facts(READY, storage=StoragePlan(sizes={}, replaced=(ReplaceSet("main-a", "u"),))))
     by_class = Outcomes(refused_resizes=["only if the storageclass supports it"] * 2)
@@ -462,7 +462,7 @@ def test_etcd_is_told_as_its_plan_says() -> None:
 
 
 def test_a_paused_cluster_keeps_its_status() -> None:
-    """A paused Cluster keeps its status and observed generation, and gets the condition of the pause."""
+    """A paused Cluster keeps its status and observed generation, and gets the condition `ReconciliationPaused`."""
     before = READY.model_copy(update={"observed_generation": 5})
     status = paused_status(cluster(before), LATER)
 

@@ -38,7 +38,7 @@ def test_claims_grow_and_their_set_is_made_anew() -> None:
 
 
 def test_a_claim_that_somebody_enlarged_is_left_alone() -> None:
-    """A claim that was enlarged by hand beyond the spec keeps its size, and the StatefulSet follows the spec."""
+    """A claim that a user enlarged beyond the spec keeps its size, and the StatefulSet follows the spec."""
     planned = plan_storage(
         {"main-a": asked("20Gi")}, [stateful_set(2)], [claim(0, requested="30Gi", capacity="30Gi")]
     )

@@ -1,4 +1,4 @@
-"""The plan of a topic, from the wanted state and the brokers' answers."""
+"""The plan of a topic, from the desired state and the brokers' answers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NAME = "flights"
 
 
 def wanted(**about: Any) -> WantedTopic:
-    """Return a wanted topic, with one partition by default."""
+    """Return a desired topic, with one partition by default."""
     return WantedTopic(**{"name": NAME, "partitions": 1, "replicas": None, **about})
 
 
@@ -60,7 +60,7 @@ def live(*topics: LiveTopic, brokers: int = 3) -> LiveTopics:
 
 
 def plan(want: WantedTopic, *topics: LiveTopic, brokers: int = 3, desired: int = 3) -> TopicPlan:
-    """Plan for a cluster that has the given topics."""
+    """Return the plan for a cluster that has the given topics."""
     return plan_topic(want, live(*topics, brokers=brokers), desired)
 
 
@@ -70,13 +70,13 @@ def reasons(planned: TopicPlan) -> list[str]:
 
 
 def of_topic(**values: str) -> dict[str, ConfigEntry]:
-    """Return values that are set on the topic itself; two underscores in a key stand for a dot."""
+    """Return values that are set on the topic itself; two underscores in a key mean a dot."""
     return {key.replace("__", "."): ConfigEntry(value, ConfigSource.TOPIC) for key, value in values.items()}
 
 
 @pytest.mark.parametrize("there", [(), (topic(state="deleting"),)])
 def test_a_topic_that_is_not_there_is_created(there: tuple[LiveTopic, ...]) -> None:
-    """A missing topic is created with all wanted keys except unmanaged ones, even while its predecessor is deleted."""
+    """A missing topic is created with all desired keys except unmanaged ones, even while its predecessor is deleted."""
     want = wanted(
         partitions=3,
         replicas=2,

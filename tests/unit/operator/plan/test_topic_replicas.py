@@ -31,7 +31,7 @@ def test_partitions_that_are_still_being_made_have_no_place() -> None:
 
 
 def test_a_free_rack_goes_before_a_free_broker() -> None:
-    """A new replica goes to a free rack, then to the broker with the least load, then to the lowest id."""
+    """For a new replica, an unused rack comes first, then the broker with the least load, then the lowest id."""
     chooser = ReplicaChooser(brokers("a", "a", "b", "b"), {3: 5})
 
     assert chooser.choose(partition(1), 2) == (1, 4)
@@ -84,7 +84,7 @@ def test_who_cannot_acknowledge_goes_first() -> None:
 
 
 def test_load_is_what_brokers_are_to_keep() -> None:
-    """The load of a broker counts its replicas of all topics, with adding and without removing ones."""
+    """The load of a broker counts its replicas of all topics, with those being added, without those being removed."""
     moving = LivePartition(0, (2, 3, 1), adding=(3,), removing=(1,))
     topics = {
         name: LiveTopic(name=name, topic_id=name, partitions=1, replication_factor=2, placement=(each,))

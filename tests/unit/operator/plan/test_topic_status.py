@@ -87,7 +87,7 @@ def test_what_cannot_be_known_is_unknown(reason: str, truth: str) -> None:
 
 
 def test_who_does_not_have_the_topic_has_no_id() -> None:
-    """A Topic that lost its topic has no topic id, which marks the owner."""
+    """A Topic that lost its topic has no topic id, because the id marks the owner."""
     first = topic_status(topic(), Outcome(live=LIVE), BEFORE)
     lost = Outcome(findings=(Finding("ResourceConflict", "why"),), has_topic=False)
     status = topic_status(topic(first), lost, NOW)
@@ -96,7 +96,7 @@ def test_who_does_not_have_the_topic_has_no_id() -> None:
 
 
 def test_replicas_are_what_every_partition_has() -> None:
-    """The number of replicas is the smallest over all partitions, without adding and removing ones."""
+    """The number of replicas is the smallest of all partitions, without replicas being added or removed."""
     growing = LivePartition(0, (1, 2, 3), adding=(3,))
     shrinking = LivePartition(1, (1, 2), removing=(2,))
 

@@ -22,7 +22,7 @@ from fairlead_operator.render.etcd import quota_told
 
 
 def test_config_goes_where_its_key_belongs() -> None:
-    """Dynamic keys go to the running cluster, other known keys to the file, and unknown or invalid keys are refused."""
+    """Dynamic keys are set on the running cluster, other known keys in the file; the rest are refused."""
     split = split_config(
         {
             "retention.ms": "60000",
@@ -57,7 +57,7 @@ def test_refused_keys_are_told_with_one_list_of_all_allowed_keys() -> None:
 
 
 def test_the_file_holds_what_brokers_read_at_the_start() -> None:
-    """The configuration file has the cluster's name, the keys that brokers read at the start, and the addresses."""
+    """The configuration file has the cluster's name, the keys that brokers read at startup, and the addresses."""
     objects = render_kit.drawn(
         render_kit.cluster_of(config={"max.connections": "10", "retention.ms": "1"}),
         render_kit.inputs_of(advertised={1: "b:2", 0: "a:1"}),

@@ -225,7 +225,7 @@ def hashes(inputs: RenderInputs | None = None, **spec: object) -> tuple[str, str
 
 
 def test_what_a_user_says_about_pods_changes_their_hash() -> None:
-    """A new image, resources, template, address or external etcd changes the pod hash and leaves the restart hash."""
+    """A new image, resources, template, address or external etcd changes the pod hash, but not the restart hash."""
     external = {"external": {"endpoints": ["http://e:2379"]}}
     changed = [
         hashes(render_kit.inputs_of(images=Images("other:2", "e"))),
@@ -255,7 +255,7 @@ def test_what_needs_no_restart_changes_no_hash() -> None:
 
 
 def test_configuration_of_the_start_changes_its_own_hash() -> None:
-    """A configuration key that is read at the start changes the restart hash and leaves the pod hash."""
+    """A configuration key that is read at startup changes the restart hash, but not the pod hash."""
     pod, restart = hashes(config={"num.io.threads": "8"})
 
     assert pod == hashes()[0]

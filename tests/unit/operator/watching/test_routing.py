@@ -42,7 +42,7 @@ def keys(kind: Any, before: Manifest | None, after: Manifest | None) -> set[tupl
 
 
 def test_a_cluster_concerns_itself_and_its_topics() -> None:
-    """A created, deleted or edited Cluster is reconciled together with its Topics."""
+    """The creation, deletion or edit of a Cluster queues the Cluster and its Topics."""
     topics = {("Topic", "shop", "a"), ("Topic", "team", "b")}
     edited = changed(MAIN, spec={"brokers": [{"name": "a"}]})
 
@@ -51,7 +51,7 @@ def test_a_cluster_concerns_itself_and_its_topics() -> None:
 
 
 def test_own_statuses_wake_nobody() -> None:
-    """A change of a Cluster's status reconciles its Topics if readiness changed, and nothing otherwise."""
+    """A change of a Cluster's status queues its Topics if its readiness changed, and nothing otherwise."""
     told = changed(MAIN, status={**MAIN["status"], "version": "1"})
     unready = changed(MAIN, status={"conditions": [{"type": "Ready", "status": "False"}]})
 
@@ -61,7 +61,7 @@ def test_own_statuses_wake_nobody() -> None:
 
 
 def test_a_topic_that_goes_makes_room() -> None:
-    """A Topic being deleted reconciles the Topics that claim the same topic."""
+    """The deletion of a Topic queues all Topics that claim the same topic."""
     going = changed(TOPICS[0])
     going["metadata"]["deletionTimestamp"] = "now"
 
@@ -71,7 +71,7 @@ def test_a_topic_that_goes_makes_room() -> None:
 
 
 def test_children_concern_their_cluster() -> None:
-    """A changed object reconciles the Cluster of its label, both before and after the change."""
+    """A changed object queues the Clusters that its label names before and after the change."""
     pod = {"metadata": {"name": "main-a-0", "namespace": "shop", "labels": {CLUSTER_LABEL: "main"}}}
     stolen = {"metadata": {"name": "main-a-0", "namespace": "shop", "labels": {CLUSTER_LABEL: "other"}}}
 

@@ -123,7 +123,7 @@ def test_a_commit_whose_answer_was_lost_keeps_its_files(tmp_path: Path) -> None:
 
 
 def test_one_of_two_drivers_with_the_same_batch_wins(tmp_path: Path) -> None:
-    """Two drivers that commit the same batches at once commit each batch once."""
+    """Two drivers that commit the same batches at the same time commit each batch once."""
     together = Barrier(2)
 
     def drive(driver: int) -> list[Outcome]:
@@ -143,7 +143,7 @@ def test_one_of_two_drivers_with_the_same_batch_wins(tmp_path: Path) -> None:
 
 
 def test_one_of_two_drivers_makes_the_table(tmp_path: Path) -> None:
-    """Of two drivers that commit the first batch at once, one creates the table and the other finds the batch."""
+    """If two drivers commit the first batch at the same time, one creates the table and the other finds the batch."""
     together = Barrier(2)
 
     def drive(driver: int) -> list[Outcome]:

@@ -129,7 +129,7 @@ def test_a_column_without_statistics_lets_the_file_have_no_bounds(tmp_path: Path
 def test_a_table_that_wants_bounds_of_more_columns_gets_none(
     tmp_path: Path, properties: dict[str, str], columns: int, bounded: bool
 ) -> None:
-    """A file has no bounds if the table asks for bounds of more columns than are computed."""
+    """A file has no bounds if the table requires bounds of more columns than are computed."""
     schema = pa.schema([(f"c{number}", pa.int64()) for number in range(columns)])
     rows = pa.record_batch([pa.array([1, 2])] * columns, schema=schema)
     write_deltalake(tmp_path, pa.Table.from_batches([rows]), configuration=properties)
