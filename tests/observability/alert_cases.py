@@ -15,7 +15,7 @@ PARTITIONS: Final = (
         "FairleadLeaderlessPartitions",
         3,
         {of_broker("fairlead_leaderless_partitions"): "0 2 2 2"},
-        "2 partitions of cluster main in shop have no leader: nobody can write or read them.",
+        "2 partitions of cluster main in shop have no leader: clients can neither write nor read them.",
         WHERE,
         {of_broker("fairlead_leaderless_partitions"): "0 2 0 2"},
     ),
@@ -31,7 +31,7 @@ PARTITIONS: Final = (
         "FairleadUnderReplicatedPartitions",
         12,
         {of_broker("fairlead_under_replicated_partitions"): "3+0x12"},
-        "3 partitions of cluster main in shop have lacked replicas in sync for 10 minutes.",
+        "3 partitions of cluster main in shop have had too few replicas in sync for 10 minutes.",
         WHERE,
         {of_broker("fairlead_under_replicated_partitions"): "3+0x8 0+0x4"},
     ),
@@ -42,7 +42,7 @@ PARTITIONS: Final = (
             of_broker("fairlead_controller_active"): "1+0x4",
             labelled("fairlead_controller_active", broker="main-a-1"): "1+0x4",
         },
-        "2 brokers of cluster main in shop say that they are the controller; it should be 1.",
+        "2 brokers of cluster main in shop report that they are the controller; it should be 1.",
         WHERE,
         {
             of_broker("fairlead_controller_active"): "1 1 0 0 0",
@@ -76,7 +76,7 @@ PARTITIONS: Final = (
         "FairleadUncleanElections",
         16,
         {of_broker("fairlead_leader_elections_total", kind="unclean"): "0+1x16"},
-        "15 unclean elections within 15 minutes in cluster main in shop.",
+        "There were 15 unclean elections within 15 minutes in cluster main in shop.",
         WHERE,
         {
             of_broker("fairlead_leader_elections_total", kind="unclean"): "2+0x16",
@@ -92,7 +92,7 @@ STORAGE: Final = (
             of_broker("fairlead_disk_free_bytes"): "10+0x6",
             of_broker("fairlead_disk_size_bytes"): "100+0x6",
         },
-        "10% of the data directory's file system of broker main-a-0 of cluster main in shop is free.",
+        "Only 10% of the data directory's file system is free on broker main-a-0 of cluster main in shop.",
         BROKER,
         {
             of_broker("fairlead_disk_free_bytes"): "15+0x6",
@@ -106,7 +106,7 @@ STORAGE: Final = (
             of_broker("fairlead_disk_free_bytes"): "61440-1024x60",
             of_broker("fairlead_disk_size_bytes"): "1000000+0x60",
         },
-        "At the rate of the last 6 hours the disk of broker main-a-0 of cluster main in shop lacks 1.406MiB in 24"
+        "At the rate of the last 6 hours, the disk of broker main-a-0 of cluster main in shop will lack 1.406MiB in 24"
         " hours.",
         BROKER,
         {
@@ -164,7 +164,7 @@ ETCD: Final = (
                 "etcd_server_quota_backend_bytes", fairlead_component="etcd", pod="main-etcd-2"
             ): "100+0x12",
         },
-        "90% of the store of the etcd of cluster main in shop is taken.",
+        "The etcd of cluster main in shop uses 90% of its store quota.",
         WHERE,
         {
             labelled("etcd_mvcc_db_total_size_in_bytes", fairlead_component="etcd"): "80+0x12",
@@ -199,8 +199,8 @@ BROKERS: Final = (
         "FairleadLostLeases",
         30,
         {of_broker("fairlead_lost_leases_total"): "0+1x30"},
-        "Broker main-a-0 of cluster main in shop lost its lease 30 times within 30 minutes, and others took"
-        " over from it.",
+        "Broker main-a-0 of cluster main in shop lost its lease 30 times within 30 minutes, and other"
+        " brokers took over from it.",
         BROKER,
         {of_broker("fairlead_lost_leases_total"): "7+0x30"},
     ),
@@ -235,7 +235,8 @@ BROKERS: Final = (
             of_broker("fairlead_memory_limit_bytes"): f"{64 * MIB}+0x100",
             of_broker("process_start_time_seconds", fairlead_component="broker"): "0+0x100",
         },
-        "At the rate of the last 6 hours broker main-a-0 of cluster main in shop lacks 14.67MiB of memory in 24 hours.",
+        "At the rate of the last 6 hours, broker main-a-0 of cluster main in shop will lack 14.67MiB of memory in 24"
+        " hours.",
         BROKER,
         {
             of_broker("fairlead_memory_used_bytes"): f"{48 * MIB}+{MIB / 150}x100",
@@ -343,7 +344,7 @@ REQUESTS: Final = (
         "FairleadFetchSlow",
         20,
         histogram("fairlead_fetch_read_seconds", slow="0+100x20", quick="0+90x20"),
-        "The 95th percentile of reads for fetches of cluster main in shop is 275ms, waiting for records not included.",
+        "The 95th percentile of reads for fetches of cluster main in shop is 275ms, not counting the wait for records.",
         WHERE,
         histogram("fairlead_fetch_read_seconds", slow="0+100x20", quick="0+99x20"),
     ),
@@ -364,7 +365,7 @@ GROUPS: Final = (
         "FairleadGroupLagGrowing",
         30,
         lag("0+1000x30", "600+0x30"),
-        "Group billing is 10m 0s behind in topic orders of cluster main in shop, and its lag grows.",
+        "Group billing is 10m 0s behind in topic orders of cluster main in shop, and its lag is increasing.",
         {**WHERE, "group": "billing", "topic": "orders"},
         # A large lag that decreases.
         lag("90000-1000x30", "600+0x30"),
@@ -374,7 +375,7 @@ GROUPS: Final = (
         30,
         # No program produces or consumes.
         lag("70+0x30", "0+60x30"),
-        "Group billing is 30m 0s behind in topic orders of cluster main in shop, and comes no further.",
+        "Group billing is 30m 0s behind in topic orders of cluster main in shop, and makes no progress.",
         {**WHERE, "group": "billing", "topic": "orders"},
         # One partition has stopped, and the other has not.
         lag("70+0x30", "0+60x30") | lag("70+0x30", "600+30x30", partition="1"),
@@ -384,7 +385,7 @@ GROUPS: Final = (
         16,
         {of_broker("fairlead_group_lag_hidden_partitions"): "12+0x16"},
         "The lag of 12 partitions of groups of cluster main in shop is not exposed, because there are more than a"
-        " broker shows.",
+        " broker exposes.",
         WHERE,
         {of_broker("fairlead_group_lag_hidden_partitions"): "0+0x16"},
     ),
@@ -395,7 +396,7 @@ SPARK: Final = (
         "FairleadSparkQueryGone",
         30,
         {of_operator(LATENCY_OF_QUERY, job="spark"): "800+0x10 stale"},
-        "Spark told of query flight_windows in shop within the last hour, and tells of it no more.",
+        "Spark exposed metrics of query flight_windows in shop within the last hour, but no longer does.",
         {"namespace": "shop", "query": "flight_windows"},
         # Another driver has continued the query.
         {
@@ -425,7 +426,7 @@ SILENT_TOPICS: Final = (
         "FairleadSilentTopic",
         30,
         {of_broker("fairlead_records_total", topic="orders", direction="in"): "0+5x10 50+0x20"},
-        "Topic orders of cluster main in shop got no record for 10 minutes, and got some within the last day.",
+        "Topic orders of cluster main in shop received no record for 10 minutes, but some within the last day.",
         {**WHERE, "topic": "orders"},
         {
             of_broker("fairlead_records_total", topic="orders", direction="in"): "0+5x30",

@@ -60,7 +60,7 @@ OPERATOR: Final = (
         "FairleadReconcileFailing",
         16,
         {of_operator("fairlead_operator_queue_failing", kind="Topic", pod="a"): "3+0x16"},
-        "The last pass over 3 resources of kind Topic failed, says the operator in shop.",
+        "The operator in shop reports that its last pass over 3 resources of kind Topic failed.",
         {"namespace": "shop", "kind": "Topic"},
         {of_operator("fairlead_operator_queue_failing", kind="Topic", pod="a"): "3+0x14 0 0"},
     ),
@@ -68,7 +68,7 @@ OPERATOR: Final = (
         "FairleadResourcesNotReady",
         16,
         {of_operator("fairlead_operator_resources_not_ready", kind="Cluster", pod="a"): "1+0x16"},
-        "1 resources of kind Cluster have not been ready for 15 minutes, says the operator in shop.",
+        "The operator in shop reports that 1 resources of kind Cluster have not been ready for 15 minutes.",
         {"namespace": "shop", "kind": "Cluster"},
         {of_operator("fairlead_operator_resources_not_ready", kind="Cluster", pod="a"): "1+0x10 0+0x6"},
     ),
@@ -101,7 +101,7 @@ OPERATOR: Final = (
         "FairleadEtcdUnhealthy",
         16,
         {condition("EtcdHealthy", "False", "MembersUnhealthy", pod=pod): "1+0x16" for pod in ("a", "b")},
-        "The etcd of Cluster main in shop has not been healthy for 15 minutes, says the operator in ops. "
+        "The operator in ops reports that the etcd of Cluster main in shop has not been healthy for 15 minutes. "
         "The reason is MembersUnhealthy.",
         {"namespace": "ops", "resource_namespace": "shop", "resource": "main", "reason": "MembersUnhealthy"},
         {
@@ -114,7 +114,7 @@ OPERATOR: Final = (
         "FairleadChangeBlocked",
         16,
         {condition("RollBlocked", "True", "PartitionsAtRisk"): "1+0x16"},
-        "Cluster main in shop has been RollBlocked for 15 minutes, says the operator in ops. "
+        "The operator in ops reports that Cluster main in shop has had the condition RollBlocked for 15 minutes. "
         "The reason is PartitionsAtRisk.",
         {
             "namespace": "ops",
@@ -132,7 +132,7 @@ OPERATOR: Final = (
         "FairleadOperatorWatchSilent",
         8,
         {of_operator("fairlead_operator_watch_age_seconds", pod="a"): "0+60x8"},
-        "The watches of operator a in shop have given no sign of life for 8m 0s.",
+        "The watches of operator a in shop have shown no activity for 8m 0s.",
         {"namespace": "shop", "pod": "a"},
         {of_operator("fairlead_operator_watch_age_seconds", pod="a"): "20+0x8"},
     ),
@@ -143,7 +143,7 @@ OPERATOR: Final = (
         minute=2,
         fires=Firing(
             labels={"namespace": "shop", "pod": "a"},
-            description="The watches of operator a in shop have given no sign of life for 2m 20s.",
+            description="The watches of operator a in shop have shown no activity for 2m 20s.",
         ),
     ),
 )

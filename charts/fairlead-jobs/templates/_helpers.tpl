@@ -22,7 +22,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if .Values.serviceAccount.create }}
 {{- default (include "fairlead-jobs.name" .) .Values.serviceAccount.name }}
 {{- else }}
-{{- required "serviceAccount.name is needed where serviceAccount.create is false" .Values.serviceAccount.name }}
+{{- required "serviceAccount.name is required if serviceAccount.create is false" .Values.serviceAccount.name }}
 {{- end }}
 {{- end }}
 

@@ -46,11 +46,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if .Values.serviceAccount.create }}
 {{- default (include "fairlead-operator.fullname" .) .Values.serviceAccount.name }}
 {{- else }}
-{{- required "serviceAccount.name is needed where serviceAccount.create is false" .Values.serviceAccount.name }}
+{{- required "serviceAccount.name is required if serviceAccount.create is false" .Values.serviceAccount.name }}
 {{- end }}
 {{- end }}
 
-{{/* Name of an image of repository, tag and digest. Nodes pull the digest, and the tag is for people. */}}
+{{/* Name of an image, made of repository, tag and digest. Nodes pull by digest; the tag is only informative. */}}
 {{- define "fairlead-operator.imageName" -}}
 {{- printf "%s:%s" .repository .tag }}
 {{- with .digest }}@{{ . }}{{ end }}
@@ -60,7 +60,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- include "fairlead-operator.imageName" .Values.image }}
 {{- end }}
 
-{{/* The operator's digest is no digest of another repository or tag. */}}
+{{/* The operator's digest applies only if no other repository, tag or digest is set for the brokers' image. */}}
 {{- define "fairlead-operator.brokerImage" -}}
 {{- $own := .Values.brokerImage }}
 {{- $digest := ternary $own.digest .Values.image.digest (or $own.repository $own.tag $own.digest | empty | not) }}
@@ -72,7 +72,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if eq .Values.watch.scope "all" -}}
 *
 {{- else if eq .Values.watch.scope "list" -}}
-{{- join "," (required "watch.namespaces is needed where watch.scope is list" .Values.watch.namespaces | uniq) }}
+{{- join "," (required "watch.namespaces is required if watch.scope is list" .Values.watch.namespaces | uniq) }}
 {{- end }}
 {{- end }}
 

@@ -1,6 +1,6 @@
 {{/*
-Permissions of the operator on namespaced objects. They do not include access to Secrets, or creating pods, evicting pods or running
-commands in them.
+Permissions of the operator on namespaced objects. They include neither access to Secrets, nor creating pods, evicting
+pods or running commands in pods.
 */}}
 {{- define "fairlead-operator.rules" -}}
 - apiGroups: [fairlead.dev]
