@@ -392,7 +392,7 @@ def _warning(facts: Facts) -> Iterable[tuple[str, str]]:
             (
                 "FormatNotSupported",
                 f"spec.formatVersion is {asked} and has no effect: the brokers store data in format "
-                f"{answer.feature_level}; it can be set back to {answer.feature_level}",
+                f"{answer.feature_level}, and the field can be set back to that format",
             )
         )
     if len(found) > 1:

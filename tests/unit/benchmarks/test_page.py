@@ -149,7 +149,7 @@ def test_results_that_do_not_say_what_was_asked_for_are_left_out(tmp_path: Path)
 
 
 def test_what_was_measured_elsewhere_stays(tmp_path: Path) -> None:
-    """A part that is measured again replaces its own rows only; the other rows of the page stay."""
+    """A part that is measured again replaces only its own rows; the other rows of the page stay unchanged."""
     parts = documents()["bench.json"]
     first, _ = page_of({"bench.json": {name: parts[name] for name in ("consume", "nats")}}, tmp_path)
     again = compared("consume", cpu_seconds_per_million={"a side": 0.5}) | {"day": "2032-01-01"}
@@ -159,4 +159,4 @@ def test_what_was_measured_elsewhere_stays(tmp_path: Path) -> None:
     old, new = set(first.splitlines()), set(page.splitlines())
     assert len(old - new) == len(new - old) == 2
     assert all('BENCH="consume"` | 2032-01-01 |' in line for line in new - old)
-    assert f"bench.json, nats: left out, not measured yet; that of {DAY} stays" in said
+    assert f"bench.json, nats: left out, not measured yet; the result of {DAY} is kept" in said
