@@ -66,9 +66,9 @@ class OperatorSettings(BaseSettings):
     etcd_image: str = DEFAULT_ETCD_IMAGE
     """Image of etcd if a Cluster names none."""
     broker_url: str = "http://{pod}.{cluster}-brokers.{namespace}.svc:9520"
-    """Template of a broker's address for the operator, with {pod}, {cluster}, {namespace}, {pool} and {id}."""
+    """Template of the address for calls to a broker, with {pod}, {cluster}, {namespace}, {pool} and {id}."""
     etcd_url: str = "http://{pod}.{cluster}-etcd-peers.{namespace}.svc:2379"
-    """Template of a managed etcd member's address for the operator, with {pod}, {cluster}, {namespace} and {id}."""
+    """Template of the address for calls to a managed etcd member, with {pod}, {cluster}, {namespace} and {id}."""
     resync_seconds: float = Field(default=120.0, ge=5.0)
     """Interval at which every resource is reconciled even without a change, in seconds."""
     metrics_listen: Annotated[Listen, NoDecode, BeforeValidator(_listen)] = Listen("::", 8080)

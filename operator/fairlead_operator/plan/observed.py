@@ -144,7 +144,7 @@ class BrokersAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """Observed state of a Cluster at one moment."""
+    """Observed state of a Cluster at one point in time."""
 
     now: datetime
     pods: tuple[ObservedPod, ...] = ()

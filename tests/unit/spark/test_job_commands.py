@@ -1,4 +1,4 @@
-"""`fairlead job` without starting Spark: its lists, and its refusals."""
+"""`fairlead job` without starting Spark: its lists, and its errors."""
 
 from __future__ import annotations
 

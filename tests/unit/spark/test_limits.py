@@ -99,7 +99,7 @@ def test_records_that_have_expired_do_not_use_up_a_limit() -> None:
 
 
 def test_a_limit_is_shared_out_by_what_is_there() -> None:
-    """Half of the limit is shared equally and half by lag, and a partition without lag gets nothing."""
+    """Half of the limit is shared equally, half in proportion to the lag; a partition without lag gets nothing."""
     end = limited(stands(p0=0, p1=0, p2=4), stands(p0=300, p1=100, p2=4), 100)
 
     assert end.end_offsets() == {"a": {0: 64, 1: 36, 2: 4}}

@@ -27,7 +27,7 @@ def started(*path: Path) -> tuple[list[str], str]:
 
 
 def test_pyspark_comes_from_its_installation(tmp_path: Path) -> None:
-    """Archives of installed packages leave the path; another archive and a user's module of this name stay."""
+    """The path loses the archives of installed packages, and keeps other archives and a user's module of this name."""
     archives = [tmp_path / name for name in ("pyspark.zip", "py4j-0.10-src.zip", "mine.zip")]
     for archive in archives:
         with zipfile.ZipFile(archive, "w") as written:

@@ -7,7 +7,7 @@ from plan_kit import answer
 
 
 def test_only_what_differs_is_altered() -> None:
-    """A key with the wanted value is not written again; a key that equals its default is set explicitly."""
+    """A key with the desired value is not written again; a key that equals its default is set explicitly."""
     entries = answer([0], config={"num.partitions": "6", "retention.bytes": "100"}).config
     wanted = {"num.partitions": "6", "retention.bytes": "200", "retention.ms": "604800000"}
 

@@ -119,7 +119,7 @@ def test_a_plan_risks_nothing(replicas: int, observed: ObservedEtcd) -> None:
 
 @given(st.sampled_from([1, 3, 5]), seen())
 def test_no_member_loses_a_deleted_claim_with_its_pod(replicas: int, observed: ObservedEtcd) -> None:
-    """A member whose claim is being deleted keeps its pod unless the others are a healthy majority or it is new."""
+    """A member whose claim is being deleted keeps its pod unless it is new or the others are a healthy majority."""
     plan = plan_etcd(EtcdWish(replicas, "new", PLACES), observed)
     members = observed.members or ()
     at_stake = {

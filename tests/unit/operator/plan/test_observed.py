@@ -1,4 +1,4 @@
-"""The observations that plans need, read from Kubernetes objects with any part missing."""
+"""The observations that plans need, read from Kubernetes objects in which any part may be missing."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_a_pod_without_an_index_is_numbered_by_its_name() -> None:
     ],
 )
 def test_a_pod_that_will_not_start_by_waiting_says_why(status: dict[str, Any], why: str | None) -> None:
-    """A pod is stuck with a reason only if waiting cannot repair it."""
+    """A pod counts as stuck, with a reason, only if waiting cannot help."""
     seen = observe_pod(pod_object(status))
 
     assert seen is not None
@@ -283,7 +283,7 @@ def attempt(second: int, what: str, *, succeeds: bool = False, combined: bool = 
 
 
 def test_pods_that_a_set_should_have_are_named() -> None:
-    """The expected pods of a StatefulSet start at its first ordinal, and are one pod by default."""
+    """The expected pods of a StatefulSet begin with its first ordinal; the default is one pod."""
     metadata = {"name": "main-a"}
 
     assert pods_expected({"metadata": metadata, "spec": {}}) == {0: "main-a-0"}

@@ -12,7 +12,7 @@ from plan_kit import NEW, answer, claim, gone_broker, old_pod, pod
 
 
 def plan(pods: Iterable[ObservedPod], says: BrokersAnswer | None, **said: Any) -> RollPlan:
-    """Plan for brokers 0, 1 and 2 of a settled pool, with the given differences."""
+    """Return the plan for brokers 0, 1 and 2 of a settled pool, with the given differences."""
     facts: dict[str, Any] = {
         "brokers": frozenset({0, 1, 2}),
         "pods": tuple(pods),

@@ -120,7 +120,7 @@ def test_the_same_facts_later_give_the_same_status() -> None:
 
 
 def test_a_cluster_that_starts_is_not_ready() -> None:
-    """A Cluster that was never ready has the reason `Starting`, and the message names the missing brokers and why."""
+    """A Cluster that was never ready is `Starting`; the message names the missing brokers and the causes."""
     stuck = pod(2, ready=False, stuck="broker: ErrImagePull")
     status = cluster_status(facts(pods=(pod(0), stuck), brokers=None))
 

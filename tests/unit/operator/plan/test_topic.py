@@ -284,5 +284,5 @@ def test_unmanaged_keys_that_do_not_exist_are_warned_of() -> None:
     ],
 )
 def test_refusals_of_brokers_have_reasons(code: str, key: str, reason: str) -> None:
-    """A refusal by the brokers is a finding with a reason and the brokers' message."""
+    """A refusal by the brokers becomes a finding with a reason and the brokers' message."""
     assert refused(code, key, "because") == Finding(reason, "because")

@@ -57,7 +57,7 @@ def test_why_a_topic_is_not_taken(found: Manifest | None, reason: str | None) ->
 
 
 def test_namespaces() -> None:
-    """A Cluster admits Topics of its own namespace, of listed namespaces, and of all with a star."""
+    """A Cluster admits Topics of its own namespace, of listed namespaces, and of all namespaces if a star is listed."""
     assert may_use(cluster(), "shop")
     assert may_use(cluster(topicNamespaces=["*"]), "anywhere")
     assert not may_use(cluster(topicNamespaces=["apps"]), "anywhere")

@@ -44,7 +44,7 @@ def test_without_racks_the_load_decides() -> None:
 
 
 def test_new_replicas_are_spread_evenly() -> None:
-    """New replicas are spread evenly, because each choice counts for the next ones."""
+    """New replicas are spread evenly, because each chosen replica counts as load in the next choices."""
     chooser = ReplicaChooser(brokers("a", "b", "c"), {})
     chosen = [chooser.choose(partition(1), 2) for _ in range(10)]
     added = Counter(each[1] for each in chosen if each is not None)
@@ -53,7 +53,7 @@ def test_new_replicas_are_spread_evenly() -> None:
 
 
 def test_brokers_that_take_none_are_passed_by() -> None:
-    """Cordoned, draining and gone brokers get no replicas; without another broker nothing is chosen."""
+    """Cordoned, draining and gone brokers get no replicas; if no other broker is left, none is chosen."""
     known = [
         LiveBroker(1, "a"),
         LiveBroker(2, "b", cordoned=True),

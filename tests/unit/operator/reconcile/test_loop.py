@@ -152,7 +152,7 @@ def test_followers_do_not_work() -> None:
     ],
 )
 def test_a_failing_key_backs_off_alone(error: Exception, result: str) -> None:
-    """A key whose pass raises an error is retried after growing pauses, and other keys are not delayed."""
+    """A key whose pass raises an error is retried after increasing pauses, and other keys are not delayed."""
 
     async def scenario() -> None:
         async def fail_for_a(key: Key) -> float | None:

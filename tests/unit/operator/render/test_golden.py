@@ -11,7 +11,7 @@ from fairlead_operator.render import render_cluster
 
 @pytest.mark.parametrize("name", ["managed.yaml", "outside.yaml"])
 def test_what_is_drawn_is_what_the_golden_file_says(name: str) -> None:
-    """The rendered objects equal the golden files; `tests/plugins/render_kit.py` writes the files again."""
+    """The rendered objects equal the golden files; `tests/plugins/render_kit.py` updates the files."""
     drawn = render_kit.as_yaml(render_kit.golden_cases()[name])
 
     assert drawn == (render_kit.GOLDEN / name).read_text()

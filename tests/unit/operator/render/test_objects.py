@@ -95,7 +95,7 @@ def test_the_plan_says_how_many_pods_there_are() -> None:
 
 
 def test_storage_and_claims_follow_the_resource() -> None:
-    """Storage class and claim policies come from the Cluster; the size is the current one while it cannot change."""
+    """Storage class and claim policies come from the Cluster; a size that cannot change yet keeps its current value."""
     pool = {**render_kit.POOL, "storage": {"size": "10Gi", "storageClassName": "fast"}}
     cluster = render_kit.cluster_of(
         brokers=[pool], claimPolicy={"whenDeleted": "Delete", "whenScaled": "Delete"}
@@ -132,7 +132,7 @@ def test_the_store_of_etcd_fits_the_smallest_volume() -> None:
 
 
 def test_external_etcd_draws_nothing_of_etcd() -> None:
-    """An external etcd has no rendered objects, and no credentials without a Secret."""
+    """No objects are rendered for an external etcd, and no credentials are set without a Secret."""
     cluster = render_kit.cluster_of(etcd={"external": {"endpoints": ["http://a:2379", "http://b:2379"]}})
     objects = render_kit.drawn(cluster, render_kit.inputs_of(etcd=None))
     variables = render_kit.variables_of(objects["StatefulSet/main-a"])

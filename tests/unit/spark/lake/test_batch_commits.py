@@ -264,13 +264,13 @@ def test_a_frame_that_does_not_fit_is_refused(tmp_path: Path, table: dict[str, A
     ],
 )
 def test_what_delta_cannot_hold_is_refused(fields: list[Any], partition_by: list[str], says: str) -> None:
-    """A type that Delta does not have is refused with the column's name before a write."""
+    """A type that Delta does not support is refused with the column's name before a write."""
     with pytest.raises(SchemaMismatch, match=says):
         columns_of({"type": "struct", "fields": fields}, partition_by)
 
 
 def test_every_type_of_spark_that_delta_has_is_taken() -> None:
-    """Every Spark type that Delta has is accepted, nested ones included."""
+    """Every Spark type that Delta supports is accepted, including nested types."""
     inner = {"type": "struct", "fields": [field("key", "string"), field("value", "binary")]}
     fields = [
         field("headers", {"type": "array", "elementType": inner, "containsNull": False}),

@@ -1,4 +1,4 @@
-"""Options of a table, and the refusals of wrong ones."""
+"""Options of a table, and the errors for wrong options."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def names(folder: Path) -> list[str]:
 
 
 def test_each_partition_has_files_of_its_own(tmp_path: Path) -> None:
-    """Rows are written to files of their partition, nulls included, without the partition column."""
+    """Rows are written to files of their partition, which may be null, without the partition column."""
     days = [date(2026, 11, 22), date(2026, 11, 23), None]
     mixed = pa.concat_batches(
         [batch(range(place * 10, place * 10 + 10), day=day) for place, day in enumerate(days)]
@@ -127,7 +127,7 @@ def test_names_of_folders_are_safe_and_values_are_kept(tmp_path: Path) -> None:
     [(2_932_897, "is 10000-01-01"), (-719_163, "is 0000-12-31"), (2**31 - 1, "is .*2147483647.*")],
 )
 def test_a_day_that_no_reader_knows_is_refused(tmp_path: Path, days: int, says: str) -> None:
-    """The first and the last day of Python's calendar are valid partitions, and a day outside is refused."""
+    """The first and the last day of Python's calendar are valid partitions, and a day outside of it is refused."""
     known = [date.min, date.max]
     with task(tmp_path, "day") as open_task:
         for day in known:
