@@ -223,7 +223,7 @@ class Admin:
     async def accept_damage(
         self, topic: str, partition: int, first_offset: int, next_good_offset: int
     ) -> None:
-        """Accept the loss of the records in a damaged range, which readers skip from then on, even after a crash.
+        """Permanently accept the loss of the records in a damaged range, which readers skip from then on.
 
         `LogDamagedError` names the range in its `data`. Repeating the call is not an error. Raises `ConflictError` if
         the partition has no damaged range, or only a different one.

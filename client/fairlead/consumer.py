@@ -155,8 +155,8 @@ class Consumer:
         """Whether no more batches are handed out; callbacks may still use the consumer until the partitions are
         released."""
         self._is_taking = False
-        """Whether a call waits for a batch. Only one call may wait: with several waiting calls, the consumer would not
-        know which batch is finished."""
+        """Whether a call waits for a batch. Only one call may wait: with several waiting calls, the consumer could not
+        tell which batch is finished."""
         self._session: GroupSession | None = None
         self._commit_before: CommitBefore | None = None
 

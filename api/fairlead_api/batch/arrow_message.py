@@ -28,10 +28,10 @@ RECORD_BATCH: Final = 3
 PREFIX_BYTES: Final = 8
 """Size in bytes of the continuation marker plus the length field of the metadata."""
 METADATA_BYTES_MAX: Final = 4096
-"""Maximum accepted size of the metadata in bytes. The metadata of a message with the schema need about 500 bytes."""
+"""Maximum accepted size of the metadata in bytes. A message of the schema has about 500 bytes of metadata."""
 KNOWN_METADATA_MAX: Final = 512
-"""Maximum number of cached metadata, which need at most 4 MiB in total. Batches whose records have equal sizes have
-equal metadata."""
+"""Maximum number of messages whose metadata are cached, at most 4 MiB in total. Batches whose records have equal sizes
+have equal metadata."""
 
 _PREFIX: Final = struct.Struct("<II")
 _U8: Final = struct.Struct("<B")

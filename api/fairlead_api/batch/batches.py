@@ -214,7 +214,7 @@ def encode(
 ) -> EncodedBatch:
     """Encode columns of `SCHEMA` as an unstamped batch. Only brokers write an extension.
 
-    Raises `invalid_record` for another schema (see `canonical`), for an empty batch and for null timestamps.
+    Raises `invalid_record` for a different schema (see `canonical`), for an empty batch and for null timestamps.
     """
     if batch.schema != SCHEMA:
         raise ProblemError(
@@ -239,7 +239,7 @@ def encode_records(
     """Encode records without headers from lists of equal length, to the same bytes as `encode`.
 
     `keys` is None if no record has a key. Small batches are encoded several times faster than with `encode`. Raises
-    `invalid_record` that names the column.
+    `invalid_record`, which names the column.
     """
     count = len(values)
     if 0 < count <= _SMALL_RECORDS_MAX and count == len(timestamps_us) == (
@@ -264,7 +264,7 @@ def _framed(
     producer: ProducerStamp | None,
     extension: tuple[ExtensionEntry, ...],
 ) -> EncodedBatch:
-    """Return the batch that contains an Arrow message."""
+    """Return a batch whose body is the given Arrow message."""
     body = memoryview(pa.compress(message, _CODEC_NAMES[codec], asbytes=True) if codec else message)
     padding = -len(body) % 8
     entries = pack_extension(extension)

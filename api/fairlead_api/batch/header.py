@@ -18,7 +18,7 @@ from google_crc32c import extend
 from fairlead_api.problems import ProblemError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-"""Types of bytes that are read without copying."""
+"""Types of byte buffers, which are read without copying."""
 
 FORMAT: Final = 1
 HEADER_BYTES: Final = 88

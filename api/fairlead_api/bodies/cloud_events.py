@@ -45,7 +45,7 @@ class _Columns:
         self._columns = RecordColumns(keys=[], values=[], timestamps_us=[], headers=[])
 
     def add(self, attributes: Mapping[str, str], value: bytes | None) -> None:
-        """Add an event with attributes as text. Raises `invalid_record` that names the attribute."""
+        """Add an event with attributes as text. Raises `invalid_record`, which names the attribute."""
         number = len(self._columns)
         for name in _REQUIRED:
             if not attributes.get(name):

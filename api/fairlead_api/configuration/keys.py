@@ -195,7 +195,7 @@ _BUILT: Final = (
         0,
         LONG_MAX,
         "ms",
-        "Maximum distance of a record's timestamp before the broker's clock. Not applied with LogAppendTime.",
+        "Maximum time by which a record's timestamp may be behind the broker's clock. Ignored with LogAppendTime.",
     ),
     _number(
         "message.timestamp.after.max.ms",
@@ -203,7 +203,7 @@ _BUILT: Final = (
         0,
         LONG_MAX,
         "ms",
-        "Maximum distance of a record's timestamp after the broker's clock. Not applied with LogAppendTime.",
+        "Maximum time by which a record's timestamp may be ahead of the broker's clock. Ignored with LogAppendTime.",
     ),
     _choice(
         "compression.type",
@@ -422,7 +422,7 @@ _OF_THE_CLUSTER: Final = (
         1,
         10_000,
         "partitions",
-        "Number of partitions of a topic that is created without a number of partitions.",
+        "Number of partitions of a topic that is created without specifying the number.",
     ),
     ConfigKey(
         name="default.replication.factor",

@@ -29,7 +29,7 @@ CLUSTER_PROBLEMS: Final = (
             TOPIC,
             PARTITION,
             DataMember("address", "HOST:PORT of the leader's data listener, null if not known"),
-            DataMember("leader_epoch", "leader epoch that this broker knows"),
+            DataMember("leader_epoch", "leader epoch known to this broker"),
         ),
     ),
     ProblemDefinition(

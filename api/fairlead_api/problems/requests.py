@@ -265,9 +265,9 @@ REQUEST_PROBLEMS: Final = (
     ProblemDefinition(
         "idempotency_key_reused",
         422,
-        "The idempotency key was used for another body",
+        "The idempotency key was used for a different body",
         FIX,
-        "A request with the same `Idempotency-Key` and another body was stored within the last 24 hours.",
+        "A request with the same `Idempotency-Key` and a different body was stored within the last 24 hours.",
         "Use a new key for every new request, and the same key only to retry a request.",
     ),
 )

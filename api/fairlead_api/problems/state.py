@@ -16,7 +16,7 @@ DATA_LOSS: Final = ProblemKind.DATA_LOSS
 
 TOPIC: Final = DataMember("topic", "name of the topic")
 PARTITION: Final = DataMember("partition", "index of the partition")
-LEADER_EPOCH: Final = DataMember("leader_epoch", "leader epoch that the broker knows")
+LEADER_EPOCH: Final = DataMember("leader_epoch", "leader epoch known to the broker")
 EXPECTED: Final = DataMember("expected", "value that the broker expected")
 
 STATE_PROBLEMS: Final = (
@@ -76,11 +76,11 @@ STATE_PROBLEMS: Final = (
     ProblemDefinition(
         "topic_exists",
         409,
-        "The topic exists with another specification",
+        "The topic exists with a different specification",
         FIX,
         "A topic of this name exists with a specification that differs from the request. (An equal specification "
         "is answered with 200.)",
-        "Choose another name, or alter the existing topic.",
+        "Choose a different name, or alter the existing topic.",
         data_members=(TOPIC,),
     ),
     ProblemDefinition(
@@ -190,7 +190,7 @@ STATE_PROBLEMS: Final = (
         412,
         "The leader epoch is not known yet",
         REFRESH,
-        "The request names a newer leader epoch than this broker knows.",
+        "The request names a leader epoch newer than any known to this broker.",
         "Fetch the metadata again and retry shortly.",
         data_members=(TOPIC, PARTITION, LEADER_EPOCH),
     ),

@@ -69,7 +69,7 @@ WARNING: Final = ConditionType(
             ("True",),
             "Brokers are ready, but no broker answers the operator. The objects in Kubernetes are maintained; changes "
             "of the configuration, restarts and the removal of brokers wait.",
-            "Check whether the operator may reach the data port of the brokers (network policies, listeners).",
+            "Check whether the operator can reach the data port of the brokers (network policies, listeners).",
             CLUSTER_ONLY,
         ),
         Reason(

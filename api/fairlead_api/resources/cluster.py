@@ -27,7 +27,8 @@ from fairlead_api.versions import FEATURE_LEVEL
 
 CLUSTER_NAME_LENGTH_MAX: Final = 40
 STATEFUL_SET_NAME_LENGTH_MAX: Final = 52
-"""Maximum length of a StatefulSet's name; Kubernetes appends a hash of 11 characters for a label of at most 63."""
+"""Maximum length of a StatefulSet's name: Kubernetes appends a hash of 11 characters and uses the result as a label,
+which has at most 63 characters."""
 FORMAT_VERSION_READ_MAX: Final = 1_000
 """Largest format version in a stored Cluster that the operator reads; the API server accepts only formats of this \
 release, but earlier definitions accepted more."""
@@ -45,9 +46,9 @@ a time."""
     format_version: (
         Annotated[int, Field(ge=1, le=FORMAT_VERSION_READ_MAX), kubernetes(maximum=FEATURE_LEVEL)] | None
     ) = None
-    """Newest format in which brokers may store data; this release knows format 1 only. A later format is set, one \
-step at a time, when all brokers run a release that knows it; until then a downgrade to the old release is possible. \
-The format in which brokers store data (status.formatVersion) is a lower bound of formatVersion."""
+    """Newest format in which brokers may store data; this release supports format 1 only. A later format is set, one \
+step at a time, when all brokers run a release that supports it; until then a downgrade to the old release is \
+possible. The format in which brokers store data (status.formatVersion) is a lower bound of formatVersion."""
     brokers: Annotated[
         tuple[BrokerPool, ...],
         kubernetes(

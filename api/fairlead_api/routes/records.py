@@ -68,7 +68,7 @@ LEADER_EPOCH_HEADER: Final = HeaderParameter(
 PRODUCER_HEADERS: Final = (
     HeaderParameter(
         Header.PRODUCER_ID,
-        "id of an idempotent producer, for a JSON or Arrow body; all three or none",
+        "id of an idempotent producer, for a JSON or Arrow body; send all three producer headers or none",
         _NUMBER,
     ),
     HeaderParameter(Header.PRODUCER_EPOCH, "epoch of the producer", _NUMBER),
@@ -96,7 +96,9 @@ ACKS: Final = QueryParameter(
     kind=ParameterKind.CHOICE,
     default=Acks.ALL.value,
     choices=tuple(acks.value for acks in Acks),
-    explanation="condition for the answer: `all` the high watermark, `1` the leader's append, `0` only validation",
+    explanation=(
+        "event that the answer waits for: `all` the high watermark, `1` the leader's append, `0` only validation"
+    ),
 )
 TIMEOUT_MS: Final = QueryParameter(
     name="timeout_ms",
@@ -442,7 +444,9 @@ RECORD_ROUTES: Final = (
         request=DeleteRecordsRequest,
         body_types=(JSON,),
         headers=(TOPIC_ID_HEADER, FORWARD_HEADER, LEADER_EPOCH_HEADER),
-        answers=(_json(200, DeleteRecordsAnswer, "the partition begins at this offset, even after a crash"),),
+        answers=(
+            _json(200, DeleteRecordsAnswer, "the partition begins at this offset, which survives a crash"),
+        ),
         problems=(
             *_PARTITION_PROBLEMS,
             *_EPOCH_PROBLEMS,
@@ -467,7 +471,9 @@ RECORD_ROUTES: Final = (
         headers=(TOPIC_ID_HEADER, FORWARD_HEADER, LEADER_EPOCH_HEADER),
         answers=(
             _json(
-                200, AcceptDamageAnswer, "the loss is accepted, even after a crash; the call may be repeated"
+                200,
+                AcceptDamageAnswer,
+                "the loss is accepted, and the acceptance survives a crash; the call may be repeated",
             ),
         ),
         problems=(

@@ -80,7 +80,7 @@ TOPIC_ROUTES: Final = (
         summary="The cluster: id, controller and brokers",
         operation=Operation.DESCRIBE,
         resource=Resource.CLUSTER,
-        answers=(_json(200, ClusterDescription, "the state of the cluster known to this broker"),),
+        answers=(_json(200, ClusterDescription, "the state of the cluster, as known to this broker"),),
     ),
     Route(
         name="list_brokers",

@@ -277,7 +277,7 @@ def _check_same(request: CreateTopicRequest, config: dict[str, str], existing: T
     if differences:
         raise ProblemError(
             "topic_exists",
-            f"topic {request.name} exists with another specification: {'; '.join(differences)}",
+            f"topic {request.name} exists with a different specification: {'; '.join(differences)}",
             data={"topic": request.name},
         )
 

@@ -59,7 +59,7 @@ SILENT_SECONDS: Final = 10.0
 SECOND_OPINION_SECONDS: Final = 1.0
 """Timeout of the request to a second broker, which may delay the first broker's answer by this time."""
 
-NO_BROKER: Final = f"The address belongs to another service or to a proxy before a broker: {WANTED}."
+NO_BROKER: Final = f"The address belongs to another service or to a proxy in front of a broker: {WANTED}."
 PEER_LISTENER: Final = f"The address is that of the listener on which brokers call each other: {WANTED}."
 
 Query: TypeAlias = Mapping[str, str | int]

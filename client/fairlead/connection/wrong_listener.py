@@ -1,4 +1,4 @@
-"""Describes the listener at an address that does not answer like a broker, such as one with the wrong port or scheme.
+"""Describes the listener at an address that does not answer like a broker, such as an address with the wrong port.
 
 The transport calls this module before it reports a failed call. The module opens one plain connection and one TLS
 connection, on which it sends no data of the program. The module must not depend on the failed call.

@@ -154,7 +154,7 @@ class UnknownOptionError(FixError, code="unknown_option"):
 
 
 class IdempotencyKeyReusedError(FixError, code="idempotency_key_reused"):
-    """The idempotency key was used for another body."""
+    """The idempotency key was used for a different body."""
 
 
 class TopicNotFoundError(FixError, code="topic_not_found"):
@@ -182,7 +182,7 @@ class RouteNotFoundError(FixError, code="route_not_found"):
 
 
 class TopicExistsError(FixError, code="topic_exists"):
-    """The topic exists with another specification."""
+    """The topic exists with a different specification."""
 
 
 class OutOfOrderSequenceError(FixError, code="out_of_order_sequence"):

@@ -120,7 +120,7 @@ class PendingBatch:
         """Whether all earlier batches had their outcomes when this batch was last sent."""
         self.side_effect = SideEffect.NONE
         self.doubt: object = None
-        """Token shared by the pieces of a batch that was cut after an attempt that may be stored; None for a batch
+        """Token shared by the pieces of a batch that was cut after an attempt that may have stored it; None for a batch
         without such an attempt."""
         self.last_error: FairleadError | None = None
         self.stamp: ProducerStamp | None = None
@@ -178,7 +178,7 @@ class PendingBatch:
         return self.encoded
 
     def unstamp(self) -> None:
-        """Clear the stamp and the encoded bytes, because no earlier attempt has been or will be stored."""
+        """Clear the stamp and the encoded bytes, because no earlier attempt has stored or will store the batch."""
         self.stamp = None
         self.encoded = None
 

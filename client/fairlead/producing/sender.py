@@ -390,7 +390,8 @@ class Sender:
     def _settle(self, batch: PendingBatch, outcome: Acknowledgement | FairleadError) -> bool:
         """Acknowledge, retry or fail a batch; return whether the metadata should be refreshed."""
         if isinstance(outcome, Acknowledgement):
-            # A duplicate is also acknowledged: the acknowledgement contains the offset of the attempt that was stored.
+            # A duplicate is also acknowledged: the acknowledgement contains the offset at which an earlier attempt
+            # stored the batch.
             self._accumulator.finish(batch)
             batch.acknowledge(outcome)
             self._on_settled(batch)
@@ -413,7 +414,7 @@ class Sender:
             return False
         advice = outcome.retry_after_seconds if isinstance(outcome, ClusterError) else None
         self._retry(batch, advice)
-        # A leader that is cut off from the other brokers does not know that it has lost the leadership: requests to
+        # A leader that is cut off from the other brokers may not have noticed that it lost the leadership: requests to
         # this broker time out.
         in_doubt = isinstance(outcome, ClusterError) and outcome.side_effect is SideEffect.MAYBE
         return in_doubt or _leaves(outcome)

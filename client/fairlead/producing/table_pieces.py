@@ -47,7 +47,7 @@ def pieces(
 ) -> list[tuple[int, pa.RecordBatch]]:
     """Return pairs of partition (or `NO_KEY`) and batch for all rows; only a single larger row exceeds `bytes_max`.
 
-    Raises `ProblemError` (`invalid_record`) that names the column that cannot be sent.
+    Raises `ProblemError` (`invalid_record`), which names the column that cannot be sent.
     """
     columns = canonical(data, default_timestamp_us)
     return [

@@ -83,8 +83,8 @@ class Fetcher:
         self._on_arrival = on_arrival
         self._on_picture = on_picture
         self._waits_for_topics = waits_for_topics
-        """Whether the fetcher waits for a missing topic. A consumer in a group waits, because the group is better
-        informed than the metadata of one broker, and revokes the partitions of a deleted topic itself."""
+        """Whether the fetcher waits for a missing topic. A consumer in a group waits, because the group's information
+        is newer than the metadata of one broker, and the group revokes the partitions of a deleted topic itself."""
         self._awake = asyncio.Event()
         self._looked_at = 0.0
         self._in_flight: defaultdict[str, int] = defaultdict(int)

@@ -181,7 +181,7 @@ class BatchReader:
 def batches_in(fetched: Fetched) -> Iterator[ConsumerBatch]:
     """Yield the batches of an entry after verifying their checksums; skip control batches.
 
-    Raises the typed `CrcMismatchError` or `MalformedBatchError` that names the partition and the offset.
+    Raises the typed `CrcMismatchError` or `MalformedBatchError`, which names the partition and the offset.
     """
     cursor, data, start = fetched.cursor, fetched.data, fetched.start_offset
     at = 0

@@ -79,7 +79,7 @@ def test_a_value_is_typed_and_stored_in_one_form(
 def test_a_wrong_value_is_refused_with_key_value_and_what_is_allowed(
     name: str, value: ConfigInput, allowed: str
 ) -> None:
-    """A wrong value is refused with key, value and allowed values, and not as unsupported."""
+    """An invalid value is refused with the key, the value and the allowed values, and not as unsupported."""
     with pytest.raises(ProblemError) as refused:
         parse_value(name, value)
 
@@ -126,7 +126,7 @@ def test_what_is_not_built_is_refused_as_not_supported_yet(name: str, value: Con
 def test_brokers_and_the_cluster_have_keys_of_their_own_and_those_of_topics(
     scope: ConfigScope, name: str, value: ConfigInput, expected: object
 ) -> None:
-    """Brokers and the cluster have their own keys, and topics' keys as defaults for their topics."""
+    """Brokers and the cluster have their own keys, and can set topic keys as defaults for their topics."""
     assert parse_value(name, value, scope) == expected
 
 
@@ -168,7 +168,7 @@ def test_a_broker_shows_what_holds_there() -> None:
 
 
 def test_the_cluster_shows_the_rule_where_a_default_follows_from_something() -> None:
-    """A computed default is shown as its rule in the cluster's configuration."""
+    """The cluster's configuration shows the rule of a computed default instead of a value."""
     unset = effective_config(ConfigScope.CLUSTER, {ConfigScope.CLUSTER: {}})
     entries = effective_config(ConfigScope.CLUSTER, {ConfigScope.CLUSTER: {"default.replication.factor": 2}})
 
@@ -186,13 +186,13 @@ def test_a_brokers_value_of_a_key_that_all_must_agree_on_does_not_count() -> Non
 
 
 def test_a_topic_has_no_keys_of_the_cluster() -> None:
-    """A key of brokers and the cluster is refused on a topic."""
+    """A topic cannot set a key that belongs to brokers and the cluster."""
     with pytest.raises(ProblemError, match="cannot be set on a topic, only on a broker or cluster"):
         parse_value("auto.create.topics.enable", True)
 
 
 def test_an_unknown_key_is_refused_with_the_list_of_keys() -> None:
-    """An unknown key is refused with the list of keys, and a long name is truncated in the answer."""
+    """An unknown key is refused with a list of the allowed keys, and a long name is truncated in the answer."""
     with pytest.raises(ProblemError) as refused:
         parse_value("segment.byte", 1)
     with pytest.raises(ProblemError) as hostile:
@@ -205,7 +205,7 @@ def test_an_unknown_key_is_refused_with_the_list_of_keys() -> None:
 
 
 def test_null_for_all_of_a_configuration_resets_every_key() -> None:
-    """A null configuration resets every key, as in a merge patch; an absent one changes nothing."""
+    """As in a merge patch, a null configuration resets every key, and an absent configuration changes nothing."""
     assert merge_patch({"retention.ms": "5", "durability": "synced"}, None) == {}
     assert merge_patch({"retention.ms": "5"}, {}) == {"retention.ms": "5"}
 
@@ -222,7 +222,7 @@ def test_a_merge_patch_sets_changes_and_resets() -> None:
 
 
 def test_the_nearest_value_wins_and_names_its_source() -> None:
-    """A key's value comes from topic, broker, cluster or default, in this order, and names its source."""
+    """A key's value is that of the topic, the broker, the cluster or the default, in this order, with its source."""
     config, entries = effective_topic_config(
         {"segment.ms": "1"},
         {"segment.ms": "2", "flush.ms": "2"},
@@ -237,7 +237,7 @@ def test_the_nearest_value_wins_and_names_its_source() -> None:
 
 
 def test_a_topic_shows_every_supported_key_and_no_other() -> None:
-    """A topic's configuration has every supported key, and no stored key that this release does not support."""
+    """A topic's configuration contains every supported key, and no stored key that this release does not support."""
     _, entries = effective_topic_config({"delete.retention.ms": "1", "from.the.future": "x"}, {}, {})
 
     assert sorted(entries) == SUPPORTED
@@ -245,7 +245,7 @@ def test_a_topic_shows_every_supported_key_and_no_other() -> None:
 
 @pytest.mark.parametrize(("replication_factor", "expected"), [(1, 1), (2, 1), (3, 2), (5, 4)])
 def test_min_insync_replicas_follows_the_replication_factor(replication_factor: int, expected: int) -> None:
-    """The default of min.insync.replicas is one less than the replicas and at least one; a set value is kept."""
+    """By default, min.insync.replicas is one less than the number of replicas, at least one; a set value is kept."""
     by_default, entries = effective_topic_config({}, {}, {}, replication_factor=replication_factor)
     by_topic, _ = effective_topic_config({"min.insync.replicas": 7}, {}, {}, replication_factor=3)
 

@@ -30,13 +30,13 @@ from fairlead_api.excerpts import excerpt, shortened, shown
     ],
 )
 def test_every_json_value_has_a_short_form(value: object, text: str, data: object) -> None:
-    """A JSON value has a short form: text quoted in ASCII, scalars as JSON, containers and huge numbers described."""
+    """The short form of text is quoted ASCII, of scalars JSON, and of containers and huge numbers a description."""
     assert shown(value) == text
     assert excerpt(value) == data
 
 
 def test_long_text_is_cut() -> None:
-    """A long text is truncated to eighty characters and dots."""
+    """A long text is truncated to 80 characters, followed by dots."""
     assert shortened("x" * 80) == "x" * 80
     assert shortened("x" * 81) == "x" * 80 + "..."
     assert excerpt("x" * 81) == "x" * 80 + "..."

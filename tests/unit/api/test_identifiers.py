@@ -34,7 +34,7 @@ def test_an_allowed_name_is_returned(name: str) -> None:
 
 @pytest.mark.parametrize("name", NASTY_NAMES)
 def test_a_nasty_name_is_refused_with_the_rule(name: str) -> None:
-    """A forbidden name is refused with the code of its kind, the rule, and the name in ASCII."""
+    """A forbidden name is refused with the code for its kind; the detail gives the rule and the name in ASCII."""
     with pytest.raises(ProblemError) as topic:
         check_topic_name(name)
     with pytest.raises(ProblemError) as group:
@@ -49,7 +49,7 @@ def test_a_nasty_name_is_refused_with_the_rule(name: str) -> None:
 
 
 def test_a_long_name_does_not_bloat_the_problem() -> None:
-    """A name of a megabyte is truncated in the problem's detail and data."""
+    """A name of one megabyte is truncated in the problem's detail and data."""
     with pytest.raises(ProblemError) as refused:
         check_topic_name("x" * 1_000_000)
 
@@ -93,7 +93,7 @@ def test_names_collide_when_only_dots_and_underscores_differ(name: str, other: s
 
 
 def test_partitions_sort_and_read_as_kafka_writes_them() -> None:
-    """Partitions sort by topic and index as a number, and are written as topic-index or topic id/index."""
+    """Partitions are sorted by topic and numeric index, and are written as topic-index or topic id/index."""
     partitions = [TopicPartition("b", PartitionIndex(1)), TopicPartition("a", PartitionIndex(10))]
     partitions.append(TopicPartition("a", PartitionIndex(9)))
 

@@ -21,7 +21,7 @@ def test_names_are_unique() -> None:
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
 def test_a_metric_keeps_the_rules(metric: MetricDefinition) -> None:
-    """A metric has the prefix, a unit and one sentence of help; only counters end in `_total`."""
+    """A metric has the prefix, a unit and one sentence of help, and only the names of counters end in `_total`."""
     assert re.fullmatch(r"fairlead_[a-z_]+[a-z]", metric.name)
     assert metric.name.endswith(UNITS)
     assert metric.name.endswith("_total") == (metric.kind is MetricKind.COUNTER)

@@ -21,7 +21,7 @@ from fairlead_api.partitioning import murmur2, partition_for_key
     ],
 )
 def test_murmur2_is_kafkas(key: bytes, expected: int) -> None:
-    """The hash of a key equals the numbers of Kafka's own unit test."""
+    """The hashes of keys equal the values in Kafka's own unit test."""
     assert murmur2(key) == expected
 
 

@@ -23,7 +23,7 @@ JSON_VALUES = st.recursive(
 
 
 def test_a_document_has_the_standard_members_and_the_data_beside_them() -> None:
-    """A problem's document has the standard members, and the data as further members of the same object."""
+    """A problem's document contains the standard members, and the data as further members of the same object."""
     problem = ProblemError("not_leader", "broker 2 leads flights-3", data={"address": "http://b2:9520"})
 
     assert problem.to_document() == {
@@ -58,7 +58,7 @@ def test_every_code_comes_back_from_its_document(code: str) -> None:
 
 
 def test_the_occurrence_may_know_its_side_effect_better_than_the_catalogue() -> None:
-    """A problem may have another side effect than its code: a storage failure is `maybe` after the append."""
+    """A problem may have a different side effect than its code: a storage failure after the append has `maybe`."""
     before = ProblemError("storage_failed", "the disk is gone")
     after = ProblemError("storage_failed", "the disk is gone", side_effect=SideEffect.MAYBE)
 
@@ -75,13 +75,13 @@ def test_an_unknown_code_cannot_be_raised() -> None:
 
 @pytest.mark.parametrize("name", ["type", "status", "code", "side_effect", "retry_after_seconds"])
 def test_data_cannot_hide_a_standard_member(name: str) -> None:
-    """Data under the name of a standard member fails at once."""
+    """Data with the name of a standard member raises an error immediately."""
     with pytest.raises(ValueError, match=name):
         ProblemError("internal", "", data={name: 1})
 
 
 def test_a_code_of_a_newer_server_survives() -> None:
-    """A problem with an unknown code keeps code, status, kind, title, side effect and data of its document."""
+    """A problem with an unknown code keeps the code, status, kind, title, side effect and data of its document."""
     document: dict[str, JSON] = {
         "type": "/problems/quota_spent",
         "title": "The quota is spent",
@@ -123,7 +123,7 @@ def test_a_code_of_a_newer_server_survives() -> None:
 def test_an_incomplete_document_is_read_carefully(
     document: dict[str, JSON], status: int, kind: ProblemKind, side_effect: SideEffect
 ) -> None:
-    """A problem from an incomplete document has defaults by its status, and `maybe` if its side effect is unknown."""
+    """A problem from an incomplete document gets defaults from its status; a server failure counts as `maybe`."""
     problem = ProblemError.from_document(document)
 
     assert (problem.status, problem.kind, problem.side_effect) == (status, kind, side_effect)

@@ -1,4 +1,4 @@
-"""Memory that a process freed is reused, measured by the pages that the kernel mapped."""
+"""Freed memory is reused, as measured by the number of pages that the kernel maps for the process."""
 
 from __future__ import annotations
 
@@ -53,5 +53,5 @@ def test_freed_blocks_are_not_mapped_again() -> None:
 
 
 def test_another_allocator_is_left_alone() -> None:
-    """Another C library without mallopt is left unchanged, and False is returned."""
+    """A C library without mallopt is left unchanged, and False is returned."""
     assert not keep_freed_memory(SimpleNamespace())

@@ -11,7 +11,7 @@ from fairlead_api.problems import CATALOGUE, ProblemError
 from fairlead_api.routes import ROUTES, Listener, Operation, Resource, Route, parse_query, route
 from fairlead_api.routes.query_parameters import OffsetExpression, OffsetOrigin
 
-# Routes that are served, as the contract writes them.
+# Routes that are served, in the notation of the contract.
 CALLS = {
     "GET /v1/versions",
     "GET /v1/cluster",
@@ -74,7 +74,7 @@ READING = {"fetch", "lookup_offsets", "heartbeat", "leave_group", "commit_offset
 
 
 def by_name(entry: Route) -> str:
-    """Return the name of a route, for the id of a test."""
+    """Return the name of a route, which is used as the id of a test case."""
     return entry.name
 
 
@@ -88,7 +88,7 @@ def test_every_call_of_the_contract_stands_in_the_table_once() -> None:
 
 @pytest.mark.parametrize("entry", ROUTES, ids=by_name)
 def test_a_route_is_complete(entry: Route) -> None:
-    """A route is found by its name, and its path parameters, problems, query and answers are consistent."""
+    """A route can be looked up by its name, and its path parameters, problems, query and answers are consistent."""
     queries = [parameter.name for parameter in entry.query]
     in_path = re.findall(r"\{([a-z]+)\}", entry.path)
 
@@ -110,7 +110,7 @@ def test_a_route_is_complete(entry: Route) -> None:
 
 @pytest.mark.parametrize("entry", ROUTES, ids=by_name)
 def test_authorization_follows_from_method_and_resource(entry: Route) -> None:
-    """A route's operation follows from its method and resource, and only harmless calls are public."""
+    """A route's operation matches its method, and public calls change nothing and have no query parameters."""
     changes = entry.operation in (Operation.CREATE, Operation.ALTER, Operation.DELETE, Operation.WRITE)
 
     assert changes == (entry.method != "GET" and entry.name not in READING)
@@ -121,7 +121,7 @@ def test_authorization_follows_from_method_and_resource(entry: Route) -> None:
 
 
 def test_an_unknown_name_finds_no_route() -> None:
-    """An unknown name of a route raises an error."""
+    """Looking up an unknown route name raises an error."""
     with pytest.raises(KeyError):
         route("teleport")
 
@@ -135,7 +135,7 @@ def test_the_usual_answer_is_the_first() -> None:
 
 
 def test_the_defaults_of_produce_and_fetch_are_those_of_the_contract() -> None:
-    """Produce and fetch have the contract's defaults: acks=all, 30 s, offset earliest, 1 MiB, half a second, utf8."""
+    """Produce and fetch have the contract's defaults, for example acks=all, 30 s, earliest, 1 MiB and utf8."""
     produce = parse_query(route("produce_partition"), b"")
     fetch = parse_query(route("fetch_partition"), b"")
 
@@ -171,7 +171,7 @@ def test_reading_committed_records_is_not_supported_yet() -> None:
 
 @pytest.mark.parametrize("entry", ROUTES, ids=by_name)
 def test_a_call_that_takes_a_leader_epoch_can_refuse_it(entry: Route) -> None:
-    """A call with the header `Fairlead-Leader-Epoch` has the problems for an old and for an unknown epoch."""
+    """A call with the header `Fairlead-Leader-Epoch` lists the problems for a stale and for an unknown epoch."""
     takes = any(header.name == "Fairlead-Leader-Epoch" for header in entry.headers)
 
     assert not takes or {"stale_leader_epoch", "unknown_leader_epoch"} <= set(entry.problems)

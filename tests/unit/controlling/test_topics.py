@@ -75,7 +75,7 @@ async def test_another_specification_is_refused_with_the_difference(
     dry = await refusal(life.admin.create(asked, dry_run=True))
 
     assert problem.code == dry.code == "topic_exists"
-    assert problem.detail == f"topic flights exists with another specification: {difference}"
+    assert problem.detail == f"topic flights exists with a different specification: {difference}"
     assert life.mirror.metadata.topics["flights"].value == first
 
 

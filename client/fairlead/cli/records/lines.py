@@ -22,7 +22,7 @@ from fairlead_api.bodies.json_bodies import number_beyond
 
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 READ_BYTES = 1024 * 1024  # maximum bytes per read; a terminal or a slow pipe returns fewer, usually one line
-BESIDE_A_LINE_BYTES = len(BYTE_ORDER_MARK + b"\r")  # bytes that are buffered but do not count as line
+BESIDE_A_LINE_BYTES = len(BYTE_ORDER_MARK + b"\r")  # bytes that are buffered but are not part of the line
 
 Pair = tuple[bytes | None, bytes | None]
 LineParser = Callable[[bytes], Pair]

@@ -26,7 +26,7 @@ def columns(rows: int = 3) -> pa.RecordBatch:
 
 
 class Written:
-    """A message by Arrow's writer whose numbers can be changed in place."""
+    """A message written by Arrow, whose numbers can be changed in place."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self.data = bytearray(batch.serialize().to_pybytes())
@@ -86,7 +86,7 @@ def test_what_arrow_writes_is_read(rows: int) -> None:
 
 
 def test_the_offset_column_is_expected_when_asked_for() -> None:
-    """A message with the offset column has one node more, which is malformed if the column is not expected."""
+    """A message with the offset column has one more node, and is malformed if the column is not expected."""
     batch = columns().append_column("offset_delta", pa.array([0, 1, 2], pa.int32()))
     assert batch.schema == SCHEMA_WITH_OFFSETS
     message = batch.serialize().to_pybytes()
@@ -116,7 +116,7 @@ def of_other_schema() -> bytes:
 
 
 def with_views() -> bytes:
-    """Return a message whose key is a view column, so that it counts variadic buffers."""
+    """Return a message whose key is a view column, so that the message has variadic buffer counts."""
     batch = columns()
     view = batch.column("key").cast(pa.binary_view())
     return bytes(batch.set_column(0, "key", view).serialize().to_pybytes())
@@ -192,7 +192,7 @@ def test_custom_metadata_is_refused() -> None:
     ],
 )
 def test_a_number_that_lies_is_refused(change: Callable[[Written], None], says: str) -> None:
-    """A length, count, position or reference that contradicts the rest of the message is malformed, and is named."""
+    """A length, count, position or reference that contradicts the rest of the message is refused and named."""
     written = Written(columns())
     read_message(written.data)
     change(written)

@@ -62,7 +62,7 @@ def columns_of(records: list[Record]) -> pa.RecordBatch:
 
 
 def values(*content: bytes) -> pa.RecordBatch:
-    """Return columns with values only, at time 5."""
+    """Return columns that have only values, with the timestamp 5."""
     return record_batch(list(content), default_timestamp_us=5)
 
 
@@ -72,7 +72,7 @@ def stamped(batch: bytes, base_offset: int, append_time_us: int = 77, flags: int
 
 
 def assembled(columns: pa.RecordBatch, **fields: Any) -> bytes:
-    """Return a batch around any columns, with any header fields."""
+    """Return a batch with the given columns and header fields, which need not be consistent."""
     message = columns.serialize().to_pybytes() if columns.num_rows else b""
     known = dict.fromkeys(BatchHeader.__struct_fields__, 0) | {
         "length": HEADER_BYTES - 12 + len(message),
@@ -146,7 +146,7 @@ def test_uncompressed_batches_are_decoded_in_place() -> None:
 
 
 def test_only_the_first_batch_of_a_buffer_is_decoded() -> None:
-    """A decoder reads only the first batch of a buffer, and does not read a given header again."""
+    """Only the first batch of a buffer is decoded, and a header that the caller passes is not read again."""
     first, second = encode(values(b"a")).to_bytes(), encode(values(b"b")).to_bytes()
 
     assert decode(first + second) == values(b"a")
@@ -166,7 +166,7 @@ def test_only_the_first_batch_of_a_buffer_is_decoded() -> None:
     ids=["schema", "empty", "null-timestamp"],
 )
 def test_columns_that_are_no_batch_are_not_encoded(columns: pa.RecordBatch, says: str) -> None:
-    """Columns of another schema, without records, or with null timestamps are invalid records."""
+    """Columns with a different schema, without records, or with null timestamps are refused as invalid records."""
     with pytest.raises(ProblemError, match=f"^invalid_record: .*{says}"):
         encode(columns)
 
@@ -228,13 +228,13 @@ def test_compacted_batches_keep_their_offsets() -> None:
     [([0, 0], 5), ([3, 1], 5), ([-1, 1], 5), ([0, 6], 5), ([0, None], 5)],
 )
 def test_offsets_outside_the_batch_are_refused(deltas: list[int | None], last: int) -> None:
-    """A batch whose offset deltas fall, leave the batch's range or are null is refused."""
+    """A batch whose offset deltas decrease, exceed the range of the batch or are null is refused."""
     with pytest.raises(ProblemError, match=r"^malformed_batch: column offset_delta"):
         decode(compacted(deltas, last))
 
 
 def test_gaps_need_an_offset_column() -> None:
-    """A batch with fewer records than offsets is refused without an offset column."""
+    """A batch that has fewer records than offsets but no offset column is refused."""
     with pytest.raises(ProblemError, match="no offset column"):
         decode(assembled(values(b"a"), last_offset_delta=3))
 
@@ -256,7 +256,7 @@ def test_batches_without_records_are_read_as_nothing() -> None:
 
 
 def test_control_batches_are_not_delivered() -> None:
-    """A control batch has no records for users; its columns can still be decoded."""
+    """The records of a control batch are not returned to users, but its columns can be decoded."""
     control = assembled(values(b""), attributes=int(Attribute.CONTROL))
     plain = encode(values(b"a")).to_bytes()
 

@@ -63,7 +63,7 @@ def message_bytes(batch: pa.RecordBatch) -> bytes:
 
 @given(ROWS)
 def test_lists_become_columns(rows: list[tuple[Any, ...]]) -> None:
-    """Columns from lists keep null and empty apart, use the default timestamp, and have null for empty headers."""
+    """Columns from lists distinguish null from empty, use the default timestamp, and have null for empty headers."""
     batch = built(rows)
     batch.validate(full=True)
 
@@ -140,7 +140,7 @@ def test_a_column_of_nulls_without_a_type_is_taken() -> None:
 
 
 def test_times_of_an_array_stand_as_they_are() -> None:
-    """Timestamps in an array of 64-bit numbers are taken as microseconds, even if the array is not contiguous."""
+    """Timestamps in an array of 64-bit numbers are interpreted as microseconds, even if the array is not contiguous."""
     times = np.array([1, -2, NOW_US, 2**62], np.int64)
     rows = [(b"a", None, 1, None), (b"b", None, NOW_US, None)]
 
@@ -287,7 +287,7 @@ def test_a_compact_slice_holds_its_own_rows_and_nothing_else(
 
 
 def test_what_is_compact_is_not_touched() -> None:
-    """Columns from lists, from casts and from received batches are compact already, and are not copied."""
+    """Columns from lists, from casts and from received batches are already compact and are not copied."""
     batch = built([(b"a", None, 1, None), (b"b", b"k", 2, [("h", b"v")])])
     read = pa.ipc.read_record_batch(batch.serialize(), SCHEMA)
 
@@ -333,7 +333,7 @@ def test_loose_offsets_and_children_are_made_compact(first: int) -> None:
 
 
 def test_children_of_a_slice_are_made_compact() -> None:
-    """A list column over a slice of items keeps no items outside of the slice."""
+    """A list column over a slice of items contains no items outside the slice after compaction."""
     base = built([(b"a", None, 1, [("h", b"v"), ("i", b"w"), ("j", b"x")])])
     items = base.column("headers").values.slice(1, 2)
     lists = pa.ListArray.from_buffers(
@@ -347,7 +347,7 @@ def test_children_of_a_slice_are_made_compact() -> None:
 
 @given(ROWS, st.integers(1, 400))
 def test_pieces_are_small_and_together_the_whole(rows: list[tuple[Any, ...]], bytes_max: int) -> None:
-    """Pieces of a batch keep the size limit or have one record, and make up the batch in order."""
+    """Each piece of a batch is within the size limit or has one record; joined in order, the pieces equal the batch."""
     batch = built(rows)
     pieces = split(batch, bytes_max)
 
@@ -372,7 +372,7 @@ def test_headers_are_counted_by_record(rows: list[tuple[Any, ...]]) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 8, 9])
 def test_no_headers_are_valid_columns(count: int) -> None:
-    """The column of null headers that the code builds itself is valid for Arrow at any length."""
+    """The column of null headers, which is built without Arrow's builder, passes Arrow's validation at any length."""
     column = null_headers(count)
     column.validate(full=True)
 

@@ -30,7 +30,7 @@ from fairlead_api.batch.header import (
 from fairlead_api.problems import ProblemError
 
 CHECK_INPUT, CHECK_VALUE = b"123456789", 0xE3069283
-"""The check value of CRC-32C in the catalogues of checksums."""
+"""The standard check value of CRC-32C, as published in catalogues of checksums."""
 
 
 def header(**fields: int) -> BatchHeader:
@@ -86,7 +86,7 @@ def test_every_field_stands_where_the_table_says() -> None:
 
 
 def test_times_are_the_append_time_under_its_flag() -> None:
-    """With stamp flag 0 the append time is every record's time; without the flag the largest create time counts."""
+    """With stamp flag 0, the append time is the time of every record; without it, the largest create time is used."""
     created = header(max_timestamp_us=7, append_time_us=9)
     appended = header(max_timestamp_us=7, append_time_us=9, stamp_flags=1)
 
@@ -103,7 +103,7 @@ def test_times_are_the_append_time_under_its_flag() -> None:
     ],
 )
 def test_each_attribute_has_its_bit(attribute: Attribute, name: str) -> None:
-    """Each attribute of a batch has its own bit, and none is a reserved bit."""
+    """Each attribute of a batch has its own bit, which is not a reserved bit."""
     assert getattr(header(attributes=int(attribute)), name)
     assert not getattr(header(attributes=0xFFFF & ~int(attribute)), name)
     assert not RESERVED_ATTRIBUTES & attribute
@@ -212,7 +212,7 @@ def test_a_flipped_bit_of_the_content_is_found(content: bytes, at: int) -> None:
 
 @pytest.mark.parametrize("at", [0, 27, 36, -1])
 def test_both_checksums_of_a_stored_batch_are_checked(at: int) -> None:
-    """A flipped bit under either checksum of a stored batch is found, at any position of the batch in the buffer."""
+    """A flipped bit that either checksum of a stored batch covers is detected, wherever the batch is in the buffer."""
     produced = batch()
     stored = bytearray(bytes(8) + make_stamp(read_header(produced), 5, 6, 7) + produced[STAMP_BYTES:])
     found = read_header(stored, 8)
@@ -225,7 +225,7 @@ def test_both_checksums_of_a_stored_batch_are_checked(at: int) -> None:
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 def test_the_checksum_is_crc32c(kind: type) -> None:
-    """The checksum equals the standard's check value, in one piece and in two, for long and short ranges."""
+    """The checksum equals the standard's check value, computed in one step or in two, for long and short ranges."""
     long = CHECK_INPUT * 2000
 
     assert checksum(kind(CHECK_INPUT), 0, 9) == CHECK_VALUE

@@ -1,4 +1,4 @@
-"""Kafka's rule for keys, applied to a column."""
+"""Kafka's rule for the partitions of keys, applied to a whole column."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COLUMNS = st.one_of(
 
 
 def one_by_one(keys: Keys, count: int) -> list[int]:
-    """Place each key by the scalar rule."""
+    """Return the partition of each key by the scalar rule."""
     return [-1 if key is None else partition_for_key(key, count) for key in keys]
 
 

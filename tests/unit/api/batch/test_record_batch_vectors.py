@@ -27,7 +27,7 @@ READABLE = [param for param in VECTORS if isinstance(param.values[0]["read"], li
 def in_json(
     offset: int, timestamp_us: int, key: bytes | None, value: bytes | None, headers: Any
 ) -> dict[str, Any]:
-    """Return a record in the form of vectors.json."""
+    """Return a record in the format of vectors.json."""
 
     def text(data: bytes | None) -> str | None:
         return None if data is None else base64.b64encode(data).decode()
@@ -55,7 +55,7 @@ def read_by_code(batch: bytes) -> str | list[dict[str, Any]]:
 
 @pytest.mark.parametrize("vector", VECTORS)
 def test_a_leader_judges_each_vector_as_listed(vector: dict[str, Any]) -> None:
-    """A leader accepts or refuses every vector with the listed problem."""
+    """A leader accepts every vector or refuses it with a problem, as listed."""
     batch = memoryview((FOLDER / vector["file"]).read_bytes())
     try:
         validate_produced(batch, ValidationLimits(**DOCUMENT["limits"]), DOCUMENT["now_us"])
@@ -95,8 +95,8 @@ def test_the_example_of_the_page_is_the_vector() -> None:
     assert bytes.fromhex("".join(lines)) == (FOLDER / "one-record.bin").read_bytes()
 
 
-# The rest is a reader made from docs/reference/record-batch.md, with nothing but struct. It reads valid batches; of
-# compressed ones only those whose frame has one stored block.
+# The rest is a reader written from docs/reference/record-batch.md alone, with no library except struct. It reads valid
+# batches; of the compressed batches, only those whose frame has one stored block.
 
 
 def crc32c(data: bytes) -> int:
@@ -110,14 +110,14 @@ def crc32c(data: bytes) -> int:
 
 
 class Table:
-    """A flatbuffer table as the page describes it."""
+    """A flatbuffer table, read as the page describes."""
 
     def __init__(self, data: bytes, at: int) -> None:
         self.data, self.at = data, at
         self.vtable = at - struct.unpack_from("<i", data, at)[0]
 
     def where(self, number: int) -> int:
-        """Return the position of a field, 0 for an absent one."""
+        """Return the position of a field, or 0 if the field is absent."""
         size = struct.unpack_from("<H", self.data, self.vtable)[0]
         distance = (
             struct.unpack_from("<H", self.data, self.vtable + 4 + 2 * number)[0]
@@ -217,7 +217,7 @@ def read_by_page(batch: bytes) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("vector", READABLE)
 def test_the_page_is_enough_to_read_a_batch(vector: dict[str, Any]) -> None:
-    """A reader made from the page alone finds the listed records in every valid vector that it can open."""
+    """A reader written from the page alone finds the listed records in every valid vector that it can open."""
     if vector["file"] in ("captured-lz4.bin", "captured-zstd.bin"):
         batch = (FOLDER / vector["file"]).read_bytes()
 

@@ -22,7 +22,7 @@ RECORDS = st.lists(st.tuples(BYTES, BYTES, TIMES), min_size=1, max_size=40)
 def test_the_bytes_are_those_of_arrow(
     few: list[tuple[bytes | None, bytes | None, int]], times_over: int, codec: Codec
 ) -> None:
-    """A batch built by hand has the same bytes as Arrow's, with nulls and empty values, few records or many."""
+    """A batch built by hand has the same bytes as Arrow's batch, with nulls and empty values, few records or many."""
     values, keys, times = (list(column) for column in zip(*few * times_over, strict=True))
     stamp = ProducerStamp(7, 1, 5)
 
@@ -37,7 +37,7 @@ def test_the_bytes_are_those_of_arrow(
 def test_an_array_of_times_and_no_keys_are_what_lists_are(
     few: list[tuple[bytes | None, int]], times_over: int
 ) -> None:
-    """A batch from an array of times without keys has the same bytes as one from lists, with few records or many."""
+    """A batch built from an array of times, without keys, has the same bytes as a batch from lists, small or large."""
     values, times = (list(column) for column in zip(*few * times_over, strict=True))
 
     gathered = encode_records(values, None, np.array(times, np.int64))
@@ -60,7 +60,7 @@ def test_an_array_of_times_and_no_keys_are_what_lists_are(
 def test_what_columns_cannot_hold_is_refused_as_by_arrow(
     values: list[bytes], keys: list[bytes], times: list[int]
 ) -> None:
-    """Records that a column cannot represent are refused with the problem of Arrow's encoder, naming the column."""
+    """Records that a column cannot represent are refused as by Arrow's encoder, and the problem names the column."""
     with pytest.raises(ProblemError) as by_hand:
         encode_records(values, keys, times)
     with pytest.raises(ProblemError) as by_arrow:
@@ -70,7 +70,7 @@ def test_what_columns_cannot_hold_is_refused_as_by_arrow(
 
 
 def test_the_layout_does_not_depend_on_its_template() -> None:
-    """The layout of a message is the same from any template message of the schema."""
+    """Any message of the schema, used as the template, gives the same layout."""
     several = record_batch([b"a", None], [None, b"key"], [1, 2], default_timestamp_us=0).serialize()
     one = record_batch([b""], default_timestamp_us=0).serialize()
     records = ([b"value"], [None], [3])

@@ -46,7 +46,7 @@ def batch(*times: int, codec: Codec = Codec.NONE, producer: ProducerStamp | None
 
 
 def resealed(raw: bytearray) -> memoryview:
-    """Compute the content checksum of a changed batch again."""
+    """Recompute the content checksum of a changed batch."""
     struct.pack_into("<I", raw, 32, checksum(raw, 36, len(raw)))
     return memoryview(raw)
 
@@ -80,7 +80,7 @@ def test_the_stamp_of_a_produced_batch_is_ignored(stamp: bytes, base_offset: byt
 
 
 def test_limits_count_stored_and_opened_bytes_apart() -> None:
-    """A batch has one limit for its sent size and one before compression, and the problem names the limit."""
+    """A batch has a limit for its size as sent and one for its uncompressed size, and the problem names the limit."""
     raw = batch(*[NOW_US] * 2000, codec=Codec.ZSTD)
     opened = read_header(raw).uncompressed_bytes
     assert len(raw) < opened
@@ -112,7 +112,7 @@ def test_limits_count_stored_and_opened_bytes_apart() -> None:
     ],
 )
 def test_timestamps_keep_the_window(time_us: int, limits: ValidationLimits, accepted: bool) -> None:
-    """A timestamp at the bounds of the window is accepted; beyond them or outside of the calendar it is refused."""
+    """A timestamp at a bound of the window is accepted; a timestamp beyond it or outside the calendar is refused."""
     for raw in (batch(time_us), batch(NOW_US, time_us, NOW_US)):
         if accepted:
             validate_produced(memoryview(raw), limits, NOW_US)
@@ -130,7 +130,7 @@ def test_a_producer_is_whole_or_absent(producer: tuple[int, int, int]) -> None:
 
 
 def test_the_order_of_checks_is_sizes_checksum_header_declared_arrow_rows() -> None:
-    """A batch is checked in this order: size, checksum, header, declared size, Arrow message, rows."""
+    """The checks of a batch are made in this order: size, checksum, header, declared size, Arrow message, rows."""
     raw = batch(NOW_US + 2 * HOUR_US, codec=Codec.NONE)
     good = bytes(raw)
     limits = replace(LIMITS, batch_bytes_max=len(raw), decompressed_bytes_max=100)
@@ -157,7 +157,7 @@ def test_the_order_of_checks_is_sizes_checksum_header_declared_arrow_rows() -> N
 
 
 def keyed(*more: ExtensionEntry) -> memoryview:
-    """Return a batch as a broker makes it from a request with an idempotency key."""
+    """Return a batch as a broker builds it from a request with an idempotency key."""
     columns = record_batch([b"value"], default_timestamp_us=NOW_US)
     extension = (*idempotency_extension(b"order-17", bytes(16)), *more)
     return memoryview(encode(columns, extension=extension).to_bytes())
@@ -175,7 +175,7 @@ def test_only_a_broker_writes_idempotency_keys() -> None:
 
 
 def test_a_horizon_is_nobody_s_to_write() -> None:
-    """A batch with a horizon extension is refused, even if the broker made the batch from a keyed request."""
+    """A batch with a horizon extension is refused, even if the broker built the batch from a keyed request."""
     with pytest.raises(ProblemError, match="extension type 1"):
         validate_produced(keyed(ExtensionEntry(1, bytes(8))), LIMITS, NOW_US, KEYED_EXTENSIONS)
 
@@ -199,7 +199,7 @@ def headed(*counts: int) -> memoryview:
 
 
 def test_records_of_a_batch_are_counted_before_it_opens() -> None:
-    """Records of a batch are counted before it is decompressed: the limit itself passes, and more are refused."""
+    """The records of a batch are counted before decompression: a batch with more records than the limit is refused."""
     at_limit = record_batch([b""] * RECORDS_MAX, default_timestamp_us=NOW_US)
     beyond = record_batch([b""] * (RECORDS_MAX + 1), default_timestamp_us=NOW_US)
     accepted = validate_produced(memoryview(encode(at_limit, Codec.ZSTD).to_bytes()), WIDE, NOW_US)
@@ -210,7 +210,7 @@ def test_records_of_a_batch_are_counted_before_it_opens() -> None:
 
 
 def test_headers_are_counted_by_batch_and_by_record() -> None:
-    """Headers have a limit in each batch and in each record."""
+    """The number of headers is limited per batch and per record."""
     in_batch = problem_of(headed(*[RECORD_HEADERS_MAX] * (HEADERS_MAX // RECORD_HEADERS_MAX), 1), WIDE)
     in_record = problem_of(headed(1, 0, RECORD_HEADERS_MAX + 1), WIDE)
 

@@ -1,4 +1,4 @@
-"""CloudEvents of all three modes become the same records; a malformed event is named."""
+"""CloudEvents of all three modes become the same records; the problem of a malformed event names the event."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_data(members: dict[str, object], expected: bytes | None) -> None:
 
 
 def test_extensions_in_their_canonical_text() -> None:
-    """Extension attributes of any type, such as booleans, become their canonical text; null is an absent attribute."""
+    """Extension attributes of any type, such as booleans, become their canonical text; null means no attribute."""
     [headers] = parse_event(event(sampled=True, dropped=False, level=3, nothing=None)).headers
 
     assert headers is not None
@@ -143,6 +143,6 @@ def test_attributes_in_headers_stay_what_they_are(sent: str, subject: str) -> No
 
 
 def test_a_content_type_that_is_no_utf_8() -> None:
-    """A content type that is not UTF-8 is refused by name, as an attribute is."""
+    """A content type that is not UTF-8 is refused, and the problem names it, as for an attribute."""
     with pytest.raises(ProblemError, match="datacontenttype"):
         parse_event_headers(IN_HEADERS, "text/\u00ff", b"")

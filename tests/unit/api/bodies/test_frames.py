@@ -16,7 +16,7 @@ WORDS = st.lists(st.binary(min_size=8, max_size=8), max_size=4)
 
 
 class Meta(msgspec.Struct):
-    """A meta of two fields."""
+    """Metadata with two fields."""
 
     topic_id: str
     partition: int
@@ -29,7 +29,7 @@ def joined(meta: bytes | msgspec.Struct, data: list[bytes]) -> bytes:
 
 @given(st.lists(st.tuples(st.text(max_size=20), st.integers(0, 2**31 - 1), WORDS), max_size=6))
 def test_frames_come_back_in_order_and_aligned(frames: list[tuple[str, int, list[bytes]]]) -> None:
-    """Frames are read back in order with meta and data, and the data starts at multiples of 8 of the body."""
+    """Frames are read back in order with metadata and data, and the data begins at multiples of 8 bytes in the body."""
     body = b"".join(joined(Meta(topic, number), data) for topic, number, data in frames)
     found = list(iterate_frames(memoryview(body)))
 
@@ -45,7 +45,7 @@ def test_frames_come_back_in_order_and_aligned(frames: list[tuple[str, int, list
 
 
 def test_data_are_views_of_the_body() -> None:
-    """Data of a frame is never copied, when it is written or when it is read."""
+    """The data of a frame is copied neither when it is written nor when it is read."""
     data = bytearray(b"12345678")
     parts = encode_frame(b"{}", [data])
     body = bytearray(b"".join(parts))
@@ -84,13 +84,13 @@ def test_the_layout_is_two_lengths_meta_and_data() -> None:
     ],
 )
 def test_a_frame_that_does_not_fit_is_named(body: bytes, message: str) -> None:
-    """A frame with wrong lengths, and one frame too many, are a malformed request whose detail names the frame."""
+    """A body with wrong lengths in a frame, or one frame too many, is malformed, and the detail names the frame."""
     with pytest.raises(ProblemError, match=f"^malformed_request: .*{message}"):
         list(iterate_frames(body, 2))
 
 
 @pytest.mark.parametrize(("meta", "data"), [(b"", []), (bytes(META_BYTES_MAX + 1), []), (b"{}", [bytes(4)])])
 def test_a_frame_that_nobody_could_read_is_not_written(meta: bytes, data: list[bytes]) -> None:
-    """A frame whose meta is empty or too long, or whose data is unaligned, is refused with ValueError."""
+    """A frame whose metadata is empty or too long, or whose data is unaligned, is refused with ValueError."""
     with pytest.raises(ValueError, match="a frame cannot have"):
         encode_frame(meta, data)

@@ -1,4 +1,4 @@
-"""Answers of the calls about groups have the form of the contract."""
+"""Answers to calls about groups have the form that the contract defines."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_description_survives_the_wire() -> None:
 
 
 def test_lag_may_be_unknown() -> None:
-    """The lag of a partition that could not be asked is null, and the other partitions are still reported."""
+    """The lag of a partition that could not be queried is null, and the other partitions are still reported."""
     lag = LagAnswer(
         group="g",
         lag=[

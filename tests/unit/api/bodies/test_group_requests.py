@@ -31,14 +31,14 @@ ENTRY: dict[str, object] = {"topic": "flights", "partition": 3, "offset": 500}
 
 
 def refusal(type_: type[Request], members: dict[str, object]) -> ProblemError:
-    """Return the problem of a body with the given members."""
+    """Return the problem of a body with the given fields."""
     with pytest.raises(ProblemError) as refused:
         decode_request(type_, msgspec.json.encode(members))
     return refused.value
 
 
 def heartbeat(**members: object) -> HeartbeatRequest:
-    """Return a heartbeat as the broker reads it."""
+    """Return a heartbeat as decoded by the broker."""
     return decode_request(HeartbeatRequest, msgspec.json.encode(members))
 
 
@@ -53,7 +53,7 @@ def test_a_join_needs_a_subscription_and_nothing_else() -> None:
 
 
 def test_a_later_heartbeat_says_only_what_changed() -> None:
-    """A heartbeat after the join has changed fields only: an absent field stays, and null restores the default."""
+    """A later heartbeat contains only changed fields: an absent field is unchanged, and null restores the default."""
     request = heartbeat(member_epoch=7, topics=None, rack="a", instance_id=None)
 
     assert not request.joins
@@ -111,7 +111,7 @@ def test_owned_partitions_come_by_topic() -> None:
 def test_a_heartbeat_that_cannot_be_right_is_refused(
     members: dict[str, object], code: str, named: str
 ) -> None:
-    """An invalid heartbeat is refused, and the problem names the member and its value."""
+    """An invalid heartbeat is refused, and the problem names the field and its value."""
     problem = refusal(HeartbeatRequest, members)
 
     assert problem.code == code
@@ -119,7 +119,7 @@ def test_a_heartbeat_that_cannot_be_right_is_refused(
 
 
 def test_a_refusal_names_field_value_and_what_is_allowed() -> None:
-    """A refusal has the field, the value and the allowed values in its data as well as in its detail."""
+    """A refusal contains the field, the value and the allowed values in its data as well as in its detail."""
     data = refusal(HeartbeatRequest, JOIN | {"assignor": "sticky"}).data
 
     assert data == {"parameter": "assignor", "value": "sticky", "allowed": "one of uniform, range"}
@@ -132,7 +132,7 @@ def test_members_are_heard_three_times_a_session(session_ms: int, interval_ms: i
 
 
 def test_members_and_others_commit() -> None:
-    """A commit has both member id and member epoch, or neither."""
+    """A commit contains both member id and member epoch, or neither."""
     member = decode_request(
         CommitRequest,
         msgspec.json.encode(
@@ -169,7 +169,7 @@ def test_members_and_others_commit() -> None:
     ],
 )
 def test_a_commit_that_cannot_be_right_is_refused(members: dict[str, object], code: str, named: str) -> None:
-    """An invalid commit is refused, and the problem names the member and its value."""
+    """An invalid commit is refused, and the problem names the field and its value."""
     problem = refusal(CommitRequest, members)
 
     assert problem.code == code
@@ -198,12 +198,12 @@ def test_metadata_is_measured_in_bytes() -> None:
     ],
 )
 def test_a_reset_goes_to_one_position(to: object, position: ResetPosition) -> None:
-    """A reset names its position in one of six forms."""
+    """A reset gives its target position in one of six forms."""
     assert decode_request(ResetRequest, msgspec.json.encode({"to": to})).position == position
 
 
 def test_a_reset_names_topics_or_partitions() -> None:
-    """A reset names topics or partitions, or neither for everything in the group."""
+    """A reset names topics or partitions, or neither to reset the whole group."""
     request = decode_request(
         ResetRequest,
         msgspec.json.encode({"to": "earliest", "topics": ["a", {"topic": "b", "partition": 2}]}),
@@ -241,7 +241,7 @@ def test_a_reset_names_topics_or_partitions() -> None:
     ],
 )
 def test_a_reset_that_cannot_be_right_is_refused(members: dict[str, object], code: str, named: str) -> None:
-    """An invalid reset is refused, and the problem names the member and its value."""
+    """An invalid reset is refused, and the problem names the field and its value."""
     problem = refusal(ResetRequest, members)
 
     assert problem.code == code

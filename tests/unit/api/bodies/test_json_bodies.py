@@ -25,7 +25,7 @@ from fairlead_api.problems import ProblemError
 
 
 class Gear(StrEnum):
-    """The allowed words of one field."""
+    """The allowed values of a field."""
 
     FIRST = "first"
     REVERSE = "reverse"
@@ -39,7 +39,7 @@ class Wheel(Request, frozen=True, kw_only=True):
 
 
 class Car(Request, frozen=True, kw_only=True):
-    """A struct with every kind of place that a path can name."""
+    """A struct with every kind of position that a path can name."""
 
     name: str
     wheels: list[Wheel] = []  # noqa: RUF012 - msgspec copies an empty default
@@ -51,21 +51,21 @@ class Car(Request, frozen=True, kw_only=True):
 
 
 class Order(Request, frozen=True, kw_only=True):
-    """Fields with a choice of words, alone and in a union."""
+    """Fields with a set of allowed values, alone and in a union."""
 
     gear: Gear | None = None
     paints: list[Literal["red", "blue"] | Wheel] = []  # noqa: RUF012
 
 
 def refusal(body: bytes) -> ProblemError:
-    """Return the problem of a body that is not a valid car."""
+    """Return the problem of a body that is not a valid `Car`."""
     with pytest.raises(ProblemError) as refused:
         decode_request(Car, body)
     return refused.value
 
 
 def depth(value: object) -> int:
-    """Return the nesting depth by a walk over the value, to compare with the scan."""
+    """Return the nesting depth, found by a walk over the parsed value, for comparison with the scan."""
     if isinstance(value, list):
         return 1 + max(map(depth, value), default=0)
     if isinstance(value, dict):
@@ -118,7 +118,7 @@ def test_a_body_may_be_a_view() -> None:
 def test_a_wrong_type_is_refused_with_path_value_and_what_is_allowed(
     body: bytes, parameter: str, value: object, allowed: str
 ) -> None:
-    """A value of a wrong type is refused, and the problem has its path, the quoted value and the allowed type."""
+    """A value of a wrong type is refused, and the problem names its path, the quoted value and the allowed type."""
     problem = refusal(body)
 
     assert problem.code == "malformed_request"
@@ -171,7 +171,7 @@ def test_a_missing_field_is_named() -> None:
     ],
 )
 def test_an_unknown_field_is_refused_by_name(body: bytes, parameter: str, allowed: list[str]) -> None:
-    """An unknown field is refused by name, and the problem lists the fields of its object."""
+    """An unknown field is refused, and the problem names the field and lists the allowed fields of the object."""
     problem = refusal(body)
 
     assert problem.code == "unknown_option"
@@ -214,7 +214,7 @@ def test_what_is_no_json_is_malformed(body: bytes) -> None:
     ],
 )
 def test_a_repeated_key_is_refused_by_name_in_admin_bodies(body: bytes) -> None:
-    """A repeated key in an admin body is refused by name, at any depth and in any spelling."""
+    """A repeated key in an admin body is refused and named, at any depth and in any spelling."""
     problem = refusal(body)
 
     assert problem.code == "malformed_request"
@@ -263,7 +263,7 @@ def test_what_is_kept_nests_no_deeper_than_other_bodies() -> None:
 
 
 def test_a_long_number_is_named_by_its_beginning() -> None:
-    """A refusal shows the first 80 characters of a long number."""
+    """The refusal of a long number shows its first 80 characters."""
     body = b"[" + b"9" * 1000 + b".5]"
     with pytest.raises(ProblemError, match=r"9{80}\.\.\. is not a number") as refused:
         decode_kept_json(msgspec.json.Decoder(list[msgspec.Raw]), body)
@@ -271,7 +271,7 @@ def test_a_long_number_is_named_by_its_beginning() -> None:
 
 
 def test_the_last_of_repeated_keys_wins_where_the_caller_says_so() -> None:
-    """The last of repeated keys is used if the caller turns the check for repeats off."""
+    """The last value of a repeated key is used if the caller turns off the check for repeated keys."""
     assert decode_request(Car, b'{"name": "a", "name": "b"}', unique_keys=False).name == "b"
 
 
@@ -300,7 +300,7 @@ def test_a_body_with_too_many_objects_is_refused_unread() -> None:
 @pytest.mark.parametrize("levels", [DEPTH_MAX, DEPTH_MAX + 1])
 @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}"), ('{"[{":', "}")])
 def test_the_limit_is_exact(levels: int, opening: str, closing: str) -> None:
-    """A body of thirty-two levels passes and one of thirty-three is refused; brackets in strings do not count."""
+    """A body with 32 levels of nesting passes, and one with 33 is refused; brackets in strings do not count."""
     body = (opening * levels + '"]}[{"' + closing * levels).encode()
 
     assert nested_too_deeply(body) is (levels > DEPTH_MAX)
@@ -326,7 +326,7 @@ def test_the_scan_agrees_with_a_walk(value: object, wrapped: int) -> None:
 
 @given(st.binary(max_size=200) | st.text('[]{}"\\:,1a ', max_size=200).map(str.encode))
 def test_no_body_raises_anything_but_a_problem(body: bytes) -> None:
-    """A body of random bytes becomes a request or a problem of the catalogue."""
+    """A body of random bytes is decoded to a request or refused with a problem of the catalogue."""
     outcome: object = Car
     try:
         assert isinstance(decode_request(Car, body), Car)

@@ -73,7 +73,7 @@ def test_every_member_of_a_record_becomes_a_column() -> None:
 
 
 def test_with_json_keys_and_values_are_any_json_kept_as_text() -> None:
-    """With the `json` encoding a key or value is any JSON, kept as its text; null is no key or a tombstone."""
+    """With the `json` encoding, a key or value is any JSON value, stored as text; null means no key, or a tombstone."""
     body = b'{"records": [{"key": 7, "value": {"a": [1,  2]}}, {"value": null, "headers": [["h", "x"]]}]}'
     records = parse_records(body, Encoding.JSON)
     plain = parse_records(b'[{"value": "text", "timestamp": 1}]', Encoding.JSON)
@@ -85,7 +85,7 @@ def test_with_json_keys_and_values_are_any_json_kept_as_text() -> None:
 
 
 def test_with_base64_keys_and_values_are_bytes() -> None:
-    """With the `base64` encoding a key or value is base64, as text or in the wrapped form; null stays null."""
+    """With the `base64` encoding, a key or value is base64, as plain text or in an object; null stays null."""
     text = base64.b64encode(ALL_BYTES).decode()
     body = msgspec.json.encode([{"key": "", "value": text}, {"key": None, "value": {"base64": text}}])
     records = parse_records(body, Encoding.BASE64)
@@ -95,12 +95,12 @@ def test_with_base64_keys_and_values_are_bytes() -> None:
 
 
 def test_the_last_of_repeated_keys_wins() -> None:
-    """The last of repeated keys is used, because record bodies are not searched for repeats."""
+    """The last value of a repeated key is used, because record bodies are not searched for repeated keys."""
     assert parse_records(b'[{"value": "a", "value": "b"}]').values == [b"b"]
 
 
 def test_a_body_without_records_is_no_error_here() -> None:
-    """A body without records is accepted by the parser, and left to the call to judge."""
+    """The parser accepts a body without records, since the call decides whether to refuse it."""
     assert len(parse_records(b"[]")) == 0
 
 
@@ -146,7 +146,7 @@ def test_a_body_without_records_is_no_error_here() -> None:
 def test_a_bad_record_is_refused_with_its_place(
     body: bytes, encoding: Encoding, code: str, part: str
 ) -> None:
-    """An invalid record is refused with its position and member, and no other record of the body is returned."""
+    """An invalid record is refused with its position and field, and no other record of the body is returned."""
     problem = refusal(body, encoding)
 
     assert problem.code == code
@@ -154,7 +154,7 @@ def test_a_bad_record_is_refused_with_its_place(
 
 
 def test_a_fetched_record_has_every_member() -> None:
-    """A fetched record has partition, offset, timestamp, key, value and headers, named as in the contract."""
+    """A fetched record has partition, offset, timestamp, key, value and headers, under the names of the contract."""
     batch = FetchedColumns([41, 42], [0, 1], [b"k", None], [b"v", None], [[("h", b"x"), ("n", None)], None])
     answer = JsonFetchAnswer(
         records=fetched_records(3, batch), next_offset=43, high_watermark=43, log_start_offset=0
@@ -232,14 +232,14 @@ def test_json_of_several_lines_comes_on_one() -> None:
     ],
 )
 def test_json_that_is_no_utf_8_is_refused(body: bytes) -> None:
-    """JSON that is not UTF-8 is refused with the `json` encoding too, in a body and in a line."""
+    """JSON that is not UTF-8 is also refused with the `json` encoding, in a body and in a line."""
     assert refusal(body, Encoding.JSON).code == "malformed_request"
     with pytest.raises(ProblemError, match="line 7: the body is not valid JSON"):
         parse_record_lines([(7, b'{"value": "\xff"}')], Encoding.JSON)
 
 
 def test_json_that_no_reader_could_have_is_refused() -> None:
-    """JSON with numbers or strings that no reader accepts is refused when it is produced."""
+    """JSON with numbers or strings that no reader would accept is refused by the produce call."""
     for value in ("1e999", '{"a": NaN}', '"\\ud800"'):
         line = f'{{"value": {value}}}'.encode()
         assert refusal(b"[" + line + b"]", Encoding.JSON).code == "malformed_request"
@@ -259,7 +259,7 @@ def test_json_too_deep_for_a_parser_comes_wrapped() -> None:
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1)))
 def test_times_of_a_batch_are_those_of_each_record(timestamps_us: list[int]) -> None:
-    """Timestamps of a batch have the same text as each record's timestamp formatted alone."""
+    """The timestamps of a batch are formatted to the same text as each timestamp on its own."""
     nothing = [None] * len(timestamps_us)
     batch = FetchedColumns(range(len(timestamps_us)), timestamps_us, nothing, nothing, nothing)
 
@@ -307,7 +307,7 @@ def test_lines_are_records_each(name: str) -> None:
     ],
 )
 def test_a_wrong_line_is_named(encoding: str, line: bytes, code: str) -> None:
-    """A malformed line is named by its number, in the detail and in the data."""
+    """The detail and the data of the problem contain the number of the malformed line."""
     with pytest.raises(ProblemError, match=": line 9: ") as refused:
         parse_record_lines([(7, b'{"value":"aaaa"}'), (9, line)], Encoding(encoding))
 

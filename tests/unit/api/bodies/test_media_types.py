@@ -18,12 +18,12 @@ from fairlead_api.bodies.media_types import FRAMES, FRAMES_ESSENCE, FRAMES_VERSI
     ],
 )
 def test_the_essence_of_a_media_type_has_no_parameters(media_type: str, expected: str) -> None:
-    """The essence of a media type ignores parameters, spaces and case."""
+    """The essence of a media type is in lower case, without parameters and spaces."""
     assert essence(media_type) == expected
 
 
 def test_frames_name_their_version() -> None:
-    """The media type of frames has the version as a parameter."""
+    """The media type of frames contains the version as a parameter."""
     assert f"{FRAMES_ESSENCE};v={FRAMES_VERSION}" == FRAMES
 
 

@@ -1,4 +1,4 @@
-"""Answers about cluster and topics have the names of the contract."""
+"""Answers about the cluster and topics use the field names of the contract."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ BROKER_JSON = {
     ],
 )
 def test_an_answer_has_the_members_of_the_contract(answer: msgspec.Struct, expected: object) -> None:
-    """An answer has the JSON names of the contract, and is read back unchanged; unknown members are ignored."""
+    """An answer uses the JSON names of the contract and is read back unchanged; unknown fields are ignored."""
     document = msgspec.json.decode(msgspec.json.encode(answer))
 
     assert document == expected
@@ -143,7 +143,7 @@ def test_a_page_knows_the_type_of_its_items(cursor: str | None) -> None:
 
 
 def test_a_broker_that_is_gone_has_no_address() -> None:
-    """A stopped broker has a null address and a state with the reason, and can still be cordoned."""
+    """A stopped broker has no address and a state that shows the reason, and can still be cordoned."""
     gone = BrokerDescription(id=3, address=None, state="gone", cordoned=True)
     text = msgspec.json.encode(gone)
 
@@ -159,7 +159,7 @@ def test_a_broker_that_is_gone_has_no_address() -> None:
 
 
 def test_a_broker_of_an_earlier_release_is_not_cordoned() -> None:
-    """A broker of an earlier release is not cordoned, because an absent member has its default."""
+    """A broker of an earlier release counts as not cordoned, because an absent field has its default."""
     early = b'{"id": 1, "address": "http://b1:9520", "rack": null, "state": "running"}'
 
     assert msgspec.json.decode(early, type=BrokerDescription) == BROKER

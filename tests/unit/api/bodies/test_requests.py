@@ -1,4 +1,4 @@
-"""Requests as typed objects follow the contract."""
+"""Typed request objects follow the contract."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ RESULT_JSON = {
 
 
 def refusal(type_: type[Request], **members: object) -> ProblemError:
-    """Return the problem of a body with the given members."""
+    """Return the problem of a body with the given fields."""
     with pytest.raises(ProblemError) as refused:
         decode_request(type_, msgspec.json.encode(members))
     return refused.value
@@ -163,7 +163,7 @@ def test_a_bad_request_is_refused_with_its_place(
 
 
 def test_a_fetch_has_the_defaults_of_the_contract() -> None:
-    """A fetch has the defaults of the contract: half a second, one byte, 1 MiB per partition, uncommitted reads."""
+    """A fetch has the contract's defaults: a wait of half a second, one byte, 1 MiB per partition, read_uncommitted."""
     request = decode_request(FetchRequest, msgspec.json.encode({"partitions": [fetch()]}))
     [partition] = request.partitions
 
@@ -198,7 +198,7 @@ def test_isolation_of_committed_reads_is_told_to_come_later() -> None:
     ],
 )
 def test_a_lookup_asks_for_an_end_or_a_time(timestamp: int | str, position: str | int) -> None:
-    """A lookup of offsets has an end or a time in `timestamp`, and may also have the topic id."""
+    """An offset lookup gives an end of the log or a time in `timestamp`, and may also give the topic id."""
     body = msgspec.json.encode(
         {"partitions": [{"topic": "a", "topic_id": TOPIC_ID, "partition": 3, "timestamp": timestamp}]}
     )
@@ -312,7 +312,7 @@ def test_a_lookup_asks_for_an_end_or_a_time(timestamp: int | str, position: str 
     ],
 )
 def test_an_answer_has_the_members_of_the_contract(answer: msgspec.Struct, expected: object) -> None:
-    """An answer leaves out members that do not apply, and the SDK reads back what the broker wrote."""
+    """An answer omits fields that do not apply, and the SDK reads back what the broker wrote."""
     text = msgspec.json.encode(answer)
 
     assert msgspec.json.decode(text) == expected

@@ -21,7 +21,7 @@ DATA_LOSS = {"offset_expired", "log_truncated", "log_damaged", "unknown_producer
 
 
 def kind_by_rule(code: str, status: int) -> ProblemKind:
-    """Return the kind by the contract's rule: some codes by name, all others by status."""
+    """Return the kind by the contract's rule: listed for some codes, and determined by the status for all others."""
     if code in REFRESH:
         return ProblemKind.REFRESH
     if code in FENCED:
@@ -43,7 +43,7 @@ def test_the_kind_follows_the_rule_of_the_contract(code: str) -> None:
 
 @pytest.mark.parametrize("code", sorted(CATALOGUE))
 def test_every_problem_explains_itself_and_names_the_next_step(code: str) -> None:
-    """A problem's page has a title, sentences on the cause and the next step, and no repeated members."""
+    """A problem's page has a title, sentences about the cause and the next step, and no repeated members."""
     entry = CATALOGUE[code]
     members = [member.name for member in entry.data_members]
 

@@ -31,7 +31,7 @@ def test_the_smallest_cluster_has_a_managed_etcd_of_three() -> None:
 
 
 def test_pools_whose_ids_do_not_meet_stand_side_by_side() -> None:
-    """Pools whose ids do not overlap, a hundred apart, are accepted."""
+    """Pools whose first ids are a hundred apart do not overlap and are accepted."""
     assert [each.name for each in parsed(brokers=[pool("a"), pool("b", 100)]).spec.brokers] == ["a", "b"]
 
 
@@ -50,7 +50,7 @@ def test_two_brokers_of_one_id_are_never_read(second: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("etcd", [{}, {"managed": {}, "external": {"endpoints": ["http://a:1"]}}])
 def test_etcd_is_one_of_two(etcd: dict[str, Any]) -> None:
-    """A Cluster has exactly one of the two forms of etcd, or is refused."""
+    """A Cluster that does not have exactly one of the two forms of etcd is refused."""
     with pytest.raises(InvalidResource, match=r"exactly one of etcd\.managed and etcd\.external is set"):
         parsed(brokers=[pool("a")], etcd=etcd)
 

@@ -17,7 +17,7 @@ def test_every_name_has_its_entry() -> None:
 
 @TYPES
 def test_reasons_are_words_once(type_: ConditionType) -> None:
-    """A reason is one word in CamelCase, as Kubernetes demands, and is unique within its condition."""
+    """A reason is one word in CamelCase, as Kubernetes requires, and is unique within its condition."""
     names = [reason.name for reason in type_.reasons]
 
     assert len(names) == len(set(names))
@@ -26,7 +26,7 @@ def test_reasons_are_words_once(type_: ConditionType) -> None:
 
 @TYPES
 def test_every_reason_says_what_it_means_and_what_to_do(type_: ConditionType) -> None:
-    """A reason has complete sentences that state its meaning and the next step."""
+    """The meaning and the next step of a reason are complete sentences."""
     texts = [
         type_.meaning,
         *(text for reason in type_.reasons for text in (reason.meaning, reason.next_step)),
@@ -37,7 +37,7 @@ def test_every_reason_says_what_it_means_and_what_to_do(type_: ConditionType) ->
 
 @TYPES
 def test_statuses_fit_the_polarity(type_: ConditionType) -> None:
-    """A condition that is bad when True is absent otherwise; one that is good when True also has a reason for True."""
+    """Reasons of a bad condition have only the status True; those of a good condition include both True and False."""
     statuses = [set(reason.statuses) for reason in type_.reasons]
     known = {"True", "False", "Unknown"}
 
@@ -56,7 +56,7 @@ def test_reasons_belong_to_kinds_that_have_the_condition(type_: ConditionType) -
 
 
 def test_a_reason_is_found_by_type_and_name() -> None:
-    """A reason is found by condition and name, because two conditions may use the same word."""
+    """A reason is looked up by condition and name, because two conditions may use the same word."""
     found = reason_of(ConditionName.READY, "ClusterNotFound")
 
     assert found is not None
@@ -74,5 +74,5 @@ def test_a_reason_is_found_by_type_and_name() -> None:
     ],
 )
 def test_a_condition_needs_attention_by_its_polarity(name: str, needing: set[str]) -> None:
-    """A good condition needs attention unless it is true, a bad one if it is true, and no other condition ever."""
+    """A good condition needs attention unless it is True, a bad one if it is True, and a neutral one never."""
     assert {status for status in ("True", "False", "Unknown") if needs_attention(name, status)} == needing

@@ -20,13 +20,13 @@ LATER = NOON + timedelta(minutes=5)
 
 
 def ready(status: str, reason: str, now: datetime, message: str = "") -> Condition:
-    """Return a condition Ready."""
+    """Return the condition Ready."""
     assert status in {"True", "False", "Unknown"}
     return condition(ConditionName.READY, status, reason, message, now=now, generation=1)  # type: ignore[arg-type]
 
 
 def test_the_time_stays_while_the_status_does() -> None:
-    """The transition time of a condition stays the same while its status does, even with a new reason or message."""
+    """The transition time of a condition changes only with its status, not with a new reason or message."""
     first = set_condition((), ready("False", "Starting", NOON))
     second = set_condition(first, ready("False", "BrokersNotReady", LATER, "main-a-0"))
 
@@ -70,7 +70,7 @@ def test_conditions_stand_in_the_order_of_the_catalogue() -> None:
 
 
 def test_a_condition_is_found_and_taken_away_by_its_type() -> None:
-    """A condition is found and removed by its type."""
+    """A condition is looked up and removed by its type."""
     conditions = set_condition((), ready("True", "Available", NOON))
 
     assert find_condition(conditions, ConditionName.READY) == conditions[0]
@@ -86,13 +86,13 @@ def test_a_reason_outside_of_the_catalogue_is_a_broken_invariant() -> None:
 
 
 def test_a_status_that_does_not_go_with_the_reason_is_a_broken_invariant() -> None:
-    """A status that the catalogue does not give for a reason fails an assertion."""
+    """A status that the catalogue does not allow for a reason fails an assertion."""
     with pytest.raises(AssertionError, match="condition Ready is not False for the reason Available"):
         ready("False", "Available", NOON)
 
 
 def test_a_long_message_is_cut() -> None:
-    """A long message is truncated, because the API server would refuse the whole status."""
+    """A long message is truncated, because otherwise the API server would refuse the whole status."""
     message = ready("False", "BrokersNotReady", NOON, "x" * 99_999).message
 
     assert len(message) == MESSAGE_LENGTH_MAX

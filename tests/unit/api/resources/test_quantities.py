@@ -29,7 +29,7 @@ from fairlead_api.resources.quantities import quantity
     ],
 )
 def test_a_quantity_is_the_number_that_kubernetes_reads(text: str | int, number: Fraction) -> None:
-    """A quantity with a binary or decimal suffix, a power of ten or a sign is read exactly as by Kubernetes."""
+    """A quantity with a binary or decimal suffix, a power of ten or a sign is read exactly as Kubernetes reads it."""
     assert quantity(text) == number
 
 
@@ -43,6 +43,6 @@ def test_what_is_no_quantity_is_refused(text: str) -> None:
 
 
 def test_units_compare_as_numbers() -> None:
-    """Quantities in different units are equal if they are the same number."""
+    """Quantities in different units are equal if they represent the same number."""
     assert quantity("10Gi") == quantity("10240Mi")
     assert quantity("1Gi") > quantity("1G")

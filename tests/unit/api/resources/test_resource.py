@@ -15,7 +15,7 @@ TOPIC: dict[str, Any] = {
 
 
 def test_fields_that_a_model_does_not_know_are_left_out() -> None:
-    """Unknown fields of a stored object, written by a newer release, are left out."""
+    """Unknown fields of a stored object, which a newer release has written, are ignored."""
     newer = {**TOPIC, "spec": {"clusterRef": {"name": "main", "zone": 1}, "quota": {"bytes": 5}}, "more": 1}
     topic = Topic.parse(newer)
 
@@ -29,7 +29,7 @@ def test_fields_that_a_model_does_not_know_are_left_out() -> None:
 
 
 def test_what_the_schema_alone_forbids_is_read() -> None:
-    """A stored object that breaks only rules of the schema is read, because an older definition may have allowed it."""
+    """A stored object that violates only schema rules is read, because an older definition may have allowed it."""
     old = {
         **TOPIC,
         "spec": {"clusterRef": {"name": "Main Cluster"}, "name": "x" * 999, "config": {"A B": "1"}},
@@ -91,7 +91,7 @@ def test_a_status_that_cannot_be_read_counts_as_not_written() -> None:
 
 
 def test_a_fault_of_the_spec_is_told_without_those_of_the_status() -> None:
-    """A fault of the spec is reported without faults of the status, which users do not write."""
+    """Errors in the spec are reported without errors in the status, which users do not write."""
     with pytest.raises(InvalidResource) as caught:
         Topic.parse({**TOPIC, "spec": {}, "status": {"partitions": "many"}})
 
@@ -104,7 +104,7 @@ def test_a_status_that_is_no_object_counts_as_not_written() -> None:
 
 
 def test_metadata_and_names_are_at_hand() -> None:
-    """Metadata of a resource has the typed fields that the operator reads, and leaves out the rest."""
+    """The metadata of a resource contains only the fields that the operator reads, with their types."""
     topic = Topic.parse(
         {**TOPIC, "metadata": {**TOPIC["metadata"], "managedFields": [{}], "labels": {"a": "b"}}}
     )

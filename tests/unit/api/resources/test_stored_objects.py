@@ -50,7 +50,7 @@ TOPIC: dict[str, Any] = {
 
 @st.composite
 def damaged(draw: st.DrawFn) -> tuple[type[Resource], dict[str, Any]]:
-    """Draw a manifest in which up to three places are removed or have any value."""
+    """Draw a manifest in which up to three fields are removed or replaced by any value."""
     kind, manifest = draw(st.sampled_from([(Cluster, CLUSTER), (Topic, TOPIC)]))
     result = copy.deepcopy(manifest)
     for _ in range(draw(st.integers(1, 3))):

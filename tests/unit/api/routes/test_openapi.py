@@ -14,8 +14,8 @@ from fairlead_api.routes.openapi import document
 
 
 def errors_of(described: dict[str, object]) -> list[Exception]:
-    """Return the errors that the standard's validator finds."""
-    # The import compiles grammars for seconds, which would delay the collection of tests.
+    """Return the errors found by the validator of the OpenAPI standard."""
+    # The import takes seconds to compile grammars, which would delay the collection of tests.
     from openapi_spec_validator import OpenAPIV31SpecValidator
 
     return list(OpenAPIV31SpecValidator(described).iter_errors())
@@ -33,7 +33,7 @@ def operation(entry: Route) -> dict[str, object]:
 
 
 def test_the_document_is_valid_openapi() -> None:
-    """The OpenAPI document has no error for the standard's validator, and every reference has a target."""
+    """The standard's validator finds no error in the OpenAPI document, and every reference has a target."""
     described = document("0.1.0")
 
     assert errors_of(described) == []
@@ -41,7 +41,7 @@ def test_the_document_is_valid_openapi() -> None:
 
 
 def test_the_validator_would_find_an_error() -> None:
-    """The validator finds a response without a description, so that the test above can fail."""
+    """The validator reports a response without a description, which proves that the test above can fail."""
     described = document("0.1.0")
     broken = {**described, "paths": {"/v1/versions": {"get": {"responses": {"200": {}}}}}}
 
@@ -49,7 +49,7 @@ def test_the_validator_would_find_an_error() -> None:
 
 
 def test_the_document_is_plain_json_and_names_the_release() -> None:
-    """The served document is the built one, is the same each time, and has the release."""
+    """The document is unchanged when served as JSON, is the same each time, and contains the release."""
     described = document("1.2.3")
 
     read_back: object = msgspec.json.decode(msgspec.json.encode(described))
@@ -76,14 +76,14 @@ def test_every_route_is_described(entry: Route) -> None:
 
 
 def test_a_listener_describes_its_own_calls() -> None:
-    """The document of one listener has no calls of other listeners."""
+    """The document of one listener contains no calls of other listeners."""
     described = msgspec.convert(document("0.1.0", {Listener.DATA})["paths"], dict[str, object])
 
     assert set(described) == {route.path for route in ROUTES if route.listener is Listener.DATA}
 
 
 def test_every_problem_is_a_component() -> None:
-    """Every problem code is a component of the document, for generators of clients."""
+    """Every problem code is a component of the document, for client generators."""
     components = msgspec.convert(document("0.1.0")["components"], dict[str, dict[str, object]])
 
     assert set(components["responses"]) == set(CATALOGUE)

@@ -1,4 +1,4 @@
-"""The call that gives a producer its id."""
+"""The call that allocates a producer's id."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_names_follow_the_common_rule(name: str) -> None:
 
 
 def test_the_call_is_in_the_table() -> None:
-    """The route table has the call that allocates a producer, with its problems."""
+    """The route table contains the call that allocates a producer id, with its problems."""
     entry = route("allocate_producer")
 
     assert (entry.method, entry.path) == ("POST", "/v1/producers")

@@ -116,7 +116,7 @@ def test_given_parameters_are_typed() -> None:
     ],
 )
 def test_a_bad_parameter_is_refused_by_name(raw_query: str, code: str, parameter: str, part: str) -> None:
-    """An invalid parameter is refused, and the problem has its name, its value and the allowed values."""
+    """An invalid parameter is refused, and the problem contains its name, its value and the allowed values."""
     for query in (raw_query, raw_query.encode()):
         problem = refusal(query)
 
@@ -132,7 +132,7 @@ def test_a_bad_name_in_a_list_is_an_invalid_topic_name(topics: str) -> None:
 
 
 def test_a_value_that_is_not_built_is_told_to_come_later() -> None:
-    """A value that is not supported yet is refused with the supported ones, as in configuration."""
+    """A value that is not supported yet is refused, and the problem lists the supported values, as in configuration."""
     problem = refusal("isolation=later")
 
     assert problem.code == "invalid_config"
@@ -173,12 +173,12 @@ def test_a_call_without_parameters_says_so() -> None:
 def test_an_offset_is_a_number_an_end_or_records_before_the_end(
     text: str, expected: OffsetExpression | None
 ) -> None:
-    """An offset is a number, `earliest`, `latest` or a count of records before the end; anything else gives None."""
+    """An offset is a number, `earliest`, `latest` or a count of records before the end; other text results in None."""
     assert parse_offset(text) == expected
 
 
 def test_readers_insist_on_the_type_of_the_parameter() -> None:
-    """Reading a parameter as another type fails an assertion."""
+    """Reading a parameter as the wrong type fails an assertion."""
     values = QueryValues({"a": "text", "b": 1})
 
     for read in (values.integer, values.flag, values.offset, values.names):
@@ -190,7 +190,7 @@ def test_readers_insist_on_the_type_of_the_parameter() -> None:
 
 @given(st.binary(max_size=100) | st.text("limit=&%afftopicsoffset,-0123456789", max_size=100))
 def test_no_query_raises_anything_but_a_problem(raw_query: bytes | str) -> None:
-    """A query of random text gives values or a problem of the catalogue."""
+    """A query of random text is parsed to values or refused with a problem of the catalogue."""
     status = 200
     try:
         parse_parameters(PARAMETERS, raw_query)

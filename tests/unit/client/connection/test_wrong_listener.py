@@ -157,7 +157,7 @@ async def test_other_servers_of_http2_are_told(broker: ScriptedBroker, answer: R
 
     for each in (error, refused.value):
         assert str(each).endswith(
-            f"The address belongs to another service or to a proxy before a broker: {WANTED}."
+            f"The address belongs to another service or to a proxy in front of a broker: {WANTED}."
         )
         assert isinstance(each, BugError) == (answer[0] == 200)
 
