@@ -79,7 +79,7 @@ def record_batch(
     """Build columns from lists of equal length, one list per column.
 
     Timestamps are in microseconds, UTC; None as a value, or instead of a list, means the default. Timestamps in an
-    array of 64-bit numbers are used unchanged. Empty headers become null. Raises `invalid_record` that names the
+    array of 64-bit numbers are used unchanged. Empty headers become null. Raises `invalid_record`, which names the
     column.
     """
     count = len(values)
@@ -103,7 +103,7 @@ def canonical(data: pa.RecordBatch | pa.Table, default_timestamp_us: int) -> pa.
     The data must have `value` and may have key, timestamp and headers. Text becomes its UTF-8 bytes. Timestamps of any
     unit become microseconds, rounded down, and are in UTC if they have no time zone. Missing or null timestamps become
     the default. Missing keys and headers, and headers without entries, become null. The chunks of a table are copied
-    into one. Raises `invalid_record` that names the column.
+    into one. Raises `invalid_record`, which names the column.
     """
     unknown = [name for name in data.schema.names if name not in SCHEMA.names]
     if unknown:

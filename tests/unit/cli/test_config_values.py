@@ -22,7 +22,7 @@ def test_both_options_become_one_patch() -> None:
 def test_a_wrong_option_ends_the_command(
     config: list[str], unset: list[str] | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A wrong option ends the command with the exit code for wrong usage, and names the fault."""
+    """An invalid option ends the command with the exit code for usage errors, and the message describes the error."""
     with pytest.raises(typer.Exit) as ended:
         changes(config, unset)
 

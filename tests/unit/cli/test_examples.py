@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 MARK = "Example: "
 SHELL_SIGNS = {"<", ">", ">>", "|"}
-"""Words of an example after one of these signs are syntax of the shell."""
+"""Shell syntax; the words of an example from one of these signs on are not arguments."""
 
 
 def every_command() -> dict[str, Command]:
-    """Return every command of the tree that can be executed, by its words."""
+    """Return every executable command of the tree by its words, such as `topic create`."""
     root = typer.main.get_command(app)
     groups = {name: root.commands[name] for name in GROUP_HELP}  # type: ignore[attr-defined]
     found = {name: imported(name) for name in COMMANDS} | groups
@@ -57,7 +57,7 @@ def examples_of(words: str) -> list[str]:
 
 
 def test_the_tree_is_that_of_the_program() -> None:
-    """Commands of extras are in the tree with their own options, and no placeholder remains."""
+    """The tree contains the commands of extras with their real options instead of placeholders."""
     assert {f"{group} {verb}" for group, verb in EXTRA_VERBS} <= COMMAND_TREE.keys()
     assert {"version", "topic create", "bench latency", "profile use"} <= COMMAND_TREE.keys()
     assert all(command.params for command in COMMAND_TREE.values())
@@ -89,7 +89,7 @@ def test_the_help_of_every_command_has_an_example_that_it_takes(
     ],
 )
 def test_an_example_that_its_command_would_refuse_is_found(words: str, example: str) -> None:
-    """An example with an unknown option, a value of another type, or missing or extra words is found."""
+    """An example with an unknown option, a value of the wrong type, or missing or extra words is detected."""
     with pytest.raises(UsageError):
         parse(words, example)
 

@@ -13,12 +13,12 @@ import pytest
 from fairlead.cli.main import COMMANDS, EXTRA_VERBS, imported, run_command
 
 HEAVY = ("pyarrow", "numpy", "pyreqwest", "rich.console", "yaml")
-ASKING = ["topic", "list", "--bootstrap", "nonsense"]  # ends when it has read its settings
+ASKING = ["topic", "list", "--bootstrap", "nonsense"]  # fails once its settings are read
 
 
 @pytest.mark.parametrize("arguments", [["version"], ["--help"], ["topic", "--help"], ASKING])
 def test_a_command_imports_no_more_than_it_uses(arguments: list[str]) -> None:
-    """A command imports Arrow, terminal output and HTTP only if it uses them."""
+    """A command imports Arrow, the terminal library and the HTTP client only if it uses them."""
     heavy = [name for name in HEAVY if name != "pyreqwest" or arguments[0] != "topic"]
     program = (
         "import sys\n"
@@ -34,7 +34,7 @@ def test_a_command_imports_no_more_than_it_uses(arguments: list[str]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("command", "loaded"), [("broker", False), ("produce", False), ("job", True)])
 def test_arrow_does_not_load_pandas_into_brokers_and_commands(command: str, loaded: bool) -> None:
-    """Arrow does not load pandas into brokers and commands."""
+    """Arrow does not import pandas into brokers and commands, but does into Spark jobs."""
     program = (
         "import sys\n"
         "from fairlead.cli.main import leave_out_pandas\n"
@@ -60,14 +60,14 @@ def test_arrow_does_not_load_pandas_into_brokers_and_commands(command: str, load
 def test_version_and_help_are_found_where_others_have_them(
     arguments: list[str], begin: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Version and help are options of each command, with a one-letter form."""
+    """The program has the option `--version`, and every command has the help option `-h`."""
     assert run_command(arguments) == 0
     assert capsys.readouterr().out.startswith(begin)
 
 
 @pytest.mark.parametrize(("completing", "code", "said"), [(True, 0, False), (False, 2, True)])
 def test_a_verb_of_an_extra_that_is_missing(completing: bool, code: int, said: bool) -> None:
-    """A command of a missing extra is refused when it is called, and prints nothing when a shell completes a line."""
+    """A command of a missing extra is refused when called, but prints no error during shell completion."""
     program = (
         "import sys\n"
         "import fairlead.cli.main as main\n"
@@ -99,7 +99,7 @@ def test_the_help_of_a_command_is_what_its_module_says(name: str) -> None:
 
 
 def verbs(command: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Return every command, by its whole name."""
+    """Yield every command with its full name."""
     below = getattr(command, "commands", None)
     if below is None:
         yield path, command

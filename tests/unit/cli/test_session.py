@@ -1,4 +1,4 @@
-"""Exit codes of interrupted commands, by Ctrl-C and by SIGTERM."""
+"""Exit codes of commands that Ctrl-C or SIGTERM interrupts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOT_DONE = b"error: interrupted before the command finished\n"
 async def test_only_what_has_no_end_is_done_when_it_is_interrupted(
     command: list[str], ended: tuple[int, bytes], number: signal.Signals
 ) -> None:
-    """An interrupted command succeeds only if it runs without end."""
+    """An interrupted command exits with 0 only if it would otherwise run forever."""
     asked = asyncio.Event()
 
     async def never_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

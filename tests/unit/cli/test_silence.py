@@ -1,4 +1,4 @@
-"""A command fails soon at an address that accepts connections and never answers."""
+"""A command fails soon if the address accepts connections but never answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ANSWERED_AT_ONCE = [
 def test_who_only_asks_waits_nine_seconds_for_silence(
     command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A read command waits nine seconds for an answer; its error names the wait and the address."""
+    """A read command waits nine seconds for an answer; its error contains the waiting time and the address."""
     monkeypatch.setattr("fairlead.connection.transport.ANSWER_MARGIN_SECONDS", -3.0)
     monkeypatch.setattr("fairlead.connection.wrong_listener.LOOK_SECONDS_MAX", 2.0)
     monkeypatch.setattr(f"fairlead.cli.verbs.{command[0]}.RETRY_TIMEOUT", "1ms")

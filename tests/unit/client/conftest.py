@@ -1,4 +1,4 @@
-"""Fixtures of the client's tests: batches, cached metadata and a scripted broker."""
+"""Fixtures for the tests of the client: batches, cached metadata and a scripted broker."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class Received:
 
 @dataclass
 class Remembered:
-    """State of a producer in a partition: its epoch, the next sequence and the answers to its last batches."""
+    """State of a producer in a partition: the epoch, the next sequence and the answers to recent batches."""
 
     epoch: int
     expected: int
@@ -148,7 +148,7 @@ Script: TypeAlias = Callable[[Received], Awaitable[Reply | None]]
 
 
 class ScriptedBroker:
-    """A real HTTP/2 listener with scripted refusals; without a script it stores and answers as a broker.
+    """A real HTTP/2 listener with scripted refusals; without a script, it stores batches and answers like a broker.
 
     A real broker cannot be made to fail on demand, and the tests check how the client handles failures. A script that
     returns None leads to the default answer.
@@ -263,7 +263,7 @@ class ScriptedBroker:
     def accept(
         self, topic_id: str, partition: int, header: BatchHeader, records: list[Record]
     ) -> dict[str, object]:
-        """Store a batch if it is its producer's next one, and refuse early ones, which a real broker would hold."""
+        """Store a batch if its sequence is the next one; refuse an early batch, which a real broker would hold."""
         if header.producer_id < 0:
             return self.store(topic_id, partition, records)
         place = (partition, header.producer_id)
@@ -286,7 +286,7 @@ class ScriptedBroker:
         return answer
 
     def store(self, topic_id: str, partition: int, records: list[Record]) -> dict[str, object]:
-        """Append the records of a frame and return its entry of the answer."""
+        """Append the records of a frame and return the frame's entry in the answer."""
         log = self.logs.setdefault(partition, [])
         base = len(log)
         log += records
@@ -306,7 +306,7 @@ def json_reply(document: object, status: int = 200) -> Reply:
 
 
 def problem_reply(code: str, **data: str) -> Reply:
-    """Return a problem of the catalogue in the form of a broker's answer."""
+    """Return a problem of the catalogue in the format of a broker's answer."""
     problem = ProblemError(code, f"scripted {code}", data=data)
     return problem.status, {"content-type": PROBLEM}, msgspec.json.encode(problem.to_document())
 
@@ -318,7 +318,7 @@ def refused(topic_id: str, partition: int, code: str, **data: int) -> dict[str, 
 
 
 def fetch_reply(*parts: tuple[int, int, bytes], high_watermark: int | None = None) -> Reply:
-    """Return a fetch answer of (partition, next offset, stored batches); the end is the next offset by default."""
+    """Return a fetch answer from (partition, next offset, stored batches); by default, the log ends at that offset."""
     frames: list[bytes] = []
     for partition, next_offset, data in parts:
         meta = FetchFrameMeta(
@@ -349,7 +349,7 @@ def stored_batch(values: list[bytes | None], base_offset: int, leader_epoch: int
 
 @dataclass
 class Replies:
-    """Builders of the answers in scripts."""
+    """Functions that build the answers of scripts."""
 
     json: Callable[..., Reply] = json_reply
     problem: Callable[..., Reply] = problem_reply
@@ -360,12 +360,12 @@ class Replies:
 
 @pytest.fixture
 def replies() -> Replies:
-    """Return builders of the answers in scripts."""
+    """Return the functions that build the answers of scripts."""
     return Replies()
 
 
 @pytest.fixture
 async def broker() -> AsyncIterator[ScriptedBroker]:
-    """Yield a scripted broker with the topic `flights` of two partitions."""
+    """Yield a scripted broker that has the topic `flights` with two partitions."""
     async with ScriptedBroker() as scripted:
         yield scripted

@@ -57,7 +57,7 @@ def test_an_unknown_code_is_raised_by_its_kind() -> None:
 
 
 def test_the_message_names_subject_numbers_place_and_next_step() -> None:
-    """An error's message has the subject, detail, code, broker and next step."""
+    """An error's message contains the subject, detail, code, broker and next step."""
     problem = ProblemError("topic_not_found", "topic flights does not exist")
     error = error_of(problem, subject="produce to flights-3", broker="http://b:9520")
 
@@ -78,7 +78,7 @@ def test_cluster_errors_travel_between_processes() -> None:
 
 
 def test_errors_without_an_answer_travel_between_processes() -> None:
-    """Errors without an answer can be pickled, because a process pool would break or hang otherwise."""
+    """Errors without a broker's answer can be pickled; otherwise a process pool would break or hang."""
     unreachable = UnreachableError("metadata", {"http://a:1": "refused"}, sent=True)
     late = DeliveryTimeoutError(
         "produce to t-0", record_count=7, waited_seconds=120.0, attempts=3, side_effect=SideEffect.MAYBE
@@ -93,7 +93,7 @@ def test_errors_without_an_answer_travel_between_processes() -> None:
 
 
 def test_an_unreachable_cluster_names_every_address() -> None:
-    """The error of an unreachable cluster has each address with its cause, and whether a request may have arrived."""
+    """The error for an unreachable cluster lists each address and cause, and whether a request may have arrived."""
     error = UnreachableError("metadata", {"http://a:1": "refused", "http://b:2": "timed out"}, sent=True)
 
     assert "http://a:1: refused; http://b:2: timed out" in str(error)
@@ -101,7 +101,7 @@ def test_an_unreachable_cluster_names_every_address() -> None:
 
 
 def test_a_delivery_timeout_tells_what_is_known() -> None:
-    """A delivery timeout has record count, time, attempts, the last refusal and whether the records may be stored."""
+    """A delivery timeout tells the record count, time, attempts, last refusal and whether the records may be stored."""
     error = DeliveryTimeoutError(
         "produce to t-0", record_count=7, waited_seconds=120.0, attempts=3, side_effect=SideEffect.MAYBE
     )

@@ -1,4 +1,4 @@
-"""Blocking clients whose loop ends, or stays in the parent of a fork, raise a typed error."""
+"""Blocking clients raise a typed error if their loop has ended, or runs in the parent of a forked process."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ consumer.close()
 
 
 def test_a_call_that_the_end_cuts_off_says_so() -> None:
-    """A call that is cut off by the end of the loop raises ClosedError, and not CancelledError."""
+    """A call that is interrupted by the end of the loop raises ClosedError, not CancelledError."""
     thread, begun = LoopThread("fairlead consumer"), threading.Event()
     thread.start()
 
@@ -62,10 +62,10 @@ def test_a_call_that_the_end_cuts_off_says_so() -> None:
 
 
 def test_calls_that_race_with_the_end_end() -> None:
-    """Calls that race with the end of the loop get a result or ClosedError."""
+    """Calls that race with the end of the loop return a result or raise ClosedError."""
 
     async def answer() -> int:
-        """Wait for one turn of the loop."""
+        """Wait for one iteration of the loop."""
         await asyncio.wait([asyncio.ensure_future(asyncio.to_thread(int))])
         return 7
 
@@ -89,7 +89,7 @@ def test_calls_that_race_with_the_end_end() -> None:
 
 
 def test_a_fork_is_told_that_it_has_no_client() -> None:
-    """A forked process gets a typed error from its parent's clients, and the parent is not affected."""
+    """In a forked process, the parent's clients raise a typed error; the parent is not affected."""
     run = subprocess.run(
         [sys.executable, "-c", FORKING], capture_output=True, text=True, timeout=60, check=False
     )

@@ -1,4 +1,4 @@
-"""Clients that are not open: each call raises the same typed error with the next step."""
+"""Clients that are not open: each call raises the same typed error, which explains the next step."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ ADMIN: Final[Calls] = {
 
 
 def clients(of: Any, bootstrap: str) -> list[tuple[Any, Calls]]:
-    """Return new clients of a module, with calls for each."""
+    """Return new clients of a module, with some calls of each."""
     return [
         (of.Producer(bootstrap), PRODUCER),
         (of.Consumer(bootstrap), CONSUMER),
@@ -64,7 +64,7 @@ def clients(of: Any, bootstrap: str) -> list[tuple[Any, Calls]]:
 
 
 async def called(client: Any, name: str, arguments: tuple[Any, ...]) -> None:
-    """Make a call as a program does."""
+    """Make a call like a user's program."""
     answer = getattr(client, name)(*arguments)
     if inspect.isawaitable(answer):
         await answer
@@ -74,7 +74,7 @@ async def called(client: Any, name: str, arguments: tuple[Any, ...]) -> None:
 
 @pytest.mark.parametrize("is_closed", [False, True])
 async def test_what_is_not_open_says_so(broker: ScriptedBroker, is_closed: bool) -> None:
-    """A client that is not open is named in the error, with the block in which it can be used."""
+    """The error names the client that is not open, and the block in which it can be used."""
     for client, calls in clients(fairlead, broker.url):
         if is_closed:
             async with client:
@@ -87,7 +87,7 @@ async def test_what_is_not_open_says_so(broker: ScriptedBroker, is_closed: bool)
 
 @pytest.mark.parametrize("is_closed", [False, True])
 async def test_a_blocking_client_that_is_not_open_says_so(broker: ScriptedBroker, is_closed: bool) -> None:
-    """A blocking client that is not open is named in the error, with its own kind of block."""
+    """The error names the blocking client that is not open, and the kind of block for blocking clients."""
 
     def scenario() -> None:
         for client, calls in clients(blocking, broker.url):
@@ -103,7 +103,7 @@ async def test_a_blocking_client_that_is_not_open_says_so(broker: ScriptedBroker
 
 
 def test_a_consumer_that_was_never_started_has_nothing() -> None:
-    """A consumer that was never started has empty properties, and no membership."""
+    """A consumer that was never started has empty properties and no membership."""
     consumer = fairlead.Consumer(group="delays", topics="flights")
 
     assert (consumer.assignment, consumer.paused, consumer.has_in_hand) == (frozenset(), frozenset(), False)
@@ -112,7 +112,7 @@ def test_a_consumer_that_was_never_started_has_nothing() -> None:
 
 
 async def test_deliveries_outlive_the_block_of_their_producer(broker: ScriptedBroker) -> None:
-    """Deliveries can be read after their producer's block has ended."""
+    """The results of deliveries can be read after the producer's block has ended."""
 
     def scenario() -> None:
         with blocking.Producer(broker.url) as producer:

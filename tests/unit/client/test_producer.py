@@ -42,7 +42,7 @@ async def producer(broker: ScriptedBroker) -> AsyncIterator[Producer]:
 
 
 async def test_a_record_is_stored_and_told(broker: ScriptedBroker, producer: Producer) -> None:
-    """The acknowledgement of a record has topic, partition, offset and timestamp."""
+    """The acknowledgement of a record contains the topic, partition, offset and timestamp."""
     moment = datetime(2013, 1, 1, 5, 15, tzinfo=UTC)
     delivery = await producer.send("flights", b"UA1545", key=b"UA", headers=[("h", b"1")], timestamp=moment)
     metadata = await delivery
@@ -89,7 +89,7 @@ async def test_calls_ask_not_to_be_forwarded(broker: ScriptedBroker, producer: P
 
 
 async def test_records_keep_their_order_and_share_batches(broker: ScriptedBroker, producer: Producer) -> None:
-    """Records of a thousand sends are stored in order by a few requests."""
+    """The records of a thousand sends are stored in order with a few requests."""
     deliveries = [await producer.send("flights", str(row).encode(), partition=0) for row in range(1000)]
     offsets = [(await delivery).offset for delivery in deliveries]
 
@@ -99,7 +99,7 @@ async def test_records_keep_their_order_and_share_batches(broker: ScriptedBroker
 
 
 async def test_records_without_a_key_reach_all_partitions(broker: ScriptedBroker) -> None:
-    """Records without a key go to all partitions evenly, batch by batch."""
+    """Records without a key are distributed evenly over all partitions, batch by batch."""
     async with Producer(broker.url, batch_bytes=1000) as producer:
         for row in range(400):
             await producer.send("flights", str(row).encode())
@@ -112,7 +112,7 @@ async def test_records_without_a_key_reach_all_partitions(broker: ScriptedBroker
 async def test_records_without_a_key_that_come_together_are_one_batch_of_one_partition(
     broker: ScriptedBroker,
 ) -> None:
-    """Records without a key within the linger time are one batch of one partition; an empty key is a key."""
+    """Records without a key within the linger time form one batch of one partition; an empty key is a key."""
     async with Producer(broker.url, linger_ms=1000) as producer:
         for row in range(100):
             await producer.send("flights", b"%d" % row)
@@ -140,7 +140,7 @@ async def test_retryable_problems_are_retried(broker: ScriptedBroker, producer: 
 async def test_a_problem_that_stays_wrong_is_raised_at_once(
     broker: ScriptedBroker, producer: Producer
 ) -> None:
-    """A problem of the kind `fix` is raised without a retry, and the producer stays usable."""
+    """A problem of the kind `fix` is raised without a retry, and the producer remains usable."""
     broker.refuse(PRODUCE, "crc_mismatch")
     with pytest.raises(CrcMismatchError, match="produce to flights-0"):
         await producer.send_and_wait("flights", b"x", partition=0)
@@ -152,7 +152,7 @@ async def test_a_problem_that_stays_wrong_is_raised_at_once(
 async def test_a_refused_partition_does_not_stop_the_others(
     broker: ScriptedBroker, producer: Producer
 ) -> None:
-    """A refused partition of a request is sent again alone, and the others are acknowledged."""
+    """If one partition of a request is refused, only its batch is sent again; the other batches are acknowledged."""
 
     async def half(received: Received) -> Reply:
         """Store one partition and refuse the other."""
@@ -176,7 +176,7 @@ async def test_a_refused_partition_does_not_stop_the_others(
 
 
 async def test_order_holds_over_retries(broker: ScriptedBroker) -> None:
-    """Batches keep their order over retries, because a partition has one unfinished request."""
+    """Retries preserve the order of batches, because a partition has only one unfinished request."""
     broker.refuse(PRODUCE, *["not_enough_replicas"] * 3)
     async with Producer(broker.url, batch_bytes=200, linger_ms=0) as producer:
         for row in range(100):
@@ -186,7 +186,7 @@ async def test_order_holds_over_retries(broker: ScriptedBroker) -> None:
 
 
 async def test_without_sequences_a_partition_has_one_request_under_way(broker: ScriptedBroker) -> None:
-    """Without sequences a partition has one request in flight, because HTTP/2 streams may overtake each other."""
+    """Without sequences, a partition has one request in flight, because HTTP/2 streams may overtake each other."""
     under_way = most = 0
 
     async def slow(_: Received) -> Reply | None:
@@ -208,7 +208,7 @@ async def test_without_sequences_a_partition_has_one_request_under_way(broker: S
 
 
 async def test_the_new_leader_is_found(broker: ScriptedBroker, producer: Producer) -> None:
-    """421 refreshes the metadata, and the batch is sent to the new leader."""
+    """An answer with status 421 causes a refresh of the metadata, and the batch is sent to the new leader."""
     await producer.send_and_wait("flights", b"first", partition=0)
     async with type(broker)() as other:
         broker.addresses = {1: broker.url, 2: other.url}
@@ -233,7 +233,7 @@ async def test_a_partition_without_a_leader_waits_for_one(broker: ScriptedBroker
 
 
 async def test_the_delivery_timeout_tells_the_last_refusal(broker: ScriptedBroker) -> None:
-    """The error of a delivery timeout has the last refusal, and whether the record may be stored."""
+    """The error of a delivery timeout contains the last refusal, and tells whether the record may be stored."""
     broker.refuse(PRODUCE, *["ack_timeout"] * 100)
     async with Producer(broker.url, delivery_timeout="300ms") as producer:
         with pytest.raises(DeliveryTimeoutError) as raised:
@@ -268,7 +268,7 @@ async def test_flush_raises_what_nobody_has_awaited(broker: ScriptedBroker, prod
 
 
 async def test_leaving_the_block_flushes_and_raises(broker: ScriptedBroker) -> None:
-    """The end of a producer's block flushes, and raises failures."""
+    """The end of a producer's block flushes the producer and raises failures."""
 
     async def work() -> None:
         """Use the producer as a program does."""
@@ -331,7 +331,7 @@ async def test_lingering_batches_leave_when_the_buffer_is_full(broker: ScriptedB
 
 
 async def test_nobody_waits_for_room_that_a_lingering_batch_has(broker: ScriptedBroker) -> None:
-    """A batch does not linger while another send waits for its room."""
+    """A batch does not linger while another send waits for its buffer space."""
     async with Producer(broker.url, linger_ms=60_000, buffer_bytes=1000) as producer, asyncio.timeout(5):
         await producer.send("flights", b"x" * 900, partition=0)
         async with asyncio.TaskGroup() as tasks:
@@ -366,7 +366,7 @@ async def test_a_table_larger_than_the_buffer_is_sent(broker: ScriptedBroker) ->
 
 
 async def test_tables_and_records_keep_their_order(broker: ScriptedBroker, producer: Producer) -> None:
-    """Records and tables are stored in the order of sending."""
+    """Records and tables are stored in the order in which they were sent."""
     await producer.send("flights", b"before", partition=0)
     await producer.send_batch("flights", pa.table({"value": [b"table"]}), partition=0)
     await producer.send("flights", b"after", partition=0)
@@ -376,7 +376,7 @@ async def test_tables_and_records_keep_their_order(broker: ScriptedBroker, produ
 
 
 async def test_wrong_records_are_refused_before_they_can_spoil_a_batch(producer: Producer) -> None:
-    """An invalid record is refused before it is added to a batch, and the error has the next step."""
+    """An invalid record is refused before it is added to a batch, and the error explains the next step."""
     with pytest.raises(RecordError, match=r"value is str 'text'; give bytes, .*encode"):
         await producer.send("flights", "text")  # type: ignore[arg-type]
     with pytest.raises(RecordError, match="key"):
@@ -396,7 +396,7 @@ async def test_wrong_records_are_refused_before_they_can_spoil_a_batch(producer:
 
 
 async def test_views_of_bytes_are_copied(broker: ScriptedBroker, producer: Producer) -> None:
-    """A buffer that changes after `send` does not change its record."""
+    """Changing a buffer after `send` does not change the record."""
     changing = bytearray(b"first")
     delivery = await producer.send("flights", changing, partition=0)  # type: ignore[arg-type]
     changing[:] = b"later"
@@ -420,14 +420,14 @@ async def test_headers_are_those_of_the_call(broker: ScriptedBroker, producer: P
 
 
 async def test_a_record_beyond_the_buffer_is_refused(broker: ScriptedBroker) -> None:
-    """A record larger than the buffer is refused, because it would wait forever."""
+    """A record larger than the buffer is refused, because otherwise `send` would wait forever."""
     async with Producer(broker.url, buffer_bytes=1000) as producer:
         with pytest.raises(BatchTooLargeError, match="buffer_bytes=1000"):
             await producer.send("flights", b"x" * 2000)
 
 
 async def test_an_unreachable_cluster_is_told_with_every_address() -> None:
-    """The error of an unreachable cluster has each address with its cause, within the retry timeout."""
+    """The error for an unreachable cluster is raised within the retry timeout and lists each address with its cause."""
     async with Producer("http://127.0.0.1:1,http://127.0.0.1:2", retry_timeout="200ms") as producer:
         with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:1: .*127\.0\.0\.1:2: "):
             await producer.send("flights", b"x")
@@ -442,7 +442,7 @@ async def test_any_bootstrap_address_is_enough(broker: ScriptedBroker) -> None:
 async def test_a_batch_that_is_due_between_two_looks_is_sent(
     broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A batch that becomes due between the sender's check and its next deadline is sent."""
+    """A batch is sent even if it becomes due between the sender's check and its computation of the next deadline."""
     calls = itertools.count()
     monotonic = clock.monotonic
     monkeypatch.setattr(clock, "monotonic", lambda: monotonic() + next(calls) * 0.002)

@@ -1,4 +1,4 @@
-"""Batches and records of a consumer, from bytes as a leader stores them."""
+"""Batches and records of a consumer, from bytes in the form in which a leader stores them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def stored(values: list[bytes | None], base_offset: int, codec: Codec = Codec.NO
 
 
 def fetched(data: bytes, start: int, next_offset: int = 99) -> Fetched:
-    """Return data in the form in which the fetcher passes it to the reader."""
+    """Return stored data in the form in which the fetcher passes it to the reader."""
     cursor = Cursor("flights", "id", 4, start)
     return Fetched(cursor, cursor.life, memoryview(data), start, next_offset, None)
 
@@ -82,7 +82,7 @@ def test_uncompressed_values_are_not_copied() -> None:
 
 
 def test_records_below_the_asked_offset_are_left_out() -> None:
-    """Records below the requested offset are left out, within a batch and as whole batches."""
+    """Records below the requested offset are skipped, within a batch and as whole batches."""
     data = stored([b"a", b"b"], 40) + stored([b"c", b"d", b"e"], 42)
     [batch] = batches_in(fetched(data, start=43))
 
@@ -93,7 +93,7 @@ def test_records_below_the_asked_offset_are_left_out() -> None:
 
 
 def test_a_batch_can_be_cut_before_an_offset() -> None:
-    """A batch can be cut before an offset, as when a consumer reads to an end."""
+    """A batch can be cut before an offset, as is necessary when a consumer reads up to an end offset."""
     batch = only(stored([b"a", b"b", b"c"], 40)).before(42)
 
     assert [record.value for record in batch] == [b"a", b"b"]
@@ -138,7 +138,7 @@ def test_a_damaged_batch_is_refused_with_its_place_after_the_good_ones() -> None
 
 
 def test_a_forged_stamp_is_refused() -> None:
-    """A changed stamp of offset and epoch fails the first checksum."""
+    """If the stamp with offset and epoch is changed, the first checksum does not match."""
     bad = bytearray(stored([b"a"], 40))
     bad[0] ^= 1
 
@@ -170,7 +170,7 @@ def test_records_are_equal_only_to_themselves_and_do_not_change() -> None:
     """Records are immutable, and equal only to themselves."""
     first, second = (next(iter(only(stored([b"a"], 40)))) for _ in range(2))
 
-    assert first == first  # noqa: PLR0124 - that is the question
+    assert first == first  # noqa: PLR0124 - the test is about equality with itself
     assert first != second
     assert len({first, second}) == 2
     with pytest.raises(AttributeError):

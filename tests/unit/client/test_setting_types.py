@@ -1,4 +1,4 @@
-"""Settings of clients with a wrong type, or without effect, are refused."""
+"""Settings of clients that have a wrong type or would have no effect are refused."""
 
 from __future__ import annotations
 

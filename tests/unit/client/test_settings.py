@@ -35,7 +35,7 @@ from fairlead_api.identifiers import Acks
     ],
 )
 def test_durations_are_read_with_their_unit(value: str, seconds: float) -> None:
-    """A duration as text has a unit."""
+    """A duration given as text has a unit."""
     assert seconds_of(value, "t") == pytest.approx(seconds)
 
 
@@ -46,7 +46,7 @@ def test_durations_may_be_timedeltas() -> None:
 
 @pytest.mark.parametrize("value", [30, 1.5, "30", "s", "-1s", "1 week", "", None, timedelta(seconds=-1)])
 def test_durations_without_a_unit_are_refused_by_name(value: object) -> None:
-    """A duration without a unit, or of another type, is refused by name."""
+    """A duration without a unit, or of a wrong type, is refused, and the error names the setting."""
     with pytest.raises(SettingError, match="delivery_timeout") as refused:
         seconds_of(value, "delivery_timeout")  # type: ignore[arg-type]
 
@@ -55,7 +55,7 @@ def test_durations_without_a_unit_are_refused_by_name(value: object) -> None:
 
 
 def test_bootstrap_takes_text_and_lists() -> None:
-    """Bootstrap addresses are text separated by commas or a list, without repeats."""
+    """Bootstrap addresses are given as a comma-separated text or a list; repeated addresses count once."""
     assert bootstrap_of("http://a:1/, http://b:2,http://a:1") == ("http://a:1", "http://b:2")
     assert bootstrap_of(["https://a:1"]) == ("https://a:1",)
 
@@ -84,7 +84,7 @@ def test_bootstrap_refuses_what_is_no_address(value: str | list[str]) -> None:
     ],
 )  # fmt: skip
 def test_an_address_as_kafka_has_it_is_told_with_its_scheme(value: str, meant: str) -> None:
-    """A bootstrap address in another form is refused, and the error proposes the right form if there is one."""
+    """A bootstrap address in a wrong form is refused, and the error suggests the right form if there is one."""
     with pytest.raises(SettingError) as refused:
         bootstrap_of(value)
 
@@ -101,7 +101,7 @@ def test_acks_are_read_as_kafka_writes_them() -> None:
 
 
 def test_codecs_and_policies_are_read_by_name() -> None:
-    """Codecs and offset policies are read by name, and unknown names are refused with the known ones."""
+    """Codecs and offset policies are given by name, and the refusal of an unknown name lists the known names."""
     assert codec_of("zstd") is Codec.ZSTD
     assert codec_of(Codec.NONE) is Codec.NONE
     assert policy_of("latest", "offset_policy").value == "latest"
@@ -115,7 +115,7 @@ def test_codecs_and_policies_are_read_by_name() -> None:
 
 @pytest.mark.parametrize("value", ["99999999999999h", "9" * 400 + "s"])
 def test_a_policy_of_a_span_that_no_clock_knows_is_refused_by_name(value: str) -> None:
-    """An offset policy with a duration beyond a timedelta or a float is refused by name."""
+    """An offset policy whose duration exceeds a timedelta or a float is refused, and the error names the setting."""
     with pytest.raises(SettingError, match="start=") as refused:
         policy_of(value, "start")
 
@@ -130,7 +130,7 @@ def test_a_policy_of_a_span_that_no_clock_knows_is_refused_by_name(value: str) -
     ],
 )  # fmt: skip
 def test_producer_settings_that_make_no_sense_are_refused(field: str, value: object) -> None:
-    """Producer settings that make no sense are refused when they are built."""
+    """Invalid producer settings are refused when they are built."""
     with pytest.raises(SettingError):
         ProducerSettings(**{field: value})  # type: ignore[arg-type]
 
@@ -146,13 +146,13 @@ def test_producer_settings_that_make_no_sense_are_refused(field: str, value: obj
     ],
 )
 def test_consumer_settings_that_make_no_sense_are_refused(field: str) -> None:
-    """Consumer settings that make no sense are refused when they are built."""
+    """Invalid consumer settings are refused when they are built."""
     with pytest.raises(SettingError, match=field):
         ConsumerSettings(**{field: 0})  # type: ignore[arg-type]
 
 
 def test_pauses_double_up_to_their_limit() -> None:
-    """Pauses double up to their limit, and half of each pause is random."""
+    """Pauses double up to a limit, and half of each pause is random."""
     backoff = Backoff(0.1, 1.0)
 
     assert [backoff.seconds(attempts, 1.0) for attempts in (1, 2, 3, 4, 5, 1000)] == pytest.approx(

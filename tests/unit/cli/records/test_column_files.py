@@ -56,7 +56,7 @@ FORMATS = [".parquet", ".arrow", ".arrows"]
 
 
 def write(table: pa.Table, path: Path) -> Path:
-    """Write a table in the format of the file's name."""
+    """Write a table in the format that the suffix of the file name selects."""
     if path.suffix == ".parquet":
         pq.write_table(table, path)
         return path
@@ -73,7 +73,7 @@ def loaded(path: Path, key_column: str | None = None) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_rows_become_json_objects(tmp_path: Path, suffix: str) -> None:
-    """Lists and structures become arrays and objects; keys, and types that JSON lacks, become text."""
+    """Lists and structures become arrays and objects; keys and values of types that JSON lacks become text."""
     records = loaded(write(TABLE, tmp_path / f"flights{suffix}"), "carrier")
 
     assert [record["key"] for record in records] == [b"UA", b"AA", None]
@@ -138,7 +138,7 @@ def test_what_cannot_be_a_record_is_refused(
 
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_damaged_files_are_told_by_name(tmp_path: Path, suffix: str) -> None:
-    """A truncated file and a file of another format are refused, and the refusal names the file."""
+    """A truncated file, and a file with content of another format, are refused, and the error names the file."""
     path = write(TABLE, tmp_path / f"cut{suffix}")
     path.write_bytes(path.read_bytes()[:300])
     other = tmp_path / f"text{suffix}"
@@ -150,7 +150,7 @@ def test_damaged_files_are_told_by_name(tmp_path: Path, suffix: str) -> None:
 
 
 def test_column_files_are_not_packed_again(tmp_path: Path) -> None:
-    """A compressed column file is refused with the allowed names, because its format compresses by itself."""
+    """A gzipped column file is refused with the allowed names, because the format has its own compression."""
     path = tmp_path / "flights.parquet.gz"
     path.write_bytes(b"")
 

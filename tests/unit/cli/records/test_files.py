@@ -1,4 +1,4 @@
-"""Files that can be loaded: their format by name, and their rows as records."""
+"""Files that can be loaded: the format selected by the name, and the rows as records."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def rows(path: Path, key_column: str | None) -> list[tuple[bytes | None, bytes |
 
 
 def test_a_csv_row_becomes_a_json_object_keyed_by_its_column(tmp_path: Path) -> None:
-    """Types are inferred, a missing field is null, the key is the column's text."""
+    """Types are inferred, an empty field is null, and the key is the text of the key column."""
     path = tmp_path / "flights.csv"
     path.write_bytes(CSV)
 
@@ -62,7 +62,7 @@ def test_the_blocks_use_exactly_the_bytes_of_the_file(tmp_path: Path) -> None:
 
 
 def test_an_ndjson_line_is_the_value_as_it_is(tmp_path: Path) -> None:
-    """An NDJSON line becomes the value unchanged; a text key loses its quotes, another key is its JSON text."""
+    """An NDJSON line becomes the value unchanged; a text key loses its quotes, and any other key is its JSON text."""
     path = tmp_path / "events.ndjson"
     path.write_bytes(b'{"id": "a",  "n": 1}\n\n{"id": 7}\r\n{"id": null}')
 
@@ -99,7 +99,7 @@ def test_an_ndjson_line_is_the_value_as_it_is(tmp_path: Path) -> None:
 def test_what_cannot_be_loaded_is_named(
     tmp_path: Path, name: str, content: bytes, key_column: str | None, named: str
 ) -> None:
-    """The refusal names the file, the position and the fault."""
+    """The refusal names the file, the position and the error."""
     path = tmp_path / name
     path.write_bytes(content)
 
@@ -108,7 +108,7 @@ def test_what_cannot_be_loaded_is_named(
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_row(tmp_path: Path) -> None:
-    """A byte order mark, as programs of Windows write it, is not part of the first row."""
+    """A byte order mark, which Windows programs write, is not part of the first row."""
     (tmp_path / "a.ndjson").write_bytes(b'\xef\xbb\xbf{"x": 1}\n{"x": 2}\n')
     (tmp_path / "a.csv").write_bytes(b"\xef\xbb\xbfx\n1\n")
 
@@ -162,7 +162,7 @@ def test_the_rows_before_a_wrong_one_are_handed_out(
 
 
 def test_a_line_of_a_file_is_bounded(tmp_path: Path) -> None:
-    """A line beyond the limit is refused by its number, and at most the limit is read of it."""
+    """A line beyond the limit is refused with its number, and is read only up to the limit."""
     path = tmp_path / "long.ndjson"
     path.write_bytes(b'{"a":1}\n{"a":"' + b"x" * 1000 + b'"}\n')
     blocks = table_file(path).blocks(None, line_bytes_max=100)

@@ -29,7 +29,7 @@ SCHEMA = pa.schema({"text": pa.string(), "whole": pa.int64(), "real": pa.float64
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(ROWS)
 def test_every_row_reads_back_as_the_same_object(rows: list[dict[str, object]]) -> None:
-    """Names, nulls, numbers and any text survive the way through JSON."""
+    """Names, nulls, numbers and any text are unchanged after conversion to JSON and back."""
     written = rows_as_json(pa.RecordBatch.from_pylist(rows, SCHEMA))
 
     assert [json.loads(row) for row in written.to_pylist()] == rows
@@ -54,7 +54,7 @@ def test_names_are_escaped_and_other_types_are_text() -> None:
 
 
 def test_two_columns_of_one_name_are_refused() -> None:
-    """Two columns of one name are refused, because a reader of the object would lose one of them."""
+    """Two columns with the same name are refused, because a reader of the JSON object would lose one of them."""
     rows = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
 
     with pytest.raises(RowsError, match="two columns have the name 'a'"):

@@ -1,4 +1,4 @@
-"""Lines as records: cut from pieces of any size, parsed, and refused by their number after the preceding records."""
+"""Lines as records: assembled from pieces of any size and parsed; an invalid line is refused with its number."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def coming(pieces: Sequence[bytes]) -> AsyncIterator[bytes]:
 async def read_until_wrong(
     *pieces: bytes, parse: LineParser = PLAIN, line_bytes_max: int = 100
 ) -> tuple[list[Pair], str | None]:
-    """Return (key, value) of all records before a refusal, and the message of the refusal, if any."""
+    """Return (key, value) of all records up to an invalid line, and the error message, if any."""
     pairs: list[Pair] = []
     try:
         async for records in read_records(coming(pieces), parse, line_bytes_max):
@@ -52,7 +52,7 @@ async def test_lines_are_whole_however_their_bytes_come() -> None:
 async def test_a_line_that_does_not_fit_comes_after_those_before_it(
     pieces: tuple[bytes, ...], good: int, line: int
 ) -> None:
-    """A line that does not fit the format is named by number and text, after the records of the lines before it."""
+    """The records before a line that does not fit the format are read; the error gives the line's number and text."""
     pairs, wrong = await read_until_wrong(*pieces, parse=line_parser(None, None, ":"))
 
     assert len(pairs) == good
@@ -60,7 +60,7 @@ async def test_a_line_that_does_not_fit_comes_after_those_before_it(
 
 
 async def test_a_line_that_never_ends_is_refused_before_it_fills_the_memory() -> None:
-    """Reading stops with the piece that exceeds the limit, not with the end of the line."""
+    """Reading stops at the piece that exceeds the limit, not at the end of the line."""
     read = 0
 
     async def endless() -> AsyncIterator[bytes]:
@@ -77,7 +77,7 @@ async def test_a_line_that_never_ends_is_refused_before_it_fills_the_memory() ->
 
 
 async def test_the_longest_line_is_as_long_as_the_limit() -> None:
-    """A line of exactly the limit is a record, with either line break; one more byte is not."""
+    """A line of exactly the maximum length is accepted, with either line break; one more byte is refused."""
     fits, none_wrong = await read_until_wrong(b"x" * 100 + b"\r\n" + b"y" * 100 + b"\n")
     _, wrong = await read_until_wrong(b"x\n" + b"y" * 101 + b"\n")
 
@@ -147,7 +147,7 @@ async def test_an_encoding_that_is_wrong_is_shown_as_text(
 
 
 def test_a_key_is_the_bytes_that_were_typed() -> None:
-    """A key on the command line is taken as bytes, even when it is not valid text."""
+    """A key on the command line is used as bytes, even if it is not valid text."""
     assert line_parser("schlüssel", None, None)(b"v") == ("schlüssel".encode(), b"v")
     assert line_parser("\udcff", None, None)(b"v") == (b"\xff", b"v")
 

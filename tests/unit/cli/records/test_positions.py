@@ -1,4 +1,4 @@
-"""Begin and end positions of `consume -o`."""
+"""Start and end positions of `consume -o`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SECOND_US = 1_000_000
     ],
 )
 def test_each_form_names_its_range(text: str, expected: ReadRange) -> None:
-    """Offsets, counts from the end, times and pairs of times are understood."""
+    """Offsets, counts from the end, times and pairs of times are accepted."""
     assert read_range(text) == expected
 
 
@@ -37,12 +37,12 @@ def test_each_form_names_its_range(text: str, expected: ReadRange) -> None:
     "text", ["", "beginning", "--5", "1.5", "@", "@yesterday", "@1:", "-", "٣", "9" * 5_000]
 )
 def test_anything_else_is_refused_by_name(text: str) -> None:
-    """An unknown form of a position is refused, and the refusal shows it."""
+    """A position in an unknown form is refused, and the error quotes it."""
     with pytest.raises(PositionError, match="-o "):
         read_range(text)
 
 
 def test_a_range_that_ends_before_it_begins_is_refused() -> None:
-    """A range that ends before it begins is refused, because it would print nothing."""
+    """A range whose end precedes its start is refused, because nothing would be printed."""
     with pytest.raises(PositionError, match="-o '@2000:1000' ends before it begins"):
         read_range("@2000:1000")

@@ -25,7 +25,7 @@ def test_every_verb_and_escape_prints_its_part_of_the_record() -> None:
 
 
 def test_null_key_and_value_print_as_nothing() -> None:
-    """A null key and a null value print as empty text."""
+    """A null key and a null value are printed as empty text."""
     record = PrintedRecord("t", 0, 0, 0, None, None, ())
 
     assert printer("<%k|%v|%h>")(record) == b"<||>"
@@ -36,7 +36,7 @@ def test_null_key_and_value_print_as_nothing() -> None:
     [("%x", "%x"), ("100%", "unknown verb '%'"), (r"\q", r"\q"), ("\\", "unknown escape")],
 )
 def test_what_cannot_be_understood_is_named(template: str, named: str) -> None:
-    """An unknown verb or escape is named in the refusal, with the allowed ones."""
+    """The refusal of an unknown verb or escape names it and lists the allowed ones."""
     with pytest.raises(FormatError) as refused:
         printer(template)
 

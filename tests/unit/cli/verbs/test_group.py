@@ -14,7 +14,7 @@ MOVED = ResetOffset(topic="orders", topic_id="id", partition=0, before=5, after=
 
 
 def test_a_part_that_failed_is_named_and_ends_with_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    """A failed partition is named, and the command ends with an error although others succeeded."""
+    """A failed partition is named, and the command ends with an error although other partitions succeeded."""
     problem = ProblemError("no_leader", "orders-1 has no leader now")
     left = ResetOffset(
         topic="orders", topic_id="id", partition=1, before=7, after=None, problem=problem.to_document()
@@ -28,14 +28,14 @@ def test_a_part_that_failed_is_named_and_ends_with_an_error(capsys: pytest.Captu
 
 
 def test_a_whole_answer_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    """A complete answer gives no message and no exit code."""
+    """An answer without problems causes no message and no exit code."""
     _tell_problems([MOVED], ExitCode.REFUSED)
 
     assert capsys.readouterr().err == ""
 
 
 def test_partitions_stand_in_the_form_that_a_reset_takes() -> None:
-    """A partition is printed in the form that --topic takes; a member without partitions shows a dash."""
+    """Partitions are printed in the format that --topic accepts, and as a dash for a member without partitions."""
     assigned = [AssignedPartitions(topic=name, topic_id="id", partitions=[0, 2]) for name in ("a", "b")]
 
     assert _cell(assigned) == "a:0,2 b:0,2"

@@ -1,4 +1,4 @@
-"""Judgement of `fairlead cluster health` on metadata and brokers."""
+"""Health that `fairlead cluster health` computes from metadata and brokers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fairlead_api.bodies.metadata import BrokerDescription, Metadata, PartitionM
 
 
 def broker(number: int, **about: Any) -> BrokerDescription:
-    """Return a running broker with the given changes."""
+    """Return a running broker, with the given fields changed."""
     return BrokerDescription(id=number, **{"address": f"http://b{number}", **about})
 
 
@@ -20,7 +20,7 @@ def partition(number: int, isr: list[int], **about: Any) -> PartitionMetadata:
 
 
 def metadata(*partitions: PartitionMetadata, controller: int | None = 1) -> Metadata:
-    """Return a cluster with one topic."""
+    """Return the metadata of a cluster with one topic."""
     topic = TopicMetadata(name="t", topic_id="i", partitions=list(partitions))
     return Metadata(cluster_id="c", controller=controller, brokers=[], topics=[topic])
 
@@ -29,7 +29,7 @@ BROKERS = [broker(1), broker(2), broker(3)]
 
 
 def test_a_whole_cluster_is_healthy() -> None:
-    """A complete cluster is healthy; a cordoned or draining broker is reported and is no fault."""
+    """A complete cluster is healthy; a cordoned or draining broker is reported but does not make it unhealthy."""
     found = health_of(
         metadata(partition(0, [1, 2, 3])),
         [broker(1, cordoned=True), broker(2, state="draining", cordoned=True), broker(3)],
@@ -42,7 +42,7 @@ def test_a_whole_cluster_is_healthy() -> None:
 
 
 def test_what_is_missing_is_counted_by_how_bad_it_is() -> None:
-    """Partitions are counted without a leader, below the minimum, and short of a replica."""
+    """Partitions without a leader, below min.insync.replicas, and with missing replicas are counted."""
     found = health_of(
         metadata(
             partition(0, [1, 2], offline=[3]),
@@ -73,12 +73,12 @@ def test_a_move_under_way_is_no_ailment() -> None:
 
 
 def test_without_a_controller_nothing_is_healthy() -> None:
-    """A cluster without a controller is unhealthy, because no leader would be elected."""
+    """A cluster without a controller is unhealthy, because leaders could not be elected."""
     assert not health_of(metadata(partition(0, [1, 2, 3]), controller=None), BROKERS).healthy
 
 
 def test_a_drain_that_cannot_end_names_the_first_partitions() -> None:
-    """A drain without a target names the first partitions, even when the drained broker is gone."""
+    """A drain that no other broker can take over names the first partitions, even if the drained broker is gone."""
     stays = [f"t-{number}" for number in range(9)]
     gone = broker(3, address=None, state="gone", cordoned=True, immovable=stays)
     found = health_of(metadata(partition(0, [1, 2], offline=[3])), [*BROKERS[:2], gone])

@@ -30,13 +30,13 @@ def test_each_form_names_its_position(text: str, expected: object) -> None:
 
 @pytest.mark.parametrize("text", ["", "end", "@", "@yesterday", "1.5", "10 m", "+", "--5", "٣"])
 def test_anything_else_is_refused_with_what_is_allowed(text: str) -> None:
-    """An unknown form of a position is refused, and the refusal shows it."""
+    """A position in an unknown form is refused, and the error quotes it."""
     with pytest.raises(ResetTargetError, match="--to "):
         reset_target(text)
 
 
 def test_topics_and_partitions_are_named_once() -> None:
-    """Topics and partitions are selected once, even when repeated; no selection means all of them."""
+    """A repeated topic or partition is selected once; no selection means all topics."""
     chosen = reset_topics(["orders", "readings:2,0", "readings:0", "orders"])
 
     assert chosen == [
@@ -49,6 +49,6 @@ def test_topics_and_partitions_are_named_once() -> None:
 
 @pytest.mark.parametrize("text", ["", "no/slash", "orders:", "orders:x", "orders:-1", "orders:0,", ":1"])
 def test_a_topic_that_cannot_be_is_refused(text: str) -> None:
-    """An invalid topic name is refused, and the refusal shows it."""
+    """An invalid topic name or partition is refused, and the error quotes it."""
     with pytest.raises(ResetTargetError, match="--topic "):
         reset_topics([text])

@@ -1,4 +1,4 @@
-"""The cached metadata of the cluster: the times of its requests, and the parts that it keeps."""
+"""The cached metadata of the cluster: when it is requested, and which parts are kept."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ METADATA = "/v1/metadata"
 
 @pytest.fixture
 async def metadata(broker: ScriptedBroker) -> AsyncIterator[MetadataCache]:
-    """Yield a metadata cache in front of the scripted broker, which has the topics flights, ships and trains."""
+    """Yield a metadata cache for the scripted broker, which has the topics flights, ships and trains."""
     broker.topics = ["flights", "ships", "trains"]
     async with Transport(ConnectionSettings(bootstrap=(broker.url,))) as transport:
         yield MetadataCache(transport)
@@ -41,7 +41,7 @@ async def test_a_topic_is_asked_for_once(broker: ScriptedBroker, metadata: Metad
 async def test_a_new_topic_joins_those_already_wanted(
     broker: ScriptedBroker, metadata: MetadataCache
 ) -> None:
-    """The cache requests a new topic together with all topics that it already has."""
+    """The cache requests a new topic together with all topics that are already cached."""
     await metadata.topic("flights")
     await metadata.topic("ships")
 
@@ -61,7 +61,7 @@ async def test_many_callers_share_one_request(broker: ScriptedBroker, metadata: 
 async def test_an_unchanged_picture_is_not_sent_again(
     broker: ScriptedBroker, metadata: MetadataCache
 ) -> None:
-    """A refresh sends the ETag, and 304 keeps the cached topics and renews their age."""
+    """A refresh sends the ETag, and an answer with status 304 keeps the cached topics and resets their age."""
     await metadata.topic("flights")
     before = metadata.picture
     await metadata.refresh()
@@ -72,7 +72,7 @@ async def test_an_unchanged_picture_is_not_sent_again(
 
 
 async def test_a_changed_picture_is_taken(broker: ScriptedBroker, metadata: MetadataCache) -> None:
-    """A refresh replaces changed metadata: a partition that lost its leader has none."""
+    """A refresh replaces changed metadata: a partition that lost its leader has no leader afterwards."""
     await metadata.topic("flights")
     broker.leaders = [1, None]
     await metadata.refresh()
@@ -104,7 +104,7 @@ async def test_a_broker_that_refuses_the_whole_call_for_one_name_is_asked_withou
 
 
 async def test_a_deleted_topic_leaves_the_picture(broker: ScriptedBroker, metadata: MetadataCache) -> None:
-    """A deleted topic leaves the cached metadata, and stays in `asked`."""
+    """A deleted topic is removed from the cached metadata but stays in `asked`."""
     await metadata.topics(["flights", "ships"])
     broker.topics.remove("ships")
     await metadata.refresh()
@@ -116,7 +116,7 @@ async def test_a_deleted_topic_leaves_the_picture(broker: ScriptedBroker, metada
 async def test_names_that_cannot_be_are_refused_without_a_call(
     broker: ScriptedBroker, metadata: MetadataCache
 ) -> None:
-    """A topic name with a comma is refused without a request, because it would be two names."""
+    """A topic name with a comma is refused without a request, because the request would contain two names."""
     with pytest.raises(InvalidTopicNameError):
         await metadata.topic("flights,ships")
 
@@ -124,7 +124,7 @@ async def test_names_that_cannot_be_are_refused_without_a_call(
 
 
 async def test_the_picture_grows_old(broker: ScriptedBroker) -> None:
-    """Cached metadata is old after its maximum age, but only if it has topics."""
+    """Cached metadata is old after its maximum age, but only if it contains topics."""
     settings = ConnectionSettings(bootstrap=(broker.url,), metadata_age_seconds_max=0.0)
     async with Transport(settings) as transport:
         metadata = MetadataCache(transport)
@@ -135,7 +135,7 @@ async def test_the_picture_grows_old(broker: ScriptedBroker) -> None:
 
 
 async def test_more_names_than_a_url_holds(broker: ScriptedBroker, metadata: MetadataCache) -> None:
-    """More names than fit into a URL cause a request for all topics, of which only the requested ones are kept."""
+    """If the names do not fit into a URL, all topics are requested, but only the wanted topics are kept."""
     broker.topics = [f"flights-of-the-year-{number}" for number in range(2_000)]
     wanted = broker.topics[:1_500]
     found = await metadata.topics(wanted)
@@ -159,7 +159,7 @@ async def asked_first(broker: ScriptedBroker) -> AsyncIterator[ScriptedBroker]:
 
 @pytest.fixture
 async def both(broker: ScriptedBroker, asked_first: ScriptedBroker) -> AsyncIterator[MetadataCache]:
-    """Yield a metadata cache in front of both brokers."""
+    """Yield a metadata cache for both brokers."""
     async with Transport(ConnectionSettings(bootstrap=(asked_first.url, broker.url))) as transport:
         yield MetadataCache(transport)
 
@@ -167,7 +167,7 @@ async def both(broker: ScriptedBroker, asked_first: ScriptedBroker) -> AsyncIter
 async def test_a_broker_that_is_cut_off_does_not_hide_what_others_know(
     broker: ScriptedBroker, asked_first: ScriptedBroker, both: MetadataCache
 ) -> None:
-    """Wrong metadata that an isolated broker repeats is compared with another broker's, which is asked from then on."""
+    """Wrong metadata that an isolated broker repeats is compared with another broker's, which is then preferred."""
     broker.leader_epoch = 2
     await both.topic("flights")
     assert both.picture.leader("flights", 0) == asked_first.url
@@ -187,7 +187,7 @@ async def test_a_broker_that_is_cut_off_does_not_hide_what_others_know(
 
 
 async def test_an_old_picture_is_compared_too(broker: ScriptedBroker, asked_first: ScriptedBroker) -> None:
-    """Old metadata is compared with another broker's too, because an isolated broker never has newer metadata."""
+    """Old metadata is also compared with another broker's, because an isolated broker never has newer metadata."""
     broker.leader_epoch = 2
     addresses = (asked_first.url, broker.url)
     async with Transport(ConnectionSettings(bootstrap=addresses, metadata_age_seconds_max=0)) as transport:
@@ -202,7 +202,7 @@ async def test_an_old_picture_is_compared_too(broker: ScriptedBroker, asked_firs
 async def test_another_opinion_is_left_alone_where_it_is_none(
     broker: ScriptedBroker, asked_first: ScriptedBroker, both: MetadataCache
 ) -> None:
-    """Another broker's answer is ignored if it is a refusal, is older, or has another topic of the same name."""
+    """Another broker's answer is ignored if it is a refusal, is older, or has a different topic of the same name."""
     await both.topic("flights")
     broker.refuse(METADATA, "topic_not_found")
     await both.refresh()
@@ -218,7 +218,7 @@ async def test_another_opinion_is_left_alone_where_it_is_none(
 async def test_a_silent_broker_is_not_waited_for(
     broker: ScriptedBroker, asked_first: ScriptedBroker, both: MetadataCache
 ) -> None:
-    """A second broker that does not answer delays a refresh by at most a second, and is not asked again at once."""
+    """A second broker that does not answer delays a refresh by at most a second, and the next refresh skips it."""
     never = asyncio.Event()
 
     async def silent(_: Received) -> Reply:
@@ -238,7 +238,7 @@ async def test_a_silent_broker_is_not_waited_for(
 
 
 def test_a_missing_topic_is_named_once() -> None:
-    """The error for a missing topic has the request, the topic and the next step."""
+    """The error for a missing topic names the request, the topic and the next step."""
     error = topic_not_found("planes")
 
     assert str(error) == (

@@ -45,7 +45,7 @@ async def good(_: Received) -> Reply:
 async def test_an_answer_has_status_body_etag_and_broker(
     broker: ScriptedBroker, transport: Transport
 ) -> None:
-    """An answer has its status, body, ETag and broker."""
+    """An answer contains the status, the body, the ETag and the broker."""
     broker.script("/v1/versions", good)
     answer = await transport.send(CALL, broker.url)
 
@@ -71,7 +71,7 @@ async def test_a_problem_becomes_its_error(broker: ScriptedBroker, transport: Tr
 async def test_an_answer_of_somebody_else_is_an_error_too(
     broker: ScriptedBroker, transport: Transport
 ) -> None:
-    """An answer without a problem document, as from a proxy, is raised as an error by its status."""
+    """An answer without a problem document, as from a proxy, is raised as the error for its status."""
 
     async def page(_: Received) -> Reply:
         """Answer as a proxy."""
@@ -83,7 +83,7 @@ async def test_an_answer_of_somebody_else_is_an_error_too(
 
 
 async def test_retry_after_is_read_from_the_header(broker: ScriptedBroker, transport: Transport) -> None:
-    """Retry-After is read from the header if the problem document has no such member."""
+    """Retry-After is read from the header if the problem document does not contain the delay."""
 
     async def throttled(_: Received) -> Reply:
         """Refuse with Retry-After in the header."""
@@ -119,7 +119,7 @@ async def test_calls_are_retried_by_kind(broker: ScriptedBroker, transport: Tran
 
 
 async def test_a_broker_that_goes_on_refusing_is_left(broker: ScriptedBroker, transport: Transport) -> None:
-    """A broker that refuses a call is left for another one, which is asked first from then on."""
+    """After a refusal, the call is sent to another broker, which is tried first from then on."""
     async with type(broker)() as other:
         other.script("/v1/versions", good, good)
         broker.refuse("/v1/versions", "coordination_unavailable")
@@ -132,7 +132,7 @@ async def test_a_broker_that_goes_on_refusing_is_left(broker: ScriptedBroker, tr
 
 
 async def test_known_brokers_are_asked_when_the_bootstrap_is_down(broker: ScriptedBroker) -> None:
-    """Brokers from the metadata are asked when all bootstrap addresses are down."""
+    """Brokers from the metadata are tried when all bootstrap addresses are down."""
     broker.script("/v1/versions", good)
     async with Transport(ConnectionSettings(bootstrap=("http://127.0.0.1:1",))) as transport:
         transport.known_brokers = (broker.url,)
@@ -166,7 +166,7 @@ async def test_a_connection_that_breaks_under_a_request_leaves_doubt(broker: Scr
 def _relay_until_answered(
     broker: ScriptedBroker,
 ) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
-    """Relay a client's bytes, and abort the connection when the broker has the request and answers."""
+    """Return a relay that aborts the client's connection when the broker answers the request."""
     port = int(broker.url.rpartition(":")[2])
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

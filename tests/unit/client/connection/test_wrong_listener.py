@@ -50,7 +50,7 @@ async def http1(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def close_at_once(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
-    """Close after the first bytes, as a Kafka broker does, for which they are not a valid request length."""
+    """Close after the first bytes, like a Kafka broker, which does not accept them as a request length."""
     await reader.read(4)
 
 
@@ -67,7 +67,7 @@ async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 @pytest.fixture
 def tls(tmp_path: Path) -> ssl.SSLContext:
-    """Return TLS with a certificate that no client trusts."""
+    """Return a TLS context with a certificate that no client trusts."""
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     named = ["-keyout", str(key), "-out", str(certificate), "-subj", "/CN=localhost"]
@@ -78,7 +78,7 @@ def tls(tmp_path: Path) -> ssl.SSLContext:
 
 
 async def refusal(address: str) -> FairleadError:
-    """Return the error of a client at an address."""
+    """Return the error that a client raises for an address."""
     with pytest.raises(FairleadError) as refused:
         async with asyncio.timeout(20), Admin(address, retry_timeout="100ms", request_timeout="1s") as admin:
             await admin.list_topics()
@@ -108,7 +108,7 @@ async def test_another_server_is_told(serve: Serve, told: str, scheme: str) -> N
 
 
 async def test_silence_is_told(broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error for a silent address has the time waited; a broker's or a closed address is not probed."""
+    """The error for a silent address contains the waiting time; a broker and a closed address are not described."""
     monkeypatch.setattr("fairlead.connection.transport.ANSWER_MARGIN_SECONDS", -0.8)
     async with listening(never_answer) as place:
         error = await refusal(f"http://{place}")
@@ -121,7 +121,7 @@ async def test_silence_is_told(broker: ScriptedBroker, monkeypatch: pytest.Monke
 
 
 async def test_the_other_scheme_is_told(broker: ScriptedBroker, tls: ssl.SSLContext) -> None:
-    """A wrong scheme is reported with the right one; an untrusted certificate keeps its own error."""
+    """The error for a wrong scheme suggests the right one; an untrusted certificate keeps its own error."""
     async with listening(http1, tls) as place:
         too_little = await refusal(f"http://{place}")
         untrusted = await refusal(f"https://{place}")
@@ -163,7 +163,7 @@ async def test_other_servers_of_http2_are_told(broker: ScriptedBroker, answer: R
 
 
 async def test_the_listener_of_the_brokers_is_told(broker: ScriptedBroker) -> None:
-    """The brokers' own listener is named in the error, by its refusal of clients."""
+    """The error identifies the listener for brokers by its refusal of clients."""
     broker.refuse("/v1/topics", "peer_refused")
 
     assert str(await refusal(broker.url)).endswith(

@@ -1,4 +1,4 @@
-"""A member finds its coordinator and stays with it, against real listeners with scripted answers."""
+"""Calls of a member to its coordinator, against real listeners with scripted answers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ANSWER = {"member_epoch": 3, "heartbeat_interval_ms": 5000, "session_timeout_ms"
 
 
 def script(reply: Reply | None) -> object:
-    """Return a script that gives one answer, or never answers if it is None."""
+    """Return a script that sends the given answer, or never answers if it is None."""
 
     async def answer(_: Received) -> Reply:
         """Answer as scripted."""
@@ -63,7 +63,7 @@ async def calls(broker: ScriptedBroker, other: ScriptedBroker) -> AsyncIterator[
 async def test_the_coordinator_is_followed_and_kept(
     calls: GroupCalls, broker: ScriptedBroker, other: ScriptedBroker, replies: Replies, scheme: str
 ) -> None:
-    """The coordinator that a broker names is asked in the same attempt, and directly in later calls."""
+    """The coordinator that a broker names is called in the same attempt, and directly in later calls."""
     broker.refuse(MEMBER, "not_coordinator", address=scheme + other.url.removeprefix("http://"))
     other.script(MEMBER, *[script(replies.json(ANSWER))] * 2)  # type: ignore[list-item]
     first = await calls.heartbeat(JOIN)
@@ -91,7 +91,7 @@ async def test_brokers_that_name_each_other_end_the_attempt(
 async def test_a_coordinator_in_trouble_is_asked_once_and_then_the_next_broker(
     calls: GroupCalls, broker: ScriptedBroker, other: ScriptedBroker, replies: Replies, code: str
 ) -> None:
-    """A coordinator that fails is asked once, and the next attempt goes to another broker."""
+    """A coordinator that fails is called once, and the next attempt is sent to another broker."""
     broker.refuse(MEMBER, code)
     other.script(MEMBER, script(replies.json(ANSWER)))  # type: ignore[arg-type]
     with pytest.raises(ClusterError):
@@ -103,7 +103,7 @@ async def test_a_coordinator_in_trouble_is_asked_once_and_then_the_next_broker(
 async def test_a_broker_that_does_not_answer_is_left(
     calls: GroupCalls, broker: ScriptedBroker, other: ScriptedBroker, replies: Replies
 ) -> None:
-    """A broker that does not answer is left for another one, long before the session ends."""
+    """If a broker does not answer, the next attempt is sent to another broker, long before the session ends."""
     broker.script(MEMBER, script(None))  # type: ignore[arg-type]
     other.script(MEMBER, script(replies.json(ANSWER)))  # type: ignore[arg-type]
     with pytest.raises(UnreachableError, match=r"no answer within 0\.5 s"):

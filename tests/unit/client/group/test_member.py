@@ -1,4 +1,4 @@
-"""The state machine of a group member: heartbeats and their outcomes in, actions out."""
+"""The state machine of a group member: outcomes of heartbeats go in, heartbeats and other actions come out."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ OTHER_ID = "2b4e28ba-2fa1-4d19-883f-0016d3cca427"
 
 
 def at(*partitions: int) -> dict[TopicPartition, str]:
-    """Return partitions of flights with the topic's id."""
+    """Return partitions of the topic flights, each with the topic's id."""
     return {TopicPartition("flights", partition): ID for partition in partitions}
 
 
 class Driven:
-    """A member, the time, and the last heartbeat that it ordered."""
+    """A member, the current time, and the heartbeats that the member has requested."""
 
     def __init__(self, instance_id: str | None = None) -> None:
         subscription = Subscription(
@@ -127,19 +127,19 @@ def member(joining: Driven) -> Driven:
 
 
 def owned(request: HeartbeatRequest) -> list[int] | None:
-    """Return the partitions that a heartbeat reports; None if it reports none."""
+    """Return the owned partitions in a heartbeat; None if the heartbeat does not report them."""
     if request.owned is UNSET:
         return None
     return [partition for entry in request.owned for partition in entry.partitions]
 
 
 def is_whole(request: HeartbeatRequest) -> bool:
-    """Return whether a heartbeat has all fields of its member."""
+    """Return whether a heartbeat contains all fields of the member's subscription."""
     return request.topics == ("flights",) and request.session_timeout_ms == 45_000
 
 
 def test_a_join_tells_everything_and_owns_nothing() -> None:
-    """A join has epoch 0, all fields of the member, and no owned partitions."""
+    """A join contains epoch 0 and all fields of the subscription, but no owned partitions."""
     request = Driven().beat()
 
     assert request.member_epoch == 0
@@ -160,7 +160,7 @@ def test_an_assignment_is_taken_and_then_reported(joining: Driven) -> None:
 
 
 def test_heartbeats_come_at_the_interval_and_say_only_what_changed(member: Driven) -> None:
-    """Heartbeats follow at the interval from the last send, with changed fields only."""
+    """The next heartbeat is sent one interval after the last one, and contains only changed fields."""
     sent_at = member.now
     request = member.beat()
 
@@ -169,7 +169,7 @@ def test_heartbeats_come_at_the_interval_and_say_only_what_changed(member: Drive
 
 
 def test_an_assignment_is_confirmed_even_if_it_changed_nothing(member: Driven) -> None:
-    """An assignment is confirmed even if it changes nothing, because a new coordinator repeats it until then."""
+    """Even an assignment that changes nothing is confirmed, because a new coordinator repeats it until then."""
     member.beat()
     assert member.answer(3, 0, 1) == []
 
@@ -187,7 +187,7 @@ def test_the_first_assignment_may_be_of_nothing(joining: Driven) -> None:
 
 
 def test_what_goes_is_reported_after_its_release_and_at_once(member: Driven) -> None:
-    """Revoked partitions are reported at once after their release, and the other partitions stay."""
+    """The release of revoked partitions is reported immediately, and the other partitions are kept."""
     member.beat()
     [revoke] = member.answer(3, 0)
     assert revoke == Revoke(2, at(1))
@@ -212,7 +212,7 @@ def test_a_release_during_a_heartbeat_is_reported_in_the_next_one(member: Driven
 
 
 def test_what_comes_waits_for_what_goes(member: Driven) -> None:
-    """New partitions are assigned only after the release of the revoked ones."""
+    """New partitions are read only after the revoked partitions are released."""
     member.beat()
     assert member.answer(4, 0, 2) == [Revoke(2, at(1))]
 
@@ -221,7 +221,7 @@ def test_what_comes_waits_for_what_goes(member: Driven) -> None:
 
 
 def test_an_assignment_that_changes_during_an_order_is_followed_after_it(member: Driven) -> None:
-    """An assignment that changes during an action is applied after it, so that withdrawn partitions are released."""
+    """An assignment that changes during an order is applied afterwards, so that withdrawn partitions are released."""
     member.beat()
     [assign] = member.answer(4, 0, 1, 2)
     member.beat()
@@ -232,7 +232,7 @@ def test_an_assignment_that_changes_during_an_order_is_followed_after_it(member:
 
 
 def test_a_topic_that_was_created_again_is_another_one(member: Driven) -> None:
-    """A topic that was created again is a different topic: its partitions are revoked and assigned."""
+    """A recreated topic is a different topic: the old partitions are revoked, then the new partitions are assigned."""
     member.beat()
     answer = HeartbeatAnswer(
         member_epoch=4,
@@ -270,7 +270,7 @@ def test_an_answer_that_comes_twice_is_taken_once(member: Driven) -> None:
 
 
 def test_after_a_lost_answer_everything_is_told_again(member: Driven) -> None:
-    """The heartbeat after a lost answer has all fields, the member's epoch and its owned partitions."""
+    """The heartbeat after a lost answer contains all fields, the member's epoch and its owned partitions."""
     member.beat()
     [told] = member.refuse(LOST)
     request = member.beat()
@@ -284,7 +284,7 @@ def test_after_a_lost_answer_everything_is_told_again(member: Driven) -> None:
     "code", ["not_coordinator", "coordination_unavailable", "shutting_down", "overloaded", "internal"]
 )
 def test_a_coordinator_that_moves_or_is_away_takes_nothing_from_the_member(member: Driven, code: str) -> None:
-    """A member keeps its partitions while its coordinator moves or fails, and retries after growing pauses."""
+    """A member keeps its partitions while its coordinator moves or fails, and retries after ever longer pauses."""
     pauses = []
     for _ in range(6):
         member.beat()
@@ -331,7 +331,7 @@ def test_a_fenced_member_drops_everything_and_joins_anew_at_once(member: Driven,
 
 
 def test_a_member_fenced_while_it_joins_pauses(joining: Driven) -> None:
-    """A member that is fenced while it joins pauses, so that it does not retry in a tight loop."""
+    """A member that is fenced while it joins waits before it retries, so that there is no tight loop."""
     joining.refuse(refusal("member_fenced"))
 
     assert joining.member.deadline == joining.now + 0.1
@@ -339,7 +339,7 @@ def test_a_member_fenced_while_it_joins_pauses(joining: Driven) -> None:
 
 
 def test_an_order_from_before_the_fence_is_out_of_date(member: Driven) -> None:
-    """The outcome of an action from before the member was fenced is ignored."""
+    """The outcome of an order issued before the member was fenced is ignored."""
     member.beat()
     [revoke] = member.answer(3, 0)
     assert isinstance(revoke, Revoke)
@@ -367,7 +367,7 @@ def test_a_wrong_request_ends_the_membership(joining: Driven, code: str) -> None
 
 
 def test_a_static_member_waits_for_the_place_of_one_that_crashed() -> None:
-    """A static member waits for the instance id of a crashed holder, and fails if the holder stays alive."""
+    """A static member waits for the instance id of a crashed member, and fails if that member is still alive."""
     driven = Driven(instance_id="loader-1")
     request = driven.beat()
     assert request.instance_id == "loader-1"
@@ -391,7 +391,7 @@ def test_a_static_member_that_lost_its_place_stops(member: Driven) -> None:
 
 
 def test_a_stale_commit_has_the_coordinator_asked_at_once(member: Driven) -> None:
-    """A stale commit causes a heartbeat at once, whose answer has the newer epoch."""
+    """A stale commit causes an immediate heartbeat, whose answer contains the newer epoch."""
     count = len(member.requests)
     member.step(HeartbeatWanted())
     assert len(member.requests) == count + 1
@@ -414,7 +414,7 @@ def test_a_stale_commit_does_not_shorten_the_pause_after_a_failure(member: Drive
 
 
 def test_a_member_that_is_overdue_leaves_and_comes_back(member: Driven) -> None:
-    """A member that is too slow leaves and joins again, and an answer to its old heartbeat is dropped."""
+    """A member that processes too slowly leaves and joins again, and an answer to its old heartbeat is dropped."""
     member.beat()
     error = FairleadError("too slow")
     assert member.step(Overdue(error)) == [Drop(at(0, 1), error), Leave()]

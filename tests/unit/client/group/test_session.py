@@ -24,13 +24,13 @@ OFFSETS = "/v1/groups/g/offsets"
 
 
 class Coordinator:
-    """A coordinator that answers the heartbeats and commits of one member as a test asks."""
+    """A coordinator that answers the heartbeats and commits of one member as specified by the test."""
 
     def __init__(self, broker: ScriptedBroker, replies: Replies) -> None:
         self._broker = broker
         self._replies = replies
         self.refusals: list[str] = []
-        """Codes by which the next heartbeats are refused; all later ones succeed."""
+        """Codes of the problems with which the next heartbeats are refused; all later heartbeats succeed."""
         self.commit_refusals: list[str] = []
         self.heartbeats: list[dict[str, object]] = []
         self.commits: list[dict[str, object]] = []
@@ -47,7 +47,7 @@ class Coordinator:
         """Answered calls, in order."""
 
     def serve(self, consumer: Consumer) -> None:
-        """Start to answer a consumer that has just sent its first heartbeat."""
+        """Start answering a consumer that has just sent its first heartbeat."""
         path = f"/v1/groups/g/members/{consumer.membership.member_id}"
         self._broker.scripts[path] = [self._member] * 10_000
         self._broker.scripts[OFFSETS] = [self._offsets] * 10_000
@@ -99,7 +99,7 @@ def coordinator(broker: ScriptedBroker, replies: Replies) -> Coordinator:
 
 @pytest.fixture
 def revoked() -> list[frozenset[TopicPartition]]:
-    """Return partitions that were passed to `on_revoked`."""
+    """Return the list to which `on_revoked` adds partitions."""
     return []
 
 
@@ -121,7 +121,7 @@ async def opened(
         return replies.json({"partitions": [begins]})
 
     async def fetched(received: Received) -> Reply | None:
-        """Answer with two records at the start of the log, and with no records after them."""
+        """Answer with two records at the start of the log, and without records at later offsets."""
         [place] = msgspec.json.decode(received.body)["partitions"]
         stored = replies.stored([b"a", b"b"], 0)
         return replies.fetched((0, 2, stored)) if place["offset"] == 0 else None
@@ -151,7 +151,7 @@ async def consumer(
 async def test_heartbeats_that_do_not_succeed_are_told(
     consumer: Consumer, coordinator: Coordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Failed heartbeats are shown in the log and in a property until they succeed again, while the member reads on."""
+    """The log and a property report failed heartbeats until they succeed again, while the member continues to read."""
     await until(lambda: consumer.assignment == {PLACE})
     caplog.set_level(logging.INFO, logger="fairlead")
     coordinator.refusals += ["coordination_unavailable"] * 3
@@ -188,7 +188,7 @@ async def test_a_program_that_blocks_the_loop_is_told(
 async def test_a_fenced_member_loses_everything_and_joins_again(
     consumer: Consumer, coordinator: Coordinator, revoked: list[frozenset[TopicPartition]]
 ) -> None:
-    """A fenced member rejoins and reads uncommitted records again, and commits nothing of its old membership."""
+    """A fenced member rejoins and reads uncommitted records again, and commits no offsets from its old membership."""
     assert await consumer.next_batch(timeout="10s") is not None
     epoch = consumer.membership.member_epoch
     coordinator.refusals.append("member_fenced")
@@ -222,7 +222,7 @@ async def test_a_commit_is_not_made_again_for_a_partition_that_was_away(
 async def test_a_stale_commit_waits_for_a_heartbeat_and_is_made_again(
     consumer: Consumer, coordinator: Coordinator
 ) -> None:
-    """A stale commit waits for a heartbeat and is retried in the epoch of its answer."""
+    """A stale commit waits for a heartbeat and is retried with the epoch in the heartbeat's answer."""
     assert await consumer.next_batch(timeout="10s") is not None
     epoch = coordinator.epoch
     coordinator.epoch += 1
@@ -234,7 +234,7 @@ async def test_a_stale_commit_waits_for_a_heartbeat_and_is_made_again(
 
 
 async def test_a_leave_does_not_overtake_the_join(broker: ScriptedBroker, coordinator: Coordinator) -> None:
-    """A leave is sent after the join was answered, so that the group keeps no partitions for the closed member."""
+    """A leave is sent only after the join is answered, so that the group keeps no partitions for the closed member."""
     consumer = Consumer(broker.url, group="g", topics="flights")
     await consumer.start()
     coordinator.serve(consumer)
@@ -251,7 +251,7 @@ async def test_a_leave_does_not_overtake_the_join(broker: ScriptedBroker, coordi
 async def test_a_batch_whose_commit_a_revocation_overtakes_is_handed_out(
     opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
 ) -> None:
-    """A batch that is committed before delivery is delivered despite a revocation, which waits for its processing."""
+    """A batch that is committed before delivery is delivered despite a revocation, which waits for the processing."""
     coordinator.commits_open.clear()
     consumer = await opened(commit="before")
     taking = asyncio.get_running_loop().create_task(consumer.next_batch(timeout="10s"))
@@ -284,7 +284,7 @@ async def with_unseen_batch(
 
 
 def moves_of(coordinator: Coordinator) -> list[str]:
-    """Return the stored commits and the leave, in order."""
+    """Return the stored commits and the leave request, in order."""
     return [call for call in coordinator.calls if call != "heartbeat"]
 
 
@@ -308,7 +308,7 @@ async def test_a_commit_is_taken_back_when_its_batch_was_never_handed_out(
 async def test_a_reader_who_is_waiting_when_the_consumer_closes_leaves_its_batch(
     opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
 ) -> None:
-    """A reader that waits while the consumer closes gets an error, and its batch is committed back."""
+    """A reader that waits while the consumer closes gets an error, and the commit of its batch is undone."""
     coordinator.commits_open.clear()
     consumer = await opened(commit="before")
     taking = asyncio.get_running_loop().create_task(consumer.next_batch(timeout="10s"))
@@ -326,7 +326,7 @@ async def test_a_reader_who_is_waiting_when_the_consumer_closes_leaves_its_batch
 async def test_the_commit_of_a_batch_that_was_handed_out_stays(
     opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
 ) -> None:
-    """The commit of a batch that was delivered to a later reader stays."""
+    """The commit of a batch is kept if the batch is delivered to a later call."""
     consumer = await with_unseen_batch(opened, coordinator)
     coordinator.commits_open.set()
     batch = await consumer.next_batch(timeout="10s")
@@ -382,7 +382,7 @@ async def test_what_the_program_committed_by_itself_is_not_taken_back(
 async def test_a_commit_without_an_answer_is_taken_back_too(
     opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
 ) -> None:
-    """A commit without an answer is undone too, because it may have been stored."""
+    """A commit without a definite answer is also undone, because it may have been stored."""
     coordinator.commit_refusals += ["coordination_unavailable"] * 2
     consumer = await with_unseen_batch(opened, coordinator, retry_timeout="0s")
     coordinator.commits_open.set()
@@ -396,7 +396,7 @@ async def test_a_commit_without_an_answer_is_taken_back_too(
 async def test_a_commit_is_taken_back_to_where_its_batch_began(
     opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
 ) -> None:
-    """A commit is undone to the start of its batch, even if the program seeks while the consumer closes."""
+    """Undoing a commit restores the start of its batch, even if the program seeks while the consumer closes."""
     consumer = await with_unseen_batch(opened, coordinator)
     closing = asyncio.get_running_loop().create_task(consumer.close())
     await until(lambda: consumer._closing)
@@ -431,7 +431,7 @@ async def test_a_commit_that_was_cancelled_may_be_stored(
 async def test_a_batch_whose_commit_stays_stale_is_not_skipped(
     opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
 ) -> None:
-    """A batch whose commit stays stale was not delivered, and is delivered after the next commit."""
+    """A batch whose commit remains stale is not skipped, but delivered after the next commit."""
     coordinator.commit_refusals += ["stale_member_epoch"] * 3
     consumer = await opened(commit="before", retry_timeout="50ms")
     batch = await consumer.next_batch(timeout="5s")
@@ -444,7 +444,7 @@ async def test_a_batch_whose_commit_stays_stale_is_not_skipped(
 async def test_a_callback_whose_work_is_cancelled_ends_nothing_else(
     opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
 ) -> None:
-    """A callback that ends with CancelledError raises an error to the reader, and its partition is released."""
+    """If a callback ends with CancelledError, the reader gets an error, and the partition is released."""
 
     async def on_revoked(_: frozenset[TopicPartition]) -> None:
         """Cancel the work on revoked partitions, as many programs do."""
@@ -464,7 +464,7 @@ async def test_a_callback_whose_work_is_cancelled_ends_nothing_else(
 async def test_a_partition_that_is_gone_before_it_was_found_never_came(
     broker: ScriptedBroker, opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
 ) -> None:
-    """A partition that is revoked before the metadata has it, as for a deleted topic, is not passed to callbacks."""
+    """A partition revoked before the metadata contains it, as for a deleted topic, is not passed to callbacks."""
     broker.topics, told = [], []
     consumer = await opened(on_assigned=told.append, on_revoked=told.append)
     await until(lambda: len(broker.received("/v1/metadata")) > 1)
@@ -477,7 +477,7 @@ async def test_a_partition_that_is_gone_before_it_was_found_never_came(
 async def test_a_reader_that_was_told_of_a_failure_has_its_time_again(
     opened: Callable[..., Awaitable[Consumer]],
 ) -> None:
-    """The processing timeout starts again after an error, and a reader that exceeds it loses its membership."""
+    """The processing timeout is restarted after an error, and a reader that exceeds it loses its membership."""
 
     def on_assigned(_: frozenset[TopicPartition]) -> None:
         """Raise an error."""

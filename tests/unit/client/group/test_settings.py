@@ -1,4 +1,4 @@
-"""Settings of a consumer in a group that make no sense are refused before any call."""
+"""Invalid settings of a consumer in a group are refused before any call."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from fairlead.settings import OffsetPolicy
     ],
 )
 def test_settings_that_make_no_sense_are_refused_by_name(settings: dict[str, str], told: str) -> None:
-    """A setting that makes no sense is refused with its name, its value and the allowed values."""
+    """An invalid setting is refused with its name, its value and the allowed values."""
     with pytest.raises(SettingError, match=told):
         Consumer(**settings)  # type: ignore[arg-type]
 
@@ -44,7 +44,7 @@ def test_names_are_checked_as_the_cluster_does() -> None:
 
 
 def test_a_member_tells_all_of_itself() -> None:
-    """A member's subscription has all its settings in the units of the contract."""
+    """A member's subscription contains all settings in the units of the contract."""
     settings = GroupSettings(
         group="g",
         topics=("flights",),
@@ -64,7 +64,7 @@ def test_a_member_tells_all_of_itself() -> None:
 
 
 async def test_what_needs_a_group_or_none_says_so() -> None:
-    """A member refuses `assign`, and a consumer without a group refuses membership and commits."""
+    """A member of a group refuses `assign`, and a consumer without a group refuses `membership` and `commit`."""
     async with Consumer(group="g", topics="flights") as member, Consumer() as alone:
         with pytest.raises(SettingError, match="group='g'"):
             await member.assign(topic="flights")

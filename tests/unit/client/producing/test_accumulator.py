@@ -1,4 +1,4 @@
-"""The accumulator: the batches that may be sent at a time, and its next deadline."""
+"""The accumulator: which batches may be sent at a given time, and the next deadline."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_an_open_batch_is_ready_when_it_has_lingered(accumulator: Accumulator, a
 
 
 def test_a_full_batch_is_ready_at_once(accumulator: Accumulator, append: Append) -> None:
-    """A full batch is sent at once, when the next batch is opened."""
+    """A full batch is sent immediately, when the next batch is opened."""
     queue = PartitionQueue("flights", 0)
     full = append(queue, b"x" * 90, now=1.0)
     accumulator.open_batch(queue, 1.0)
@@ -54,7 +54,7 @@ def test_a_full_batch_is_ready_at_once(accumulator: Accumulator, append: Append)
 
 
 def test_a_partition_has_one_unfinished_request(accumulator: Accumulator, append: Append) -> None:
-    """A partition has one unfinished request, because HTTP/2 streams may overtake each other."""
+    """A partition has at most one unfinished request, because HTTP/2 streams may overtake each other."""
     queue = PartitionQueue("flights", 0)
     first = append(queue)
     queue.close_open()
@@ -80,7 +80,7 @@ def test_partitions_do_not_wait_for_each_other(accumulator: Accumulator, append:
 
 
 def test_a_retried_batch_goes_first_and_waits_for_its_pause(accumulator: Accumulator, append: Append) -> None:
-    """A refused batch is sent again after its pause and before later batches, which keeps the order."""
+    """A refused batch is sent again after its back-off and before later batches, which preserves the order."""
     queue = PartitionQueue("flights", 0)
     first = append(queue)
     queue.close_open()
@@ -97,7 +97,7 @@ def test_a_retried_batch_goes_first_and_waits_for_its_pause(accumulator: Accumul
 
 
 def test_flushing_closes_everything_without_linger(accumulator: Accumulator, append: Append) -> None:
-    """A flush closes all open batches, whose linger time no longer counts."""
+    """A flush closes all open batches, whose linger times are then ignored."""
     queues = [PartitionQueue("flights", index) for index in range(2)]
     for queue in queues:
         append(queue, now=5.0)
@@ -121,7 +121,7 @@ def test_a_busy_partition_does_not_starve_the_others(accumulator: Accumulator, a
 
 
 def test_columns_come_after_the_records_sent_before_them(accumulator: Accumulator, append: Append) -> None:
-    """A table closes the open batch of its partition, which keeps the order of sending."""
+    """A table closes the open batch of its partition, which preserves the order of sending."""
     queue = PartitionQueue("flights", 0)
     records = append(queue)
     columns = accumulator.append_columns(queue, _columns([b"a", b"b"]), 0.0)
@@ -145,7 +145,7 @@ def test_room_comes_back_with_the_outcome(accumulator: Accumulator, append: Appe
 
 
 def test_batches_expire_in_the_queue_but_not_in_flight(accumulator: Accumulator, append: Append) -> None:
-    """A batch in the queue expires at its delivery timeout; a batch in flight ends with its answer."""
+    """A batch in the queue expires at its delivery timeout; a batch in flight waits for its answer."""
     queue = PartitionQueue("flights", 0)
     flying = append(queue, now=0.0)
     queue.close_open()
@@ -161,7 +161,7 @@ def test_batches_expire_in_the_queue_but_not_in_flight(accumulator: Accumulator,
 def test_the_next_deadline_tells_when_a_batch_in_the_queue_expires(
     accumulator: Accumulator, append: Append
 ) -> None:
-    """The next deadline for a batch that waits for one in flight is its delivery timeout."""
+    """While a batch waits for another batch in flight, the next deadline is the delivery timeout."""
     queue = PartitionQueue("flights", 0)
     append(queue, now=0.0)
     accumulator.close_all()
@@ -210,7 +210,7 @@ def test_a_finished_batch_lets_its_payload_go_and_keeps_its_times(
 
 
 def test_a_failure_is_seen_when_every_delivery_raised_it(accumulator: Accumulator, append: Append) -> None:
-    """The failure of a batch counts as seen when each of its deliveries has raised it."""
+    """The failure of a batch counts as reported when every delivery of the batch has raised it."""
     queue = PartitionQueue("flights", 0)
     append(queue)
     batch = append(queue)
@@ -224,7 +224,7 @@ def test_a_failure_is_seen_when_every_delivery_raised_it(accumulator: Accumulato
 
 
 def test_headers_stand_at_their_records(accumulator: Accumulator, append: Append) -> None:
-    """Headers of a batch are kept by position, and a record without headers has null."""
+    """Headers of a batch are stored by the position of the record, and are null for a record without headers."""
     queue = PartitionQueue("flights", 0)
     append(queue)
     batch = append(queue)
@@ -237,7 +237,7 @@ def test_headers_stand_at_their_records(accumulator: Accumulator, append: Append
 
 
 def test_a_back_off_ends_with_another_leader(accumulator: Accumulator, append: Append) -> None:
-    """The pause of a refused batch ends early only if another leader is known."""
+    """The back-off of a refused batch ends early only if another leader is known."""
     queue = PartitionQueue("flights", 0)
     batch = append(queue, now=1.0)
     queue.close_open()
@@ -254,7 +254,7 @@ def test_a_back_off_ends_with_another_leader(accumulator: Accumulator, append: A
 
 
 LIMIT = 10_000
-"""Size limit of the topic, for batches that are not encoded and are therefore cut in half."""
+"""Size limit of the topic; batches that are not encoded allow no estimate and are therefore cut in half."""
 
 
 def _six_records(accumulator: Accumulator, append: Append, queue: PartitionQueue) -> RecordsBatch:
@@ -268,7 +268,7 @@ def _six_records(accumulator: Accumulator, append: Append, queue: PartitionQueue
 
 
 def test_a_batch_that_is_too_large_is_sent_again_in_pieces(accumulator: Accumulator, append: Append) -> None:
-    """A batch that is too large is sent again in pieces, in order, and its buffer space is freed with the pieces."""
+    """A batch that is too large is sent again in pieces, in order, and finishing the pieces frees its buffer space."""
     queue, room = PartitionQueue("flights", 0), accumulator.room
     batch = _six_records(accumulator, append, queue)
     behind = append(queue)
@@ -340,7 +340,7 @@ def _tables(accumulator: Accumulator, queue: PartitionQueue, count: int) -> list
 
 
 def test_pieces_have_the_sequences_of_their_records(idempotent: Accumulator) -> None:
-    """Pieces of a batch have the sequences of their records, so that later batches in flight still fit."""
+    """Pieces of a batch keep the sequences of their records, so that later batches in flight remain valid."""
     queue = PartitionQueue("flights", 0)
     first, second = _tables(idempotent, queue, 2)
     idempotent.cut(first, LIMIT)
@@ -352,7 +352,7 @@ def test_pieces_have_the_sequences_of_their_records(idempotent: Accumulator) -> 
 
 
 def test_a_piece_waits_where_it_would_make_the_broker_forget_those_before_it(idempotent: Accumulator) -> None:
-    """A piece waits for the batches before it, because the broker recognises repeats of only the last five batches."""
+    """A piece waits for the batches before it, because the broker recognises retries of only the last five batches."""
     queue = PartitionQueue("flights", 0)
     first, *behind = _tables(idempotent, queue, 5)
     idempotent.cut(first, LIMIT)
@@ -380,7 +380,7 @@ def test_nothing_is_sent_behind_a_record_that_will_be_refused(idempotent: Accumu
 
 
 def test_a_batch_that_seems_to_fit_is_cut_in_the_middle(accumulator: Accumulator, append: Append) -> None:
-    """A refused batch that seems to fit is cut in half, because it would be refused forever."""
+    """A refused batch that seems to fit is cut in half, because otherwise it would be refused forever."""
     records = _six_records(accumulator, append, PartitionQueue("flights", 0))
     table = accumulator.append_columns(PartitionQueue("flights", 1), _columns([b"x"] * 6), 0.0)
 
@@ -390,7 +390,7 @@ def test_a_batch_that_seems_to_fit_is_cut_in_the_middle(accumulator: Accumulator
 
 @pytest.mark.parametrize(("size", "limit"), [(8, 1300), (8, 2000), (0, 4000), (30, 4000)])
 def test_pieces_of_a_table_weigh_what_they_hold(idempotent: Accumulator, size: int, limit: int) -> None:
-    """Pieces of a table have the size of their own rows, so that the learned size does not shrink to single rows."""
+    """The size of a table's piece is that of its own rows, so that the learned limit does not shrink to single rows."""
     room = idempotent.room
     queue = PartitionQueue("flights", 0)
     batch = idempotent.append_columns(queue, _columns([bytes(size)] * 5000), 0.0)

@@ -1,6 +1,6 @@
 """Batches that may be stored are stored once and reported truthfully when other batches are refused.
 
-The clock stands still unless a test moves it, so that no batch is sent again too early.
+The clock is stopped unless a test advances it, so that no batch is sent again too early.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 PRODUCE = "/v1/produce"
 FIRST, SECOND = b"first", b"second"
 HALVES = 10_000
-"""Limit that gives no size for a batch that is not encoded, which is therefore cut in half."""
+"""Limit that allows no estimate for a batch that is not encoded, which is therefore cut in half."""
 
 
 class StandingClock:
-    """A clock that moves only when a test moves it."""
+    """A clock that only a test advances."""
 
     def __init__(self) -> None:
         self.seconds = 1000.0
@@ -55,7 +55,7 @@ class StandingClock:
 
 @pytest.fixture
 def standing(monkeypatch: pytest.MonkeyPatch) -> StandingClock:
-    """Return the client's clock, which stands still."""
+    """Return the client's clock, which is stopped."""
     standing = StandingClock()
     monkeypatch.setattr(clock, "monotonic", standing.monotonic)
     return standing
@@ -125,17 +125,17 @@ def test_a_stored_piece_says_nothing_about_the_parts_of_another() -> None:
 async def test_what_may_be_stored_behind_a_break_is_not_sent_again_for_its_size(
     broker: ScriptedBroker, replies: Replies, standing: StandingClock, refusal: str
 ) -> None:
-    """A batch that may be stored fails, and is not cut and sent again, after its predecessor broke the sequence."""
+    """After its predecessor broke the sequence, a batch that may be stored fails and is not cut and sent again."""
     appended, again = asyncio.Event(), asyncio.Event()
     attempts: Counter[bytes] = Counter()
     head: list[Delivery] = []
 
     async def named(_: Received) -> None:
-        """Delay every produce request until all records are appended, so that each has a batch of both partitions."""
+        """Delay the producer id until all records are appended, so that each request has a batch of both partitions."""
         await appended.wait()
 
     async def answer(received: Received) -> Reply | None:
-        """Store both requests and lose the answers; refuse the first one again, and then the second."""
+        """Store both requests and lose the answers; then refuse the first request again, and after it the second."""
         values = _values(received)
         name = FIRST if FIRST in values else SECOND if SECOND in values else b""
         attempts[name] += 1
@@ -226,7 +226,7 @@ async def test_what_may_be_stored_behind_a_break_is_not_sent_again_where_the_bat
 
 
 async def test_a_batch_in_doubt_fails_as_perhaps_stored_whatever_refuses_it(broker: ScriptedBroker) -> None:
-    """A batch whose first answer was lost fails as possibly stored, whatever refuses its next attempt."""
+    """A batch whose first answer was lost fails as possibly stored, whatever the refusal of its next attempt."""
     broker.refuse(PRODUCE, "ack_timeout", "batch_too_large")
     async with Producer(broker.url) as producer:
         failure = await _failure(await producer.send("flights", FIRST, partition=0))

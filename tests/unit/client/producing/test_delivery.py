@@ -1,4 +1,4 @@
-"""Deliveries as views of their batch."""
+"""Deliveries, which read their results from the batch."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ STORED = Acknowledgement(base_offset=40, append_time_us=9, leader_epoch=3)
 
 @pytest.fixture
 def batch(append: Append) -> RecordsBatch:
-    """Return a batch of two records in flight."""
+    """Return a batch with two records that is in flight."""
     queue = PartitionQueue("flights", 4)
     append(queue)
     return append(queue)
 
 
 async def test_a_delivery_tells_where_its_record_is(batch: RecordsBatch) -> None:
-    """A delivery has topic, partition, offset and timestamps of its record."""
+    """A delivery returns the topic, partition, offset and timestamps of its record."""
     batch.acknowledge(STORED)
     metadata = await Delivery(batch, 1)
 
@@ -61,7 +61,7 @@ async def test_a_delivery_waits_for_its_batch(batch: RecordsBatch) -> None:
 
 
 async def test_a_cancelled_waiter_disturbs_nobody(batch: RecordsBatch) -> None:
-    """A cancelled wait for a delivery does not affect its batch or other waiters."""
+    """Cancelling the wait for a delivery affects neither its batch nor other waits."""
     delivery = Delivery(batch, 0)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0):
@@ -73,7 +73,7 @@ async def test_a_cancelled_waiter_disturbs_nobody(batch: RecordsBatch) -> None:
 
 
 async def test_a_failure_is_raised_to_each_delivery_and_then_seen(batch: RecordsBatch) -> None:
-    """A failed batch raises the same error for each delivery, with a traceback that does not grow."""
+    """Each delivery of a failed batch raises the same error, whose traceback does not grow."""
     batch.fail(ClosedError("producer"))
     for index in range(2):
         with pytest.raises(ClosedError) as raised:
@@ -94,7 +94,7 @@ async def test_without_acks_the_offset_is_unknown(batch: RecordsBatch) -> None:
 
 
 async def test_a_piece_of_a_table_has_one_delivery(accumulator: Accumulator) -> None:
-    """A piece of a table has one delivery, with base offset, last offset and record count."""
+    """A piece of a table has one delivery, which returns base offset, last offset and record count."""
     columns = record_batch([b"a", b"b", b"c"], default_timestamp_us=1)
     batch = accumulator.append_columns(PartitionQueue("flights", 4), columns, 0.0)
     delivery = BatchDelivery(batch)
@@ -108,12 +108,12 @@ async def test_a_piece_of_a_table_has_one_delivery(accumulator: Accumulator) -> 
 
 
 def _cut(batch: PendingBatch) -> list[PendingBatch]:
-    """Cut a batch into single records and return all of them."""
+    """Cut a batch into pieces of one record each and return all pieces."""
     return [batch, *batch.cut(1)]
 
 
 async def test_deliveries_of_a_batch_that_is_cut_follow_their_records(append: Append) -> None:
-    """Deliveries of a cut batch, including awaited ones, have the outcome and time of their own record."""
+    """Deliveries of a cut batch, even if already awaited, return the outcome and time of their own record."""
     queue = PartitionQueue("flights", 4)
     batch = append(queue)
     for _ in range(2):
@@ -135,7 +135,7 @@ async def test_deliveries_of_a_batch_that_is_cut_follow_their_records(append: Ap
 
 
 async def test_a_piece_of_a_table_that_is_cut_waits_for_all_its_parts(accumulator: Accumulator) -> None:
-    """The delivery of a cut table piece waits for all parts, and has the offsets of the first and last part."""
+    """The delivery of a cut table piece waits for all parts, and returns the offsets of the first and last part."""
     columns = record_batch([b"a", b"b", b"c"], default_timestamp_us=1)
     batch = accumulator.append_columns(PartitionQueue("flights", 4), columns, 0.0)
     delivery = BatchDelivery(batch)
@@ -150,7 +150,7 @@ async def test_a_piece_of_a_table_that_is_cut_waits_for_all_its_parts(accumulato
 
 
 async def test_a_piece_of_a_table_some_parts_of_which_fail_raises_once(accumulator: Accumulator) -> None:
-    """The delivery of a table piece with failed parts raises once, and all failed parts count as seen."""
+    """The delivery of a table piece with failed parts raises one error, and all failed parts count as reported."""
     columns = record_batch([b"a", b"b", b"c"], default_timestamp_us=1)
     batch = accumulator.append_columns(PartitionQueue("flights", 4), columns, 0.0)
     delivery = BatchDelivery(batch)
@@ -201,7 +201,7 @@ UNREACHABLE = UnreachableError("produce to flights-4", {"http://b:1": "refused"}
 async def test_a_piece_of_a_table_any_part_of_which_may_be_stored_fails_as_that(
     accumulator: Accumulator, error: FairleadError, stored: int, doubtful: int, told: str
 ) -> None:
-    """The delivery of a table piece fails as possibly stored if any part may be stored, and counts those records."""
+    """If a part of a table piece may be stored, the delivery fails as possibly stored and counts these records."""
     columns = record_batch([b"a", b"b", b"c"], default_timestamp_us=1)
     batch = accumulator.append_columns(PartitionQueue("flights", 4), columns, 0.0)
     delivery = BatchDelivery(batch)

@@ -25,7 +25,7 @@ TOPIC_IDS = {"flights": "1b4e28ba-2fa1-4d19-883f-0016d3cca427"}
 
 @pytest.fixture
 def batches(append: Callable[..., RecordsBatch]) -> list[RecordsBatch]:
-    """Return two batches, one for each of two partitions."""
+    """Return two batches for two different partitions."""
     return [append(PartitionQueue("flights", index), f"value {index}".encode()) for index in range(2)]
 
 
@@ -45,7 +45,7 @@ def _stored(partition: int, **more: object) -> dict[str, object]:
 
 
 def test_each_partition_is_a_frame_with_one_batch(batches: list[RecordsBatch]) -> None:
-    """A produce request has a frame for each partition, with the encoded batch unchanged."""
+    """A produce request has a frame for each partition, which contains the encoded batch unchanged."""
     call = _call(batches)
     assert call.body is not None
     frames = list(iterate_frames(call.body))
@@ -97,7 +97,7 @@ def test_without_acks_nothing_is_known(batches: list[RecordsBatch]) -> None:
 
 
 def test_without_acks_a_refusal_is_an_outcome(batches: list[RecordsBatch]) -> None:
-    """A partition that is refused with acks=0 has its refusal as the outcome, and can be sent again."""
+    """With acks=0, the outcome of a refused partition is the refusal, and the batch can be sent again."""
     moved = ProblemError("not_leader", "the leader is broker 2").to_document()
     refused = {"topic_id": TOPIC_IDS["flights"], "partition": 0, "problem": moved}
     accepted = {"topic_id": TOPIC_IDS["flights"], "partition": 1}
@@ -109,7 +109,7 @@ def test_without_acks_a_refusal_is_an_outcome(batches: list[RecordsBatch]) -> No
 
 
 def test_another_topic_of_the_same_partition_is_no_outcome(batches: list[RecordsBatch]) -> None:
-    """Outcomes are matched by topic id, because a request may have many topics."""
+    """Outcomes are matched by topic id, because a request may contain batches of several topics."""
     other = _stored(0, topic_id="2b4e28ba-2fa1-4d19-883f-0016d3cca427")
     [outcome] = outcomes_of(_answer([other]), batches[:1], TOPIC_IDS, Acks.ALL)
 

@@ -39,7 +39,7 @@ def pause(seconds: float) -> asyncio.Future[object]:
 
 @pytest.fixture
 def storing_then(broker: ScriptedBroker, replies: Replies) -> Callable[[str], Script]:
-    """Return a function that builds a script, which stores the batches and answers as if the answer was lost."""
+    """Return a function that builds a script, which stores the batches but answers with the given problem."""
 
     def make(code: str) -> Script:
         async def answer(received: Received) -> Reply:
@@ -70,7 +70,7 @@ def numbers(count: int) -> list[bytes]:
 
 
 async def test_batches_carry_sequences_of_their_partition(broker: ScriptedBroker) -> None:
-    """Sequences of batches count records, from 0 in each partition."""
+    """The sequences of batches count the records of each partition, starting at 0."""
     async with Producer(broker.url) as producer:
         for partition, count in ((0, 3), (1, 2), (0, 4), (0, 1)):
             for _ in range(count):
@@ -85,7 +85,7 @@ async def test_batches_carry_sequences_of_their_partition(broker: ScriptedBroker
 async def test_a_repeat_is_the_same_bytes_and_tells_the_first_offset(
     broker: ScriptedBroker, storing_then: Callable[[str], Script]
 ) -> None:
-    """A batch whose answer was lost is sent again with the same bytes, and has the offset of its first write."""
+    """A batch whose answer was lost is sent again with the same bytes, and gets the offset of the first attempt."""
     broker.script(PRODUCE, storing_then("leader_changed"), storing_then("ack_timeout"))
     async with Producer(broker.url) as producer:
         metadata = await producer.send_and_wait("flights", b"once", partition=0)
@@ -120,7 +120,7 @@ async def test_at_most_five_batches_of_a_partition_are_unfinished(broker: Script
 async def test_a_lost_batch_holds_the_sixth_back(
     broker: ScriptedBroker, storing_then: Callable[[str], Script]
 ) -> None:
-    """A batch waits for the outcome of the fifth batch before it, because the broker recognises five repeats."""
+    """A batch waits for the outcome of the fifth batch before it, since the broker remembers only five batches."""
     repeats = [storing_then("ack_timeout")] * 3
     broker.script(PRODUCE, repeats[0])
     async with Producer(broker.url, batch_bytes=20, linger_ms=0) as producer:
@@ -175,7 +175,7 @@ async def test_without_idempotence_batches_name_no_producer(broker: ScriptedBrok
 async def test_weaker_acks_turn_idempotence_off_unless_it_was_asked_for(
     broker: ScriptedBroker, acks: int
 ) -> None:
-    """acks=0 or 1 turns idempotence off, and is refused with an explicit idempotence=True, as in Kafka."""
+    """acks=0 or 1 disables idempotence, and is refused together with an explicit idempotence=True, as in Kafka."""
     async with Producer(broker.url, acks=acks) as producer:
         await producer.send_and_wait("flights", b"x", partition=0)
 
@@ -199,7 +199,7 @@ async def test_a_name_is_told_to_the_cluster(broker: ScriptedBroker) -> None:
 
 
 async def test_a_forgotten_producer_takes_a_new_id_and_sends_again(broker: ScriptedBroker) -> None:
-    """A producer that the partition forgot takes a new id and sends the refused batch again."""
+    """A producer that the partition no longer remembers gets a new id and sends the refused batch again."""
     async with Producer(broker.url) as producer:
         await producer.send_and_wait("flights", b"0", partition=0)
         broker.producers.clear()
@@ -213,7 +213,7 @@ async def test_a_forgotten_producer_takes_a_new_id_and_sends_again(broker: Scrip
 async def test_a_retried_batch_of_a_forgotten_producer_may_be_stored(
     broker: ScriptedBroker, storing_then: Callable[[str], Script]
 ) -> None:
-    """A retried batch of a forgotten producer fails as possibly stored, and the next batch is sent."""
+    """A retried batch of a producer that is no longer remembered fails as possibly stored; the next batch is sent."""
 
     async def forgets(received: Received) -> Reply:
         """Store the batch, lose the answer, and forget the producer."""
@@ -237,7 +237,7 @@ async def test_a_retried_batch_of_a_forgotten_producer_may_be_stored(
 async def test_a_refused_batch_does_not_stop_those_behind_it(
     broker: ScriptedBroker, replies: Replies, name: str | None
 ) -> None:
-    """A refused batch does not stop later ones, which take over its sequences in the same epoch.
+    """A refused batch does not stop later batches, which continue at its sequence in the same epoch.
 
     The same holds for a named producer, which must not take the next epoch of its name.
     """
@@ -262,11 +262,11 @@ async def test_a_refused_batch_does_not_stop_those_behind_it(
 async def test_a_refused_batch_ends_the_epoch_of_one_that_may_still_come(
     broker: ScriptedBroker, replies: Replies
 ) -> None:
-    """A refused batch starts a new epoch if a later batch may still arrive, so that it is fenced."""
+    """A refused batch starts a new epoch if a later batch may still arrive, so that the later batch is fenced."""
     first_is_known = asyncio.Event()
 
     async def too_large(_: Received) -> Reply:
-        """Refuse the batch after the later one."""
+        """Refuse the batch after the outcome of the later batch."""
         await first_is_known.wait()
         return replies.problem("batch_too_large")
 
@@ -289,7 +289,7 @@ async def test_a_refused_batch_ends_the_epoch_of_one_that_may_still_come(
 async def test_a_batch_in_doubt_that_is_too_large_is_cleared_up_by_its_first_piece(
     broker: ScriptedBroker,
 ) -> None:
-    """A batch whose refusal was lost and that is too large is sent in pieces, of which the first one settles it."""
+    """A batch in doubt that turns out too large is sent in pieces, the first of which proves that it was not stored."""
     broker.refuse(PRODUCE, "leader_changed", "batch_too_large")
     async with Producer(broker.url) as producer:
         deliveries = [await producer.send("flights", text, partition=0) for text in numbers(8)]
@@ -322,7 +322,7 @@ async def test_a_batch_that_was_stored_before_it_was_too_large_is_not_stored_aga
 async def test_a_batch_in_doubt_is_cleared_up_by_the_next(
     broker: ScriptedBroker, storing_then: Callable[[str], Script]
 ) -> None:
-    """A failed batch that may be stored is settled by the next batch, without a new epoch."""
+    """The next batch decides whether a failed batch was stored, and no new epoch is needed."""
     async with Producer(broker.url, retries_max=0) as producer:
         broker.script(PRODUCE, storing_then("ack_timeout"))
         delivery = await producer.send("flights", b"0", partition=0)
@@ -349,7 +349,7 @@ async def test_a_batch_in_doubt_that_is_missing_ends_its_epoch(broker: ScriptedB
 
 
 async def test_a_lost_acknowledged_batch_is_told(broker: ScriptedBroker) -> None:
-    """A loss of acknowledged records fails the next batch, and the producer continues after it."""
+    """If acknowledged records are lost, the next batch fails, and the producer continues after it."""
     async with Producer(broker.url) as producer:
         await producer.send_and_wait("flights", b"0", partition=0)
         broker.producers[0, 1].expected = 0
@@ -396,7 +396,7 @@ async def test_a_named_producer_stops_where_it_would_need_another_epoch(broker: 
 
 
 async def test_an_id_that_is_refused_fails_the_records(broker: ScriptedBroker) -> None:
-    """A refused producer id fails the waiting records, and the next records request an id again."""
+    """If the request for a producer id is refused, the waiting records fail; the next records repeat the request."""
     broker.refuse(PRODUCERS, "forbidden")
     async with Producer(broker.url) as producer:
         with pytest.raises(ForbiddenError):
@@ -405,7 +405,7 @@ async def test_an_id_that_is_refused_fails_the_records(broker: ScriptedBroker) -
 
 
 async def test_an_id_that_cannot_be_had_now_is_waited_for(broker: ScriptedBroker) -> None:
-    """A producer waits for an unavailable producer id until the delivery timeout, whose error names the cause."""
+    """If no producer id is available, the producer waits until the delivery timeout, whose error names the cause."""
     broker.refuse(PRODUCERS, *["coordination_unavailable"] * 500)
     async with Producer(broker.url, retry_timeout="50ms", delivery_timeout="300ms") as producer:
         with pytest.raises(DeliveryTimeoutError, match="coordination_unavailable"):
@@ -417,10 +417,10 @@ async def test_an_id_that_cannot_be_had_now_is_waited_for(broker: ScriptedBroker
 async def test_an_id_that_cannot_be_read_is_a_fault_of_the_server(
     broker: ScriptedBroker, replies: Replies
 ) -> None:
-    """An id answer that cannot be read fails the records with a server error."""
+    """If the answer with the producer id cannot be read, the records fail with a server error."""
 
     async def odd(_: Received) -> Reply:
-        """Answer with another document."""
+        """Answer with a different document."""
         return replies.json({"id": 1})
 
     broker.script(PRODUCERS, odd)
@@ -430,7 +430,7 @@ async def test_an_id_that_cannot_be_read_is_a_fault_of_the_server(
 
 
 async def test_a_topic_that_is_gone_for_a_while_keeps_its_sequences(broker: ScriptedBroker) -> None:
-    """A topic that is missing for a while keeps its sequences, because repeated sequences would be dropped."""
+    """A topic that is missing for a while keeps its sequences: batches with repeated sequences would be dropped."""
     async with Producer(broker.url) as producer:
         await producer.send_and_wait("flights", b"0", partition=0)
         broker.topics = []

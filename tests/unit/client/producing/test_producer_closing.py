@@ -19,7 +19,7 @@ PRODUCE = "/v1/produce"
 
 
 async def test_after_the_end_nothing_is_taken(broker: ScriptedBroker) -> None:
-    """A closed producer, and one that was not started, refuses records."""
+    """A producer that is closed or was not started refuses records."""
     async with Producer(broker.url) as producer:
         await producer.send_and_wait("flights", b"x")
     with pytest.raises(ClosedError):
@@ -29,7 +29,7 @@ async def test_after_the_end_nothing_is_taken(broker: ScriptedBroker) -> None:
 
 
 async def test_a_cancelled_block_flushes(broker: ScriptedBroker) -> None:
-    """A cancelled block flushes the accepted records."""
+    """If a producer's block is cancelled, the accepted records are flushed."""
     sent = asyncio.Event()
 
     async def work() -> None:
@@ -49,7 +49,7 @@ async def test_a_cancelled_block_flushes(broker: ScriptedBroker) -> None:
 
 
 async def test_closing_ends_a_table_that_is_being_sent(broker: ScriptedBroker) -> None:
-    """Closing a producer stops a table that is being sent: accepted rows are sent and the rest is refused."""
+    """Closing a producer interrupts the sending of a table: accepted rows are sent and the rest is refused."""
     table = pa.table({"value": [str(row).encode().ljust(100) for row in range(2000)]})
     producer = await Producer(broker.url, buffer_bytes=20_000).start()
     async with asyncio.timeout(20):
@@ -66,7 +66,7 @@ async def test_closing_ends_a_table_that_is_being_sent(broker: ScriptedBroker) -
 
 
 async def test_an_aborted_producer_sends_nothing_more(broker: ScriptedBroker) -> None:
-    """An aborted producer fails all its records, flushes and waiting sends at once."""
+    """Aborting a producer makes all its records, flushes and waiting sends fail immediately."""
     released = asyncio.Event()
 
     async def hold(_: Received) -> None:
@@ -100,7 +100,7 @@ async def test_an_aborted_producer_sends_nothing_more(broker: ScriptedBroker) ->
 
 @pytest.mark.parametrize("idempotence", [True, False])
 async def test_an_aborted_producer_tries_nothing_again(broker: ScriptedBroker, idempotence: bool) -> None:
-    """An aborted producer retries no refused batch and leaves no task."""
+    """An aborted producer retries no refused batch, and none of its tasks continues."""
     broker.refuse(PRODUCE, *["not_enough_replicas"] * 100)
     producer = await Producer(broker.url, linger_ms=0, batch_bytes=50, idempotence=idempotence).start()
     deliveries = [await producer.send("flights", b"x" * 20, partition=0) for _ in range(20)]
@@ -121,7 +121,7 @@ async def test_an_aborted_producer_tries_nothing_again(broker: ScriptedBroker, i
 
 
 async def test_an_abort_does_not_cut_a_blocking_close_off(broker: ScriptedBroker) -> None:
-    """An abort after a blocking close has begun does nothing, and accepted records are sent."""
+    """An abort does nothing once a blocking close has begun, and accepted records are sent."""
     released = asyncio.Event()
 
     async def hold(_: Received) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def test_the_turn_goes_around_all_partitions(picture: Callable[[list[int | None]], Picture]) -> None:
-    """Records without a key go to every partition in turn, batch by batch."""
+    """Records without a key are sent to all partitions in turn, batch by batch."""
     route = TopicRoute("flights", 3, chance=0.0)
 
     assert [route.advance(picture([1, 1, 2])).partition for _ in range(4)] == [1, 2, 0, 1]
@@ -36,7 +36,7 @@ def test_the_turn_leaves_out_partitions_without_a_leader(
 def test_batches_over_the_partitions_with_a_leader_differ_by_one_at_most(
     picture: Callable[[list[int | None]], Picture],
 ) -> None:
-    """Partitions with a leader differ by at most one batch, from any start."""
+    """Partitions with a leader differ by at most one batch, whichever partition is first."""
     for chance in (0.0, 0.5, 0.99):
         route = TopicRoute("flights", 5, chance)
         batches = dict.fromkeys((0, 2, 3), 0)
@@ -53,7 +53,7 @@ def test_without_any_leader_the_turn_still_moves(picture: Callable[[list[int | N
 
 
 def test_grown_partitions_are_taken_in_and_none_goes_away() -> None:
-    """A grown topic keeps its existing queues and gets new ones."""
+    """A topic with added partitions keeps its queues and gets queues for the new partitions."""
     route = TopicRoute("flights", 2, chance=0.0)
     before = list(route.queues)
     route.grow(4)

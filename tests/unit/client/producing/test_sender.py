@@ -1,4 +1,4 @@
-"""Requests of the sender over the lifetime of a batch. The clock stands still unless a test moves it."""
+"""Requests of the sender over the lifetime of a batch. The clock is stopped unless a test advances it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PRODUCE = "/v1/produce"
 
 @pytest.fixture
 def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Return the time of the client's clock, which a test can change."""
+    """Return a list with the time of the client's clock, which a test can change."""
     seconds = [1000.0]
     monkeypatch.setattr(clock, "monotonic", lambda: seconds[0])
     return seconds
@@ -50,7 +50,7 @@ async def test_a_leader_whose_time_runs_out_is_looked_up_again(
 async def test_a_broker_is_given_what_is_left_of_the_delivery_timeout(
     broker: ScriptedBroker, replies: Replies, seconds: list[float]
 ) -> None:
-    """A broker gets the rest of the delivery timeout to answer, and at least one second."""
+    """The request timeout is the rest of the delivery timeout, and at least one second."""
     spent = [30.0, 9.0, 5.0]
 
     async def late(_: Received) -> Reply:
@@ -74,7 +74,7 @@ async def test_a_broker_is_given_what_is_left_of_the_delivery_timeout(
 async def test_a_broker_is_given_the_time_of_the_batch_that_has_longest(
     broker: ScriptedBroker, seconds: list[float]
 ) -> None:
-    """A request gets the time of the batch whose delivery timeout ends last."""
+    """The request timeout depends on the batch whose delivery timeout ends last."""
     async with Producer(broker.url, linger_ms=8000, delivery_timeout="10s") as producer:
         await producer.send("flights", b"x", partition=0)
         seconds[0] += 5

@@ -1,4 +1,4 @@
-"""Sequences of one partition: the stamps of batches, and the effect of a lost batch on later ones."""
+"""Sequences of one partition: the stamps of batches, and the effect of a lost batch on later batches."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_there_is_no_stamp_without_an_identity() -> None:
 
 
 def test_the_last_batch_gives_its_sequences_back(sequences: PartitionSequences) -> None:
-    """The last batch returns its sequences if it is certainly not stored, which leaves no gap."""
+    """If the last batch is certainly not stored, its sequences are used again, so that there is no gap."""
     sequences.stamp(2)
     stamp = sequences.stamp(3)
     sequences.given_up(2, stamp, 3, CAUSE, doubtful=False)
@@ -64,7 +64,7 @@ def test_the_last_batch_gives_its_sequences_back(sequences: PartitionSequences) 
 
 
 def test_a_batch_that_is_not_stored_makes_those_behind_it_begin_anew(sequences: PartitionSequences) -> None:
-    """Batches after one that is not stored start again in a new epoch; earlier ones continue."""
+    """Batches after a batch that is not stored restart in a new epoch; earlier batches keep their identity."""
     stamps = [sequences.stamp(1) for _ in range(3)]
     sequences.given_up(2, stamps[1], 1, CAUSE, doubtful=False)
 
@@ -76,7 +76,7 @@ def test_a_batch_that_is_not_stored_makes_those_behind_it_begin_anew(sequences: 
 
 
 def test_those_behind_a_break_go_on_where_it_began(sequences: PartitionSequences) -> None:
-    """Refused batches continue at the sequence where the gap began, in the same epoch, if none can still arrive."""
+    """If no batch after a gap can still arrive, numbering resumes at the start of the gap in the same epoch."""
     stamps = [sequences.stamp(3) for _ in range(3)]
     sequences.given_up(2, stamps[1], 3, CAUSE, doubtful=False)
     sequences.given_up(3, stamps[2], 3, CAUSE, doubtful=False)
@@ -103,7 +103,7 @@ def test_a_batch_that_may_still_come_ends_the_epoch_of_those_before_it(
 
 
 def test_batches_behind_one_that_is_cut_have_new_numbers(sequences: PartitionSequences) -> None:
-    """Batches after a batch that was cut get new numbers, and keep their state."""
+    """Batches after a batch that was cut get new numbers but keep their state."""
     stamps = [sequences.stamp(1) for _ in range(5)]
     for number in (2, 4):
         sequences.given_up(number, stamps[number - 1], 1, CAUSE, doubtful=True)
@@ -118,7 +118,7 @@ def test_batches_behind_one_that_is_cut_have_new_numbers(sequences: PartitionSeq
 
 
 def test_a_doubtful_batch_is_cleared_up_by_the_next(sequences: PartitionSequences) -> None:
-    """A batch in doubt is settled by the acknowledgement of a later batch, not of an earlier one."""
+    """The acknowledgement of a later batch, but not that of an earlier one, proves that a batch in doubt is stored."""
     stamps = [sequences.stamp(1) for _ in range(3)]
     sequences.given_up(2, stamps[1], 1, CAUSE, doubtful=True)
     sequences.acknowledged(1)
@@ -143,7 +143,7 @@ def test_a_gap_needs_the_next_epoch_and_leaves_doubt(sequences: PartitionSequenc
 
 
 def test_a_forgotten_producer_needs_a_new_id(sequences: PartitionSequences) -> None:
-    """A producer that the partition forgot, as after a day, needs a new id."""
+    """A producer that the partition no longer remembers, for example after a day, needs a new id."""
     news = sequences.refused(2, _refusal("unknown_producer"))
 
     assert not news
@@ -152,12 +152,12 @@ def test_a_forgotten_producer_needs_a_new_id(sequences: PartitionSequences) -> N
 
 
 def test_a_missing_acknowledged_batch_is_news(sequences: PartitionSequences) -> None:
-    """A missing batch that was acknowledged is a loss of records."""
+    """If an acknowledged batch is missing, records are lost."""
     assert sequences.refused(2, _refusal("out_of_order_sequence"))
 
 
 def test_a_batch_of_an_old_identity_changes_nothing(sequences: PartitionSequences) -> None:
-    """A batch of an earlier producer id changes nothing."""
+    """A failed batch of an earlier producer id changes nothing."""
     sequences.stamp(1)
     stamp = sequences.stamp(1)
     sequences.refused(1, _refusal("unknown_producer"))
@@ -169,7 +169,7 @@ def test_a_batch_of_an_old_identity_changes_nothing(sequences: PartitionSequence
 
 
 def test_a_doubtful_batch_is_refused_as_perhaps_stored() -> None:
-    """The error of a batch in doubt has the type and data of the refusal, and the side effect `maybe`."""
+    """The error of a batch in doubt has the type and the data of the refusal, but the side effect `maybe`."""
     problem = ProblemError("unknown_producer", "producer 7 is unknown", data={"producer_id": 7})
     error = doubted(
         error_of(problem, subject="produce to flights-0", broker="http://b:1"), "produce to flights-1"
@@ -183,7 +183,7 @@ def test_a_doubtful_batch_is_refused_as_perhaps_stored() -> None:
 
 
 def test_a_doubtful_batch_that_was_not_sent_again_may_be_stored_too() -> None:
-    """A batch in doubt may be stored even if its last attempt found no connection."""
+    """A batch in doubt may be stored even if its last attempt could not connect."""
     given = UnreachableError(
         "produce to flights-0 and 1 other partitions", {"http://b:1": "refused"}, sent=False
     )
@@ -196,7 +196,7 @@ def test_a_doubtful_batch_that_was_not_sent_again_may_be_stored_too() -> None:
 
 
 def test_a_refusal_of_a_newer_server_may_be_doubted() -> None:
-    """A refusal with an unknown code keeps kind, data and next step for a batch in doubt."""
+    """The error of a batch in doubt keeps the kind, data and next step of a refusal with an unknown code."""
     problem = ProblemError.from_document({"code": "too_warm", "status": 400, "kind": "fix", "celsius": 40})
     error = doubted(error_of(problem, subject="produce to flights-0", advice="Wait."), "produce to flights-0")
 

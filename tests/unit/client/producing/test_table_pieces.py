@@ -12,7 +12,7 @@ from fairlead_api.problems import ProblemError
 
 
 def test_rows_go_where_their_key_belongs_in_the_order_of_the_table() -> None:
-    """Rows of a table go to the partitions of their keys, in order, as single records would."""
+    """Rows of a table are sent to the partitions of their keys, in order, like single records."""
     keys = [b"a", b"b", b"a", b"c", b"b", b"a"]
     table = pa.table({"key": keys, "value": [str(row).encode() for row in range(6)]})
     found: dict[int, list[bytes]] = {}
@@ -43,7 +43,7 @@ def test_a_table_without_keys_is_one_run() -> None:
 
 
 def test_pieces_are_cut_to_size() -> None:
-    """Pieces of several rows keep the size limit, and together have all rows."""
+    """Pieces of several rows are within the size limit, and the pieces together contain all rows."""
     table = pa.table({"value": [b"x" * 100] * 1000})
     cut = pieces(table, 4, 20_000, 5)
 
@@ -52,7 +52,7 @@ def test_pieces_are_cut_to_size() -> None:
 
 
 def test_a_named_partition_wins_over_the_keys() -> None:
-    """A named partition gets all rows, whatever their keys are."""
+    """If the caller names a partition, it gets all rows regardless of their keys."""
     table = pa.table({"key": [b"a", b"b"], "value": [b"1", b"2"]})
 
     assert [(partition, piece.num_rows) for partition, piece in whole(table, 7, 1 << 20, 5)] == [(7, 2)]
@@ -69,14 +69,14 @@ def test_a_large_table_is_cut_into_slices_that_cover_it() -> None:
 
 
 def test_a_column_that_cannot_be_sent_is_named() -> None:
-    """A column that cannot be sent is named in the problem."""
+    """The problem names the column that cannot be sent."""
     with pytest.raises(ProblemError, match="colour"):
         pieces(pa.table({"value": [b"x"], "colour": ["red"]}), 1, 100, 5)
 
 
 @pytest.mark.parametrize(("given", "told"), [([b"x"], "is list"), (b"x", "is bytes"), (None, "is NoneType")])
 def test_what_is_no_table_is_told_with_what_makes_one(given: object, told: str) -> None:
-    """A value that is not a table is refused, and the error shows how to make one."""
+    """A value that is not a table is refused, and the error explains how to create a table."""
     with pytest.raises(RecordError, match=f"for flights: the table {told}; give an Arrow Table") as refused:
         table_of(given, "flights")
 

@@ -1,4 +1,4 @@
-"""The connection of a connector: topics by name, as the cluster has them now."""
+"""The connection of a connector: the current topics of the cluster by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 async def test_missing_topics_are_refused_or_left_out(broker: ScriptedBroker) -> None:
-    """A connector that may miss a topic gets the others; no name means no request."""
+    """With `missing_ok`, a connector gets the topics that exist; without names, no request is sent."""
     async with ReadConnection(broker.url) as connection:
         existing = await connection.topic_names()
         found = await connection.topics([*existing, "absent"], missing_ok=True)

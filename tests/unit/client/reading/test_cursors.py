@@ -1,4 +1,4 @@
-"""Positions, prefetch and back-off of a consumer's partitions, without a network."""
+"""Positions, prefetching and back-off of a consumer's partitions, without a network."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_fetch_moves_the_next_fetch_and_not_the_position(prefetch: Prefetch) -
 
 
 def test_partitions_in_flight_are_not_due(prefetch: Prefetch) -> None:
-    """A partition is in one fetch at a time."""
+    """A partition is in at most one fetch at a time."""
     first, second = _cursors(prefetch)
     first.in_flight = True
 
@@ -51,7 +51,7 @@ def test_partitions_in_flight_are_not_due(prefetch: Prefetch) -> None:
 
 
 def test_a_partition_is_not_fetched_beyond_its_stop() -> None:
-    """A partition is not fetched at or after its stop; a partition without a stop is."""
+    """A partition is not fetched from its stop offset on; a partition without a stop offset is fetched on."""
     prefetch = Prefetch(ConsumerSettings(), {TopicPartition("flights", 0): 15})
     prefetch.assign([Cursor("flights", "id", index, 10) for index in range(2)])
     first, second = _cursors(prefetch)
@@ -64,7 +64,7 @@ def test_a_partition_is_not_fetched_beyond_its_stop() -> None:
 
 
 def test_a_partition_with_its_share_buffered_is_not_due(prefetch: Prefetch) -> None:
-    """A partition that has its share of the buffer is not fetched, which leaves room for the others."""
+    """A partition that occupies its share of the buffer is not fetched, which leaves room for the others."""
     first, second = _cursors(prefetch)
     prefetch.arrived(first, first.life, memoryview(b"x" * 50), 20)
 
@@ -74,7 +74,7 @@ def test_a_partition_with_its_share_buffered_is_not_due(prefetch: Prefetch) -> N
 
 
 def test_no_partition_is_starved_by_those_before_it() -> None:
-    """Partitions are fetched in turn: each one once before any a second time."""
+    """Partitions are fetched in turn: none is fetched a second time before all others are fetched once."""
     prefetch = Prefetch(ConsumerSettings(prefetch_bytes=1000, partition_fetch_bytes_max=100))
     prefetch.assign([Cursor("flights", "id", index, 0) for index in range(10)])
     turns: list[int] = []
@@ -89,7 +89,7 @@ def test_no_partition_is_starved_by_those_before_it() -> None:
 
 
 def test_a_full_buffer_stops_all_fetching(prefetch: Prefetch) -> None:
-    """A full buffer stops all fetches until the reader frees room."""
+    """A full buffer stops all fetches until the reader frees space."""
     first, second = _cursors(prefetch)
     prefetch.arrived(first, first.life, memoryview(b"x" * 100), 20)
 
@@ -128,7 +128,7 @@ def test_an_assignment_drops_the_one_before(prefetch: Prefetch) -> None:
 
 
 def test_a_refused_partition_waits_for_its_pause(prefetch: Prefetch) -> None:
-    """A refused partition is fetched again after its pause, which is a deadline of the buffer."""
+    """A refused partition is fetched again after its back-off, whose end is a deadline of the buffer."""
     first, second = _cursors(prefetch)
     prefetch.delayed(first, first.life, 2.0)
 
@@ -139,7 +139,7 @@ def test_a_refused_partition_waits_for_its_pause(prefetch: Prefetch) -> None:
 
 
 def test_a_failed_partition_is_told_after_what_was_fetched_before(prefetch: Prefetch) -> None:
-    """A failed partition raises its error only after its buffered records were read."""
+    """The error of a failed partition is raised only after its buffered records are read."""
     first, second = _cursors(prefetch)
     prefetch.arrived(first, first.life, memoryview(b"good"), 11)
     prefetch.failed(first, first.life, ClosedError("consumer"))
@@ -153,7 +153,7 @@ def test_a_failed_partition_is_told_after_what_was_fetched_before(prefetch: Pref
 
 
 def test_only_wanted_partitions_are_taken(prefetch: Prefetch) -> None:
-    """Only requested partitions are read, and buffered records of others stay."""
+    """Only requested partitions are read, and buffered records of other partitions are kept."""
     first, second = _cursors(prefetch)
     prefetch.arrived(first, first.life, memoryview(b"one"), 11)
     prefetch.arrived(second, second.life, memoryview(b"two"), 11)
@@ -165,7 +165,7 @@ def test_only_wanted_partitions_are_taken(prefetch: Prefetch) -> None:
 
 
 def test_an_answer_without_batches_may_move_on(prefetch: Prefetch) -> None:
-    """An answer without batches may advance the position; without progress it is dropped."""
+    """An answer without batches is used if it advances the position, and dropped otherwise."""
     first, second = _cursors(prefetch)
     prefetch.arrived(first, first.life, memoryview(b""), 12)
     prefetch.arrived(second, second.life, memoryview(b""), 10)
@@ -175,7 +175,7 @@ def test_an_answer_without_batches_may_move_on(prefetch: Prefetch) -> None:
 
 
 def test_partitions_come_and_go_beside_the_others(prefetch: Prefetch) -> None:
-    """A removed partition drops its buffered records and fetches, and added ones start at their position."""
+    """The buffered records and fetches of a removed partition are dropped; added partitions start at their position."""
     gone, stays = _cursors(prefetch)
     for cursor in (gone, stays):
         prefetch.arrived(cursor, cursor.life, memoryview(b"x" * 10), 15)
@@ -206,7 +206,7 @@ def test_what_is_paused_or_withheld_is_neither_due_nor_told(prefetch: Prefetch) 
 
 
 def test_what_nobody_wants_makes_room_for_what_is_wanted(prefetch: Prefetch) -> None:
-    """A paused partition frees its buffer if another one needs the room, and is fetched again later."""
+    """A paused partition frees its buffer space if another partition needs it, and is fetched again later."""
     paused, read = _cursors(prefetch)
     paused.last_epoch = 4
     prefetch.arrived(paused, paused.life, memoryview(b"x" * 60), 15)
@@ -225,7 +225,7 @@ def test_what_nobody_wants_makes_room_for_what_is_wanted(prefetch: Prefetch) -> 
 
 
 def test_what_nobody_wants_stays_where_room_would_serve_nobody(prefetch: Prefetch) -> None:
-    """Buffered records stay if no partition needs room, or if a fetch in flight would leave a gap."""
+    """Buffered records are kept if no partition needs space, or if a fetch in flight would leave a gap."""
     first, second = _cursors(prefetch)
     prefetch.arrived(first, first.life, memoryview(b"x" * 120), 15)
     first.paused = second.paused = True
@@ -250,7 +250,7 @@ def test_only_what_is_read_to_an_end_is_fetched(prefetch: Prefetch) -> None:
 
 
 def test_a_damaged_length_is_left_to_the_reader(prefetch: Prefetch) -> None:
-    """A damaged batch length is left for the reader to report, and affects no other partition of the answer."""
+    """An incorrect batch length is reported by the reader, and affects no other partition of the answer."""
     first, _ = _cursors(prefetch)
     damaged = bytearray(176)
     damaged[8], damaged[12] = 88 - 12, 7

@@ -40,7 +40,7 @@ async def consumer(broker: ScriptedBroker) -> AsyncIterator[Consumer]:
 
 
 def answering(*replies: Reply) -> list[object]:
-    """Return scripts that give the answers."""
+    """Return scripts that send the given answers."""
 
     def script(reply: Reply) -> object:
         """Return a script that gives one answer."""
@@ -60,7 +60,7 @@ def asked(broker: ScriptedBroker) -> list[dict[str, object]]:
 
 
 async def values(consumer: Consumer, count: int) -> list[bytes | None]:
-    """Read the given number of values."""
+    """Read and return the given number of values."""
     found: list[bytes | None] = []
     while len(found) < count:
         batch = await consumer.next_batch()
@@ -72,7 +72,7 @@ async def values(consumer: Consumer, count: int) -> list[bytes | None]:
 async def test_the_next_fetch_begins_where_the_last_ended(
     broker: ScriptedBroker, consumer: Consumer, replies: Replies
 ) -> None:
-    """A fetch starts where the last one ended, with the leader epochs of the partition and of the last batch."""
+    """A fetch starts where the previous one ended, with the leader epochs of the partition and of the last batch."""
     first = replies.fetched((0, 2, replies.stored([b"a", b"b"], 0, leader_epoch=4)))
     broker.script(FETCH, *answering(first, replies.fetched((0, 3, replies.stored([b"c"], 2)))))  # type: ignore[arg-type]
 
@@ -87,7 +87,7 @@ async def test_the_next_fetch_begins_where_the_last_ended(
 async def test_the_epoch_goes_along_when_reading_stops_and_goes_on(
     broker: ScriptedBroker, consumer: Consumer, replies: Replies
 ) -> None:
-    """The last epoch is kept when reading stops and continues, so that a truncated log is found."""
+    """The last epoch is kept when reading stops and continues, so that a truncated log is detected."""
     stored = replies.fetched((0, 3, replies.stored([b"a", b"b", b"c"], 0, leader_epoch=4)))
     broker.script(FETCH, *answering(stored))  # type: ignore[arg-type]
     assert [record.offset async for record in consumer.records(until={at(0): 3})] == [0, 1, 2]
@@ -127,7 +127,7 @@ async def test_a_refresh_finds_the_new_leader(
 async def test_lost_records_are_told_and_a_seek_goes_on(
     broker: ScriptedBroker, consumer: Consumer, replies: Replies, code: str, error: type[Exception]
 ) -> None:
-    """A loss of records is raised after the records before it, and a seek continues after it."""
+    """A loss of records is raised after the records before it are read; a seek lets the reader continue."""
     good = replies.fetched((0, 1, replies.stored([b"a"], 0)))
     later = replies.fetched((0, 6, replies.stored([b"f"], 5)))
     broker.script(FETCH, *answering(good, replies.fetch_problem(0, code)))  # type: ignore[arg-type]
@@ -167,7 +167,7 @@ async def test_a_damaged_answer_is_never_handed_out(
 async def test_an_answer_that_cannot_be_read_is_told(
     broker: ScriptedBroker, consumer: Consumer, body: bytes
 ) -> None:
-    """An answer that cannot be read is raised, because retries would hide that the address is not a broker's."""
+    """An answer that cannot be read raises an error, because retries would hide that the address is not a broker's."""
     broker.script(FETCH, *answering((200, {}, body)))  # type: ignore[arg-type]
     with pytest.raises(InternalServerError, match="cannot be read"):
         await consumer.next_batch()
@@ -176,7 +176,7 @@ async def test_an_answer_that_cannot_be_read_is_told(
 async def test_a_position_may_move_without_records(
     broker: ScriptedBroker, consumer: Consumer, replies: Replies
 ) -> None:
-    """A position may advance without records, and reaches the requested end."""
+    """A position may advance without records, so that the requested end is reached."""
     broker.script(FETCH, *answering(replies.fetched((0, 7, b""))))  # type: ignore[arg-type]
 
     assert [batch async for batch in consumer.batches(until={at(0): 7})] == []
@@ -184,7 +184,7 @@ async def test_a_position_may_move_without_records(
 
 
 async def test_a_reset_that_nobody_answers_is_tried_again(broker: ScriptedBroker, replies: Replies) -> None:
-    """A reset that is not answered is retried like a fetch, without an error for the reader."""
+    """A failed reset is retried like a fetch, without an error for the reader."""
 
     async def looked_up(_: Received) -> Reply:
         """Refuse until the reset has failed once and the partition was fetched again."""
@@ -239,7 +239,7 @@ async def test_a_seek_moves_what_is_assigned_when_its_answer_comes(
 
 
 async def test_another_topic_behind_the_name_is_told(broker: ScriptedBroker, consumer: Consumer) -> None:
-    """A topic that was created again is reported, because the old topic's offsets have no meaning in it."""
+    """A recreated topic is reported, because the offsets of the old topic have no meaning in the new one."""
     broker.topic_id = "2b4e28ba-2fa1-4d19-883f-0016d3cca427"
     broker.refuse(FETCH, "not_leader")
     with pytest.raises(TopicRecreatedError, match="flights was deleted and recreated"):
@@ -249,7 +249,7 @@ async def test_another_topic_behind_the_name_is_told(broker: ScriptedBroker, con
 async def test_a_larger_topic_behind_the_name_is_not_read_as_growth(
     broker: ScriptedBroker, replies: Replies
 ) -> None:
-    """A larger topic that was created again is reported on each read, and none of its records is delivered."""
+    """A recreated topic with more partitions is reported on each read, and none of its records is delivered."""
     async with Consumer(broker.url) as consumer, asyncio.timeout(20):
         await consumer.assign(topic="flights", start=5)
         broker.topic_id = "2b4e28ba-2fa1-4d19-883f-0016d3cca427"
@@ -272,7 +272,7 @@ async def test_a_topic_that_is_gone_is_told(broker: ScriptedBroker, consumer: Co
 async def test_a_reset_asks_no_older_leader_and_leaves_the_old_records_behind(
     broker: ScriptedBroker, replies: Replies
 ) -> None:
-    """A reset needs a leader of at least the known epoch, and replaces the last epoch that was read."""
+    """A reset requires a leader of at least the known epoch, and replaces the last epoch that was read."""
     stored = replies.fetched((0, 1, replies.stored([b"a"], 0, leader_epoch=1)))
     later = replies.fetched((0, 901, replies.stored([b"z"], 900, leader_epoch=6)))
     broker.script(FETCH, *answering(stored, replies.fetch_problem(0, "offset_expired")))  # type: ignore[arg-type]
@@ -302,7 +302,7 @@ async def test_a_reset_asks_no_older_leader_and_leaves_the_old_records_behind(
 async def test_grown_partitions_of_an_assigned_topic_are_read(
     broker: ScriptedBroker, replies: Replies
 ) -> None:
-    """New partitions of an assigned topic are read from their start, without another assignment."""
+    """New partitions of an assigned topic are read from their start without a new assignment."""
     async with Consumer(broker.url) as consumer, asyncio.timeout(20):
         await consumer.assign(topic="flights", start=5)
         broker.leaders = [1, 1, 1]
@@ -321,11 +321,11 @@ async def test_grown_partitions_of_an_assigned_topic_are_read(
 
 
 async def test_fetches_are_of_disjoint_partitions(broker: ScriptedBroker, replies: Replies) -> None:
-    """Each partition is in one fetch only: while a poll for one is held, the other is fetched alone."""
+    """Each partition is in one fetch only: while a long poll for one is pending, the other is fetched alone."""
     parked = asyncio.Event()
 
     async def both(_: Received) -> Reply:
-        """Answer for one of the two partitions."""
+        """Answer with records of one of the two partitions."""
         return replies.fetched((0, 1, replies.stored([b"a"], 0)))
 
     async def park(received: Received) -> Reply | None:
@@ -346,14 +346,14 @@ async def test_fetches_are_of_disjoint_partitions(broker: ScriptedBroker, replie
 async def test_much_to_read_is_asked_for_in_two_requests_and_no_more(
     broker: ScriptedBroker, replies: Replies
 ) -> None:
-    """A consumer with many records to read shares its partitions between two requests, and no more."""
+    """A consumer that has many records to read divides its partitions between two requests, and no more."""
     broker.leaders = [1] * 4
     shares: list[tuple[int, ...]] = []
     open_now = open_most = 0
     ends = dict.fromkeys(range(4), 0)
 
     async def some(received: Received) -> Reply:
-        """Answer with one record of each requested partition, of a hundred."""
+        """Answer with one record of each requested partition, which has a hundred records."""
         nonlocal open_now, open_most
         asked_for = msgspec.json.decode(received.body)["partitions"]
         shares.append(tuple(each["partition"] for each in asked_for))
@@ -401,7 +401,7 @@ async def test_a_reset_moves_the_position_where_nothing_follows(
 async def test_a_seek_among_the_records_of_a_batch_is_heeded_at_once(
     broker: ScriptedBroker, consumer: Consumer, replies: Replies
 ) -> None:
-    """A seek among the records of a batch takes effect with the next record."""
+    """A seek between two records of a batch takes effect with the next record."""
     batch = replies.fetched((0, 3, replies.stored([b"a", b"b", b"c"], 0)))
 
     async def fetched(received: Received) -> Reply | None:

@@ -1,4 +1,4 @@
-"""Lookups of offsets wait for a leader that does not know its end yet."""
+"""An offset lookup waits until a new leader can give the end of its log."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def answer(offset: int | None, code: str | None = None) -> Reply:
 
 
 async def test_an_end_that_is_not_known_yet_is_waited_for(broker: ScriptedBroker) -> None:
-    """A lookup waits for a log end that a new leader does not know yet."""
+    """A lookup of a log end waits until the new leader has determined it."""
 
     async def unknown(_: Received) -> Reply:
         """Answer as a new leader."""
         return answer(None, "offset_not_available")
 
     async def known(_: Received) -> Reply:
-        """Answer as the leader that knows its end."""
+        """Answer as a leader that has determined its log end."""
         return answer(41)
 
     broker.refuse(LOOKUP, "offset_not_available")

@@ -1,4 +1,4 @@
-"""The partitions of a consumer by name, without a network."""
+"""The partitions of a consumer, assigned by name, without a network."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def partitions() -> AssignedPartitions:
 def test_a_grown_topic_is_read_from_the_beginning_of_its_new_partitions(
     partitions: AssignedPartitions,
 ) -> None:
-    """Partitions that are assigned already keep their positions."""
+    """New partitions of a topic are read from their first record; assigned partitions keep their positions."""
     partitions.grow(picture_of("id", 3))
 
     assert {place: partitions.cursor(place).position for place in partitions.names} == {
@@ -53,7 +53,7 @@ def test_a_grown_topic_is_read_from_the_beginning_of_its_new_partitions(
 
 
 def test_another_topic_of_the_same_name_adds_no_partitions(partitions: AssignedPartitions) -> None:
-    """A topic that was created again has another id."""
+    """A recreated topic, which has a different id, adds no partitions to the assignment."""
     partitions.grow(picture_of("other", 3))
 
     assert partitions.names == {at(0)}
@@ -69,7 +69,7 @@ def test_only_assigned_partitions_have_cursors(partitions: AssignedPartitions) -
 
 
 def test_a_partition_is_named_by_its_topic_and_index() -> None:
-    """Repeated partitions count once; the name of a topic is refused."""
+    """Repeated partitions count once; a topic name instead of partitions is refused."""
     assert places_of([at(0), at(1), at(0)]) == [at(0), at(1)]
     with pytest.raises(SettingError):
         places_of("flights")
