@@ -128,9 +128,9 @@ class Admin:
         """Create a topic and, with `wait`, return once every partition has a leader.
 
         Without `partitions` or `replication_factor` the cluster's default applies (num.partitions,
-        default.replication.factor). Creating a topic again with the same specification is not an error; with another
-        specification `TopicExistsError` is raised. With `dry_run` the request is checked but not executed. Raises
-        `InvalidTopicNameError`, `InvalidConfigError`.
+        default.replication.factor). Creating a topic again with the same specification is not an error; with a
+        different specification, `TopicExistsError` is raised. With `dry_run` the request is checked but not executed.
+        Raises `InvalidTopicNameError`, `InvalidConfigError`.
         """
         request = CreateTopicRequest(
             name=check_name(name),
@@ -165,7 +165,7 @@ class Admin:
         """Add partitions or change configuration; None resets a key to its default. Raises `InvalidConfigError`.
 
         `replication_factor` applies to new partitions; existing replicas are moved only by `reassign`. With `topic_id`,
-        a topic of the same name with another id is not changed (`TopicRecreatedError`).
+        a topic of the same name with a different id is not changed (`TopicRecreatedError`).
         """
         request = AlterTopicRequest(
             partitions=partitions, replication_factor=replication_factor, config=dict(config or {})
@@ -179,7 +179,7 @@ class Admin:
     async def delete_topic(self, name: str, *, topic_id: str | None = None) -> None:
         """Delete a topic and its records. Raises `TopicNotFoundError`.
 
-        With `topic_id`, a topic of the same name with another id is not deleted (`TopicRecreatedError`).
+        With `topic_id`, a topic of the same name with a different id is not deleted (`TopicRecreatedError`).
         """
         subject, headers = f"delete topic {name}", _topic_id_header(topic_id)
         await self._delete(_topic_path(name), subject, TopicNotFoundError, headers=headers)

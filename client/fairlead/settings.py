@@ -306,7 +306,7 @@ class ConsumerSettings:
     fetch_bytes_min: int = 1
     """Number of bytes for which a broker waits, at most for `fetch_wait_max`, before it answers a fetch."""
     fetch_bytes_max: int = 4 * MIB
-    """Maximum size of an answer over all partitions; the first batch may exceed this size.
+    """Maximum size of an answer for all partitions together; the first batch may exceed this size.
 
     Larger answers cost the client more, not less: from about 8 MiB, allocating new memory for each answer takes as much
     processor time as all other work.
@@ -314,8 +314,8 @@ class ConsumerSettings:
     partition_fetch_bytes_max: int = 4 * MIB
     """Maximum bytes of one partition in an answer; the partition's first batch may exceed this size."""
     prefetch_bytes: int = 64 * MIB
-    """Maximum bytes that are fetched and not yet read, over all partitions; the answers to two more requests may exceed
-    this size."""
+    """Maximum bytes of all partitions together that are fetched and not yet read; the answers to two more requests may
+    exceed this size."""
     requests_in_flight_max: int = 4
     """Maximum number of fetches in flight to one broker, for disjoint partitions, so that a long poll does not delay
     the other partitions."""

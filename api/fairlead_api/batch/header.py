@@ -183,7 +183,7 @@ def read_header(buffer: Buffer, at: int = 0) -> BatchHeader:
     """Read the header at a position; the buffer need not contain the body.
 
     Raises `malformed_batch` when fewer than 88 bytes are left or the lengths are inconsistent, and
-    `unsupported_version` for another format. The function verifies no checksum.
+    `unsupported_version` for an unknown format. The function verifies no checksum.
     """
     left = len(buffer) - at
     if left < FORMAT_STOP:

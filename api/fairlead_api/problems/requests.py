@@ -50,7 +50,7 @@ REQUEST_PROBLEMS: Final = (
         "The version is not supported",
         FIX,
         "The request names an API version, frame version or batch format that this broker does not support.",
-        "Choose one of the supported versions listed in the problem, or ask `GET /v1/versions`.",
+        "Choose one of the supported versions listed in the problem, or call `GET /v1/versions`.",
         data_members=(PARAMETER, VALUE, SUPPORTED),
     ),
     ProblemDefinition(
@@ -197,7 +197,7 @@ REQUEST_PROBLEMS: Final = (
         "A record is invalid",
         FIX,
         "The body was readable, but a record in it cannot be stored: a null where none is allowed, a "
-        "timestamp outside the topic's window, a column of another type, or a value that its encoding "
+        "timestamp outside the topic's window, a column of a wrong type, or a value that its encoding "
         "cannot represent. No part of the batch was stored.",
         "Correct the record or column that the detail names.",
         data_members=(DataMember("record", "index of the record in the request, from 0"), PARAMETER, VALUE),
@@ -257,7 +257,7 @@ REQUEST_PROBLEMS: Final = (
         422,
         "The option is unknown",
         FIX,
-        "A query parameter or a field of the body has a name that this call does not know. Unknown names "
+        "A query parameter or a field of the body has a name that this call does not support. Unknown names "
         "are refused so that a misspelled name is not silently ignored.",
         "Remove or correct the name; the problem lists the allowed names.",
         data_members=(PARAMETER, VALUE, ALLOWED),

@@ -23,7 +23,7 @@ INVALID_SPEC: Final = ConditionType(
         Reason(
             "Unreadable",
             ("True",),
-            "A field has a value that this release does not know.",
+            "A field has a value that this release does not support.",
             "Correct the field that the message names, or install operator and definitions of the same release.",
         ),
         Reason(
@@ -92,7 +92,7 @@ WARNING: Final = ConditionType(
             "spec.formatVersion is newer than the format in which the brokers store data, status.formatVersion. It has "
             "no effect.",
             "Set formatVersion to status.formatVersion, which is allowed because no data has the newer format. Set the "
-            "next format when the brokers run a release that knows it.",
+            "next format when the brokers run a release that supports it.",
             CLUSTER_ONLY,
         ),
         Reason(

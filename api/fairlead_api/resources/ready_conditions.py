@@ -105,7 +105,7 @@ READY: Final = ConditionType(
             "InvalidTopicName",
             ("False",),
             "The topic's name is not allowed.",
-            "Delete the Topic and create it with another spec.name, which cannot be changed.",
+            "Delete the Topic and create it with a different spec.name, which cannot be changed.",
             TOPIC_ONLY,
         ),
         Reason(
@@ -139,7 +139,7 @@ READY: Final = ConditionType(
         Reason(
             "BrokersRefused",
             ("False",),
-            "The cluster refused the change with another problem.",
+            "The cluster refused the change for a different reason.",
             "Read the problem in the message; the reference has a page for its code.",
             TOPIC_ONLY,
         ),

@@ -27,7 +27,7 @@ PAGE_LIMIT_MAX: Final = 1000
 TOPIC_PARAMETER: Final = {"topic": "name of the topic"}
 TOPIC_ID_HEADER: Final = HeaderParameter(
     "Fairlead-Topic-Id",
-    "id that the topic must have; if the topic of this name has another id, the answer is `topic_recreated`",
+    "id that the topic must have; if the topic of this name has a different id, the answer is `topic_recreated`",
     TOPIC_ID_PATTERN,
 )
 LIMIT: Final = QueryParameter(

@@ -16,7 +16,7 @@ from fairlead_api.bodies.group_answers import HeartbeatAnswer
 from fairlead_api.bodies.group_requests import HeartbeatRequest
 
 Partitions: TypeAlias = Mapping[TopicPartition, str]
-"""Topic ids of partitions, by partition; a recreated topic has another id."""
+"""Topic ids of partitions, by partition; a recreated topic has a different id."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -250,7 +250,7 @@ class GroupMember:
         if is_fenced(error):
             self._drop(error, actions)
             if joined:
-                # No back-off is needed, because the coordinator answers but no longer knows this member.
+                # No back-off is needed: the coordinator answers, but the group no longer has this member.
                 self._beat_at = now
                 return
         self._fails(error, now, actions)
@@ -334,7 +334,7 @@ class GroupMember:
 
     def _request(self) -> HeartbeatRequest:
         # A joining member owns no partitions; in other states the owned partitions are sent if the coordinator may not
-        # know them.
+        # have received them.
         owned = _owned(self.held) if self.epoch and self._known_owned != self.held else UNSET
         if not self._whole:
             return HeartbeatRequest(member_epoch=self.epoch, owned=owned)

@@ -105,8 +105,8 @@ class Accumulator:
     def drain(self, now: float) -> list[PartitionQueue]:
         """Return the partitions whose first batch may be sent now, sorted by waiting time, longest first.
 
-        The batch stays in its queue until `start` removes it, because the sender may not know a leader or may have
-        reached its limit of requests.
+        The batch stays in its queue until `start` removes it, because the partition may have no known leader, or the
+        sender may have reached its limit of requests.
         """
         ready = []
         for queue in self._active:

@@ -34,7 +34,7 @@ class BatchSizes:
         self.batch_bytes = self._batch_bytes = batch_bytes
         """Payload at which a batch of records is full."""
         self.fitting_bytes = UNLIMITED
-        """Largest payload that the topic accepts, as far as its refusals show."""
+        """Largest payload that the topic accepts, according to its refusals so far."""
 
     def fit(self, payload_bytes: int) -> None:
         """Limit the payload of later batches."""

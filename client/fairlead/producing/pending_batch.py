@@ -7,8 +7,8 @@ outcome: a delivery consists of a batch and an index, without its own future. A 
 size is cut: the batch keeps its first records, and `rest` is the next piece.
 
 A broker stores each batch of an idempotent producer once and in order by its sequence numbers (`PartitionSequences`). A
-batch keeps its producer id, epoch and first sequence over all its attempts, so that the broker recognises a retry.
-These events break the sequence of batches:
+batch keeps its producer id, epoch and first sequence in all attempts, so that the broker recognises a retry. These
+events break the sequence of batches:
 
 - A batch failed and is certainly not stored: the broker will never accept the batches after the failed batch. If the
   broker also refused all later batches, numbering continues at the first sequence of the failed batch. If a later batch
@@ -547,7 +547,7 @@ class PartitionQueue:
         self.topic = topic
         self.partition = partition
         self.topic_id: str | None = None
-        """Id of the topic when a record was last routed here; a recreated topic has another id."""
+        """Id of the topic when a record was last routed here; a recreated topic has a different id."""
         self.sizes = BatchSizes() if sizes is None else sizes
         """Payload limits of the topic, which all its queues share."""
         self.open: RecordsBatch | None = None

@@ -144,7 +144,7 @@ def test_brokers_and_the_cluster_have_keys_of_their_own_and_those_of_topics(
 def test_what_does_nothing_in_a_scope_is_refused(
     scope: ConfigScope, name: str, value: ConfigInput, part: str
 ) -> None:
-    """A key of another scope is refused when set or reset, and the refusal names its scope."""
+    """A key of a different scope is refused when it is set or reset, and the refusal names its scope."""
     with pytest.raises(ProblemError, match=part) as refused:
         merge_patch({}, {name: value}, scope)
 

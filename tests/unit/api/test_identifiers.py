@@ -75,7 +75,7 @@ def test_a_topic_id_is_a_lower_case_version_4_uuid() -> None:
     ],
 )
 def test_any_other_topic_id_is_refused(text: str) -> None:
-    """A topic id of another version, variant or spelling is malformed."""
+    """A topic id of a different version, variant or spelling is malformed."""
     with pytest.raises(ProblemError, match="version 4 UUID") as refused:
         check_topic_id(text)
 

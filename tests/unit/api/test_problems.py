@@ -68,7 +68,7 @@ def test_the_occurrence_may_know_its_side_effect_better_than_the_catalogue() -> 
 
 
 def test_an_unknown_code_cannot_be_raised() -> None:
-    """A code outside of the catalogue cannot be raised."""
+    """A code that is not in the catalogue cannot be raised."""
     with pytest.raises(KeyError):
         ProblemError("no_such_code", "")
 

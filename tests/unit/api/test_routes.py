@@ -127,7 +127,7 @@ def test_an_unknown_name_finds_no_route() -> None:
 
 
 def test_the_usual_answer_is_the_first() -> None:
-    """The first form of an answer gives `answer` and `answer_types`, with the default media type first."""
+    """The first form of an answer determines `answer` and `answer_types`, with the default media type first."""
     entry = route("fetch_partition")
 
     assert entry.answer is entry.answers[0].type

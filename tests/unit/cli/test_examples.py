@@ -103,7 +103,7 @@ def whole(words: str, example: str) -> bool:
 def parse(words: str, example: str) -> None:
     """Parse the words of an example with its command, without executing it.
 
-    Raises: UsageError: an option is unknown, a value has another type, or an argument is missing.
+    Raises: UsageError: an option is unknown, a value has a wrong type, or an argument is missing.
     """
     typed = shlex.split(example)[1 + len(words.split()) :]
     ends = [at for at, word in enumerate(typed) if word in SHELL_SIGNS]

@@ -222,7 +222,7 @@ class ScriptedBroker:
         waiting = self.scripts.get(received.path)
         reply = await waiting.pop(0)(received) if waiting else None
         if reply is None and received.path == "/v1/fetch":
-            # The fetch has no new records: delay the answer for a moment, as a broker does.
+            # There are no new records: delay the answer for a moment, as a broker does.
             await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.02)
             reply = 204, {}, b""
         status, headers, answer = reply or self._usual(received)

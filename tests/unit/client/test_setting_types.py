@@ -100,7 +100,7 @@ def test_a_setting_of_a_group_is_refused_without_one(
 
 
 def test_a_producer_takes_all_settings_at_once() -> None:
-    """A producer accepts all settings at once, and milliseconds as integers or fractions."""
+    """A producer accepts all settings together, and milliseconds as integers or fractions."""
     for linger_ms in (0, 5, 0.5):
         Producer(
             ["http://a:1"],

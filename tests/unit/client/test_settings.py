@@ -68,7 +68,7 @@ def test_bootstrap_takes_text_and_lists() -> None:
     ],
 )  # fmt: skip
 def test_bootstrap_refuses_what_is_no_address(value: str | list[str]) -> None:
-    """A bootstrap address with a path, another scheme or an impossible port is refused."""
+    """A bootstrap address with a path, an unknown scheme or an invalid port is refused."""
     with pytest.raises(SettingError, match="bootstrap"):
         bootstrap_of(value)
 

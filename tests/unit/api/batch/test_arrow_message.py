@@ -141,7 +141,7 @@ def with_views() -> bytes:
     ],
 )
 def test_another_message_is_refused(message: bytes, says: str) -> None:
-    """A message of another kind, version, schema or length is malformed, each with its own detail."""
+    """A message with a wrong kind, version, schema or length is malformed, and the detail describes the error."""
     with pytest.raises(ProblemError, match=f"^malformed_batch: .*{says}"):
         read_message(message)
 

@@ -74,7 +74,7 @@ def test_every_optional_part_of_an_lz4_frame_is_walked(flags: int) -> None:
 
 @pytest.mark.parametrize("flags", [0b0000_0000, 0b1000_0000, 0b0100_0001])
 def test_lz4_frames_of_other_versions_or_with_a_dictionary_are_refused(flags: int) -> None:
-    """An LZ4 frame of another version or with a dictionary is refused, because not every reader could open it."""
+    """An LZ4 frame of a different version or with a dictionary is refused, because not every reader could open it."""
     with pytest.raises(ProblemError, match="without a dictionary"):
         check_one_frame(struct.pack("<IBB", 0x184D2204, flags, 0x40) + bytes(32), Codec.LZ4)
 

@@ -132,7 +132,7 @@ def test_a_producer_is_there_unless_its_id_says_none() -> None:
     ],
 )
 def test_a_header_that_contradicts_itself_is_refused(raw: bytes, code: str) -> None:
-    """A header that is too short, has another format or an impossible length is refused, each with its own problem."""
+    """A header that is too short or has an unknown format or an impossible length is refused as such."""
     with refused(code):
         read_header(raw)
 
@@ -156,7 +156,7 @@ def test_a_walk_refuses_a_batch_that_is_cut_off() -> None:
 
 
 def test_a_span_tells_what_a_walk_needs() -> None:
-    """The span of a batch has its base offset, size and last offset delta; a length that is too small is refused."""
+    """The span of a batch is its base offset, size and last offset delta; a length that is too small is refused."""
     stamped = make_stamp(read_header(batch(last_offset_delta=4)), 70, 1, 2) + batch(last_offset_delta=4)[36:]
 
     assert batch_span(bytes(8) + stamped, 8) == (70, 104, 4)

@@ -35,7 +35,7 @@ def kind_by_rule(code: str, status: int) -> ProblemKind:
 
 @pytest.mark.parametrize("code", sorted(CATALOGUE))
 def test_the_kind_follows_the_rule_of_the_contract(code: str) -> None:
-    """A problem has the kind that the contract's rule gives its code."""
+    """The kind of a problem follows from its code by the contract's rule."""
     entry = CATALOGUE[code]
 
     assert entry.kind is kind_by_rule(code, entry.status)

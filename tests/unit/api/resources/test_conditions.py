@@ -44,7 +44,7 @@ def test_the_time_moves_when_the_status_flips() -> None:
 
 
 def test_the_first_judgement_is_dated_by_its_own_time() -> None:
-    """The first condition that the operator sets gets the current time, even if the status stays Unknown."""
+    """The first condition that the operator sets has the current time, even if the status is still Unknown."""
     born = Condition(
         type="Ready", status="Unknown", reason="NotReconciled", last_transition_time="1970-01-01T00:00:00Z"
     )
@@ -80,7 +80,7 @@ def test_a_condition_is_found_and_taken_away_by_its_type() -> None:
 
 
 def test_a_reason_outside_of_the_catalogue_is_a_broken_invariant() -> None:
-    """A reason outside of the catalogue fails an assertion."""
+    """A reason that is not in the catalogue fails an assertion."""
     with pytest.raises(AssertionError, match="condition Ready has no reason Whatever"):
         ready("False", "Whatever", NOON)
 

@@ -62,7 +62,7 @@ def test_two_columns_of_one_name_are_refused() -> None:
 
 
 def test_a_table_without_columns_gives_empty_objects() -> None:
-    """A table without columns gives one empty object for each row."""
+    """A table without columns is converted to one empty object for each row."""
     rows = pa.RecordBatch.from_struct_array(pa.array([{}, {}], pa.struct([])))
 
     assert rows_as_json(rows).to_pylist() == [b"{}", b"{}"]

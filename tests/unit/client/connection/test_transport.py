@@ -106,7 +106,7 @@ async def test_calls_pass_over_addresses_that_are_down(broker: ScriptedBroker, t
 
 
 async def test_calls_are_retried_by_kind(broker: ScriptedBroker, transport: Transport) -> None:
-    """A call is retried for the kinds retry and refresh, and fails at once for the kind fix."""
+    """A call is retried for the kinds retry and refresh, and fails immediately for the kind fix."""
     broker.refuse("/v1/versions", "shutting_down", "no_leader", "overloaded")
     broker.script("/v1/versions", good)
     assert (await transport.call(CALL)).status == 200

@@ -148,7 +148,7 @@ def test_a_join_tells_everything_and_owns_nothing() -> None:
 
 
 def test_an_assignment_is_taken_and_then_reported(joining: Driven) -> None:
-    """Assigned partitions count as owned at once, because the group must not give them to another member."""
+    """Assigned partitions immediately count as owned, because the group must not assign them to another member."""
     actions = joining.answer(3, 0, 1)
 
     assert actions == [Assign(1, at(0, 1))]

@@ -1,6 +1,6 @@
 """The idempotent producer, against a listener that loses answers, delays them and refuses requests as scripted.
 
-The scripted broker is stricter than a real one: it refuses at once a batch that arrives before its predecessor.
+The scripted broker is stricter than a real one: it refuses a batch that arrives before its predecessor.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def test_those_behind_a_break_go_on_where_it_began(sequences: PartitionSequences
 def test_a_batch_that_may_still_come_ends_the_epoch_of_those_before_it(
     sequences: PartitionSequences, order: tuple[int, int]
 ) -> None:
-    """A failed batch that may still arrive ends the epoch, because its sequences could be given to another batch."""
+    """A failed batch that may still arrive ends the epoch, because otherwise another batch could get its sequences."""
     stamps = [sequences.stamp(3) for _ in range(4)]
     for number in order:
         sequences.given_up(number, stamps[number - 1], 3, CAUSE, doubtful=number == 3)

@@ -43,7 +43,7 @@ def answering(*replies: Reply) -> list[object]:
     """Return scripts that send the given answers."""
 
     def script(reply: Reply) -> object:
-        """Return a script that gives one answer."""
+        """Return a script that sends the given answer."""
 
         async def answer(_: Received) -> Reply:
             """Answer as scripted."""
