@@ -96,9 +96,7 @@ ACKS: Final = QueryParameter(
     kind=ParameterKind.CHOICE,
     default=Acks.ALL.value,
     choices=tuple(acks.value for acks in Acks),
-    explanation=(
-        "event that the answer waits for: `all` the high watermark, `1` the leader's append, `0` only validation"
-    ),
+    explanation="what the answer waits for: `all` the high watermark, `1` the leader's append, `0` only validation",
 )
 TIMEOUT_MS: Final = QueryParameter(
     name="timeout_ms",
@@ -444,9 +442,7 @@ RECORD_ROUTES: Final = (
         request=DeleteRecordsRequest,
         body_types=(JSON,),
         headers=(TOPIC_ID_HEADER, FORWARD_HEADER, LEADER_EPOCH_HEADER),
-        answers=(
-            _json(200, DeleteRecordsAnswer, "the partition begins at this offset, which survives a crash"),
-        ),
+        answers=(_json(200, DeleteRecordsAnswer, "the partition begins at this offset, even after a crash"),),
         problems=(
             *_PARTITION_PROBLEMS,
             *_EPOCH_PROBLEMS,
@@ -470,11 +466,7 @@ RECORD_ROUTES: Final = (
         body_types=(JSON,),
         headers=(TOPIC_ID_HEADER, FORWARD_HEADER, LEADER_EPOCH_HEADER),
         answers=(
-            _json(
-                200,
-                AcceptDamageAnswer,
-                "the loss is accepted, and the acceptance survives a crash; the call may be repeated",
-            ),
+            _json(200, AcceptDamageAnswer, "the acceptance survives a crash; the call may be repeated"),
         ),
         problems=(
             *_PARTITION_PROBLEMS,
