@@ -93,5 +93,5 @@ def test_what_is_written_is_read_back(timestamp_us: int) -> None:
     ],
 )
 def test_every_64_bit_number_has_a_text(timestamp_us: int, expected: str) -> None:
-    """A timestamp beyond RFC 3339's years is written with a sign and six digits of year, as in ISO 8601."""
+    """A timestamp beyond RFC 3339's years is formatted with a sign and a six-digit year, as in ISO 8601."""
     assert format_timestamp(timestamp_us) == expected

@@ -35,7 +35,7 @@ TOPIC_ID = "1b4e28ba-2fa1-4d19-883f-0016d3cca427"
 
 @pytest.fixture
 def settings() -> ProducerSettings:
-    """Return producer settings with limits of a few bytes."""
+    """Return producer settings whose limits are a few bytes."""
     return ProducerSettings(
         linger_seconds=0.005,
         batch_bytes=100,
@@ -150,8 +150,8 @@ Script: TypeAlias = Callable[[Received], Awaitable[Reply | None]]
 class ScriptedBroker:
     """A real HTTP/2 listener with scripted refusals; without a script, it stores batches and answers like a broker.
 
-    A real broker cannot be made to fail on demand, and the tests check how the client handles failures. A script that
-    returns None leads to the default answer.
+    A real broker cannot be made to fail on demand, and the tests check how the client handles failures. If a script
+    returns None, the broker sends its default answer.
     """
 
     def __init__(self, partitions: int = 2) -> None:

@@ -33,7 +33,7 @@ KIND_CLASSES = {
 
 @pytest.mark.parametrize("code", sorted(CATALOGUE))
 def test_every_code_of_the_catalogue_has_its_public_class(code: str) -> None:
-    """A problem code is raised as its own class, a subclass of its kind's class, exported from `fairlead.errors`."""
+    """Each problem code has its own class, a subclass of its kind's class, which `fairlead.errors` exports."""
     error = error_of(ProblemError(code, "detail"), subject="test")
 
     assert type(error).code_of_class == code
@@ -47,7 +47,7 @@ def test_no_class_is_left_over() -> None:
 
 
 def test_an_unknown_code_is_raised_by_its_kind() -> None:
-    """An unknown code of a newer server is raised as the class of its kind."""
+    """An unknown code of a newer server is raised as an error of the class for its kind."""
     document = {"code": "too_sunny", "status": 503, "kind": "retry", "detail": "wait for clouds"}
     error = error_of(ProblemError.from_document(document), subject="produce", broker="http://b:1")
 
@@ -68,7 +68,7 @@ def test_the_message_names_subject_numbers_place_and_next_step() -> None:
 
 
 def test_cluster_errors_travel_between_processes() -> None:
-    """Cluster errors can be pickled, as Spark's workers and process pools do."""
+    """Cluster errors can be pickled, as is necessary in Spark's workers and process pools."""
     error = error_of(ProblemError("not_leader", "ask broker 2", data={"leader": 2}), subject="fetch")
     copy = pickle.loads(pickle.dumps(error))
 

@@ -80,7 +80,7 @@ async def test_a_shorter_linger_is_not_slept_through(broker: ScriptedBroker) -> 
 
 
 async def test_calls_ask_not_to_be_forwarded(broker: ScriptedBroker, producer: Producer) -> None:
-    """Produce calls forbid forwarding, because the SDK follows 421 itself, and have a timeout."""
+    """Produce calls contain a timeout, and forbid forwarding because the SDK handles status 421 itself."""
     await producer.send_and_wait("flights", b"x")
     [request] = broker.received(PRODUCE)
 
@@ -220,7 +220,7 @@ async def test_the_new_leader_is_found(broker: ScriptedBroker, producer: Produce
 
 
 async def test_a_partition_without_a_leader_waits_for_one(broker: ScriptedBroker, producer: Producer) -> None:
-    """A batch for a partition without a leader waits for one until its delivery timeout."""
+    """A batch for a partition without a leader waits for a leader until its delivery timeout."""
     broker.leaders = [None, 1]
     delivery = await producer.send("flights", b"x", partition=0)
 
@@ -281,7 +281,7 @@ async def test_leaving_the_block_flushes_and_raises(broker: ScriptedBroker) -> N
 
 
 async def test_leaving_the_block_by_an_exception_flushes_too(broker: ScriptedBroker) -> None:
-    """An exception in a producer's block is raised with the failures of the flush as notes."""
+    """An exception in a producer's block is raised, with the failures of the flush added as notes."""
 
     async def work() -> None:
         """Use the producer as a program does."""

@@ -19,7 +19,7 @@ def test_aware_datetimes_keep_their_microseconds() -> None:
 
 
 def test_numbers_are_milliseconds() -> None:
-    """A timestamp as an integer is in milliseconds, as in Kafka."""
+    """An integer timestamp is in milliseconds, as in Kafka."""
     assert timestamp_us_of(1_500, "timestamp") == 1_500_000
 
 

@@ -96,7 +96,7 @@ def test_records_survive_the_round_trip(records: list[Record], codec: Codec, bas
 
 @given(RECORDS, st.sampled_from(Codec))
 def test_a_batch_is_aligned_and_its_header_true(records: list[Record], codec: Codec) -> None:
-    """A batch has an aligned size, its body extends to the padding, and its header has the counts and times."""
+    """The size of a batch is aligned, its body extends to the padding, and its header contains the counts and times."""
     encoded = encode(columns_of(records), codec, ProducerStamp(9, 4, 70))
     batch = encoded.to_bytes()
     header = read_header(batch)
@@ -172,7 +172,7 @@ def test_columns_that_are_no_batch_are_not_encoded(columns: pa.RecordBatch, says
 
 
 def test_slices_are_encoded_alone() -> None:
-    """A slice of columns is encoded to the same bytes as its records alone, without data of adjacent rows."""
+    """A slice of columns is encoded to the same bytes as a batch of only its records, without data of adjacent rows."""
     whole = values(*(bytes([65 + number]) * 50 for number in range(20)))
 
     assert encode(whole.slice(7, 2)).to_bytes() == encode(values(b"H" * 50, b"I" * 50)).to_bytes()
@@ -265,7 +265,7 @@ def test_control_batches_are_not_delivered() -> None:
 
 
 def test_unvalidated_reading_is_for_own_bytes() -> None:
-    """Decoding without validation gives the same columns for a valid batch."""
+    """For a valid batch, decoding without validation returns the same columns."""
     batch = encode(values(b"a", b"b")).to_bytes()
 
     assert decode(batch, validate=False) == decode(batch)

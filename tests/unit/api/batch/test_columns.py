@@ -132,7 +132,7 @@ def test_any_kind_of_bytes_becomes_binary(kind: pa.DataType) -> None:
 
 
 def test_a_column_of_nulls_without_a_type_is_taken() -> None:
-    """A column of Arrow's null type is accepted as a column of nulls, for every column."""
+    """Arrow's null type is accepted for every column, as a column of nulls."""
     nulls = pa.nulls(2)
     batch = canonical(pa.table({"value": nulls, "key": nulls, "timestamp": nulls, "headers": nulls}), NOW_US)
 
@@ -245,7 +245,7 @@ def test_a_column_that_cannot_be_cast_is_refused_by_name(fields: dict[str, pa.Ar
 
 
 def test_a_column_that_is_there_twice_is_refused() -> None:
-    """A table with two columns of one name, which Arrow allows, is refused as ambiguous."""
+    """A table in which two columns have the same name, which Arrow allows, is refused as ambiguous."""
     table = column([b"a"], pa.binary())
 
     with pytest.raises(ProblemError, match="is repeated"):

@@ -110,7 +110,7 @@ def test_each_attribute_has_its_bit(attribute: Attribute, name: str) -> None:
 
 
 def test_a_producer_is_there_unless_its_id_says_none() -> None:
-    """A batch with producer id -1 has no producer."""
+    """The producer id -1 means that a batch has no producer."""
     assert header(producer_id=0).has_producer
     assert not header(producer_id=-1).has_producer
 

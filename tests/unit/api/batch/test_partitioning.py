@@ -28,7 +28,7 @@ def one_by_one(keys: Keys, count: int) -> list[int]:
 
 @given(COLUMNS, st.integers(1, 2**31 - 1))
 def test_columns_are_placed_as_single_keys_are(keys: Keys, count: int) -> None:
-    """Keys of a column get the partitions of the scalar rule, even in a slice or a dictionary."""
+    """Keys of a column are assigned the same partitions as by the scalar rule, even in a slice or a dictionary."""
     column = pa.array(keys, pa.binary())
     expected = one_by_one(keys, count)
 

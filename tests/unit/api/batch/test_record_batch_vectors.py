@@ -1,4 +1,4 @@
-"""The code agrees with the vectors of the record batch, and so does a reader written from the page alone."""
+"""The code agrees with the record batch vectors, and so does a reader that is written from the page alone."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Table:
 
 
 class Columns:
-    """The nodes and buffers of a message, read one after the other."""
+    """The nodes and buffers of a message, which are read one after the other."""
 
     def __init__(self, message: bytes) -> None:
         marker, size = struct.unpack_from("<II", message)

@@ -57,7 +57,7 @@ def test_data_are_views_of_the_body() -> None:
 
 
 def test_the_layout_is_two_lengths_meta_and_data() -> None:
-    """A frame is two little-endian u32 lengths, JSON padded with spaces, and data, as in the HTTP contract."""
+    """A frame consists of two little-endian u32 lengths, JSON padded with spaces, and data, as in the HTTP contract."""
     assert joined(Meta("t", 3), [b"abcdefgh"]) == (
         struct.pack("<II", 32, 8) + b'{"topic_id":"t","partition":3}  ' + b"abcdefgh"
     )

@@ -19,6 +19,6 @@ def test_a_rule_is_written_with_the_words_of_a_schema() -> None:
 
 
 def test_words_without_rules_stay_alone() -> None:
-    """A schema without rules has no list of rules."""
+    """If no rules are given, the schema contains no list of rules."""
     assert rules(maxLength=5) == {"maxLength": 5}
     assert kubernetes(maxLength=5).json_schema_extra == {"maxLength": 5}

@@ -55,7 +55,7 @@ def refusal(raw_query: bytes | str) -> ProblemError:
 
 @pytest.mark.parametrize("raw_query", ["", b""])
 def test_absent_parameters_have_their_defaults(raw_query: bytes | str) -> None:
-    """Absent parameters have their defaults, or None if absence has its own meaning."""
+    """Absent parameters have their defaults, or None if their absence has a meaning of its own."""
     values = parse_parameters(PARAMETERS, raw_query)
 
     assert values.integer("limit") == 100
@@ -148,7 +148,7 @@ def test_a_query_that_is_no_text_or_too_long_is_malformed(raw_query: bytes | str
 
 
 def test_a_call_without_parameters_says_so() -> None:
-    """The refusal of a parameter by a call without parameters lists the allowed ones as "none"."""
+    """If a call without parameters refuses a parameter, the problem says that the allowed parameters are "none"."""
     with pytest.raises(ProblemError, match="allowed are none"):
         parse_parameters((), "a=1")
 

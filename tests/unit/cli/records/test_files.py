@@ -37,7 +37,7 @@ def test_a_csv_row_becomes_a_json_object_keyed_by_its_column(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("packed", ["gz", "zip"])
 def test_packed_files_read_as_if_they_were_not(tmp_path: Path, packed: str) -> None:
-    """A gzipped file and a zip with one member give the same records as the plain file."""
+    """A gzipped file and a zip archive with one member contain the same records as the plain file."""
     path = tmp_path / f"flights.csv.{packed}"
     if packed == "gz":
         path.write_bytes(gzip.compress(CSV))

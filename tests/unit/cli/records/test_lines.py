@@ -139,7 +139,7 @@ async def test_a_byte_order_mark_stands_before_a_line_of_any_form(
 async def test_an_encoding_that_is_wrong_is_shown_as_text(
     encoding: Encoding, line: bytes, message: str
 ) -> None:
-    """The refusal of a wrong encoding shows the line as text, with only its undecodable bytes escaped."""
+    """The error for a wrong encoding shows the line as text, in which only the undecodable bytes are escaped."""
     _, wrong = await read_until_wrong(line + b"\n", parse=decoding(PLAIN, encoding))
 
     assert wrong is not None

@@ -69,6 +69,6 @@ def test_a_format_that_cannot_give_records_is_refused(template: str) -> None:
 
 
 def test_a_line_that_does_not_fit_is_named() -> None:
-    """The refusal of a line shows the line and the format."""
+    """The error for an invalid line shows the line and the format."""
     with pytest.raises(FormatError, match=r"no separator.*%k:%v"):
         parser("%k:%v")(b"no separator")

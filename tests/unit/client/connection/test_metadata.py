@@ -95,7 +95,7 @@ async def test_a_missing_topic_is_told_and_not_asked_for_again(
 async def test_a_broker_that_refuses_the_whole_call_for_one_name_is_asked_without_it(
     broker: ScriptedBroker, metadata: MetadataCache
 ) -> None:
-    """A broker that refuses the request because of one missing topic is asked again without that topic."""
+    """If a broker refuses the request because of one missing topic, the request is repeated without that topic."""
     broker.refuse(METADATA, "topic_not_found", topic="planes")
     with pytest.raises(TopicNotFoundError, match="planes"):
         await metadata.topics(["flights", "planes"])

@@ -142,7 +142,7 @@ async def test_the_other_scheme_is_told(broker: ScriptedBroker, tls: ssl.SSLCont
     ],
 )
 async def test_other_servers_of_http2_are_told(broker: ScriptedBroker, answer: Reply) -> None:
-    """An answer of another HTTP/2 server, such as etcd or a proxy, is never mistaken for a broker's."""
+    """An answer of another HTTP/2 server, such as etcd or a proxy, is never mistaken for a broker's answer."""
 
     async def say(_: Received) -> Reply:
         """Answer as scripted."""

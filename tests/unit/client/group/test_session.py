@@ -339,7 +339,7 @@ async def test_the_commit_of_a_batch_that_was_handed_out_stays(
 async def test_a_commit_is_not_taken_back_when_the_partition_was_away(
     opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
 ) -> None:
-    """A commit is not undone after the partition was lost and regained, as another member may have read further."""
+    """A commit is not undone if the partition was lost and regained, because another member may have read further."""
     consumer = await with_unseen_batch(opened, coordinator)
     coordinator.commits_open.set()
     await until(lambda: "commit 2" in coordinator.calls)

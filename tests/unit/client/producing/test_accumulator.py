@@ -200,7 +200,7 @@ def test_only_batches_behind_a_request_are_encoded_ahead(accumulator: Accumulato
 def test_a_finished_batch_lets_its_payload_go_and_keeps_its_times(
     accumulator: Accumulator, append: Append
 ) -> None:
-    """A finished batch frees its payload and keeps its timestamps, because deliveries may be kept for long."""
+    """A finished batch frees its payload but keeps its timestamps, because deliveries may be kept for a long time."""
     batch = append(PartitionQueue("flights", 0))
     batch.acknowledge(UNKNOWN_PLACE)
 
@@ -308,7 +308,7 @@ def test_one_record_and_what_nothing_fits_are_not_cut(accumulator: Accumulator, 
 def test_batches_behind_a_refused_one_are_cut_before_they_are_sent(
     accumulator: Accumulator, append: Append
 ) -> None:
-    """Later batches of all partitions of a topic are cut to the size learned from a refusal, until it is forgotten."""
+    """Later batches of all partitions of a topic are cut to the size learned from a refusal, until it is reset."""
     sizes = BatchSizes(100)
     queue, other = PartitionQueue("flights", 0, sizes), PartitionQueue("flights", 1, sizes)
     accumulator.cut(_six_records(accumulator, append, queue), LIMIT)

@@ -369,7 +369,7 @@ async def test_a_fenced_producer_stops(broker: ScriptedBroker) -> None:
     # The first refusal may arrive while later records are still being sent.
     with suppress(ProducerFencedError):
         for text in numbers(12):
-            deliveries.append(await producer.send("flights", text, partition=0))  # noqa: PERF401 - keeps those before
+            deliveries.append(await producer.send("flights", text, partition=0))  # noqa: PERF401 - kept if a send fails
     assert deliveries
     for delivery in deliveries:
         with pytest.raises(ProducerFencedError):

@@ -239,7 +239,7 @@ def test_what_nobody_wants_stays_where_room_would_serve_nobody(prefetch: Prefetc
 
 
 def test_only_what_is_read_to_an_end_is_fetched(prefetch: Prefetch) -> None:
-    """While a consumer reads to an end, only partitions before their end are fetched."""
+    """While a consumer reads up to given end offsets, only partitions before their end offset are fetched."""
     first, second = _cursors(prefetch)
     prefetch.until = {second.topic_partition: 12}
     assert prefetch.due(0.0) == [second]

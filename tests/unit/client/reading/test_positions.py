@@ -60,7 +60,7 @@ def test_another_topic_of_the_same_name_adds_no_partitions(partitions: AssignedP
 
 
 def test_only_assigned_partitions_have_cursors(partitions: AssignedPartitions) -> None:
-    """The error names the setting; without names every cursor is returned."""
+    """The cursor of an unassigned partition is refused; without partitions, all cursors are returned."""
     with pytest.raises(SettingError) as refused:
         partitions.cursors([at(0), at(1)])
 
