@@ -199,6 +199,7 @@ async def accept_by_command(url: str, first: int, following: int) -> tuple[int |
     return running.returncode, printed.decode()
 
 
+@pytest.mark.scenario
 @pytest.mark.slow
 @pytest.mark.parametrize("segment", [0, 1, -1])
 async def test_a_header_that_changed_hides_only_its_own_batch(faulty: FaultyBroker, segment: int) -> None:
@@ -242,6 +243,7 @@ async def test_a_file_that_lost_its_end_is_damage_up_to_the_next_segment(
     await accept_and_read_on(faulty, records, base + whole, following)
 
 
+@pytest.mark.scenario
 @pytest.mark.slow
 @pytest.mark.parametrize("harm", ["missing", "empty", "garbage", "foreign", "shifted"])
 async def test_indexes_are_rebuilt(faulty: FaultyBroker, harm: str) -> None:

@@ -228,6 +228,7 @@ def write_for_ever(file: IO[bytes], nbytes: int) -> None:
         file.write(b"x" * nbytes)
 
 
+@pytest.mark.scenario
 @pytest.mark.slow
 def test_a_directory_of_another_broker_or_cluster_is_refused(tmp_path: Path) -> None:
     """A broker on the directory of another broker or cluster does not start, and its message names the remedy."""

@@ -9,6 +9,7 @@ import pytest
 from kubernetes_under_test import Kubernetes
 
 
+@pytest.mark.scenario
 @pytest.mark.serial
 def test_a_killed_api_server_comes_back(kubernetes: Kubernetes, namespace: str) -> None:
     """A killed API server has its stored objects after the restart, waits continue, and so does the audit log."""

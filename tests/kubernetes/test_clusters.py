@@ -116,6 +116,7 @@ def test_children_are_kept_as_drawn(kubernetes: Kubernetes, ready: str) -> None:
     assert repaired["metadata"]["labels"]["example.com/team"] == "blue"
 
 
+@pytest.mark.scenario
 def test_a_paused_cluster_is_left_alone(
     kubernetes: Kubernetes, operator: SharedOperator, ready: str, namespace: str
 ) -> None:
@@ -216,6 +217,7 @@ def test_disks_grow_without_a_restart(kubernetes: Kubernetes, namespace: str, po
     assert not [each for each in left if "deletionTimestamp" in each["metadata"]]
 
 
+@pytest.mark.scenario
 def test_disks_that_cannot_grow_stop_nothing_else(kubernetes: Kubernetes, namespace: str) -> None:
     """A disk that cannot grow is reported, the Cluster stays ready, and a new broker gets the larger disk."""
     api = kubernetes.api
@@ -230,6 +232,7 @@ def test_disks_that_cannot_grow_stop_nothing_else(kubernetes: Kubernetes, namesp
     assert claim["spec"]["resources"]["requests"]["storage"] == "2Gi"
 
 
+@pytest.mark.scenario
 def test_stuck_pods_are_replaced_when_the_spec_is_repaired(kubernetes: Kubernetes, namespace: str) -> None:
     """Pods that cannot start are reported, and a new template replaces them at once, without asking the brokers."""
     api = kubernetes.api
@@ -247,6 +250,7 @@ def test_stuck_pods_are_replaced_when_the_spec_is_repaired(kubernetes: Kubernete
     assert not set(replaced.values()) & set(uids(pods).values())
 
 
+@pytest.mark.scenario
 def test_refused_pods_are_told_in_the_words_of_the_api_server(kubernetes: Kubernetes, namespace: str) -> None:
     """Pods that a quota refuses are reported with the API server's message until the quota has room."""
     api = kubernetes.api
@@ -267,6 +271,7 @@ def test_refused_pods_are_told_in_the_words_of_the_api_server(kubernetes: Kubern
     assert condition_of(done, "Warning")["reason"] == "BrokersUnreachable"
 
 
+@pytest.mark.scenario
 def test_ready_brokers_that_do_not_answer_are_not_restarted(kubernetes: Kubernetes, namespace: str) -> None:
     """Brokers that are ready and do not answer are not restarted, and new brokers are created anyway."""
     api = kubernetes.api

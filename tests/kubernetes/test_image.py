@@ -150,6 +150,7 @@ def test_the_image_says_what_it_is(fairlead_image: Image) -> None:
     assert "PYTHONOPTIMIZE" not in fairlead_image.environment
 
 
+@pytest.mark.scenario
 def test_the_image_holds_what_runs_and_nothing_else(fairlead_image: Image) -> None:
     """The image has no shell, package manager, pip, tests, setuid or world-writable files; every module is compiled."""
     found = files(fairlead_image)
@@ -170,6 +171,7 @@ def test_the_image_holds_what_runs_and_nothing_else(fairlead_image: Image) -> No
     ]
 
 
+@pytest.mark.scenario
 def test_its_programs_run_with_a_read_only_root(fairlead_image: Image) -> None:
     """Programs of the image run as its user, which has a name, with every needed package and a read-only root."""
     imports = (
@@ -233,6 +235,7 @@ def test_the_image_of_etcd_holds_two_static_programs(tmp_path: Path) -> None:
     assert f"etcdctl version: {image.labels['version']}" in image.run("etcdctl", "version")
 
 
+@pytest.mark.scenario
 def test_the_image_of_spark_runs_jobs() -> None:
     """The image of Spark starts the command line, which finds Java and both formats with a read-only root."""
     with memory() as folder:

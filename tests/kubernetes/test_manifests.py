@@ -124,6 +124,7 @@ def test_a_release_has_everything_that_kubectl_applies(packed: Path) -> None:
     } <= names
 
 
+@pytest.mark.scenario
 @pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart.name)
 def test_a_packed_chart_renders_what_its_folder_does(packed: Path, chart: Path) -> None:
     """A packed chart contains its definitions, schema and boards and renders like its folder."""

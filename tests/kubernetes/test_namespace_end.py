@@ -74,6 +74,7 @@ def test_a_namespace_goes_with_the_roles_in_it(
     assert freed == [200, 200], "each is let go once"
 
 
+@pytest.mark.scenario
 def test_a_listed_namespace_goes_with_topics_of_a_cluster_elsewhere(
     kubernetes: Kubernetes, operators: Operators, namespace: str
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from expressions import metrics_of
 from monitored_cluster import Prometheus, names_in, wait_for
 from monitored_operator import CLUSTER, monitored_operator, topic
@@ -22,6 +24,7 @@ def series_of(prometheus: Prometheus, expression: str) -> list[Any] | None:
     return prometheus.query(expression) or None
 
 
+@pytest.mark.scenario
 def test_every_query_of_the_board_gives_series(
     kubernetes: Kubernetes, operators: Operators, namespace: str, tmp_path: Path
 ) -> None:

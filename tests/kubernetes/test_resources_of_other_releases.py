@@ -125,6 +125,7 @@ def is_read_again(manifest: Manifest | None) -> bool:
     return "InvalidSpec" not in told and told["Ready"][1] not in {"InvalidSpec", "NotReconciled"}
 
 
+@pytest.mark.scenario
 def test_objects_of_other_releases(kubernetes_alone: Kubernetes, operators: Operators) -> None:
     """Objects of a newer release with unknown fields are reported with the field and not changed.
 

@@ -92,6 +92,7 @@ def test_a_deleted_topic_is_made_again_with_a_warning(stage: Stage) -> None:
     assert stage.wait_event(namespace, "phoenix", "TopicRecreated")["type"] == "Warning"
 
 
+@pytest.mark.scenario
 def test_the_replication_factor_goes_up_and_down(stage: Stage) -> None:
     """A topic's replication factor changes by reassignments with progress in the status, evenly over racks."""
     namespace = stage.common
@@ -119,6 +120,7 @@ def test_the_replication_factor_goes_up_and_down(stage: Stage) -> None:
     assert stage.events(namespace, "copies") >= {"ReassignmentStarted", "ReassignmentFinished"}
 
 
+@pytest.mark.scenario
 def test_a_restarted_operator_knows_whose_topics_are(stage: Stage) -> None:
     """A topic with two resources belongs to the first, even after a restart, and later with its data to the second.
 
@@ -225,6 +227,7 @@ def test_nobody_is_held_back_by_a_cluster_that_goes(stage: Stage) -> None:
     assert stage.brokers.topic("orphan") is not None
 
 
+@pytest.mark.scenario
 def test_nothing_is_written_when_nothing_changed(stage: Stage) -> None:
     """Resyncs do not write a Topic that is as requested, while they correct the drift of another Topic."""
     quiet, pulse = stage.namespace(), stage.common

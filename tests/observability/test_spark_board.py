@@ -39,6 +39,7 @@ def empty_panels(prometheus: Prometheus) -> Iterator[str]:
                 yield f"{panel['title']}: {target['expr']}"
 
 
+@pytest.mark.scenario
 def test_every_query_of_the_board_gives_series(tmp_path: Path) -> None:
     """The board shows lag, rates and memory of the job, and Spark exposes every metric of the board."""
     with (

@@ -29,6 +29,7 @@ async def test_a_crashed_program_keeps_its_promise(recipe: Recipe) -> None:
     assert (report.repeated > 0) == (recipe.at_most is None), report
 
 
+@pytest.mark.scenario
 @pytest.mark.slow
 @pytest.mark.parametrize("program", ["exactly_once_sqlite.py", "exactly_once_postgresql.py"])
 async def test_a_ghost_stores_nothing_twice(program: str) -> None:

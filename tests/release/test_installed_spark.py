@@ -28,6 +28,7 @@ spark.stop()
 """
 
 
+@pytest.mark.scenario
 def test_spark_reads_and_writes_by_installing_the_package(
     wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,6 +115,7 @@ def test_a_failed_task_and_killed_ones_leave_no_object(s3: S3Server) -> None:
     assert numbers_in(options) == [0, 1, 2]
 
 
+@pytest.mark.scenario
 def test_a_topic_becomes_a_table_in_a_bucket(
     spark: SparkSession, s3: S3Server, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:

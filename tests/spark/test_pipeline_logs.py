@@ -136,6 +136,7 @@ def test_logs_of_many_programs_are_counted(
     assert dropped == [0, 1]
 
 
+@pytest.mark.scenario
 @pytest.mark.etcd
 def test_a_table_is_written_from_three_brokers(
     spark: SparkSession, three_on_etcd: str, topic: str, tmp_path: Path

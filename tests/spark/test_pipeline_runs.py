@@ -89,6 +89,7 @@ def test_flights_in_windows(
     assert [place.lag_records for place in lag.lag if place.topic == topic] == [0, 0, 0]
 
 
+@pytest.mark.scenario
 @each_cluster
 def test_sessions_of_users(
     spark: SparkSession, cluster: str, topic: str, tmp_path: Path, request: pytest.FixtureRequest

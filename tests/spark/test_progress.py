@@ -94,6 +94,7 @@ def test_the_command_line_shows_how_far_a_query_is(
     assert [row["committed_offset"] for row in at_the_end["lag"]] == [RECORDS] * 2
 
 
+@pytest.mark.scenario
 def test_a_cluster_that_is_gone_does_not_stop_a_query(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

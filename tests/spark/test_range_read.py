@@ -71,6 +71,7 @@ def test_the_next_part_is_there_while_one_is_held(bootstrap: str, topic: str) ->
     assert found == {(index, offset) for index in range(2) for offset in range(RECORDS // 2)}
 
 
+@pytest.mark.scenario
 def test_a_task_whose_brokers_vanish_ends_in_time(topic: str) -> None:
     """Fetched records are delivered; afterwards an error names the partition, the offset and the retry option."""
     with ExitStack() as stack:

@@ -90,6 +90,7 @@ def test_what_cannot_be_written_is_refused_by_name(spark: SparkSession, bootstra
         assert topic not in {each.name for each in admin.list_topics()}
 
 
+@pytest.mark.scenario
 def test_a_task_that_cannot_write_everything_fails(spark: SparkSession, bootstrap: str, topic: str) -> None:
     """Records for a missing partition, and a missing cluster, end in an error within seconds."""
     with Admin(bootstrap) as admin:

@@ -165,6 +165,7 @@ def runner(spark: SparkSession, log: LostLog, checkpoint: Path, seen: list[Row])
     return run
 
 
+@pytest.mark.scenario
 def test_a_log_that_grew_anew_past_a_query_is_told_from_growth(log: LostLog) -> None:
     """The leader epochs show where the logs diverge; the query fails, or reads the new log from that offset on."""
     strict, lenient = reader_of(log, fails=True), reader_of(log, fails=False)

@@ -108,6 +108,7 @@ def in_sync(partition: PartitionMetadata) -> bool:
     return partition.leader is not None and len(partition.isr) == 3
 
 
+@pytest.mark.scenario
 def test_a_query_goes_on_while_brokers_are_killed_and_restarted(spark: SparkSession, tmp_path: Path) -> None:
     """A query neither fails nor loses nor repeats records while a leader is killed and every broker restarts."""
     written, read = Counted(), Counted()

@@ -66,6 +66,7 @@ def test_a_query_goes_on_from_its_checkpoint_and_tells_how_far_it_is(
     assert sum(progress.numInputRows for progress in second.recentProgress) == 1
 
 
+@pytest.mark.scenario
 def test_retention_that_overtakes_a_query_ends_it_or_is_passed(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
@@ -89,6 +90,7 @@ def test_retention_that_overtakes_a_query_ends_it_or_is_passed(
     assert [int(row.value) for row in seen] == [0, 15, 16, 17, 18, 19]
 
 
+@pytest.mark.scenario
 def test_a_stream_begins_at_a_time_and_has_headers(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
@@ -117,6 +119,7 @@ def test_a_stream_begins_at_a_time_and_has_headers(
     ]
 
 
+@pytest.mark.scenario
 def test_an_end_of_a_stream_is_refused_by_its_option_alone(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:

@@ -50,6 +50,7 @@ def within_a_minute(early: str, late: str) -> Column:
     return expr(f"{late}_time between {early}_time and {early}_time + {WINDOW}")
 
 
+@pytest.mark.scenario
 def test_two_topics_are_joined_over_a_restart(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:

@@ -120,6 +120,7 @@ def test_local_cluster_lives_in_a_temporary_folder(start: Start, tmp_path: Path)
     assert list(tmp_path.glob("fairlead-*")) == []
 
 
+@pytest.mark.scenario
 @pytest.mark.slow
 def test_local_cluster_keeps_a_named_folder(start: Start, tmp_path: Path) -> None:
     """A local cluster with a data directory keeps its identity across a restart and prints its address."""

@@ -48,6 +48,7 @@ def test_tab_completes(fairlead: CommandLine, home: dict[str, str], tmp_path: Pa
         tab_makes(user, "fairlead produce orders --compression zs", "--compression zstd")
 
 
+@pytest.mark.scenario
 @pytest.mark.slow
 def test_fish_completes(fairlead: CommandLine, home: dict[str, str]) -> None:
     """The fish shell finds the completion script by itself and offers the same words as Tab, with their help."""

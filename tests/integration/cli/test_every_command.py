@@ -115,6 +115,7 @@ def test_every_command_is_typed_here() -> None:
     assert missing == set()
 
 
+@pytest.mark.scenario
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_every_command_in_a_terminal(home: dict[str, str], tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 LIVE = re.compile(r"[\d,]+ records, [\d,]+ records/s, [\d.]+ MB/s(, p99 [\d.]+ ms)?")
 
 
+@pytest.mark.scenario
 def test_bench_consume_shows_its_progress(fairlead: CommandLine, shell_environment: dict[str, str]) -> None:
     """Progress of `bench consume` is shown without latencies, which consumers do not have, and a table at the end."""
     fairlead("topic", "create", "read", "-p", "2")
@@ -80,6 +81,7 @@ def test_bench_consume_shows_its_progress(fairlead: CommandLine, shell_environme
     assert re.search(r"consume\s+400[01]\d\d\b", shown)
 
 
+@pytest.mark.scenario
 @pytest.mark.slow
 def test_bench_latency_shows_its_progress(fairlead: CommandLine, shell_environment: dict[str, str]) -> None:
     """Progress of `bench latency` is shown repeatedly with latencies, and a table at the end."""
@@ -163,6 +165,7 @@ async def test_top_continues_when_a_topic_is_deleted(dev_broker: str) -> None:
     assert "short-lived" not in {place.topic for place in seen.ends}
 
 
+@pytest.mark.scenario
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_top_waits_for_brokers_that_come_back(tmp_path: Path) -> None:

@@ -106,6 +106,7 @@ def test_profiles_that_are_not_there_or_cannot_be_read(elsewhere: dict[str, str]
     assert str(path) in fairlead.errors
 
 
+@pytest.mark.scenario
 @pytest.mark.parametrize("name", ["\U0001f680", "größe", 'qu"ote\\'])
 def test_a_profile_may_have_any_name_that_can_be_read(elsewhere: dict[str, str], name: str) -> None:
     """A profile that `create` accepts is read by every later command."""

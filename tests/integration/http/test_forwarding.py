@@ -238,6 +238,7 @@ async def test_records_without_a_key_leave_out_partitions_without_a_leader(three
     assert sorted(places) == sorted([place for place in range(3) if place != gone] * 3)
 
 
+@pytest.mark.scenario
 @pytest.mark.slow
 async def test_a_tail_sends_heartbeats_without_a_leader(three) -> None:
     """A tail sends comments while its partition has no leader, because load balancers cut idle connections."""

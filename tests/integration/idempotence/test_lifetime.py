@@ -26,6 +26,7 @@ async def _send_until_killed(address: str, first: int, count: int, acknowledged:
             acknowledged.append(sequence)
 
 
+@pytest.mark.scenario
 @pytest.mark.slow
 async def test_kill_between_send_and_answer_then_repeat(program: BrokerProgram) -> None:
     """Batches are stored once and in order despite five kills, each followed by a repeat of all unanswered batches."""

@@ -175,6 +175,7 @@ async def _own(address: str, producer_id: int) -> list[int]:
     return statuses
 
 
+@pytest.mark.scenario
 @pytest.mark.slow
 def test_threads_that_share_a_producer_keep_its_order(program: BrokerProgram) -> None:
     """Batches keep the order of one producer that five threads share, and of eight producers in separate threads."""

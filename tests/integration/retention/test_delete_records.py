@@ -122,6 +122,7 @@ async def test_the_command_line_trims(api) -> None:
     assert (await api.start_and_end("flights"))[0] == 500
 
 
+@pytest.mark.scenario
 @pytest.mark.slow
 async def test_a_deletion_survives_a_kill(process) -> None:
     """A deletion that was answered survives an immediate kill of the broker, with either durability."""
