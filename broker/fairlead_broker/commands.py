@@ -305,7 +305,7 @@ def _settings(flags: dict[str, Any], config: Path | None) -> BrokerSettings:
 
 
 def _given_as(place: tuple[int | str, ...], flags: dict[str, Any], config: Path | None) -> str:
-    """Return the flag, the variable or the key of the file by which a setting was given, followed by a colon."""
+    """Return the flag, the variable or the file key that set a setting, followed by a colon."""
     if not place:
         return ""
     name = ".".join(map(str, place))

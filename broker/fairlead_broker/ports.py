@@ -47,7 +47,7 @@ class ListenerAddresses(Protocol):
 
 
 class Listening(Protocol):
-    """The broker's listeners, in the order in which a start opens them: ops, data, peer."""
+    """The broker's listeners, in the order in which they are opened at startup: ops, data, peer."""
 
     @property
     def addresses(self) -> ListenerAddresses:

@@ -4,7 +4,7 @@
 the file overrides the defaults. Settings are immutable values. This module opens no files except the configuration
 file, and makes no connections.
 
-One file because the reference pages list the settings in the order of their definitions.
+This is one module because the reference pages list the settings in the order of their definitions.
 """
 
 from __future__ import annotations
@@ -149,8 +149,9 @@ class Limits(BaseModel):
     """Time between two checkpoints of log start, high watermark and recovery point."""
 
     checkpoint_bytes_max: int = Field(default=128 * MIB, ge=1 * MIB)
-    """Number of appended bytes after which a checkpoint is written early. A start after a kill reads all bytes appended
-    since the checkpoint and verifies their checksums, at about one GiB per second."""
+    """Number of appended bytes after which a checkpoint is written early. A broker restarted after a kill reads all
+    bytes appended since the checkpoint and verifies their checksums, at about one GiB per second.
+    """
 
     scrub_interval_seconds: float = Field(default=7 * 86_400.0, gt=0)
     """Time in which the scrub reads every stored batch once and verifies its checksum. One week is enough: bits change
@@ -207,11 +208,13 @@ class Limits(BaseModel):
     larger loads should use Arrow or record batches."""
 
     bodies_bytes_max: int = Field(default=256 * MIB, ge=1 * MIB)
-    """Maximum number of bytes of request bodies in memory, for all calls, from the first byte of a body to the answer.
-    Above three quarters of the limit, new bodies are refused with `overloaded` before they are read; the rest is
-    reserved for bodies that are being received, and for clients that hold less than others. When nothing is free, the
-    longest held incomplete body of the address, then of the connection, that holds most is ended in favour of a client
-    that holds less, and an incomplete body older than `body_idle_seconds_max` in favour of any client."""
+    """Maximum number of bytes of request bodies in memory, for all calls, from the first byte of a body to the
+    answer. Above three quarters of the limit, new bodies are refused with `overloaded` before they are read; the
+    rest is reserved for bodies that are being received, and for clients that hold less than others. When no memory
+    is free, a client that holds less takes memory from the address that holds most, or from the connection that
+    holds most at its own address: the incomplete body held longest there is ended. An incomplete body older than
+    `body_idle_seconds_max` is ended in favour of any client.
+    """
 
     produce_calls_max: int = Field(default=1000, ge=1)
     """Maximum number of concurrent produce calls, including calls that wait for acks. Further calls are refused with
@@ -251,16 +254,18 @@ class Limits(BaseModel):
     affected."""
 
     header_bytes_max: int = Field(default=32 * KIB, ge=8 * KIB)
-    """Maximum size of the headers and the target of one request, counted as in HTTP/2: each header adds 32 bytes to its
-    name and value. Usual headers are a path, some ids and a traceparent. A larger request gets status 431, or its
-    stream is closed. Over HTTP/1.1, the HTTP server accepts more before the broker can refuse the request: a target of
-    64 KiB and 100 headers, about 400 KiB in total."""
+    """Maximum size of the headers and the target of one request, counted as in HTTP/2: each header adds 32 bytes to
+    its name and value. Typical headers are a path, some ids and a traceparent. A larger request gets status 431, or
+    its stream is closed. Over HTTP/1.1, the HTTP server accepts more before the broker can refuse the request: a
+    target of 64 KiB and 100 headers, about 400 KiB in total.
+    """
 
     header_seconds_max: float = Field(default=75.0, gt=0)
-    """Maximum time to receive the headers of an HTTP/1.1 request. For the first request, the time begins with the first
-    byte. For a later request, the time begins with the previous answer, so that idle connections are closed as well.
-    The time must exceed the 60 s for which load balancers keep a connection (nginx's default): a request sent into a
-    closing connection is lost."""
+    """Maximum time to receive the headers of an HTTP/1.1 request. For the first request, the time begins with the
+    first byte. For a later request, the time begins with the previous answer, so that idle connections are closed
+    as well. The time must exceed the 60 s for which load balancers keep a connection (nginx's default): a request
+    sent on a closing connection is lost.
+    """
 
     ping_interval_seconds: float = Field(default=30.0, gt=0)
     """Time between two HTTP/2 pings on a connection without traffic. A connection whose ping is not answered within 20

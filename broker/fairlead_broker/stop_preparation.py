@@ -21,9 +21,11 @@ ATTEMPT_SECONDS = 10.0
 RETRY_SECONDS = 1.0
 """Number of seconds between two requests; a restart of a broker takes seconds."""
 UNANSWERED_SECONDS = 15.0
-"""Number of seconds without the coordination store, or without an answer of the broker, after which waiting is
-pointless: registrations have ended with their leases, so no broker can grant a permit. The time is above an election of
-etcd and a broker's session. All brokers of a deleted cluster stop after this time, because its etcd stops with them."""
+"""Number of seconds without the coordination store, or without an answer from the broker, after which waiting is
+pointless: registrations have ended with their leases, so no broker can grant a permit. The time is longer than an
+election in etcd and longer than a broker's session. All brokers of a deleted cluster stop after this time, because
+its etcd stops with them.
+"""
 UNANSWERED_CODES = frozenset({"coordination_unavailable", "no_answer"})
 """Problem codes of a request that no controller has decided on. `no_answer` is the hook's own code."""
 GONE_CODES = frozenset({"broker_not_found", "shutting_down"})

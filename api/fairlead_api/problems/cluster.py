@@ -141,7 +141,7 @@ CLUSTER_PROBLEMS: Final = (
         503,
         "The coordination store cannot be reached",
         RETRY,
-        "The operation needs the coordination store, and the broker cannot reach it or cannot prove its "
+        "The operation needs the coordination store, and the broker cannot reach it or cannot confirm its "
         "lease.",
         "Retry with back-off; if the problem persists, check the coordination store.",
     ),

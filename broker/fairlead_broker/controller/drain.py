@@ -83,7 +83,7 @@ def places_of(
 ) -> tuple[Target, ...]:
     """Return the target places of a partition on these brokers.
 
-    Partitions are distributed over the directories of a broker in turn.
+    Partitions are assigned to the directories of a broker in turn.
     """
     return tuple(Target(broker, _directory(broker, partition, view)) for broker in brokers)
 

@@ -21,7 +21,7 @@ class PartitionSettings:
 
     min_isr: int
     synced: bool
-    """Whether only synced offsets count."""
+    """Whether only synced offsets count towards the high watermark."""
     unclean: bool
 
     def of_new_partition(self) -> DurabilityState:

@@ -1,6 +1,6 @@
 """Moves of partitions to other brokers: replicas are added and catch up, and then the leaving replicas are removed.
 
-`partition_changes` completes moves. Drains and requests of users start and cancel moves. All functions are pure
+`partition_changes` completes moves. Drains and requests from users start and cancel moves. All functions are pure
 (protocol section 4, rule 11, after KIP-455). During a move, `replicas` lists the target replicas in order,
 followed by the leaving replicas. `finish` and `cancel` never bring the isr below its minimum and never remove the
 leader.
@@ -43,9 +43,9 @@ def start(record: PartitionRecord, places: Sequence[Target], revision: Revision)
     """Return the record with a new move to these places, which are in assignment order.
 
     `revision` is the record's mod revision. An added replica begins with a generation that its broker has never
-    had for this partition, so that no report of an earlier replica on that broker can count. The mod revision is
-    an unused generation: every earlier generation required a put of this record, so the mod revision is above all
-    earlier generations.
+    had for this partition, so that no report from an earlier replica on that broker can count. The mod revision
+    is an unused generation: every earlier generation required a put of this record, so the mod revision is above
+    all earlier generations.
     """
     assert not is_under_way(record), "a partition has at most one move at a time"
     current = {replica.broker: replica for replica in record.replicas}

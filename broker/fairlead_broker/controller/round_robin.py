@@ -1,4 +1,4 @@
-"""Placement of partitions, evenly distributed over brokers and racks.
+"""Placement of partitions, evenly distributed across brokers and racks.
 
 The controller calls `assign_replicas` when it creates partitions. The function is pure: the start of the round is
 an argument, so equal arguments give equal placements. The rule is Kafka's (`AdminUtils.assignReplicasToBrokers`).

@@ -312,7 +312,7 @@ def _new_partition(
 
 
 def _directory(registration: BrokerRegistration, partition: PartitionIndex) -> str:
-    """Return a directory of the broker for the partition. Partitions are distributed over the directories in turn."""
+    """Return a directory of the broker for the partition. Partitions are assigned to the directories in turn."""
     return registration.directories[partition % len(registration.directories)].id
 
 

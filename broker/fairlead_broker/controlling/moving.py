@@ -126,7 +126,9 @@ class CoordinationMove:
     def _cluster_of(self, source: Mapping[str, bytes]) -> ClusterRecord:
         value = source.get(self._keys.cluster)
         if value is None:
-            message = f"the store holds no cluster named {self._keys.cluster_name}; name it with --cluster"
+            message = (
+                f"the store holds no cluster named {self._keys.cluster_name}; give its name with --cluster"
+            )
             raise MoveRefused(message)
         brokers: set[BrokerId] = set()
         for key, value_of_key in source.items():
@@ -142,7 +144,7 @@ class CoordinationMove:
         return decode(self._keys.cluster, value, ClusterRecord)
 
     def _moved(self, key: str, value: bytes) -> bytes | None:
-        """Return a key's value for the new store, or None for a key that ends with the old broker's incarnation."""
+        """Return a key's value for the new store, or None for a key that is not moved."""
         group = group_of(self._keys, key)
         if group is not None and key == GroupKeys(self._keys, group).coordinator:
             # A claim contains a revision that the new store has not reached, and calls for the group would wait for

@@ -259,7 +259,7 @@ class ClusterOperations:
         key: PartitionKey,
         step: Callable[[Versioned[PartitionRecord]], PartitionRecord | None],
     ) -> Callable[[int], Sequence[Transaction]]:
-        """Return a plan that computes one step of a partition record from the mirror, again at each attempt."""
+        """Return a plan that recomputes one step of a partition record from the mirror at each attempt."""
 
         def plan(_: int) -> Sequence[Transaction]:
             term = required_term(lambda: self._controllership.term)

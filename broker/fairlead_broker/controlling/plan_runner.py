@@ -22,7 +22,7 @@ from fairlead_broker.coordination.protocol import (
 from fairlead_broker.registry.transactions import Transaction
 
 ATTEMPTS_MAX: Final = 100
-"""Maximum number of attempts. Each failed attempt means that a write of another broker succeeded."""
+"""Maximum number of attempts. Each failed attempt means that a write by another broker succeeded."""
 
 Plan: TypeAlias = Callable[[int], Sequence[Transaction]]
 """Function that returns the remaining transactions according to the mirror, or no transactions when the plan is

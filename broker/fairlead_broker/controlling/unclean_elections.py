@@ -5,7 +5,7 @@ so that a slow broker delays only the elections of its own partitions. The next 
 survey with the mirror. An answer from an ended incarnation does not count. A live replica that did not answer may
 have the longest log. The survey is therefore repeated during the configured delay, which begins with the first
 survey of the replica's incarnation. After the delay, the election ignores the replica. A restored record requires
-the answers of all replicas.
+answers from all replicas.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _log = structlog.get_logger("fairlead.controller")
 
 @dataclass(frozen=True, slots=True)
 class Surveyed:
-    """Answers of the replicas of a partition, with the partition record at the time of the survey."""
+    """Answers from the replicas of a partition, with the partition record at the time of the survey."""
 
     key: PartitionKey
     partition: Versioned[PartitionRecord]
@@ -81,7 +81,7 @@ class Surveyed:
 
 
 async def nobody_answers(key: PartitionKey, brokers: Sequence[BrokerId]) -> Mapping[BrokerId, LogEnd]:
-    """Return no answers. This function is the survey of brokers without peers."""
+    """Return no answers. A broker without peers uses this function as its survey."""
     del key, brokers
     return {}
 

@@ -161,7 +161,7 @@ class GroupStore:
         return any(item.key != keys.coordinator for item in page.items)
 
     async def load(self, claim: Claim) -> StoredGroup:
-        """Read a whole group. The group must be claimed, so that no write of another broker can succeed."""
+        """Read a whole group. The group must be claimed, so that no write by another broker can succeed."""
         keys = self.of(claim.group)
         state: GroupRecord | None = None
         targets: dict[TopicId, TargetRecord] = {}

@@ -32,7 +32,7 @@ KEEP_ALIVES_PER_TTL: Final = 3
 RETRIES_PER_TTL: Final = 30
 """Number of attempts in one time to live after a failed keep-alive, so that the lease survives a lost attempt."""
 MARGIN_SHARE: Final = 0.25
-"""Share of the time to live that does not count as confirmed, to allow for clock drift and message delays."""
+"""Fraction of the time to live that does not count as confirmed, to allow for clock drift and message delays."""
 
 _log = structlog.get_logger("fairlead.coordination")
 
@@ -132,7 +132,8 @@ class Membership:
             [standing] = result.reads
             if standing is None or BrokerEpoch(standing.create_revision) != self.broker_epoch:
                 raise self._lost()
-            # The answer to an earlier write of this broker was lost, since no other broker writes this key.
+            # Since no other broker writes this key, the answer to an earlier write by this broker must have been
+            # lost.
             self.registration = decode(self._key, standing.value, BrokerRegistration)
             self._mod_revision = standing.mod_revision
 

@@ -31,7 +31,7 @@ from fairlead_broker.registry.metadata import Change, ClusterMetadata
 from fairlead_broker.registry.transactions import KeyValue
 
 SILENCE_SECONDS: Final = 30.0
-"""Seconds of silence after which the mirror requests progress from the watch. If the silence lasts for this time
+"""Seconds of silence after which the mirror requests progress from the watch. If the silence then lasts as long
 again, the watch is replaced.
 """
 PROGRESS_SECONDS: Final = 1.0

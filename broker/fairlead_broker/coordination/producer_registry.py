@@ -38,7 +38,7 @@ leads, which blocks the event loop.
 """
 EPOCH_MAX: Final = 2**31 - 1
 ATTEMPTS_MAX: Final = 20
-"""Maximum number of compare-and-set attempts. Each failed attempt means that a write of another broker succeeded."""
+"""Maximum number of compare-and-set attempts. Each failed attempt means that a write by another broker succeeded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class ProducerRegistry:
     async def forget_idle_names(self, is_active: Callable[[ProducerId], bool]) -> int:
         """Drop names that were unused for seven days, and return the number of dropped names.
 
-        `is_active` returns whether this broker knows of writes of a producer; the name of an active producer
+        `is_active` returns whether this broker knows of writes by a producer; the name of an active producer
         counts as used. Every broker must call this method at intervals shorter than seven days. After a
         `CoordinationError`, the next call drops the remaining names.
         """

@@ -34,9 +34,9 @@ class StoreDamaged(StoreRefused):
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(
             f"{path} is damaged: {reason}. Nothing was changed. Put back a copy of {path.name} (and of "
-            f"{path.name}-wal, if there is one) made while the broker was stopped; without one, move the file away "
-            "and the records of this data directory stay on disk, but no broker serves them: its identity names a "
-            "cluster that is lost with the file"
+            f"{path.name}-wal, if there is one) made while the broker was stopped; without a "
+            "copy, move the file away: the records of this data directory then stay on disk, but no broker serves "
+            "them, because its identity names a cluster that is lost with the file"
         )
 
 

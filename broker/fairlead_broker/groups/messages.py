@@ -51,7 +51,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Request of a member to leave, sent after it has finished consuming its partitions."""
+    """Request from a member to leave, sent after it has finished consuming its partitions."""
 
     member_id: str
     member_epoch: int | None = None

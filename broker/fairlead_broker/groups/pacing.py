@@ -145,7 +145,7 @@ def heartbeat_interval_ms(record: MemberRecord, rest_ms: int) -> int:
 
 
 def answered(record: MemberRecord, interval_ms: int, *, full: bool) -> HeartbeatReply:
-    """Return the reply to a heartbeat of a member with this record. `full` includes the assignment."""
+    """Return the reply to a heartbeat of a member with this record, with the assignment if `full` is set."""
     assert record.epoch > JOIN_EPOCH, "a member is at the epoch of a target"
     assignment = as_partitions(record.assigned) if full else None
     return HeartbeatReply(record.epoch, assignment, interval_ms, record.session_timeout_ms)

@@ -51,7 +51,10 @@ def check_pattern(pattern: str) -> str:
     """
     instructions = _compiled(pattern).programsize
     if instructions > PATTERN_INSTRUCTIONS_MAX:
-        _refuse(pattern, f"it costs too much: {instructions} steps; allowed are {PATTERN_INSTRUCTIONS_MAX}")
+        _refuse(
+            pattern,
+            f"it costs too much: {instructions} steps; at most {PATTERN_INSTRUCTIONS_MAX} are allowed",
+        )
     return pattern
 
 
@@ -110,7 +113,7 @@ def _matches(pattern: str, names: AbstractSet[str]) -> set[str]:
 def _compiled(pattern: str) -> re2._Regexp:
     """Compile a pattern. The Python binding of RE2 caches recently compiled patterns."""
     if len(pattern) > PATTERN_LENGTH_MAX:
-        _refuse(pattern, f"it has {len(pattern)} characters; allowed are {PATTERN_LENGTH_MAX}")
+        _refuse(pattern, f"it has {len(pattern)} characters; at most {PATTERN_LENGTH_MAX} are allowed")
     options = re2.Options()
     options.max_mem = PATTERN_MEMORY_BYTES_MAX
     options.log_errors = False

@@ -3,8 +3,8 @@
 `runtime` calls the log: appends and syncs from its disk pool, cached reads from the event loop. One thread
 appends at a time. Any number of reads may run during an append and return only published bytes, which are
 published after the write; a sync may run during appends and reads. The log must not know replication, high
-watermark rules or time: the offset limit of readers and the time are arguments. One file because append, sync
-(`SyncPoint`), truncation and reset share these offsets:
+watermark rules or time: the offset limit of readers and the time are arguments. This is one module because
+append, sync (`SyncPoint`), truncation and reset share these offsets:
 
     log start <= ... <= synced <= end        synced = recovery point: everything below is on the disk
 """
@@ -116,8 +116,8 @@ class PartitionLog(ReadableLog):
         self._synced = self._log_start
         self._stored = stored
         # Number of files created so far, and number of durable file names. Initially the number of files exceeds the
-        # number of durable names by one, because after a kill the names of existing files may still be in memory
-        # only.
+        # number of durable names by one, because after a process was killed, the names of existing files may still be
+        # in memory only.
         self._names = 1
         self._names_synced = 0
         # A thread that needs both locks acquires them in this order. The first lock serialises all changes of the

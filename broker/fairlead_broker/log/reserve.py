@@ -1,8 +1,9 @@
 """A file that reserves disk space, so that a broker can start and stop on a full disk.
 
 A starting broker writes to its directory: the coordination store, the identity and the recovered logs. The file
-is deleted when a start or a stop begins, and created again once the broker runs. If the disk has no space for the
-file, appends are refused, since they would use the space that the next start needs. `directory` owns the file.
+is deleted at the beginning of startup and of shutdown, and created again once the broker runs. If the disk has no
+space for the file, appends are refused, since they would use the space that the next start needs. `directory`
+owns the file.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ class SpaceReserve:
     def check(self) -> None:
         """Raise `DiskFull` if the space should be reserved but the disk is too full."""
         if self.missing and not self.take():
-            message = f"{self._path}: no space for the reserve of {RESERVE_BYTES} bytes that a start needs"
+            message = (
+                f"{self._path}: no space for the reserve of {RESERVE_BYTES} bytes that the next start needs"
+            )
             raise DiskFull(message)
 
     def _allocate(self) -> bool:

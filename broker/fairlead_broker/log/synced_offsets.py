@@ -1,12 +1,12 @@
 """The synced offset of every partition, which each sync stores before the synced batches may be acknowledged.
 
 `directory` owns the file, `partition_log` raises and lowers the offset of its partition, and `recovery` takes no
-bad batch below the offset for a torn tail. The checkpoint alone is too old: after a kill, the batches that were
-synced since the last checkpoint look like the rest of an interrupted write.
+bad batch below the offset for a torn tail. The checkpoint alone is too old: after the process was killed, the
+batches that were synced since the last checkpoint look like the rest of an interrupted write.
 
-A raised offset is written but not synced, because a second sync would double the cost of each acknowledgement. A
-kill of the process loses no written byte. After a power failure, the file may have older offsets, which are
-correct as well: everything below them is synced. A lowered or removed offset is synced before the batches go.
+A raised offset is written but not synced, because a second sync would double the cost of each acknowledgement.
+Killing the process loses no written bytes. After a power failure, the file may have older offsets, which are also
+correct: everything below them is synced. A lowered or removed offset is synced before the batches are removed.
 Layout: docs/reference/files.md. The module must not know segments, batches or recovery.
 """
 
@@ -89,7 +89,10 @@ class SyncedOffsets:
         return SyncedOffset(self, key, self._places.get(key), head, extend(0, head))
 
     def remove(self, key: TopicIdPartition) -> bool:
-        """Remove the entry of a partition, not yet durably. Returns whether the partition had an entry."""
+        """Remove the entry of a partition; `sync_removals` makes the removal durable.
+
+        Returns whether the partition had an entry.
+        """
         with self._lock:
             place = self._places.pop(key, None)
             if place is None:
@@ -125,7 +128,7 @@ class SyncedOffsets:
         return Offset(_OFFSET.unpack_from(self._content, place + _OFFSET_AT)[0])
 
     def write(self, *, durably: bool = False) -> None:
-        """Write the changed entries, with one call if they are many. Raises `StorageFailed`.
+        """Write the changed entries, with one call if there are many. Raises `StorageFailed`.
 
         A full disk raises `Shortage` only if `durably` is set, because a raised offset that is not stored only
         makes the next recovery less precise. The entries are written again by the next call.

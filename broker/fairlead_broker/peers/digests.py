@@ -25,7 +25,7 @@ class DigestRequest(PeerPartition, frozen=True, kw_only=True):
 
 
 class RangeDigest(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer of a replica; `digest` is set only if the range was read without damage."""
+    """Answer from a replica; `digest` is set only if the range was read without damage."""
 
     state: DigestState
     digest: str | None = None

@@ -73,7 +73,7 @@ class ReplicaFetchPartition(PeerPartition, frozen=True, kw_only=True):
 
 
 class ReplicaFetchRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A long poll of a follower over all partitions that it fetches from one leader (KIP-227).
+    """A follower's long poll for all partitions that it fetches from one leader (KIP-227).
 
     A new session (0) names every partition; a running session names the partitions that changed since the last request.
     """
@@ -137,7 +137,7 @@ class ReplicaFetchResult(PeerPartition, frozen=True, kw_only=True, omit_defaults
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFetchAnswer:
-    """Answer of a leader to a fetch: partitions with changes, and the number of the session.
+    """A leader's answer to a fetch: partitions with changes, and the number of the session.
 
     The session number 0 means that the leader does not know the follower's session, and the follower must begin a new
     session.

@@ -87,7 +87,7 @@ class PeerUnavailable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PeerAnswer:
-    """Answer of a peer with any status; header names are in lower case."""
+    """Answer from a peer with any status; header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]

@@ -44,6 +44,6 @@ class PositionTold(PeerPartition, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class PositionsAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer of a leader, with one entry per partition in the order of the request."""
+    """Answer from a leader, with one entry per partition in the order of the request."""
 
     partitions: list[PositionTold]

@@ -1,10 +1,10 @@
 """Rules that store each batch exactly once and in order, based on the state of a partition's producers.
 
-The package has two callers. The partition's task passes every batch that names a producer or an idempotency key to
-one `PartitionProducers` before the batch is stamped, and runs the returned effects. The log replays batches into
-one `ProducerState` and writes snapshots of the state: at a start all stored batches, later every appended batch.
-The state machine of a new leader begins with a copy of that state. The package must not know files, loops, HTTP or
-clocks: events contain the time, and entries expire only according to the append times of batches.
+The package has two callers. The partition's task passes every batch that names a producer or an idempotency key
+to one `PartitionProducers` before the batch is stamped, and runs the returned effects. The log replays batches
+into one `ProducerState` and writes snapshots of the state: all stored batches at startup, and then every appended
+batch. The state machine of a new leader begins with a copy of that state. The package must not know files, loops,
+HTTP or clocks: events contain the time, and entries expire only according to the append times of batches.
 """
 
 from __future__ import annotations

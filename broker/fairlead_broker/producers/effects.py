@@ -1,4 +1,4 @@
-"""Effects that the producers' state machine orders. The field `request` of an effect is the `request` of its event."""
+"""Effects that the producers' state machine returns. The field `request` of an effect is the `request` of its event."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ R = TypeVar("R")
 class Append(msgspec.Struct, Generic[R], frozen=True, gc=False):
     """Stamp the batch and append it with the next group of batches, in the order of the effects.
 
-    All ordered batches are appended in one call, which appends all or none of the batches. The caller must pass
+    The batches of one group are appended in one call, which appends all or none of them. The caller must pass
     `Appended` or `AppendFailed` to the state machine before it passes a batch of the following group.
     """
 
@@ -32,7 +32,7 @@ class AnswerStored(msgspec.Struct, Generic[R], frozen=True, gc=False):
 
 
 class AnswerAsAppended(msgspec.Struct, Generic[R], frozen=True, gc=False):
-    """Answer a repeated batch with the outcome of the append that was already ordered for the same batch."""
+    """Answer a repeated batch with the outcome of the append that was already requested for the same batch."""
 
     request: R
     original: R

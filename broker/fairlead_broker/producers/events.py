@@ -49,16 +49,16 @@ class TimePassed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Appended(msgspec.Struct, frozen=True, gc=False):
-    """The log appended every batch ordered since the last `Appended`, possibly together with other batches."""
+    """The log appended every batch with an `Append` effect since the last `Appended`, possibly with other batches."""
 
     base_offsets: SequenceOf[Offset]
-    """Base offsets of all ordered batches, in the order of the effects."""
+    """Base offsets of all these batches, in the order of the effects."""
     last_offsets: SequenceOf[Offset]
     append_time_us: TimestampUs
 
 
 class AppendFailed(msgspec.Struct, frozen=True, gc=False):
-    """The log appended no batch that was ordered since the last `Appended`, or the log has failed until a restart."""
+    """The log appended no batch with an `Append` effect since the last `Appended`, or has failed until a restart."""
 
 
 Event: TypeAlias = SequencedArrived[R] | KeyedArrived[R] | Withdrawn[R] | TimePassed | Appended | AppendFailed

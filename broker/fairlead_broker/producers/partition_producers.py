@@ -8,9 +8,9 @@
        └──lower epoch, or long past──▶ refused
 
 `step` is the only method that changes state; all other methods only read. A state machine serves one partition in
-one leader epoch. Between its `Append` effect and the answer of the log, a batch counts as the producer's last
-batch, so that later batches can be appended in the same group. The state changes only with `Appended`, so a
-failed append leaves the state unchanged.
+one leader epoch. A batch is ordered between its `Append` effect and the answer from the log: it counts as the
+producer's last batch, so that later batches can be appended in the same group. The state changes only with
+`Appended`, so a failed append leaves the state unchanged.
 """
 
 from __future__ import annotations

@@ -78,8 +78,8 @@ class ProducerState:
     def append_time_us(self, now_us: TimestampUs) -> TimestampUs:
         """Return the append time for a batch that the leader appends now, by the leader's clock.
 
-        The append time is not before that of the last batch, unless the clock is more than an hour behind: then
-        the last append time was false, and later batches must not take it over for as long as it lies ahead.
+        The append time is not before that of the last batch, unless the clock is more than an hour behind it: in
+        that case the last append time was wrong, and later batches must not take it over.
         """
         last = self._last_append_time_us
         return last if now_us < last <= now_us + STEP_US_MAX else now_us

@@ -41,7 +41,7 @@ def taken_out(
     """Return the record without a broker that is about to drop its replica, or no longer trusts the replica's bytes.
 
     The broker is removed from isr, elr and leadership (protocol section 2), and its replica starts a new
-    generation, so that no earlier report of the replica counts. `directory` is the replica's current directory.
+    generation, so that no earlier report from the replica counts. `directory` is the replica's current directory.
     The record names this directory, since the generation applies only to the directory in the record. Returns
     None if isr and elr would be empty. If the result is None, the broker must keep every byte.
     """

@@ -204,7 +204,7 @@ def encode_name(name: str) -> str:
     """
     encoded = quote(name, safe="")
     if not 1 <= len(encoded) <= NAME_BYTES_MAX:
-        msg = f"name {name!a} takes {len(encoded)} bytes in a key; allowed are 1 to {NAME_BYTES_MAX}"
+        msg = f"name {name!a} takes {len(encoded)} bytes in a key; 1 to {NAME_BYTES_MAX} are allowed"
         raise ValueError(msg)
     return encoded
 

@@ -267,7 +267,7 @@ def decode(key: str, value: bytes, record_type: type[R]) -> R:
     try:
         document = msgspec.json.decode(value)
         if not isinstance(document, dict):
-            raise RecordUnreadable(key, "it is no JSON object")
+            raise RecordUnreadable(key, "it is not a JSON object")
         _check_version(key, document.get("v"))
         return msgspec.convert(_gather(document, record_type), record_type)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

@@ -130,7 +130,7 @@ class PartitionFollower:
         return self._last_epoch is not None and self._last_epoch > self._leader_epoch
 
     def next_fetch(self) -> FollowerReport | None:
-        """Return the report for the next fetch, or None if an ordered effect is unfinished or the log is ahead."""
+        """Return the report for the next fetch, or None if an effect is unfinished or the log is ahead."""
         if self._busy or self.is_ahead:
             return None
         return FollowerReport(

@@ -57,7 +57,7 @@ class FollowerLogSynced:
 
 @dataclass(frozen=True, slots=True)
 class Truncated:
-    """The log was truncated durably, as ordered by `TruncateTo`."""
+    """The log was truncated durably, as `TruncateTo` requested."""
 
     end_offset: Offset
     last_epoch: LeaderEpoch | None

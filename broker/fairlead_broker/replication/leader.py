@@ -9,10 +9,11 @@
 leader epoch has a new state machine. The state machine computes the committed offset of the partition, and
 decides which change of the partition record is written next: a replica joins or leaves the isr, `syncing` becomes
 `synced`, or the leader resigns. One write is in flight at a time, and a proposed broker belongs to the maximal
-isr from the moment the write is ordered.
+isr as soon as the write is requested.
 
-The state machine is called by the leader replica of `runtime` and by the simulator. One file because offsets and
-isr membership share all state, and a rule for offsets is correct only together with the rules for membership.
+The state machine is called by the leader replica of `runtime` and by the simulator. This is one module because
+offsets and isr membership share all state, and a rule for offsets is correct only together with the rules for
+membership.
 """
 
 from __future__ import annotations
@@ -52,9 +53,10 @@ from fairlead_broker.replication.leader_messages import (
 from fairlead_broker.replication.registered_broker import RegisteredBroker
 
 WAITED_FOR_SHARE: Final = 0.1
-"""Share of the lag time. The high watermark waits for a replica outside the isr that had every record within this
-share. A larger share would block all acknowledgements while a distant replica catches up. A smaller share would be
-shorter than a fetch and its fsync, so a replica could never join the isr under load.
+"""Fraction of the lag time. The high watermark waits for a replica outside the isr that had every record of the
+leader at some time within this fraction of the lag time. A larger fraction would block all acknowledgements while a
+distant replica catches up. A smaller fraction would be shorter than a fetch and its fsync, so a replica could never
+join the isr under load.
 """
 
 
@@ -549,8 +551,9 @@ class PartitionLeader:
         """Yield the caught-up replicas outside the isr for which the high watermark waits (rule 4.4).
 
         Otherwise, while the isr is small, the high watermark would follow the end of the leader's log, which no
-        follower reaches under load. The wait always ends: a replica that stays within the share of the lag time
-        soon has all records that the leader had when the wait began, and therefore reaches the high watermark.
+        follower reaches under load. The wait always ends: a replica that stays within the fraction of the lag
+        time soon has all records that the leader had when the wait began, and therefore reaches the high
+        watermark.
         """
         for broker, follower in self._followers.items():
             if broker not in self._maximal and self._is_worth_waiting(broker, follower):
@@ -606,7 +609,7 @@ class PartitionLeader:
     # -- the next write
 
     def _plan(self, effects: list[LeaderEffect]) -> None:
-        """Order the next write of the partition record if a write is due and no other write is in flight."""
+        """Request the next write of the partition record if a write is due and no other write is in flight."""
         if self._in_flight is not None or self._held_back or not self._may_write():
             return
         write = self._resignation() or self._isr_change() or self._end_of_syncing()
@@ -616,7 +619,7 @@ class PartitionLeader:
             effects.append(write)
 
     def _may_write(self) -> bool:
-        """Return whether a write may be ordered.
+        """Return whether a write may be requested.
 
         Without a confirmed lease, the outcome of every write would be unknown.
         """
@@ -715,9 +718,10 @@ class PartitionLeader:
         )
 
     def _has_reported_since_removal(self, follower: KnownFollower) -> bool:
-        """Return whether a removed follower has reported since: an old report must not let a dead follower rejoin.
+        """Return whether a removed follower has reported since its removal.
 
-        While the log does not grow, followers send no reports, and a caught-up follower remains caught up.
+        An old report must not let a dead follower rejoin. While the log does not grow, followers send no reports,
+        and a caught-up follower remains caught up.
         """
         return not follower.left or follower.counted(self._record.durability) >= self._end_offset
 

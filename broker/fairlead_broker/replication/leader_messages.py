@@ -202,7 +202,7 @@ class WriteRecord:
 
     The write compares the partition's mod revision with `revision`, the create revision of this broker's key with
     the broker epoch of the state machine, and the mod revision of each added broker's key with `added`. The
-    caller answers with `WriteAnswered`, exactly once. The state machine orders no other write until
+    caller answers with `WriteAnswered`, exactly once. The state machine requests no other write until
     `WriteAnswered` or a newer record arrives.
     """
 

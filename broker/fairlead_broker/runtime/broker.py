@@ -155,7 +155,8 @@ class Broker:
         self.fetching.answer_all()
         self.rounds.hurry()
         await self.producing.stop(self.settings.limits.stop_answer_seconds)
-        # The parked fetches of followers are answered last, because pending appends with acks=all need further fetches.
+        # The parked fetches from followers are answered last, because pending appends with acks=all need further
+        # fetches.
         self.replica_serving.answer_all()
 
     async def stop(self) -> None:
@@ -294,7 +295,7 @@ class Broker:
 
     @property
     def groups(self) -> Groups:
-        """Consumer groups, for calls of clients. Raises `shutting_down`."""
+        """Consumer groups, for calls from clients. Raises `shutting_down`."""
         self.admit()
         return self.coordinated_groups
 

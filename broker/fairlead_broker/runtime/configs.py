@@ -51,7 +51,7 @@ class Configs:
     def of_broker(self, broker: BrokerId) -> dict[str, ConfigEntry]:
         """Return every key that can be set on a broker.
 
-        This broker does not know the start settings of other brokers.
+        This broker does not know the settings with which other brokers were started.
         """
         layers = {ConfigScope.BROKER: self._of(broker), ConfigScope.CLUSTER: self._cluster()}
         return effective_config(ConfigScope.BROKER, layers)

@@ -158,7 +158,7 @@ def lease_in_doubt(topic: str, index: int) -> ProblemError:
     """Return the problem for a call while this broker's lease is not confirmed (protocol section 3, rule 7)."""
     return ProblemError(
         "coordination_unavailable",
-        f"the leader of {topic}-{index} cannot prove its lease: another leader may have been elected",
+        f"the leader of {topic}-{index} cannot confirm its lease: another leader may have been elected",
         retry_after_seconds=RETRY_SOON_SECONDS,
     )
 
@@ -214,7 +214,7 @@ def from_producers(refusal: Refusal, topic: str, index: int) -> ProblemError:
             return ProblemError(
                 "throttled",
                 f"{topic}-{index} has {limit} idempotency keys, which is the limit; the oldest expires"
-                f" when the partition is {oldest_expires_seconds:.0f} s older",
+                f" after another {oldest_expires_seconds:.0f} s of partition time",
                 retry_after_seconds=oldest_expires_seconds,
                 data={"topic": topic, "partition": index},
             )

@@ -120,7 +120,7 @@ class Listeners:
         await self._data.start()
 
     async def start_peer(self, endpoints: Mapping[str, Endpoint], gate: PeerGate) -> None:
-        """Start the peer listener, which answers calls of other brokers and client calls that they forward."""
+        """Start the peer listener, which answers calls from other brokers and client calls that they forward."""
         self._peer = self._http2(self._bound["peer"], endpoints, gate)
         await self._peer.start()
 

@@ -28,7 +28,7 @@ from fairlead_broker.wiring.replicas import ReplicaParts
 
 @dataclass(frozen=True, slots=True)
 class CallParts:
-    """Components that answer calls of clients and operators."""
+    """Components that answer calls from clients and operators."""
 
     controllership: Controllership
     operations: ClusterOperations

@@ -39,7 +39,7 @@ class Endpoints:
 
     data: Mapping[str, Endpoint]
     peer: Mapping[str, Endpoint]
-    """Endpoints of the peer listener: calls between brokers, and forwarded calls of clients."""
+    """Endpoints of the peer listener: calls between brokers, and forwarded calls from clients."""
     gate: PeerGate
     forwarding: Forwarding
 

@@ -140,7 +140,7 @@ def build_disk(engine: Engine, entry: Entry, syncing: Syncing) -> DiskParts:
 
 
 def build_peer_serving(engine: Engine, entry: Entry, peers: Peers, replicas: Replicas) -> PeerParts:
-    """Build the components that answer calls of other brokers."""
+    """Build the components that answer calls from other brokers."""
     limits, metadata = engine.settings.limits, entry.mirror.metadata
     replica_serving = ReplicaServing(
         replicas.find,

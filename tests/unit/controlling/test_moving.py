@@ -238,7 +238,7 @@ async def test_a_store_without_the_cluster_is_refused(
     store: EmbeddedCoordination, new: Any, kit: Any
 ) -> None:
     """A store without the named cluster is refused."""
-    with pytest.raises(MoveRefused, match="holds no cluster named test; name it with --cluster"):
+    with pytest.raises(MoveRefused, match="holds no cluster named test; give its name with --cluster"):
         await CoordinationMove(store, new, kit.keys, ETCD).run()
 
     assert (await store.transact((), (Get(f"{kit.keys.prefix}moved"),))).reads == (None,)

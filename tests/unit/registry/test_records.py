@@ -190,7 +190,7 @@ def test_fields_with_a_default_may_be_missing() -> None:
     [
         (b"", "the value of /k cannot be read"),
         (b"\xff", "the value of /k cannot be read"),
-        (b"[]", "it is no JSON object"),
+        (b"[]", "it is not a JSON object"),
         (b"{}", "version `v` is None"),
         (b'{"v":true,"epoch":1}', "version `v` is True"),
         (b'{"v":0,"epoch":1}', "version `v` is 0"),

@@ -38,7 +38,7 @@ etcd keeps the events.
 REOPEN_SECONDS: Final = 0.05
 """Seconds before a broken stream is opened again, in case a member ends each stream immediately."""
 ENDED: Final = "the stream was ended"
-SILENT: Final = "it does not say how far it is"
+SILENT: Final = "it does not report its progress"
 PROGRESS_REQUEST: Final = messages.WatchRequest(progress_request=messages.WatchProgressRequest())
 
 _log = structlog.get_logger("fairlead.coordination")

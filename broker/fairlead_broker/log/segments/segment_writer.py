@@ -1,8 +1,8 @@
 """Append groups of batches to the last segment of a partition, each with one vectored write, and add index entries.
 
 `partition_log` owns the writer and calls it from one thread at a time. Index entries are buffered and written in
-groups, but often enough that a start after a kill walks over few batches. The writer must not know what an append
-guarantees or when bytes are synced.
+groups, but often enough that a broker restarted after a kill walks over few batches. The writer must not know
+what an append guarantees or when bytes are synced.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ POSITION_MAX: Final = 2**32 - 1
 INDEX_FLUSH_BYTES: Final = 1 << 20
 INDEX_FLUSH_ENTRIES: Final = 16
 """Minimum bytes of log and minimum number of entries since the last write of the index. The index is written when
-both are reached. A start after a kill reads only the headers of one MiB of small batches, or of 16 larger batches.
-With a limit in bytes alone, every batch of 1 MiB would open, truncate and write both files.
+both are reached. A broker restarted after a kill reads only the headers of one MiB of small batches, or of 16
+larger batches. With a limit in bytes alone, every batch of 1 MiB would open, truncate and write both files.
 """
 _APPEND_TIME: Final = struct.Struct("<16xq")
 
@@ -145,7 +145,7 @@ class SegmentWriter:
     def is_due(self, now_us: int) -> bool:
         """Return whether the first batch of the segment is older than `segment.ms`.
 
-        The age of a batch with an append time in the future, which a false clock wrote, is counted from now on.
+        If a wrong clock gave the batch an append time in the future, its age is counted from now on.
         """
         first = self.first_append_time_us
         if first is not None and first > now_us:

@@ -1,9 +1,8 @@
 """One segment of a partition: a file of batches with its index, readable from any thread.
 
 The last segment of a partition is open from the start and grows (`segment_writer`). The other segments are opened
-at their first use, so that the duration of a start does not depend on their number, and closed again when too
-many are open. `partition_log` uses segments. The module must not know partitions, epochs, or the limits of
-readers.
+at their first use, so that the startup time does not depend on their number, and closed again when too many are
+open. `partition_log` uses segments. The module must not know partitions, epochs, or the limits of readers.
 """
 
 from __future__ import annotations

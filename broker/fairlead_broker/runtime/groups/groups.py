@@ -1,8 +1,8 @@
 """Consumer groups of one broker: calls of `server`, answered by the groups that this broker coordinates.
 
-`Groups` finds or becomes the coordinator, owns the coordinated groups, and drops them when the broker's incarnation
-ends. The module does not use HTTP. The package `fairlead_broker.groups`, which performs no I/O, decides which
-requests of a member are accepted. Offsets are stored as the client sends them.
+`Groups` finds or becomes the coordinator, owns the coordinated groups, and drops them when the broker's
+incarnation ends. The module does not use HTTP. The package `fairlead_broker.groups`, which performs no I/O,
+decides which requests from a member are accepted. Offsets are stored as the client sends them.
 """
 
 from __future__ import annotations
@@ -50,8 +50,9 @@ from fairlead_broker.telemetry import Log
 
 RELEASES_AT_ONCE: Final = 32
 RELEASE_SECONDS_MAX: Final = 1.0
-"""Maximum number of seconds for the release of claims, out of the 10 s of a stop. Claims that are not released end with
-the broker's registration."""
+"""Maximum number of seconds for the release of claims, out of the 10 s that a stop may take. Claims that are not
+released end with the broker's registration.
+"""
 
 
 class Groups:

@@ -64,7 +64,7 @@ def lease_in_doubt(group: str) -> ProblemError:
     """Return the problem for a call while this broker's lease is not confirmed (protocol section 3, rule 7)."""
     return ProblemError(
         "coordination_unavailable",
-        f"the coordinator of group {group} cannot prove its lease: another broker may coordinate it",
+        f"the coordinator of group {group} cannot confirm its lease: another broker may coordinate it",
         retry_after_seconds=RETRY_SOON_SECONDS,
         side_effect=SideEffect.NONE,
     )
@@ -77,7 +77,7 @@ def beginning_anew(group: str, *, maybe: bool = False) -> ProblemError:
     """
     return ProblemError(
         "coordination_unavailable",
-        f"the coordinator of group {group} loads the group again from coordination",
+        f"the coordinator of group {group} is reloading the group from the coordination store",
         retry_after_seconds=RETRY_SOON_SECONDS,
         side_effect=SideEffect.MAYBE if maybe else SideEffect.NONE,
     )

@@ -76,8 +76,9 @@ class LeaderReplica:
         """Marks appended bytes for the sync rounds."""
         self._leader = leader
         self.leadership = Leadership(topic, key, leader, shared, meters, self._advanced)
-        """Shell that passes events of followers and of the coordination store to the leader state machine, and executes
-        the effects of the state machine."""
+        """Shell that passes events from followers and from the coordination store to the leader state machine, and
+        executes the effects of the state machine.
+        """
         self._shared = shared
         self._meters = meters
         self._queue: deque[PendingAppend] = deque()
@@ -291,7 +292,7 @@ class LeaderReplica:
         """Append a group, and sync it if `alone` is set. The call blocks and runs in the disk pool."""
         if not self._epoch_begun:
             # The log records the epoch at the first write, not at the start of the leadership: a partition without
-            # writes needs no fsync at a start, and its list of epochs does not grow with every restart.
+            # writes needs no fsync at startup, and its list of epochs does not grow with every restart.
             self.log.begin_epoch(self.leader_epoch)
             self._epoch_begun = True
         self.log.append(stamped, end_offset=stamped[0].base_offset)

@@ -60,7 +60,7 @@ from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.telemetry import Log
 
 GIVE_BACK_SECONDS_MAX = 1.0
-"""Maximum number of seconds for the release of the lease, out of the 10 s of a stop."""
+"""Maximum number of seconds for the release of the lease, out of the 10 s that a stop may take."""
 Answer = TypeVar("Answer")
 
 

@@ -20,8 +20,9 @@ from fairlead_broker.runtime.lifecycle.own_registration import OwnRegistration
 from fairlead_broker.telemetry import Log
 
 DEPARTURE_SECONDS_MAX = 4.0
-"""Maximum duration of the announcement in seconds, out of the 10 s of a stop. A controller moves thousands of leaders
-in less time, and clients retry the remaining calls."""
+"""Maximum duration of the announcement in seconds, out of the 10 s that a stop may take. A controller moves
+thousands of leaders in less time, and clients retry the remaining calls.
+"""
 LOOK_SECONDS = 0.02
 """Number of seconds between two checks of whether other brokers have taken over and their mirrors show the change."""
 

@@ -55,7 +55,7 @@ class OwnRegistration:
         self._directories: tuple[Directory, ...] = ()
         """Directories to register; empty until the data directory stores the current epoch."""
         self._scope: asyncio.Timeout | None = None
-        """Timeout of the task that keeps one lease."""
+        """Timeout of the task that keeps one lease alive."""
         self._written: set[asyncio.Future[None]] = set()
 
     async def begin(self, directory: Directory) -> None:

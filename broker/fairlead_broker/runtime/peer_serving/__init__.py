@@ -1,1 +1,1 @@
-"""Answers to calls of other brokers: fetches of followers, log ends, digests, positions, reported damage."""
+"""Answers to calls from other brokers: fetches from followers, log ends, digests, positions, reported damage."""

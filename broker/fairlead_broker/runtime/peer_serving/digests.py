@@ -41,7 +41,7 @@ class _Replica:
     broker: BrokerId
     state: ReplicaDigestState = "compared"
     answer: RangeDigest | None = None
-    """Last answer of the replica."""
+    """Last answer from the replica."""
     first_difference: Offset | None = None
     detail: str | None = None
     taken: hashlib._Hash = field(default_factory=hashlib.sha256)

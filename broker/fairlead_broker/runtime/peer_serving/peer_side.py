@@ -27,7 +27,7 @@ from fairlead_broker.registry.records import BrokerRegistration
 
 
 class FollowerCalls(Protocol):
-    """Interface for the calls of followers to leaders on this broker."""
+    """Interface for the calls from followers to leaders on this broker."""
 
     async def fetch(self, peer: PeerIncarnation, request: ReplicaFetchRequest) -> ReplicaFetchAnswer:
         """Answer a follower's long poll; cancelled when the follower disconnects."""

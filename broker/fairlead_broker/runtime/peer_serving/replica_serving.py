@@ -1,9 +1,9 @@
-"""Fetches of followers: long polls over many partitions, each read up to the end of its log.
+"""Fetches from followers: long polls for many partitions, each read up to the end of its log.
 
-    request ──▶ reports to the machines ──▶ places with something new ──▶ records, offsets or a divergence
-                                                    └── nothing ──▶ parked until a partition has news
+    request ──▶ reports to the state machines ──▶ partitions with changes ──▶ records, offsets or a divergence
+                                                         └── none ──▶ parked until a partition changes
 
-Reports are counted before any batch is read, because they may advance the high watermarks in the answer.
+Reports are applied before any batch is read, because they may advance the high watermarks in the answer.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _Pooled = list[tuple[ReplicaCursor, "asyncio.Future[LogRead]"]]
 
 
 class ReplicaServing:
-    """Answers fetches of followers, each follower in its own session."""
+    """Answers fetches from followers, each follower in its own session."""
 
     __slots__ = (
         "_bytes_max",
@@ -196,7 +196,7 @@ class ReplicaServing:
     def _take_report(
         self, session: FollowerSession, spec: ReplicaFetchPartition
     ) -> ReplicaFetchResult | None:
-        """Count a follower's report; return an answer if the follower cannot continue from its offset."""
+        """Apply a follower's report; return an answer if the follower cannot continue from its offset."""
         try:
             partition = self._find(spec.topic_id, spec.partition)
         except ProblemError as problem:

@@ -10,12 +10,13 @@ timers, because every step of a request, including a refusal, waits in the loop'
 additively and decreased multiplicatively, like TCP's congestion window (Jacobson 1988). A slow disk alone does not
 delay the loop, so the largest limit then applies.
 
-``HeldBodies`` chooses the incomplete body that is ended when request bodies use all their memory. A client can keep an
-incomplete body in memory for as long as the time limits of bodies allow, so a few clients could keep all other clients
-out. The choice compares the bytes of addresses, then those of the connections of one address: a request need not wait
-for an address or connection that holds more than the request's own would.
+``HeldBodies`` chooses the incomplete body that is ended when request bodies use all their memory. A client can
+keep an incomplete body in memory for as long as the time limits of bodies allow, so a few clients could keep all
+other clients out. The choice first compares the bytes that each address holds, then the bytes that each
+connection of the request's own address holds. A body of another address or connection is ended if that address or
+connection holds at least as much as the request's own would.
 
-One file because a body, the budget that counts it and the choice that ends it change together.
+This is one module because a body, the budget that counts it and the choice that ends it change together.
 """
 
 from __future__ import annotations
@@ -179,11 +180,13 @@ class HeldBodies:
             del self._addresses[address], self._connections[address]
 
     def longest_held(self, client: Client, nbytes: int, since: float) -> HeldBody | None:
-        """Return the body to be ended so that ``nbytes`` of ``client`` find memory; None if no body may be ended.
+        """Return the body to be ended to make room for ``nbytes`` of ``client``; None if no body may be ended.
 
-        The body is the longest held of the address, or the connection of the client's own address, that holds most, if
-        that is at least as much as the client's would hold with ``nbytes``. Otherwise the body is the longest held of
-        all, if it has been held since ``since``, a monotonic time in seconds, or longer.
+        If another address holds most, and at least as much as the client's address would hold with ``nbytes``,
+        the result is the body held longest on the largest connection of that address. Otherwise, if another
+        connection of the client's address holds most there, and at least as much as the client's connection would
+        hold with ``nbytes``, the result is the body held longest on that connection. Otherwise the result is the
+        body held longest of all, if it has been held since ``since`` (a monotonic time in seconds) or longer.
         """
         address, port = client
         most = max(self._addresses, key=self._addresses.__getitem__, default=address)
@@ -209,8 +212,8 @@ class BodyBudget:
     """Broker-wide budget for the bytes of request bodies in memory, and limit on the number of produce calls.
 
     When three quarters of the budget are used, new bodies are refused so that bodies under way can be completed.
-    Refusing a partly received body instead would cost as much and help no client, unless the client of the body holds
-    more memory than others; ``HeldBodies`` chooses the body that is ended then.
+    Refusing a partly received body instead would cost as much and help no client, unless the client of the body
+    holds more memory than others; in that case, ``HeldBodies`` chooses the body to be ended.
     """
 
     __slots__ = ("calls", "coming", "held", "held_bytes", "limits", "stopping")
@@ -250,7 +253,7 @@ class BodyBudget:
         while self.held_bytes and self.held_bytes + announced_bytes > bytes_max - bytes_max // 4:
             body = self._longest_held(announced_bytes, client)
             if self.held_bytes + announced_bytes <= bytes_max:
-                # The last quarter is also for clients that hold less than others.
+                # The last quarter is also available to clients that hold less than others.
                 return
             body.end_early()
 
@@ -305,7 +308,7 @@ class BodyReader:
         """Address and port of the client."""
         self.held_bytes = 0
         self.held_since = 0.0
-        """Monotonic time since which bytes of the body are in memory."""
+        """Monotonic time since which bytes of the body have been in memory."""
         self.received_bytes = 0
         self.complete = False
         self._counted = False
@@ -472,7 +475,8 @@ class BodyReader:
         if self._ended_bytes:
             raise ProblemError(
                 "overloaded",
-                f"request bodies use all their memory, and this body held {self._ended_bytes} bytes longest",
+                "the memory for request bodies is full; this body of "
+                f"{self._ended_bytes} bytes was ended in favour of another",
                 retry_after_seconds=RETRY_SECONDS,
             )
 

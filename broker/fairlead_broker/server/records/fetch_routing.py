@@ -179,7 +179,7 @@ class FetchRouting:
 
 
 class _Poll:
-    """Long poll over several brokers."""
+    """Long poll that covers several brokers."""
 
     def __init__(
         self,

@@ -71,7 +71,8 @@ class LineStream:
             if self._lines:
                 yield self._taken()
         finally:
-            # The end of the answer may wait for a client that does not read.
+            # The lines are dropped here, because the end of the answer may have to wait for a client that does not
+            # read.
             self._rest, self._lines = [], []
             if pending is not None:
                 pending.cancel()

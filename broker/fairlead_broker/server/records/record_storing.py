@@ -1,4 +1,4 @@
-"""Storing of the records of one request: splitting over partitions, encoding, and storing at the leaders.
+"""Storing of the records of one request: splitting by partition, encoding, and storing at the leaders.
 
 Used by `topic_produce` and `line_produce`. A missing topic is created first. This module must not depend on the format
 of the request or of the answer.

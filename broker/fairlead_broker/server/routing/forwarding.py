@@ -1,8 +1,9 @@
 """Forwarding of calls to the broker that can answer them, with at most one hop.
 
 Callers: the families of calls that leaders or the controller answer. A call from another broker, and a call with
-`Fairlead-Forward: never`, is never forwarded. The answer of the other broker is returned unchanged, including problems.
-If the other broker does not answer, the caller gets a definite refusal only if the request was certainly not sent.
+`Fairlead-Forward: never`, is never forwarded. The answer from the other broker is returned unchanged, including
+problems. If the other broker does not answer, the caller gets a definite refusal only if the request was
+certainly not sent.
 """
 
 from __future__ import annotations
@@ -41,8 +42,9 @@ LEADER_SECONDS_MAX: Final = 30.0
 """Maximum number of seconds that a leader may take for a call that has no timeout of its own; delete-records waits for
 followers."""
 MIRROR_SECONDS_MAX: Final = 5.0
-"""Maximum number of seconds for which an answer of the controller is delayed until this broker's mirror contains the
-change."""
+"""Maximum number of seconds for which an answer from the controller is delayed until this broker's mirror contains
+the change.
+"""
 RETRY_SECONDS: Final = 0.2
 """Number of seconds after which a retry is advised when an election is probably under way."""
 JSON_BODY: Final = ("content-type", JSON)
@@ -174,7 +176,7 @@ class Forwarding:
         await self.answer(call, heard)
 
     async def answer(self, call: Call, heard: PeerAnswer) -> None:
-        """Send the answer of another broker to the caller in pieces.
+        """Send the answer from another broker to the caller in pieces.
 
         The bytes of the answer are counted while they are in memory.
         """
