@@ -344,7 +344,7 @@ def _run(brokers: list[BrokerSettings], store: Path | None, output: str) -> None
 
 
 def _raise_descriptor_limit() -> None:
-    """Raise the limit of open files to the maximum of the system: the usual soft limit of 1,024 exists for `select`."""
+    """Raise the soft limit on open files to the hard limit: the usual soft limit of 1,024 exists only for `select`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -39,7 +39,7 @@ def filled(text: str, broker: object, environment: Mapping[str, str]) -> str:
             raise ValueError(message)
         found = environment.get(OF_POD[name], "")
         if not found:
-            message = f"{text!r} needs the variable {OF_POD[name]} for {match[0]}, and it is not set"
+            message = f"{text!r} needs the variable {OF_POD[name]} for {match[0]}, but it is not set"
             raise ValueError(message)
         # An IPv6 address needs brackets before a port.
         return f"[{found}]" if name == "ip" and ":" in found else found

@@ -1,4 +1,4 @@
-"""Settings of a broker: one frozen object that is built once at the start.
+"""Settings of a broker: one frozen object that is built once at startup.
 
 `commands` builds the settings. Flags override `FAIRLEAD_...` variables, variables override the configuration file, and
 the file overrides the defaults. Settings are immutable values. This module opens no files except the configuration
@@ -197,7 +197,7 @@ class Limits(BaseModel):
     """Time for which a stop waits for calls to finish before they fail with a problem."""
 
     open_partition_threads: int = Field(default=4, ge=1, le=64)
-    """Number of partitions recovered in parallel at the start."""
+    """Number of partitions recovered in parallel at startup."""
 
     request_body_bytes_max: int = Field(default=64 * MIB, ge=1 * MIB)
     """Maximum size of a request body. A larger body is refused with `body_too_large`, before the body is read if its
@@ -500,7 +500,7 @@ def read_config_file(path: Path) -> dict[str, Any]:
     """
     content = _parse(path, path.read_text(encoding="utf-8"))
     if not isinstance(content, dict):
-        msg = f"{path}: expected names and values at the top, found {type(content).__name__}"
+        msg = f"{path}: expected names and values at the top level, found {type(content).__name__}"
         raise ValueError(msg)  # noqa: TRY004 - the file's content is invalid, not an argument's type
     return {str(name).replace("-", "_"): value for name, value in content.items()}
 

@@ -95,7 +95,7 @@ class Telemetry:
 
 @contextmanager
 def quiet_by_default() -> Iterator[None]:
-    """Limit structlog to failures on stderr, unless the program has configured a destination for its logs.
+    """Let structlog log only failures, on stderr, unless the program has configured a destination for its logs.
 
     The logger factory shows whether the program has configured structlog. `is_configured` is not sufficient:
     `structlog.testing.capture_logs` configures structlog with the previous defaults, and `is_configured` remains true
@@ -130,7 +130,7 @@ def set_up_logging(log_format: str, level: str) -> None:
         log_format = "console" if sys.stderr.isatty() else "json"
     renderer: Any = structlog.processors.JSONRenderer()
     if log_format == "console":
-        # Plain tracebacks are used, because pretty tracebacks import rich, which takes a fifth of the start time.
+        # Plain tracebacks are used, because pretty tracebacks import rich, which takes a fifth of the startup time.
         renderer = structlog.dev.ConsoleRenderer(
             colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
         )

@@ -29,7 +29,7 @@ async def cluster(
     Raises ValueError for fewer than one broker and for invalid configuration, and LogError if `data` cannot be used.
     """
     if brokers < 1:
-        message = f"brokers is {brokers}; allowed: 1 and more"
+        message = f"brokers is {brokers}; allowed: 1 or more"
         raise ValueError(message)
     with ExitStack() as stack:
         folder = data or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fairlead-test-")))

@@ -26,7 +26,7 @@ def drained(
     view: ClusterView,
     load: Mapping[BrokerId, int],
 ) -> PartitionRecord | None:
-    """Return the record with a move off the draining brokers, or None if no replica must or can be moved.
+    """Return the record with a move off the draining brokers, or None if no replica needs to be moved or can be moved.
 
     A partition that is being moved or has no leader is not changed, since an added replica could not catch up.
     """
@@ -103,5 +103,5 @@ def _off_the_draining(
 def _directory(broker: BrokerId, partition: PartitionIndex, view: ClusterView) -> str:
     registered = view.brokers.get(broker)
     directories = registered.value.directories if registered else ()
-    # A broker that is gone gets no new replica, so the directory is never used.
+    # A broker that is gone gets no new replica, so the empty directory id is never used.
     return directories[partition % len(directories)].id if directories else ""

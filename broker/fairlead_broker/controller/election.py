@@ -156,8 +156,9 @@ def _kept_everything(
     """Return whether a restarted broker still has all records of the incarnation that the entry names.
 
     An older epoch in the directory means that the disk is an old copy. Unsynced records survive only a clean
-    restart or a restart that kept the page cache. A partition with one replica (`alone`) does not
-    guarantee unsynced records. If there are several replicas, another replica may still have the unsynced records.
+    restart or a restart that kept the page cache. A partition with one replica (`alone`) gives no guarantee for
+    unsynced records, so its replica always qualifies. If there are several replicas, another replica may still
+    have the unsynced records.
     """
     if directory.last_broker_epoch < entry.broker_epoch:
         return False

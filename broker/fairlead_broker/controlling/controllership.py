@@ -197,7 +197,7 @@ class Controllership:
             await self._mirror.wait_for(claimed.revision)
 
     def _enter(self, term: ControllerTerm) -> None:
-        """Begin a term by queueing every partition and topic, since an earlier controller may have left tasks."""
+        """Begin a term by queueing every partition and topic: an earlier controller may have left tasks unfinished."""
         _log.info("term of the controller taken", term=term.revision)
         self._term = term.revision
         self._touched.add(key for key, _ in self._index.partitions())

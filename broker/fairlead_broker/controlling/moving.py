@@ -92,7 +92,7 @@ async def check_not_moved(store: Coordination, keys: Keys, data: Path) -> None:
 
 
 class CoordinationMove:
-    """A move of coordination data. Both stores are open, and the lock of the old store excludes a running broker."""
+    """A move of coordination data. Both stores are open, and the lock of the old store keeps brokers from using it."""
 
     def __init__(self, old: Coordination, new: Coordination, keys: Keys, etcd: str) -> None:
         """Prepare a move. `etcd` contains the members' URLs in the format of the broker's setting."""

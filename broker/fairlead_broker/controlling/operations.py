@@ -52,7 +52,7 @@ class ElectionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """A reassignment of a partition that is under way."""
+    """A reassignment that is under way."""
 
     topic: str
     topic_id: TopicId

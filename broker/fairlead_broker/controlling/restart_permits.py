@@ -1,8 +1,9 @@
 """The cluster's only permit to restart a broker, which is stored in a key with a lease of five minutes.
 
-`operations` uses this module. A rolling restart requests the permit before each broker. The controller grants the
-permit to one broker at a time, if every partition has enough in-sync replicas without that broker. The permit
-ends when its broker registers in a later incarnation, when the broker is unregistered, or when the lease ends.
+`operations` uses this module. A rolling restart requests the permit before it restarts each broker. The
+controller grants the permit to one broker at a time, if every partition has enough in-sync replicas without that
+broker. The permit ends when its broker registers in a later incarnation, when the broker is unregistered, or when
+the lease ends.
 """
 
 from __future__ import annotations

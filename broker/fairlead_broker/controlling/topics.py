@@ -106,8 +106,8 @@ class TopicAdmin:
             return self._alteration(name, topic, request, self._completing.planning(size, start_index))
 
         while True:
-            # An operation that another broker has begun is completed first. This is repeated if a further operation
-            # has begun.
+            # An operation that another broker has begun is completed first. This is repeated if another operation has
+            # begun in the meantime.
             await self._runner.complete(completion)
             self._refuse_unfinished(name, altered)
             if await self._runner.begin(announcement) or not is_unfinished(

@@ -186,7 +186,7 @@ class UncleanElections:
         }
 
     def _asked_last(self, key: PartitionKey, brokers: Sequence[BrokerId], now: float) -> float:
-        """Return the latest first survey time of these replicas, so that a restarted replica gets the full delay."""
+        """Return the time of the latest first survey of these replicas: a restarted replica gets the full delay."""
         known = self._first.get(key)
         at = {} if known is None else known.at
         return max(at.get(incarnation, now) for incarnation in self._incarnations(brokers))

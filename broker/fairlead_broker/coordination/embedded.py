@@ -37,7 +37,7 @@ from fairlead_broker.registry.transactions import (
 )
 
 STALL_SECONDS: Final = 1.0
-"""Timer delay in seconds from which the process and its keep-alives count as stalled (stopped, swapped, suspended).
+"""Timer delay in seconds at which the process and its keep-alives count as stalled (stopped, swapped, suspended).
 After a stall, all leases restart at their full time to live, as in etcd after a leader change.
 """
 EXPIRY_RETRY_SECONDS: Final = 1.0

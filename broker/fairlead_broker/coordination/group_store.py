@@ -230,7 +230,7 @@ class GroupStore:
     ) -> tuple[list[tuple[str, Holder | None]], str | None]:
         """List groups with their claims, in the order of their keys. Also returns `after` for the next page.
 
-        The call reads only two keys per group, independent of the group's size. Claims without a group are left
+        The call reads only two keys per group, regardless of the group's size. Claims without a group are left
         out.
         """
         found: list[tuple[str, Holder | None]] = []

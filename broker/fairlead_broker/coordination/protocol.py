@@ -55,7 +55,7 @@ class CoordinationRefused(CoordinationUnavailable):
 
 
 class UnknownOutcome(CoordinationError):
-    """The transaction may have been applied, or be applied later, or never (protocol section 3, rule 4).
+    """The transaction may have been applied, may still be applied, or may never be (protocol section 3, rule 4).
 
     An unchanged key does not prove that the transaction was not applied. Only a definite answer or a key with a
     higher mod revision proves the outcome.

@@ -127,7 +127,7 @@ def check_assignor(name: str) -> str:
     """Return the name of a known assignor. Raises `malformed_request` for an unknown name."""
     if name in _ASSIGNORS:
         return name
-    detail = f"assignor {name!a:.60} does not exist; there are {', '.join(sorted(_ASSIGNORS))}"
+    detail = f"assignor {name!a:.60} does not exist; the assignors are {', '.join(sorted(_ASSIGNORS))}"
     raise ProblemError("malformed_request", detail)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 MEMBERS_MAX: Final = 1_000
-"""Maximum number of members of a group, since a new coordinator must load the key of each member."""
+"""Maximum number of members of a group: a new coordinator must load the key of each member."""
 PARTITIONS_MAX: Final = 10_000
-"""Maximum number of partitions that a group consumes, since a target is computed in one turn of the event loop."""
+"""Maximum number of partitions that a group consumes: a target is computed in one turn of the event loop."""
 PATTERNS_MAX: Final = 16
-"""Maximum number of different patterns in a group, since each new topic is matched against all patterns."""
+"""Maximum number of different patterns in a group: each new topic is matched against all patterns."""
 PATTERN_LENGTH_MAX: Final = 1_000
 """Maximum number of characters of a pattern."""
 PATTERN_MEMORY_BYTES_MAX: Final = 1 << 18

@@ -58,7 +58,7 @@ class KnownAssignments:
 _AFTER_SESSION_END_MS: Final = 50
 """Time in milliseconds that is allowed for writing the turn that removes a silent member."""
 _SPREAD_MS: Final = 400
-"""Milliseconds over which members' heartbeats after the end of a silent member's session are spread."""
+"""Milliseconds over which the members' heartbeats are spread after a silent member's session has ended."""
 
 
 class Pacing:

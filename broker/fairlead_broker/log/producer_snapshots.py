@@ -99,7 +99,7 @@ class LoggedProducers:
         self._unsaved = 0
 
     def save_if_due(self, segment: Segment, offset: Offset) -> None:
-        """Write the state if enough batches were appended since the last snapshot: at least one per entry."""
+        """Write the state if enough batches were appended since the last snapshot: at least one per state entry."""
         if self._unsaved >= max(SNAPSHOT_BATCHES_MIN, len(self.state)):
             self.save(segment, offset)
 

@@ -1,6 +1,6 @@
 """Choose the segments of a partition that retention removes, according to Kafka's rules.
 
-`runtime` calls this module for partitions that this broker leads; followers take over the leader's log start. The
+`runtime` calls this module for partitions that this broker leads; followers adopt the leader's log start. The
 functions are pure: each decides from the given facts. The module must not access files and must not know when its
 functions are called.
 

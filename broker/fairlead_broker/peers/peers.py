@@ -1,8 +1,8 @@
 """Calls to other brokers, with one attempt each, over HTTP/2.
 
-Used by the runtime (fetching, progress, log ends) and by the server (forwarding). Only this package of the broker uses
-pyreqwest, whose exceptions are translated here. If a peer does not answer, a call raises `PeerUnavailable`, which
-states whether the request may have been executed; the caller decides about a retry.
+Used by the runtime (fetching, progress, log ends) and by the server (forwarding). Only this package of the broker
+uses pyreqwest, whose exceptions are translated here. If a peer does not answer, a call raises `PeerUnavailable`,
+which states whether the request may have been executed; the caller decides whether to retry.
 """
 
 from __future__ import annotations

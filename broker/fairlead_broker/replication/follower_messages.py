@@ -138,7 +138,7 @@ class MoveLogStart:
 
 @dataclass(slots=True)
 class ReportProgress:
-    """Report the synced offset to the leader by the peer call `progress`."""
+    """Report the synced offset to the leader with the peer call `progress`."""
 
     synced_offset: Offset
 

@@ -100,7 +100,7 @@ class FollowerFetched:
 
 @dataclass(slots=True)
 class FollowerSynced:
-    """A follower reported by the peer call `progress` that every record below the offset is on stable storage."""
+    """A follower reported with the peer call `progress` that every record below the offset is on stable storage."""
 
     broker: BrokerId
     broker_epoch: BrokerEpoch
@@ -147,7 +147,7 @@ class TimePassed:
 
 @dataclass(frozen=True, slots=True)
 class LeaseChanged:
-    """It became certain or uncertain that the broker's lease is valid.
+    """The broker's lease was confirmed or came into doubt.
 
     A lease that is `confirmed` cannot have ended (section 3, rule 7).
     """

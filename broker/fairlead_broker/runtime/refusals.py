@@ -134,7 +134,7 @@ def wrong_leader_epoch(topic: str, index: int, asked: LeaderEpoch, actual: Leade
 
 
 def not_enough_replicas(topic: str, index: int, in_sync: int, required: int) -> ProblemError:
-    """Return the problem for a batch that is refused before the append because acks=all could not be met."""
+    """Return the problem for a batch that is refused before the append because acks=all could not be satisfied."""
     return ProblemError(
         "not_enough_replicas",
         f"{topic}-{index} has {in_sync} replicas in sync, acks=all needs {required}",
@@ -261,7 +261,7 @@ def storage_failed(topic: str, index: int, effect: SideEffect = SideEffect.NONE)
     """Return the problem for a partition on a disk that has failed."""
     return ProblemError(
         "storage_failed",
-        f"the disk under {topic}-{index} failed; writes are refused until the broker is restarted",
+        f"the disk of {topic}-{index} failed; writes are refused until the broker is restarted",
         side_effect=effect,
         data={},
     )

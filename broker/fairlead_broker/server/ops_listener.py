@@ -1,4 +1,4 @@
-"""Ops listener for probes and scrapers: HTTP/1.1 by uvicorn, open from before recovery until the process exits.
+"""Ops listener for probes and scrapers: HTTP/1.1 with uvicorn, open from before recovery until the process exits.
 
 Callers: ``listeners``. This module does not depend on the application that it serves. The ops listener is separate from
 the data listener so that probes still work while a broker recovers for minutes or its data listener is saturated.

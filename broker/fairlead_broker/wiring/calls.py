@@ -48,7 +48,7 @@ def build_calls(engine: Engine, entry: Entry, parts: ReplicaParts) -> CallParts:
     limits, clock, metadata = engine.settings.limits, engine.clock, entry.mirror.metadata
 
     def new_start_index() -> int:
-        """Return a random index for the first broker of a topic, which also spreads topics that have one partition."""
+        """Return a random index for the first broker of a topic, so that topics with one partition are also spread."""
         return zlib.crc32(engine.new_id().encode())
 
     controllership = Controllership(

@@ -36,7 +36,7 @@ _log = structlog.get_logger("fairlead.coordination")
 
 
 class Headed(Protocol):
-    """An answer of etcd that has a header."""
+    """An answer from etcd that has a header."""
 
     @property
     def header(self) -> messages.ResponseHeader:
@@ -173,7 +173,7 @@ def read_credentials(tls: EtcdTls) -> grpc.ChannelCredentials:
 
 
 def is_sound(version: str) -> bool:
-    """Return whether an etcd release is free of known bugs that affect clients. Unknown versions count as sound."""
+    """Return whether an etcd release is free of known bugs that affect clients; unknown versions count as free."""
     try:
         major, minor, patch = (int(part) for part in version.partition("-")[0].split("."))
     except ValueError:

@@ -46,7 +46,9 @@ _log = structlog.get_logger("fairlead.coordination")
 
 T = TypeVar("T")
 Action: TypeAlias = Callable[[Member, Metadata, float], Awaitable[T]]
-"""Function that sends a request to a member with metadata and waits for the answer for at most the given seconds."""
+"""Function that sends a request to a member with metadata and waits for its answer for at most the given number of
+seconds.
+"""
 
 
 class Members:

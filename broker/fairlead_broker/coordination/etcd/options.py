@@ -33,7 +33,7 @@ class EtcdTls:
 
 @dataclass(frozen=True, slots=True)
 class EtcdUser:
-    """Name and password of a user of etcd."""
+    """Name and password of an etcd user."""
 
     name: str
     password: str = field(repr=False)

@@ -129,9 +129,10 @@ class SegmentWriter:
         self._config = config
 
     def count_fitting(self, batches: Sequence[StampedBatch], start: int) -> int:
-        """Return the number of batches from `start` onwards that fit. If it is 0, the caller rolls the log first.
+        """Return the number of batches from `start` onwards that fit.
 
-        A batch is never split, and a batch larger than a whole segment gets its own segment.
+        If the number is 0, the caller rolls the log first. A batch is never split, and a batch larger than a
+        whole segment gets its own segment.
         """
         size, config = self._body.size, self._config
         if size and self._is_full(batches[start]):

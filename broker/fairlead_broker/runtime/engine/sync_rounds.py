@@ -45,7 +45,7 @@ class SyncedPartition(Protocol):
 class Syncing:
     """Syncs logs outside of the event loop.
 
-    A few logs are synced in parallel, many logs by one call that syncs the whole volume.
+    A few logs are synced in parallel, many logs with one call that syncs the whole volume.
     """
 
     __slots__ = ("_executor", "_pool", "_volume")

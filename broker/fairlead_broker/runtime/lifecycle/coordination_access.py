@@ -58,7 +58,7 @@ def etcd_options(settings: BrokerSettings) -> EtcdOptions | None:
         if isinstance(path, Path) and not path.is_file():
             message = f"--{name.replace('_', '-')}: there is no file {path}"
             raise ValueError(message)
-    # Importing gRPC takes a tenth of the start time, and a broker with the embedded store never needs it.
+    # Importing gRPC takes a tenth of the startup time, and a broker with the embedded store never needs it.
     from fairlead_broker.coordination.etcd import EtcdOptions, EtcdTls  # noqa: PLC0415
 
     tls = None

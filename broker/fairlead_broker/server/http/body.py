@@ -493,7 +493,7 @@ class BodyReader:
             await self._read_into(chunks, ends_at, bytes_max, pace, end)
             return chunks[0] if len(chunks) == 1 else b"".join(chunks)
         finally:
-            # The traceback of a refusal keeps this frame while the rest of the body is drained.
+            # The traceback of a refusal keeps this frame alive while the rest of the body is drained.
             chunks.clear()
 
     async def _read_into(

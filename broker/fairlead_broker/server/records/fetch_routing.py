@@ -64,7 +64,7 @@ class FetchRouting:
         self._forwarding = forwarding
 
     async def pass_on(self, call: Call, leader: BrokerId, max_wait_ms: int) -> PeerAnswer:
-        """Return the answer of the leader of the partition in the path, no later than the end of the long poll."""
+        """Return the answer from the leader of the partition in the path, no later than the end of the long poll."""
         query = dict(parse_qsl(call.scope["query_string"].decode("latin-1"), keep_blank_values=True))
         query["max_bytes"] = str(min(call.query.integer("max_bytes"), PEER_BYTES_MAX))
         path, left_ms = call.raw_path, max_wait_ms
@@ -153,7 +153,7 @@ class FetchRouting:
     async def fetch_at(
         self, leader: BrokerId, wanted: Places, wait_ms: int, min_bytes: int, max_bytes: int
     ) -> Answers:
-        """Return the answers of another broker for the partitions that it leads."""
+        """Return the answers from another broker for the partitions that it leads."""
         request = FetchRequest(
             max_wait_ms=wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, partitions=list(wanted.values())
         )

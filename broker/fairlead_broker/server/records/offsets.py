@@ -119,7 +119,7 @@ class OffsetCalls:
     async def _looked_up_elsewhere(
         self, call: Call, request: OffsetsLookupRequest
     ) -> dict[int, PartitionOffsetsLookup]:
-        """Return the answers of leaders on other brokers, by position in the request."""
+        """Return the answers from leaders on other brokers, by position in the request."""
         elsewhere: dict[BrokerId, dict[int, TopicOffsetLookup]] = {}
         for place, wanted in enumerate(request.partitions):
             try:
