@@ -4,7 +4,7 @@
 the file overrides the defaults. Settings are immutable values. This module opens no files except the configuration
 file, and makes no connections.
 
-This is one module because the reference pages list the settings in the order of their definitions.
+This code is in one file because the reference pages list the settings in the order of their definitions.
 """
 
 from __future__ import annotations

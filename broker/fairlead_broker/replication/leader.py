@@ -11,9 +11,9 @@ decides which change of the partition record is written next: a replica joins or
 `synced`, or the leader resigns. One write is in flight at a time, and a proposed broker belongs to the maximal
 isr as soon as the write is requested.
 
-The state machine is called by the leader replica of `runtime` and by the simulator. This is one module because
-offsets and isr membership share all state, and a rule for offsets is correct only together with the rules for
-membership.
+The state machine is called by the leader replica of `runtime` and by the simulator. This code is in one file
+because offsets and isr membership share all state, and a rule for offsets is correct only together with the rules
+for membership.
 """
 
 from __future__ import annotations

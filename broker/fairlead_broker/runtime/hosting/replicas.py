@@ -4,8 +4,8 @@ One task compares records and replicas. The task opens the logs of the partition
 broker, starts the assigned roles, and closes logs that are no longer assigned. A folder is deleted only when the
 topic's tombstone or the record requires it. The comparison reads the current state rather than events, so
 repeated and late events are harmless. The log stays open while roles change. Recovery and the removal of files
-can take a long time, so they run in separate tasks and do not delay the roles of other partitions. This is one
-module because comparing, opening and closing share one table of replicas and the tasks that are under way.
+can take a long time, so they run in separate tasks and do not delay the roles of other partitions. This code is
+in one file because comparing, opening and closing share one table of replicas and the tasks that are under way.
 """
 
 from __future__ import annotations

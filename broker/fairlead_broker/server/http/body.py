@@ -16,7 +16,7 @@ other clients out. The choice first compares the bytes that each address holds, 
 connection of the request's own address holds. A body of another address or connection is ended if that address or
 connection holds at least as much as the request's own would.
 
-This is one module because a body, the budget that counts it and the choice that ends it change together.
+This code is in one file because a body, the budget that counts it and the choice that ends it change together.
 """
 
 from __future__ import annotations
