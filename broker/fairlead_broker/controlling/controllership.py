@@ -48,8 +48,8 @@ TICK_SECONDS: Final = 1.0
 store.
 """
 UNFINISHED_SECONDS: Final = 5.0
-"""Seconds after which the controller completes an unfinished topic, since the broker that began the operation has
-given up.
+"""Seconds after which the controller completes an unfinished topic, because the broker that began the operation
+should have completed it by then.
 """
 
 _log = structlog.get_logger("fairlead.controller")
@@ -293,7 +293,7 @@ class Controllership:
         return result.succeeded
 
     async def _settle_topics(self) -> None:
-        """Complete unfinished topics: at the start of a term all of them, later those whose creator has given up."""
+        """Complete unfinished topics: at the start of a term all of them, later those unfinished for too long."""
         self._note_unfinished()
         while self._due_topics:
             name = next(iter(self._due_topics))

@@ -2,7 +2,8 @@
 
 The coordinator's task in `runtime` and the simulator call this package. The caller loads `GroupRecords`, passes
 `GroupEvent`s with the time and the topics to `Group.turn`, writes the `GroupChange`, replays it with
-`Group.commit`, and then sends the replies. The package must not know the store's keys, HTTP, offsets or event loops.
+`Group.commit`, and then sends the replies. The package must not know about the store's keys, HTTP, offsets or
+event loops.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Log of a broker on disk: segments, indexes, recovery, leader epochs, the checkpoint, and the data directory.
 
-`runtime` calls this package from its disk threads; only `read_cached` may run on the event loop. Every function is
-synchronous, takes the time as an argument, and accesses files only through `storage`. The package must not know
-HTTP, coordination, or what an acknowledgement means.
+`runtime` calls this package from its disk threads; only `read_cached` may run on the event loop. Every function
+is synchronous, takes the time as an argument, and accesses files only through `storage`. The package must not
+know about HTTP, coordination, or what an acknowledgement means.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Check every byte of batches that another replica has stamped, and group the batches by leader epoch.
 
-`partition_log` appends the checked batches unchanged. Every batch is checked before the first byte is
-written, so that a follower never stores a batch that it could not serve. The module must not know Arrow: the
-leader has validated the contents of a body.
+`partition_log` appends the checked batches unchanged. Every batch is checked before the first byte is written, so
+that a follower never stores a batch that it could not serve. The module must not know about Arrow: the leader has
+validated the contents of a body.
 """
 
 from __future__ import annotations

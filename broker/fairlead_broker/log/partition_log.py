@@ -2,7 +2,7 @@
 
 `runtime` calls the log: appends and syncs from its disk pool, cached reads from the event loop. One thread
 appends at a time. Any number of reads may run during an append and return only published bytes, which are
-published after the write; a sync may run during appends and reads. The log must not know replication, high
+published after the write; a sync may run during appends and reads. The log must not know about replication, high
 watermark rules or time: the offset limit of readers and the time are arguments. This code is in one file because
 append, sync (`SyncPoint`), truncation and reset share these offsets:
 

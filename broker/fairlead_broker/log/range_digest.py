@@ -2,7 +2,8 @@
 
 Replicas store the same bytes, stamps included, so a range has the same digest on every replica. `runtime` calls
 this module from a disk thread. The module also verifies both checksums of each batch. If two replicas differ, the
-checksums identify the damaged replica. The module changes no file. The module must not know replicas or callers.
+checksums identify the damaged replica. The module changes no file. The module must not know about replicas or
+callers.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ recovery point is read, and both checksums of the batch are checked. Cases:
 The recovery point is the synced offset of the last checkpoint. The synced offset of the last sync may be higher.
 
 After an orderly stop the recovery point is the end, and only the batch headers after the last index entry are
-read. The module must not know other replicas, from which damaged ranges are fetched again.
+read. The module must not know about other replicas, from which damaged ranges are fetched again.
 """
 
 from __future__ import annotations

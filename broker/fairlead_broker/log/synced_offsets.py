@@ -7,7 +7,7 @@ killed, the batches that were synced since the last checkpoint look like the res
 A raised offset is written but not synced, because a second sync would double the cost of each acknowledgement.
 Killing the process loses no written bytes. After a power failure, the file may have older offsets, which are also
 correct: everything below them is synced. A lowered or removed offset is synced before the batches are removed.
-Layout: docs/reference/files.md. The module must not know segments, batches or recovery.
+Layout: docs/reference/files.md. The module must not know about segments, batches or recovery.
 """
 
 from __future__ import annotations

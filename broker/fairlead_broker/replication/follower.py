@@ -6,7 +6,7 @@
              ──FetchOutOfRange──▶ restarting ──Restarted──▶ fetching
 
 `step` is the only method that changes state. Each leader epoch has a new state machine. The state machine must
-not know sessions, other partitions of a fetch, or how bytes are checked and stored.
+not know about sessions, other partitions of a fetch, or how bytes are checked and stored.
 """
 
 from __future__ import annotations

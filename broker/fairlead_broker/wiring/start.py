@@ -157,7 +157,7 @@ class LocalCluster:
 async def start_local_cluster(
     brokers: Sequence[BrokerSettings], store: Path, *, clock: Clock | None = None, log: Log | None = None
 ) -> LocalCluster:
-    """Start brokers that share the embedded store in a file; return once all brokers serve and know each other.
+    """Start brokers that share the embedded store in a file; return once all serve and are in each other's mirrors.
 
     Raises like `start_broker`; all started brokers are stopped before an exception is raised.
     """

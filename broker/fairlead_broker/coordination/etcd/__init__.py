@@ -1,7 +1,7 @@
 """Coordination on etcd, with Fairlead's own gRPC client.
 
-The broker's wiring calls `connect`, and other packages use `coordination.protocol`. Only this package knows gRPC. The
-package must not know the meaning of keys and values.
+The broker's wiring calls `connect`, and other packages use `coordination.protocol`. Only this package knows about
+gRPC. The package must not know the meaning of keys and values.
 """
 
 from fairlead_broker.coordination.etcd.client import EtcdCoordination, connect

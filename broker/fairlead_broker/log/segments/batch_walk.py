@@ -2,7 +2,7 @@
 
 `segments` uses these walks to rebuild an index, and `recovery` to determine the intact prefix of a file. The
 walks also work for batch formats of later releases, because they need only the fields whose meaning is fixed. The
-module must not know segments, indexes or the consequences of a bad batch.
+module must not know about segments, indexes or the consequences of a bad batch.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The last segment of a partition is open from the start and grows (`segment_writer`). The other segments are opened
 at their first use, so that the startup time does not depend on their number, and closed again when too many are
-open. `partition_log` uses segments. The module must not know partitions, epochs, or the limits of readers.
+open. `partition_log` uses segments. The module must not know about partitions, epochs, or the limits of readers.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Segment:
 
     @property
     def size(self) -> int:
-        """Size of the batches in bytes. For a segment that is not in use, the first call asks the file system."""
+        """Size of the batches in bytes. For a segment that is not in use, the first call queries the file system."""
         body = self.body
         if body is not None:
             return body.size

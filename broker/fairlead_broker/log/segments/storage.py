@@ -2,8 +2,8 @@
 
 Every file operation of this package goes through a `Storage`, so that tests can run the whole log on a faulty
 disk (which loses unsynced bytes, becomes full or fails a sync) without patches. `PosixStorage` is the storage of
-a real disk. The module must not know batches, segments or offsets; it handles names, bytes and positions. Every
-operation raises `OSError`, which the callers wrap. This code is in one file because the interface and its
+a real disk. The module must not know about batches, segments or offsets; it handles names, bytes and positions.
+Every operation raises `OSError`, which the callers wrap. This code is in one file because the interface and its
 implementation change together.
 """
 

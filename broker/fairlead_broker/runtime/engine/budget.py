@@ -1,7 +1,7 @@
 """Limits for the memory of unfinished calls: one budget for appends, one for answers.
 
-The budgets are used by `producing`, the partitions, `fetching` and the server, which knows when a client has received
-its answer. The module must not use HTTP. All code of the module runs on the event loop.
+The budgets are used by `producing`, the partitions, `fetching` and the server, which can tell when a client has
+received its answer. The module must not use HTTP. All code of the module runs on the event loop.
 """
 
 from __future__ import annotations

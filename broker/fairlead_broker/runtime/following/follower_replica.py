@@ -214,8 +214,8 @@ class FollowerReplica:
             case MoveLogStart():
                 following = []
             case _:
-                # After a failure, only the log itself knows its end offset. A new state machine starts from the log's
-                # end and reconciles with the leader again.
+                # After a failure, the end offset can be read only from the log itself. A new state machine starts
+                # from the log's end and reconciles with the leader again.
                 self._end = end
                 self._machine = self._new_machine()
                 following = []

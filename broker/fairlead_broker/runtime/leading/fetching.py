@@ -200,9 +200,9 @@ class Fetching:
     ) -> FetchResult | ProblemError:
         """Return the result, unless its end offset may be lower than an offset that the caller has already read.
 
-        Until its high watermark is known, a leader has only an older value, and the client may know a newer value (rule
-        4.9). The client may also know a newer value while the lease is in doubt, because another leader may have been
-        elected (rule 3.7).
+        Until its high watermark is known, a leader has only an older value, and the client may have seen a newer
+        value (rule 4.9). The client may also have seen a newer value while the lease is in doubt, because another
+        leader may have been elected (rule 3.7).
         """
         if isinstance(answer, FetchResult) and answer.high_watermark < fetch.offset:
             try:
@@ -216,7 +216,7 @@ class Fetching:
         return answer
 
     def _behind(self, spec: FetchSpec, answers: list[FetchResult | ProblemError]) -> list[LeaderReplica]:
-        """Return the partitions for which the caller knows a later leader epoch than this broker.
+        """Return the partitions for which the caller has seen a later leader epoch than this broker.
 
         This broker's mirror will show the later epoch soon. When the mirror shows the later epoch, the current
         leadership ends and wakes its waiting calls (rule 4.9).

@@ -122,8 +122,8 @@ class LeaderReplica:
     def high_watermark(self) -> Offset:
         """Offset below which every record is committed.
 
-        Raises `offset_not_available` while the high watermark is unknown, and while another leader may know a higher
-        high watermark.
+        Raises `offset_not_available` while the high watermark is unknown, and while another leader may have a
+        higher high watermark.
         """
         return self.leadership.check_latest()
 
