@@ -372,7 +372,7 @@ class PartitionLog(ReadableLog):
                     if offset < self._end:
                         self._truncate(offset)
                     # Epochs that start at the log's end are also dropped: if an epoch without records remained, the
-                    # logs of leader and follower would never agree.
+                    # logs of the leader and the follower would never agree.
                     self._epochs.cut(self._end - 1)
                 except OSError as error:
                     raise wrap_os_error(error, f"{self.folder}: cannot truncate to {offset}") from error

@@ -142,7 +142,7 @@ class ReadableLog:
                 offset = limit
 
     def offset_for_time(self, timestamp_us: TimestampUs) -> tuple[Offset, TimestampUs] | None:
-        """Return offset and time of the first record at or after a time, or None if every record is older.
+        """Return the offset and time of the first record at or after a time, or None if every record is older.
 
         The call may wait for the disk. The caller compares the returned offset with the offset limit of its
         reader. Raises `LogDamaged` if damage prevents an answer, and `StorageFailed` if the disk cannot be read.

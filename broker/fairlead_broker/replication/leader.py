@@ -360,7 +360,7 @@ class PartitionLeader:
             follower.synced(event.synced_offset)
 
     def _progress_counts(self, event: FollowerSynced, follower: KnownFollower) -> bool:
-        """Return whether incarnation, generation and leader epoch are the same as in the last fetch (rule 4.2)."""
+        """Return whether the incarnation, generation and leader epoch are the same as in the last fetch (rule 4.2)."""
         return (
             event.leader_epoch == self._record.leader_epoch
             and event.broker_epoch == follower.broker_epoch

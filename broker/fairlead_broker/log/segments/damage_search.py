@@ -50,7 +50,7 @@ def first_damage(
 def place_behind_damage(
     file: File, size: int, position: int, expected: int, offset: int, offset_stop: int | None = None
 ) -> tuple[int, int] | None:
-    """Return position and base offset of the intact batch that contains an offset, or None for a damaged offset.
+    """Return the position and base offset of the intact batch that contains an offset, or None for a damaged offset.
 
     The parameters of the walk are the same as for `first_damage`. Raises `OSError`.
     """

@@ -115,7 +115,7 @@ class SegmentIndex:
     def entries_between(
         self, position: int, position_stop: int, offset_stop: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return positions and offsets of the entries from `position` up to `position_stop` and `offset_stop`."""
+        """Return the positions and offsets of the entries from `position` up to `position_stop` and `offset_stop`."""
         start = bisect_left(self.positions, position)
         stop = min(bisect_left(self.positions, position_stop), bisect_left(self.offsets, offset_stop))
         positions, offsets = self.positions[start:stop], self.offsets[start:stop]

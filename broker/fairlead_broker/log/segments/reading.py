@@ -162,7 +162,7 @@ def _check_entries(plan: ReadPlan, buffer: memoryview, start: int, bound: int, i
 
 
 def _first_wanted(plan: ReadPlan, buffer: memoryview) -> tuple[int, int] | None:
-    """Return position and base offset of the batch with the requested offset, or None if the segment ends before it.
+    """Return the position and base offset of the batch with the requested offset; None if the segment ends before it.
 
     The stamp does not cover the field with the last offset of a batch, and a flipped bit in the field would hide
     the batches after it. If only this field shows that a batch contains the offset, the whole batch is therefore
@@ -204,7 +204,7 @@ def _check_stamp(plan: ReadPlan, buffer: memoryview, at: int) -> None:
 
 
 def _span(plan: ReadPlan, buffer: memoryview, at: int, expected: int) -> tuple[int, int, int]:
-    """Return base offset, size in bytes and last offset delta of the batch that must begin at the expected offset."""
+    """Return the base offset, size and last offset delta of the batch that must begin at the expected offset."""
     try:
         span = batch_span(buffer, at)
     except ProblemError as problem:

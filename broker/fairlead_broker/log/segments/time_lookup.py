@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def first_record_in(
     segments: Iterable[Segment], timestamp_us: int, log_start: Offset, end: Offset
 ) -> tuple[Offset, TimestampUs] | None:
-    """Return offset and time of the first record between log start and end that is at or after a time.
+    """Return the offset and time of the first record between the log's start and end that is at or after a time.
 
     `segments` is in ascending order. Raises `LogDamaged`.
     """
@@ -42,7 +42,7 @@ def first_record_in(
 def first_record_since(
     segment: Segment, timestamp_us: int, log_start: Offset, end: Offset
 ) -> tuple[Offset, TimestampUs] | None:
-    """Return offset and time of a segment's first record below `end` that is at or after a time.
+    """Return the offset and time of a segment's first record below `end` that is at or after a time.
 
     Raises `LogDamaged` if a batch before that record is bad.
     """

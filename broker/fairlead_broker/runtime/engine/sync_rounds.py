@@ -61,7 +61,7 @@ class Syncing:
         return await self._pool.submit(sync_partitions, logs, self._executor, self._volume)
 
     def close(self) -> None:
-        """Wait for the threads of pool and executor to end."""
+        """Wait for the threads of the pool and the executor to end."""
         self._pool.close()
         self._executor.shutdown()
 

@@ -53,7 +53,7 @@ class EpochReports:
             await self.look()
 
     async def look(self) -> None:
-        """Report every epoch that makes this broker leader and that its log already contains."""
+        """Report every epoch that makes this broker the leader and that its log already contains."""
         for key, highest in self._partitions.overtaken():
             try:
                 await self._report(key, highest)

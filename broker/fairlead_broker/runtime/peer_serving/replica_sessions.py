@@ -65,7 +65,7 @@ class ReplicaCursor:
             self._session.wake()
 
     def offsets_moved(self) -> None:
-        """Queue the cursor for an answer after a short delay, because high watermark or log start has advanced."""
+        """Queue the cursor for an answer after a short delay, because the high watermark or log start has advanced."""
         if not self.resting:
             self._session.look_at(self)
             self._session.wake_soon()
