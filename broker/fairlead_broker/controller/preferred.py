@@ -25,8 +25,8 @@ def prefer(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> Par
     """Return the record with its preferred leader as the leader, or None if it already leads or cannot take over now.
 
     The preferred leader can take over if it is a live member of the isr and its broker is not draining. The
-    preferred leader never takes over a restored record, because a member of the restored isr may lack records
-    that other replicas have.
+    preferred leader never takes over a partition with a restored record, because a member of the restored isr may
+    lack records that other replicas have.
     """
     if record.restored:
         return None

@@ -62,10 +62,10 @@ def surrender(held: list[Place], surplus: int, rack: str | None, racks: Racks) -
 def near_places(
     free: Sequence[Place], open_places: dict[str, int], rack_of: Mapping[str, str], racks: Racks
 ) -> tuple[list[tuple[str, Place]], list[Place]]:
-    """Assign partitions to members in the rack of one of their replicas, and decrease `open_places`.
+    """Assign partitions to members in the rack of one of their replicas, and decrease the free slots in `open_places`.
 
-    Returns the assignments, and the partitions for which no member in a replica's rack has an open place. A
-    partition goes to the rack with the most open places.
+    Returns the assignments, and the partitions for which no member in a replica's rack has a free slot. A
+    partition is assigned to the rack with the most free slots.
     """
     waiting: dict[str, deque[str]] = {}
     for member, rack in rack_of.items():
@@ -85,7 +85,7 @@ def near_places(
 
 
 def deal(free: Iterable[Place], open_places: dict[str, int]) -> list[tuple[str, Place]]:
-    """Assign partitions in turn to members with open places, so that adjacent partitions go to different members."""
+    """Assign partitions in turn to members with free slots, so that adjacent partitions go to different members."""
     waiting = deque(member for member, count in open_places.items() if count)
     return [(_next_of(waiting, open_places), place) for place in free]
 

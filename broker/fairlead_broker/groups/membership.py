@@ -269,5 +269,5 @@ def _with_new_name(record: TargetRecord, before: str, after: str) -> TargetRecor
 
 
 def _instance_fenced(instance_id: str | None, holder_id: str) -> ProblemError:
-    detail = f"the place of static instance {instance_id} is held by member {holder_id}, which is alive"
+    detail = f"static instance {instance_id} is in use by member {holder_id}, which is alive"
     return ProblemError("instance_fenced", detail, data={"instance_id": instance_id})

@@ -135,7 +135,10 @@ class Groups:
         return group_calls.heartbeat_answer(reply, self._mirror.metadata.topic_name)
 
     async def leave(self, group: str, member_id: str, *, static: bool) -> None:
-        """Remove a member; `static` reserves the place of a static member. Raises `member_not_found`."""
+        """Remove a member; with `static`, a static member keeps its partitions until its session ends.
+
+        Raises `member_not_found`.
+        """
         try:
             coordinated = await self._coordinated(group)
         except ProblemError as problem:
