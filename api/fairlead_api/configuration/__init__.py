@@ -11,7 +11,8 @@ import re
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
@@ -180,6 +181,10 @@ def merge_patch(
     return merged
 
 
+TOPIC_CONFIGS_KEPT_MAX: Final = 256
+"""Maximum number of effective configurations that are kept, a few KB each."""
+
+
 def effective_topic_config(
     topic: Mapping[str, ConfigInput],
     broker: Mapping[str, ConfigInput],
@@ -192,7 +197,33 @@ def effective_topic_config(
     The order of precedence is topic, broker, cluster, default. Keys that this release does not support are omitted,
     even if a newer release has stored them.
     """
-    layers = {ConfigScope.TOPIC: topic, ConfigScope.BROKER: broker, ConfigScope.CLUSTER: cluster}
+    config, entries = _effective_topic_config(
+        _frozen(topic), _frozen(broker), _frozen(cluster), replication_factor
+    )
+    return config, dict(entries)
+
+
+_Layer: TypeAlias = tuple[tuple[str, str, ConfigInput], ...]
+"""Names, types and values of a mapping; the type tells the equal values 1 and true apart."""
+
+
+def _frozen(layer: Mapping[str, ConfigInput]) -> _Layer:
+    return tuple((name, type(value).__name__, value) for name, value in layer.items())
+
+
+@lru_cache(maxsize=TOPIC_CONFIGS_KEPT_MAX)
+def _effective_topic_config(
+    topic: _Layer, broker: _Layer, cluster: _Layer, replication_factor: int
+) -> tuple[TopicConfig, dict[str, ConfigEntry]]:
+    """Return the effective configuration; most topics of a cluster share a few configurations."""
+    layers = {
+        scope: {name: value for name, _, value in layer}
+        for scope, layer in (
+            (ConfigScope.TOPIC, topic),
+            (ConfigScope.BROKER, broker),
+            (ConfigScope.CLUSTER, cluster),
+        )
+    }
     entries: dict[str, ConfigEntry] = {}
     fields: dict[str, ConfigValue] = {}
     for name, key in TOPIC_KEYS.items():

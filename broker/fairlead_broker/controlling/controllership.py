@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Final
 
 import structlog
@@ -97,6 +98,8 @@ class Controllership:
         has ended.
         """
         self._count_elections = count_elections
+        self._waiting: set[asyncio.Future[None]] = set()
+        """Calls that wait until a controller is known."""
         mirror.subscribe(self._changed)
 
     @property
@@ -109,6 +112,29 @@ class Controllership:
         ):
             return None
         return ControllerTerm(self._metadata.keys, standing.create_revision)
+
+    async def known(self, seconds_max: float) -> None:
+        """Wait until this broker has the term or the mirror shows another controller, or until the time is over.
+
+        Right after a start and after the end of a lease, no controller exists for a moment.
+        """
+        if self._is_known:
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.add(waiter)
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds_max):
+                    await waiter
+        finally:
+            self._waiting.discard(waiter)
+
+    @property
+    def _is_known(self) -> bool:
+        standing = self._metadata.controller
+        if standing is None or standing.value.broker == self._membership().broker_id:
+            return self.term is not None
+        return True
 
     @property
     def leaderless(self) -> int:
@@ -215,6 +241,10 @@ class Controllership:
                 # Before the move, the number of replicas may have limited the effect of the topic's configuration.
                 self._due_topics.update(self._named(change.topic_id))
         self._wake.set()
+        if self._waiting and self._is_known:
+            for waiter in self._waiting:
+                if not waiter.done():
+                    waiter.set_result(None)
 
     def _named(self, topic_id: TopicId) -> Iterator[str]:
         name = self._metadata.topic_name(topic_id)

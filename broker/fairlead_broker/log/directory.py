@@ -5,7 +5,8 @@
 
 `wiring` opens the directory and `runtime` uses it. The module must not know which topics should exist: a
 folder is deleted only by a call that names it, and unknown folders are moved aside and reported. Layout of
-every file: docs/reference/files.md.
+every file: docs/reference/files.md. This code is in one file because opening, dropping and removing partitions all
+change entries of one checkpoint.
 """
 
 from __future__ import annotations
@@ -85,6 +86,8 @@ class LogDirectory:
         # folder of a dropped partition is kept until the next checkpoint is written, and no new folder is created for
         # that partition before then. Otherwise a broker that starts would mistake the missing records for damage.
         self._given_up: set[TopicIdPartition] = set()
+        # Folders of partitions that existed at the start and whose files and names are durable.
+        self._durable: set[Path] = set()
         self._open: dict[TopicIdPartition, PartitionLog] = {}
 
     @classmethod
@@ -211,16 +214,20 @@ class LogDirectory:
         key = TopicIdPartition(topic_id, partition)
         assert key not in self._open, f"{key} is already open"
         self._forget_given_up(key)
+        folder = self._folder(key)
         log = open_log(
             self._storage,
-            self._folder(key),
+            folder,
             config,
             self.health,
             self._cache,
             self._checkpointed.get(key) or self._fresh_entry(key),
             self._synced_offsets.entry(key),
-            was_clean=self.was_clean,
+            # A folder that was found may have been dropped since then.
+            durable=folder in self._durable and self._storage.exists(folder),
         )
+        # Later openings of the same folder read what this process wrote.
+        self._durable.discard(folder)
         log.on_offsets_moved(self.write_checkpoint)
         self._open[key] = log
         return log
@@ -260,13 +267,26 @@ class LogDirectory:
             raise wrap_os_error(error, f"{folder}: cannot list") from error
         return sorted(PartitionIndex(int(name)) for name in names if name.isascii() and name.isdigit())
 
-    def remove_given_up(self, folder: Path) -> None:
-        """Delete the files of a dropped partition. Other threads may open any partition during the call."""
+    def remove_given_up(self, folder: Path, *, for_good: bool = False) -> None:
+        """Delete the files of a dropped partition. Other threads may open any partition during the call.
+
+        `for_good`: the partition will never be opened again, because its topic is deleted. The checkpoint on the disk
+        may then still list the partition, so that no checkpoint is written for each deleted partition.
+        """
         try:
-            self._remove_folder(folder)
+            self._remove_folder(folder, for_good=for_good)
             self._remove_topic_folder_if_empty(folder.parent)
         except OSError as error:
             raise wrap_os_error(error, f"{folder}: cannot delete") from error
+
+    def forget_topics(self, deleted: Container[TopicId]) -> None:
+        """Drop deleted topics from later checkpoints.
+
+        A killed process may have removed the files of these topics before a checkpoint. The start calls this method
+        before it deletes their partitions.
+        """
+        for key in [key for key in self._checkpointed if key.topic_id in deleted]:
+            self._drop_entry(key)
 
     def mark_strays(self, known: Container[TopicId]) -> list[Path]:
         """Rename folders of unknown topics to `.stray` and return all stray folders, which are never deleted."""
@@ -396,13 +416,15 @@ class LogDirectory:
         )
 
     def _finish_deletions(self) -> None:
-        given_up = [
+        found = [
             self.path / topic / name
             for topic in self._storage.list_folders(self.path)
             if _TOPIC_FOLDER.fullmatch(topic)
             for name in self._storage.list_folders(self.path / topic)
-            if _GIVEN_UP.fullmatch(name)
         ]
+        if found and self._all_durable():
+            self._durable.update(found)
+        given_up = [folder for folder in found if _GIVEN_UP.fullmatch(folder.name)]
         # All checkpoint entries are removed before the first folder is deleted, so that a single checkpoint covers
         # all folders.
         for folder in given_up:
@@ -414,10 +436,26 @@ class LogDirectory:
             with suppress(Shortage):
                 self._remove_folder(folder)
 
-    def _remove_folder(self, folder: Path) -> None:
+    def _all_durable(self) -> bool:
+        """Return whether all files and names of the directory are on the disk, after an unclean stop by one sync.
+
+        A killed process may have created, truncated or removed files without a sync. The files and names that this
+        start reads must be durable, so that the next start reads the same. One sync of the volume replaces several
+        syncs for each partition.
+        """
+        if not self.was_clean:
+            try:
+                self.volume.sync()
+            except OSError:
+                # The error may concern a file of another program. Each partition is synced when it is opened.
+                return False
+        return True
+
+    def _remove_folder(self, folder: Path, *, for_good: bool = False) -> None:
         for name in self._storage.list_files(folder):
             self._storage.unlink(folder / name)
-        self._forget_given_up(_key_of(folder))
+        if not for_good:
+            self._forget_given_up(_key_of(folder))
         self._storage.remove_folder(folder)
 
     def _drop_entry(self, key: TopicIdPartition) -> None:

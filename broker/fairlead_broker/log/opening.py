@@ -37,16 +37,16 @@ def open_log(
     checkpoint: PartitionCheckpoint | None,
     synced: SyncedOffset,
     *,
-    was_clean: bool,
+    durable: bool,
 ) -> PartitionLog:
     """Open the log in a partition's folder. An existing log is recovered.
 
-    Raises `StorageFailed`, `Shortage`, `UnknownFormat`. `was_clean`: whether the last stop made every file name
-    durable.
+    Raises `StorageFailed`, `Shortage`, `UnknownFormat`. `durable`: whether the folder exists, and all its files and
+    names are known to be on the disk.
     """
     with health:
         try:
-            return _Opening(storage, folder, config, cache, checkpoint, synced, was_clean).run(health)
+            return _Opening(storage, folder, config, cache, checkpoint, synced, durable).run(health)
         except OSError as error:
             raise wrap_os_error(error, f"{folder}: cannot open the log") from error
 
@@ -62,7 +62,7 @@ class _Opening:
         cache: SegmentCache,
         checkpoint: PartitionCheckpoint | None,
         synced: SyncedOffset,
-        was_clean: bool,
+        durable: bool,
     ) -> None:
         self._storage = storage
         self._folder = folder
@@ -70,12 +70,13 @@ class _Opening:
         self._cache = cache
         self._checkpoint = checkpoint
         self._synced = synced
-        self._was_clean = was_clean
+        self._durable = durable
 
     def run(self, health: DirectoryHealth) -> PartitionLog:
         log_start = self._checkpoint.log_start if self._checkpoint else Offset(0)
         self._make_folders()
         segments = self._list_segments(log_start)
+        existed = bool(segments)
         if not segments or (self._checkpoint and segments[0].base_offset > log_start):
             # The files before the first segment are missing. With an empty segment at the log start, the missing
             # files become a gap, which the recovery handles like other gaps.
@@ -107,7 +108,8 @@ class _Opening:
         known = self._checkpoint.damaged if self._checkpoint else ()
         high_watermark = self._checkpoint.high_watermark if self._checkpoint else Offset(0)
         log.set_start(log_start, synced, high_watermark, (*known, *recovery.report.damaged))
-        self._keep_the_end(writer)
+        if existed and not self._durable:
+            self._keep_the_end(writer)
         return log
 
     def _keep_the_end(self, writer: SegmentWriter) -> None:
@@ -117,17 +119,17 @@ class _Opening:
         synced again. After a power failure the truncated bytes would reappear.
         """
         body = writer.segment.body
-        if not self._was_clean and body is not None:
+        if body is not None:
             body.file.sync()
 
     def _make_folders(self) -> None:
-        """Create the partition's folder, or sync the file names in an existing folder.
+        """Create the partition's folder, or sync the file names in an existing folder, unless they are durable.
 
         A killed process may have created or removed files without a sync. The names that this start reads
         must be durable, so that the next start reads the same names.
         """
         topic = self._folder.parent
-        if self._was_clean and self._storage.exists(self._folder):
+        if self._durable:
             return
         while True:
             # Another thread may be opening another partition of the topic, and may have created the topic's folder

@@ -349,3 +349,18 @@ async def test_a_partition_that_is_drained_gets_its_preferred_leader_later(clust
     await cluster.until(lambda metadata: 2 in leaders(metadata))
 
     assert all(drained in record.removing for record in records(cluster.metadata))
+
+
+async def test_calls_wait_for_the_next_controller(cluster: Any) -> None:
+    """A wait for a controller ends once another broker has the term of a killed one, and at once while one has it."""
+    await asyncio.gather(*(cluster.add(broker) for broker in (1, 2)))
+    await cluster.until(lambda metadata: metadata.controller)
+    first = cluster.controller
+    [second] = [life for life in cluster.lives.values() if life is not first]
+    await second.controllership.known(0)
+    await cluster.kill(first.membership.broker_id)
+    page = await cluster.store.list("", limit=1)
+    await second.mirror.wait_for(page.revision)
+    await second.controllership.known(60)
+
+    assert second.controllership.term is not None

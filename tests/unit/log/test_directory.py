@@ -1,4 +1,7 @@
-"""The data directory: identity, lock, clean marker, checkpoint, deletion, stray folders."""
+"""The data directory: identity, lock, clean marker, checkpoint, deletion, stray folders.
+
+This code is in one file because all tests open, kill and reopen one directory.
+"""
 
 from __future__ import annotations
 
@@ -359,6 +362,63 @@ def test_the_checkpoint_does_not_outlive_a_partition(box: LogBox, make: BatchMak
 
     assert (log.end_offset, log.synced_offset, log.checkpoint_high_watermark) == (0, 0, 0)
     assert (log.damaged, log.recovery_report.damaged) == ((), [])
+
+
+def test_files_of_a_deleted_topic_are_removed_without_a_checkpoint(
+    box: LogBox, make: BatchMaker, faults: FaultyStorage
+) -> None:
+    """Partitions of deleted topics are removed without a checkpoint each, and a later start drops them from it."""
+    directory = box.open_directory()
+    for index in range(3):
+        make.fill(directory.open_partition(TOPIC, PartitionIndex(index), TopicConfig()), 3)
+    directory.write_checkpoint()
+    faults.syncs.clear()
+    for index in range(3):
+        gone = directory.give_up_partition(TOPIC, PartitionIndex(index))
+        assert gone is not None
+        directory.remove_given_up(gone, for_good=True)
+    written = [path for path in faults.syncs if path.name.startswith("checkpoint")]
+    box.kill()
+    directory = box.open_directory()
+    directory.forget_topics({TOPIC})
+    directory.write_checkpoint()
+
+    assert written == []
+    assert not (box.path / TOPIC).exists()
+    assert TOPIC.encode() not in (box.path / ".fairlead" / "checkpoint").read_bytes()
+
+
+def test_a_start_after_a_kill_syncs_once_for_all_partitions(
+    box: LogBox, make: BatchMaker, faults: FaultyStorage
+) -> None:
+    """A start after a kill makes the found files durable by one sync of the volume, whatever the partition count."""
+    directory = box.open_directory()
+    for index in range(4):
+        log = directory.open_partition(TOPIC, PartitionIndex(index), TopicConfig())
+        begin(log)
+        make.fill(log, 3)
+        log.sync()
+    directory.write_checkpoint()
+    box.kill()
+    before = faults.volume_syncs
+    directory = box.open_directory()
+    faults.syncs.clear()
+    for index in range(4):
+        directory.open_partition(TOPIC, PartitionIndex(index), TopicConfig())
+
+    assert faults.volume_syncs == before + 1
+    assert faults.syncs == []
+
+
+def test_a_found_partition_that_was_dropped_is_opened_empty(box: LogBox, make: BatchMaker) -> None:
+    """A partition that a start finds and drops before it is opened begins at offset 0 when it returns."""
+    make.fill(box.open(), 3)
+    box.kill()
+    directory = box.open_directory()
+    assert directory.give_up_partition(TOPIC, PARTITION) is not None
+    log = directory.open_partition(TOPIC, PARTITION, TopicConfig())
+
+    assert (log.end_offset, log.damaged) == (0, ())
 
 
 def given_up(box: LogBox, make: BatchMaker) -> Path:

@@ -6,6 +6,7 @@ Used by `replicas`. All blocking calls run in the pool that opens logs.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 from fairlead_api.configuration import TopicConfig
@@ -59,11 +60,8 @@ class PartitionLogs:
         """Delete the folders of a topic whose tombstone is written."""
         indexes = await self._pool.run(self.folders, topic_id)
         keys = [TopicIdPartition(topic_id, index) for index in indexes]
-        # All partitions are dropped from the directory before the first file is removed, so that one checkpoint
-        # suffices for all of them.
-        given_up = [(key, await self._give_up(key)) for key in keys]
-        for key, folder in given_up:
-            self._begin_removal(key, folder)
+        for key in keys:
+            self._begin_removal(key, await self._give_up(key), for_good=True)
 
     async def delete(self, key: TopicIdPartition) -> None:
         """Delete the folder of a partition that moved to other brokers or whose topic was deleted.
@@ -82,15 +80,15 @@ class PartitionLogs:
             self._log.error("partition not deleted", partition=str(key), reason=str(error))
             return None
 
-    def _begin_removal(self, key: TopicIdPartition, folder: Path | None) -> None:
+    def _begin_removal(self, key: TopicIdPartition, folder: Path | None, *, for_good: bool = False) -> None:
         if folder is not None:
-            self.removals.begin(self._remove(key, folder), f"removal of {key}")
+            self.removals.begin(self._remove(key, folder, for_good), f"removal of {key}")
 
-    async def _remove(self, key: TopicIdPartition, folder: Path) -> None:
+    async def _remove(self, key: TopicIdPartition, folder: Path, for_good: bool) -> None:
         # Only one removal runs at a time, so that the pool's other threads stay free to open logs.
         async with self._one_removal:
             try:
-                await self._pool.run(self._directory.remove_given_up, folder)
+                await self._pool.run(partial(self._directory.remove_given_up, folder, for_good=for_good))
             except LogError as error:
                 self._log.error("files not removed", partition=str(key), reason=str(error))
 

@@ -246,6 +246,7 @@ class Replicas:
         topics = [topic.value.topic_id for topic in self._metadata.topics.values()]
         self._dirty.update(topics)
         self._dirty.update(self._metadata.deleted_topics)
+        await self._opening.run(self._directory.forget_topics, set(self._metadata.deleted_topics))
         await self._bring_in_line()
         while self._openings:
             await self._openings.over()

@@ -45,6 +45,10 @@ MIRROR_SECONDS_MAX: Final = 5.0
 """Maximum number of seconds for which an answer from the controller is delayed until this broker's mirror contains
 the change.
 """
+CONTROLLER_SECONDS_MAX: Final = 5.0
+"""Maximum number of seconds for which a call waits for a controller, since a cluster has no controller during a start
+and until a lease expires.
+"""
 RETRY_SECONDS: Final = 0.2
 """Number of seconds after which a retry is advised when an election is probably under way."""
 JSON_BODY: Final = ("content-type", JSON)
@@ -128,7 +132,7 @@ class Forwarding:
         """
 
         async def answer(call: Call) -> None:
-            controller = self._broker.peer_side.controller_elsewhere() if call.may_forward else None
+            controller = await self._controller_elsewhere(call)
             if controller is None:
                 await endpoint(call)
                 return
@@ -145,7 +149,7 @@ class Forwarding:
 
         Raises the problem with which the creation is refused.
         """
-        controller = self._broker.peer_side.controller_elsewhere() if call.may_forward else None
+        controller = await self._controller_elsewhere(call)
         if controller is None:
             view, _ = await self._broker.create_topic(request)
             return view
@@ -217,6 +221,12 @@ class Forwarding:
             # The peer has refused this broker, not the caller, and has not processed the request.
             raise PeerUnavailable(broker, problem.detail, sent=False)
         return heard
+
+    async def _controller_elsewhere(self, call: Call) -> BrokerId | None:
+        """Return the broker to which a call of the controller is forwarded; None if this broker carries it out."""
+        if self._broker.ready:
+            await self._broker.controllership.known(CONTROLLER_SECONDS_MAX)
+        return self._broker.peer_side.controller_elsewhere() if call.may_forward else None
 
     async def _ask_controller(
         self,
