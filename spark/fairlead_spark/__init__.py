@@ -5,15 +5,22 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-__all__ = ["GroupProgress"]
+__all__ = ["GroupProgress", "register_topics", "spark_session"]
+
+_MODULES = {
+    "GroupProgress": "progress",
+    "register_topics": "catalog_tables",
+    "spark_session": "jobs.session",
+}
+"""Module of each exported name."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name that needs PySpark on first use, so that the package can report a missing PySpark.
+    """Import an exported name on first use, so that the package can report a missing PySpark.
 
     The module is imported by its name as text, so that the import does not count as a dependency between packages.
     """
-    if name == "GroupProgress":
-        return import_module("fairlead_spark.progress").GroupProgress
+    if name in _MODULES:
+        return getattr(import_module(f"fairlead_spark.{_MODULES[name]}"), name)
     message = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(message)

@@ -15,12 +15,14 @@ from typing import Final, TypeVar
 
 from fairlead.errors import SettingError
 from fairlead.settings import DEFAULT_BOOTSTRAP, bootstrap_of, seconds_of
-from fairlead_api.timestamps import MICROSECONDS_PER_MILLISECOND, YEAR_10000_US
 from fairlead_spark.planning import columns
 from fairlead_spark.planning.positions import (
     ASSIGN_FORM,
     OFFSETS_FORM,
+    TIMES_FORM,
+    TIMESTAMP_MS_MAX,
     AtTime,
+    EachPartition,
     Edge,
     Position,
     PositionError,
@@ -28,6 +30,7 @@ from fairlead_spark.planning.positions import (
     parse_assign,
     parse_pattern,
     parse_position,
+    parse_times,
     parse_topics,
 )
 
@@ -40,16 +43,16 @@ SPARKS_OWN: Final = frozenset(
 )
 """Options that Spark itself adds to the options of a source or sink."""
 TRUTHS: Final = {"true": True, "false": False}
-
+LATE_STARTS: Final = {"error": None, "latest": Edge.LATEST}
 
 HIDDEN: Final = "(hidden)"
+"""Value of an unknown option in an error, since the value may be a secret under a misspelled name."""
+MISSING: Final = "(missing)"
+"""Value of a required option that is not given, in an error."""
 
 
 class OptionError(ValueError):
-    """An option is invalid; the error contains the name, the value and the allowed values of the option.
-
-    The value of an unknown option is shown as `HIDDEN`, since the value may be a secret under a misspelled name.
-    """
+    """An option is invalid; the error contains the name, the value and the allowed values of the option."""
 
     def __init__(self, name: str, value: object, allowed: str) -> None:
         self.name = name
@@ -58,6 +61,8 @@ class OptionError(ValueError):
         super().__init__(name, value, allowed)
 
     def __str__(self) -> str:
+        if self.value == MISSING:
+            return f"option {self.name} is missing; allowed: {self.allowed}"
         what = self.name if self.value == HIDDEN else f"{self.name}={self.value!r}"
         return f"option {what} is not allowed; allowed: {self.allowed}"
 
@@ -99,8 +104,19 @@ READ_OPTIONS: Final = (
         "startingTimestamp",
         "milliseconds since 1970, UTC",
         "",
-        "start of the read at the first record at or after this time, instead of `startingOffsets`; at the end of the "
-        "log if no record is that new",
+        "start of the read at the first record at or after this time, instead of `startingOffsets`",
+    ),
+    Option(
+        "startingOffsetsByTimestamp",
+        TIMES_FORM,
+        "",
+        "start of the read as with `startingTimestamp`, with a time for each partition",
+    ),
+    Option(
+        "startingOffsetsByTimestampStrategy",
+        "`error`, `latest`",
+        "`error`",
+        "whether the read fails or begins at the end of a log that has no record at or after the starting time",
     ),
     Option(
         "endingOffsets",
@@ -113,7 +129,15 @@ READ_OPTIONS: Final = (
         "endingTimestamp",
         "milliseconds since 1970, UTC",
         "",
-        "end of the read before the first record at or after this time, instead of `endingOffsets`",
+        "end of the read before the first record at or after this time, instead of `endingOffsets`; at the end of the "
+        "log if no record is that new",
+        "batch",
+    ),
+    Option(
+        "endingOffsetsByTimestamp",
+        TIMES_FORM,
+        "",
+        "end of the read as with `endingTimestamp`, with a time for each partition",
         "batch",
     ),
     Option(
@@ -124,12 +148,33 @@ READ_OPTIONS: Final = (
         "stream",
     ),
     Option(
+        "minOffsetsPerTrigger",
+        "a whole number above 0",
+        "`1`",
+        "minimum number of records of one trigger; with fewer new records the query waits for `maxTriggerDelay`. The "
+        "first trigger of each run and the trigger `availableNow` do not wait",
+        "stream",
+    ),
+    Option(
+        "maxTriggerDelay",
+        'a duration such as `"15m"`',
+        '`"15m"`',
+        "maximum time between two triggers with new records while `minOffsetsPerTrigger` is not reached",
+        "stream",
+    ),
+    Option(
         "minPartitions",
         "a whole number above 0",
         "one task for each core of the driver, or fewer for small reads",
         "minimum number of tasks of a read; partitions are split if there are fewer partitions than tasks",
     ),
     Option("maxPartitions", "a whole number above 0", "no limit", "maximum number of tasks of a read"),
+    Option(
+        "maxRecordsPerPartition",
+        "a whole number above 0",
+        "no limit",
+        "maximum number of records of one task; partitions with more records are split. Not with `maxPartitions`",
+    ),
     Option(
         "failOnDataLoss",
         "`true`, `false`",
@@ -167,6 +212,10 @@ READ_OPTIONS: Final = (
 )
 
 
+TRIGGER_DELAY_SECONDS_MAX: Final = 15 * 60.0
+"""Default of `maxTriggerDelay`, which is that of Kafka's source."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
     """Validated options of one read."""
@@ -175,10 +224,16 @@ class ReadOptions:
     selection: Selection
     starting: Position | None = None
     """Start of the read; None for the default, which differs between batch and stream."""
+    late_start: Edge | None = None
+    """Start of a partition without a record at or after the starting time; None if the read fails instead."""
     ending: Position | None = None
     rows_per_trigger_max: int | None = None
+    rows_per_trigger_min: int | None = None
+    trigger_delay_seconds_max: float = TRIGGER_DELAY_SECONDS_MAX
+    """Maximum time for which a trigger waits for `rows_per_trigger_min` records."""
     tasks_min: int | None = None
     tasks_max: int | None = None
+    rows_per_task_max: int | None = None
     fail_on_data_loss: bool = True
     columns: tuple[str, ...] = columns.DEFAULT
     pushdown: bool = False
@@ -193,14 +248,28 @@ class ReadOptions:
         tasks_max = take_number(options, "maxPartitions")
         if tasks_min is not None and tasks_max is not None and tasks_min > tasks_max:
             raise OptionError("minPartitions", tasks_min, f"at most maxPartitions, which is {tasks_max}")
+        rows_per_task_max = take_number(options, "maxRecordsPerPartition")
+        if rows_per_task_max is not None and tasks_max is not None:
+            raise OptionError("maxRecordsPerPartition", rows_per_task_max, "only without maxPartitions")
+        rows_max, rows_min = (take_number(options, f"{edge}OffsetsPerTrigger") for edge in ("max", "min"))
+        if rows_max is not None and rows_min is not None and rows_min > rows_max:
+            raise OptionError(
+                "minOffsetsPerTrigger", rows_min, f"at most maxOffsetsPerTrigger, which is {rows_max}"
+            )
         return cls(
             bootstrap=take_bootstrap(options),
             selection=_take_selection(options),
-            starting=_take_position(options, "startingOffsets", "startingTimestamp"),
-            ending=_take_position(options, "endingOffsets", "endingTimestamp"),
-            rows_per_trigger_max=take_number(options, "maxOffsetsPerTrigger"),
+            starting=_take_position(options, "starting"),
+            late_start=_take_late_start(options),
+            ending=_take_position(options, "ending"),
+            rows_per_trigger_max=rows_max,
+            rows_per_trigger_min=rows_min,
+            trigger_delay_seconds_max=take_seconds(
+                options, "maxTriggerDelay", default=TRIGGER_DELAY_SECONDS_MAX
+            ),
             tasks_min=tasks_min,
             tasks_max=tasks_max,
+            rows_per_task_max=rows_per_task_max,
             fail_on_data_loss=take_bool(options, "failOnDataLoss", default=True),
             columns=_take_columns(options),
             pushdown=take_bool(options, "pushdown", default=False),
@@ -220,8 +289,7 @@ class ReadOptions:
         """Return the options for a stream. Raises `OptionError` for values that only a batch read supports."""
         if self.ending is not None:
             allowed = "none for a stream, which does not end; use the trigger availableNow, or a batch read"
-            name = "endingTimestamp" if isinstance(self.ending, AtTime) else "endingOffsets"
-            raise OptionError(name, "given", allowed)
+            raise OptionError(option_of(self.ending, "ending"), "given", allowed)
         return self
 
 
@@ -291,25 +359,45 @@ def _take_selection(options: Mapping[str, str]) -> Selection:
     given = [name for name in parsers if name in options]
     if len(given) != 1:
         allowed = "exactly one of subscribe, subscribePattern and assign"
-        raise OptionError(
-            " and ".join(given) or "subscribe", [options[name] for name in given] or None, allowed
-        )
+        raise OptionError(" and ".join(given) or "subscribe", HIDDEN if given else MISSING, allowed)
     name = given[0]
     forms = {"subscribe": "topics, separated by commas", "subscribePattern": "a Python regular expression"}
     return _parsed(options, name, parsers[name], forms.get(name, ASSIGN_FORM))
 
 
-def _take_position(options: Mapping[str, str], by_offset: str, by_time: str) -> Position | None:
-    if by_offset in options and by_time in options:
-        raise OptionError(by_time, options[by_time], f"only one of {by_offset} and {by_time}")
+def option_of(position: Position, edge: str) -> str:
+    """Return the option that gives a position; `edge` is `starting` or `ending`."""
+    if isinstance(position, AtTime):
+        return f"{edge}Timestamp"
+    by_time = isinstance(position, EachPartition) and any(
+        isinstance(each, AtTime) for each in position.offsets.values()
+    )
+    return f"{edge}OffsetsByTimestamp" if by_time else f"{edge}Offsets"
+
+
+def _take_position(options: Mapping[str, str], edge: str) -> Position | None:
+    by_offset, by_time, by_times = f"{edge}Offsets", f"{edge}Timestamp", f"{edge}OffsetsByTimestamp"
+    given = [name for name in (by_offset, by_time, by_times) if name in options]
+    if len(given) > 1:
+        raise OptionError(given[1], options[given[1]], f"only one of {' and '.join(given)}")
     if by_time in options:
         timestamp_ms = take_number(options, by_time, least=0) or 0
-        if timestamp_ms >= YEAR_10000_US // MICROSECONDS_PER_MILLISECOND:
+        if timestamp_ms > TIMESTAMP_MS_MAX:
             raise OptionError(by_time, options[by_time], "milliseconds since 1970, up to the year 9999")
         return AtTime(timestamp_ms)
+    if by_times in options:
+        return _parsed(options, by_times, parse_times, TIMES_FORM)
     if by_offset not in options:
         return None
     return _parsed(options, by_offset, parse_position, f"earliest, latest, or {OFFSETS_FORM}")
+
+
+def _take_late_start(options: Mapping[str, str]) -> Edge | None:
+    name = "startingOffsetsByTimestampStrategy"
+    strategy = options.get(name, "error").strip().lower()
+    if strategy not in LATE_STARTS:
+        raise OptionError(name, options[name], " or ".join(LATE_STARTS))
+    return LATE_STARTS[strategy]
 
 
 def _parsed(options: Mapping[str, str], name: str, parse: Callable[[str], T], form: str) -> T:

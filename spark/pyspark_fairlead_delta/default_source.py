@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, NoReturn
 from pyspark.errors import PySparkNotImplementedError
 from pyspark.sql.datasource import DataSource
 
+from fairlead_spark.brief_errors import brief_errors
+
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
@@ -34,12 +36,16 @@ class DefaultSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> LakeBatchWriter:
         """Return the writer of a batch write."""
+        from fairlead_spark.lake import SchemaMismatch
         from fairlead_spark.lake.writers import batch_writer
 
-        return batch_writer(self.options, schema, overwrite=overwrite)
+        with brief_errors(SchemaMismatch):
+            return batch_writer(self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> LakeStreamWriter:
         """Return the writer of a stream."""
+        from fairlead_spark.lake import SchemaMismatch
         from fairlead_spark.lake.writers import stream_writer
 
-        return stream_writer(self.options, schema, overwrite=overwrite)
+        with brief_errors(SchemaMismatch):
+            return stream_writer(self.options, schema, overwrite=overwrite)

@@ -57,6 +57,7 @@ NOT_RUN: Final[dict[tuple[str, str], str]] = {
     ("how-to/observability.md", "console"): "upgrades an operator; the chart's tests render the values",
     ("how-to/pipelines.md", "sh"): "bundled pipelines have their own tests, as does the page's",
     ("how-to/security.md", "console"): "needs a second machine",
+    ("how-to/spark.md", "console"): "starts a Spark with a metastore of its own in the working folder",
     ("how-to/spark-on-kubernetes.md", "console"): "needs a container engine and a public image",
     ("reference/command-line.md", "sh"): "made from the help of each command, which a test parses",
     ("reference/conditions.md", "bash"): "looks at objects; the how-tos have the same commands",

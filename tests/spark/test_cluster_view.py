@@ -9,6 +9,7 @@ from fairlead.blocking import Admin
 from fairlead_api.bodies.metadata import TopicMetadata
 from fairlead_spark.options import ReadOptions
 from fairlead_spark.planning.offsets import StreamOffsets
+from fairlead_spark.planning.positions import TIMESTAMP_MS_MAX, AtTime
 from fairlead_spark.source.cluster_view import ClusterView
 
 
@@ -38,3 +39,11 @@ def test_a_topic_that_is_deleted_during_a_look_is_left_out(bootstrap: str, topic
     view.victim = deleted
 
     assert list(view.latest(StreamOffsets()).end_offsets()) == [kept]
+
+
+def test_a_time_after_all_records_may_be_the_end(bootstrap: str, hundred: str) -> None:
+    """With the strategy `latest`, a read that begins at a time after all records begins at the end of the log."""
+    options = {"subscribe": hundred, "startingOffsetsByTimestampStrategy": "latest"}
+    view = ClusterView(ReadOptions.parse({"bootstrap": bootstrap, **options}))
+
+    assert view.offsets(AtTime(TIMESTAMP_MS_MAX), "startingTimestamp").end_offsets() == {hundred: {0: 100}}

@@ -84,6 +84,8 @@ def milliseconds(seconds: int) -> str:
         ({"endingOffsets": '{"hundred": {"0": 15}}', "minPartitions": "5"}, 0, 14, 5),
         ({"startingTimestamp": milliseconds(31), "endingTimestamp": milliseconds(52)}, 31, 51, 1),
         ({"endingTimestamp": milliseconds(1000)}, 0, 99, 1),
+        ({"startingOffsetsByTimestamp": f'{{"hundred": {{"0": {milliseconds(31)}}}}}'}, 31, 99, 1),
+        ({"maxRecordsPerPartition": "30"}, 0, 99, 4),
     ],
 )
 def test_a_range_is_read_exactly(
@@ -143,6 +145,11 @@ def test_filters_narrow_a_read(bootstrap: str, hundred: str) -> None:
             ["endingOffsets", "hundred-0"],
         ),
         (
+            {"startingTimestamp": milliseconds(1000)},
+            OptionError,
+            ["startingTimestamp", "hundred-0", "Strategy"],
+        ),
+        (
             {"bootstrap": "http://127.0.0.1:9", "retryTimeout": "500ms"},
             UnreachableError,
             ["http://127.0.0.1:9"],
@@ -158,6 +165,52 @@ def test_what_is_wrong_is_told_when_a_read_is_planned(
         batch(given.pop("bootstrap", bootstrap), **given).partitions()
 
     assert all(word in str(refused.value) for word in words)
+
+
+def test_an_old_plan_reports_what_it_leaves_out(
+    bootstrap: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark reuses the plan of a view: its later queries report the number of newer records, its first one does not.
+
+    A read with a given end leaves out nothing.
+    """
+    with Admin(bootstrap) as admin:
+        admin.create_topic(topic, partitions=1)
+    send(bootstrap, topic, *[b"x"] * 20)
+    reader = batch(bootstrap, subscribe=topic, columns="offset", minPartitions="2")
+    bounded = batch(bootstrap, subscribe=topic, columns="offset", endingOffsets=f'{{"{topic}": {{"0": 20}}}}')
+    tasks, ended = reader.partitions(), bounded.partitions()
+    send(bootstrap, topic, *[b"x"] * 5)
+    read = rows(reader, tasks)
+    young = list(caplog.messages)
+    for task in tasks:
+        assert isinstance(task, TaskRanges)
+        task.planned_at_us -= int(60e6)
+    read += rows(reader, tasks) + rows(bounded, ended)
+
+    assert [row["offset"] for row in read] == [*range(20)] * 3
+    assert young == []
+    (told,) = caplog.messages
+    assert told.startswith(f"5 newer records of {topic} ")
+
+
+def test_a_trigger_waits_for_its_records(bootstrap: str, topic: str) -> None:
+    """A stream with minOffsetsPerTrigger takes fewer records in its first trigger and with `availableNow` only."""
+    send(bootstrap, topic, b"0")
+    options = {"subscribe": topic, "startingOffsets": "earliest", "minOffsetsPerTrigger": "3"}
+    reader = stream(bootstrap, **options)
+    first = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    send(bootstrap, topic, b"1", b"2")
+    waiting = reader.latestOffset(first, ReadAllAvailable())
+    send(bootstrap, topic, b"3")
+    second = reader.latestOffset(first, ReadAllAvailable())
+    send(bootstrap, topic, b"4")
+    last = stream(bootstrap, **options)
+    last.prepareForTriggerAvailableNow()
+
+    assert waiting == first
+    assert [StreamOffsets.from_json(end).end_offsets()[topic] for end in (first, second)] == [{0: 1}, {0: 4}]
+    assert last.latestOffset(second, ReadAllAvailable()) != second
 
 
 def test_the_first_trigger_begins_where_its_end_was_looked_for(bootstrap: str, topic: str) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from deltalake import Schema
+from deltalake import Field, Schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -98,10 +98,13 @@ def columns_of(schema: Mapping[str, Any], partition_by: Sequence[str]) -> Column
     return Columns(delta)
 
 
-def check_fits(table: DeltaTable, columns: Columns, partition_by: Sequence[str]) -> None:
-    """Check that the columns and partitions of a table fit the data frame, and that this writer supports the table.
+def check_fits(
+    table: DeltaTable, columns: Columns, partition_by: Sequence[str], *, merge: bool = False
+) -> list[Field]:
+    """Return the columns that the table lacks, after checking that everything else fits and is supported.
 
-    The order of columns may differ. Raises `SchemaMismatch`.
+    The order of columns may differ. Columns of the table that the data frame lacks are null in its rows. Without
+    `merge`, columns that the table lacks are refused. Raises `SchemaMismatch`.
     """
     metadata = table.metadata()
     where = f"table {table.table_uri}"
@@ -110,7 +113,14 @@ def check_fits(table: DeltaTable, columns: Columns, partition_by: Sequence[str])
             message = f"{where} has the property {name}, which this writer does not support"
             raise SchemaMismatch(message)
     there = json.loads(table.schema().to_json())
-    if found := differences(columns.delta, there):
+    missing = [field for field in columns.delta["fields"] if field["name"] not in _by_name(there)]
+    found = differences(columns.delta, there)
+    if not merge:
+        found += [
+            f"column {field['name']} is not in the table (option mergeSchema=true adds it)"
+            for field in missing
+        ]
+    if found:
         message = f"the frame does not fit {where}: {'; '.join(found)}"
         raise SchemaMismatch(message)
     if list(partition_by) != list(metadata.partition_columns):
@@ -119,6 +129,7 @@ def check_fits(table: DeltaTable, columns: Columns, partition_by: Sequence[str])
             f"but {where} is partitioned by {spelt_names(metadata.partition_columns)}"
         )
         raise SchemaMismatch(message)
+    return [Field.from_json(json.dumps(field)) for field in missing]
 
 
 def nullable(kind: Any, path: str) -> Any:
@@ -153,24 +164,33 @@ def nullable_field(field: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 
 def differences(frame: Mapping[str, Any], table: Mapping[str, Any]) -> list[str]:
-    """Return the differences between two schemas as phrases; empty if the data frame fits the table."""
+    """Return the reasons why the data frame cannot be written to the table, as phrases.
+
+    A column that the table lacks is no reason, unless its name differs from another column only by case. A column that
+    the data frame lacks is no reason if it may be null.
+    """
     mine = {field["name"]: field["type"] for field in frame["fields"]}
-    theirs = {field["name"]: field for field in table["fields"]}
-    found = [f"column {name} is not in the table" for name in mine if name not in theirs]
-    found += [f"column {name} of the table is not in the frame" for name in theirs if name not in mine]
-    for name, kind in mine.items():
-        if name not in theirs:
-            continue
-        field = theirs[name]
-        if plain(kind) != plain(field["type"]):
+    theirs = _by_name(table)
+    folded = {name.lower(): name for name in theirs}
+    found = [
+        f"column {name} is {folded[name.lower()]} in the table, and Delta ignores case"
+        for name in mine
+        if name not in theirs and name.lower() in folded
+    ]
+    for name, field in theirs.items():
+        if name in mine and plain(mine[name]) != plain(field["type"]):
             found.append(
-                f"column {name} is {spelt(kind)} in the frame and {spelt(field['type'])} in the table"
+                f"column {name} is {spelt(mine[name])} in the frame and {spelt(field['type'])} in the table"
             )
         elif not field["nullable"]:
             found.append(f"column {name} of the table may not be null, which this writer does not check")
         elif rules := [key for key in field["metadata"] if key.startswith(RULES_OF_COLUMNS)]:
             found.append(f"column {name} of the table has {rules[0]}, which this writer does not support")
     return found
+
+
+def _by_name(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    return {field["name"]: field for field in schema["fields"]}
 
 
 def plain(kind: Any) -> Any:

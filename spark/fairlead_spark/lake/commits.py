@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction, CommitProperties, Transaction, create_table_with_add_actions
+from deltalake.transaction import AddAction, CommitProperties, Transaction
 
 from fairlead_spark.lake import storage
 from fairlead_spark.lake.columns import SchemaMismatch, check_fits
@@ -68,7 +68,7 @@ class BatchCommit:
     """Whether the versions are numbers of micro-batches; Spark repeats only the last micro-batch."""
 
     def run(self) -> Outcome:
-        """Commit unless the table already has this version of the application; the first commit creates the table.
+        """Commit unless the table already has this version of the application; create a missing table before.
 
         Raises `SchemaMismatch` after deleting the files, and `LakeCommitFailed` without deleting the files.
         """
@@ -78,7 +78,7 @@ class BatchCommit:
             try:
                 if table is None:
                     self._create()
-                    return Outcome.COMMITTED
+                    continue
                 if self._is_there(table):
                     # The table may also contain the batch because an earlier attempt of this commit succeeded and its
                     # answer was lost.
@@ -87,9 +87,15 @@ class BatchCommit:
                         if delete_unlisted(self.options, self.files, table)
                         else Outcome.COMMITTED
                     )
-                check_fits(table, self.columns, self.options.partition_by)
+                missing = check_fits(
+                    table, self.columns, self.options.partition_by, merge=self.options.merge_schema
+                )
                 if not self.files and not self.overwrite:
                     return Outcome.COMMITTED
+                if missing:
+                    # The commit of the files checks the batch again: another driver may have committed it in between.
+                    table.alter.add_columns(missing)
+                    continue
                 self._append(table)
             except SchemaMismatch:
                 delete_unlisted(self.options, self.files, table)
@@ -99,7 +105,7 @@ class BatchCommit:
             except DeltaError as error:
                 if table is not None or self._table() is None:
                     raise
-                # Another writer has created the table in the meantime.
+                # Another writer has created the table at the same time.
                 failures.append(error)
             else:
                 return Outcome.COMMITTED
@@ -127,9 +133,9 @@ class BatchCommit:
             return version is not None and version >= self.application[1]
         return any(file.path in listed(table) for file in self.files[:1])
 
-    def _properties(self, retries: int | None = None) -> CommitProperties:
+    def _properties(self) -> CommitProperties:
         transactions = None if self.application is None else [Transaction(*self.application)]
-        return CommitProperties(max_commit_retries=retries, app_transactions=transactions)
+        return CommitProperties(app_transactions=transactions)
 
     def _actions(self, properties: Mapping[str, str]) -> list[AddAction]:
         told = are_enough(len(self.columns.names), properties)
@@ -146,19 +152,25 @@ class BatchCommit:
         ]
 
     def _create(self) -> None:
-        """Create the table with the schema of the data frame, and with the first batch in version 0.
+        """Create the empty table with the schema of the data frame.
 
-        deltalake's own retries are disabled: if another writer creates the table concurrently, a retry by deltalake
-        would append this commit without checking whether the table already contains the same batch.
+        The files follow in a commit of their own, which the history of the table shows as a write. deltalake's own
+        retries are disabled: if another writer creates the table concurrently, a retry would put a second creation on
+        top of that writer's commits.
         """
-        create_table_with_add_actions(
+        if self.is_stream and not self.options.partition_by:
+            logger.warning(
+                "%s is created without partitions; a table that has partitions needs the option partitionBy, since "
+                "Spark does not pass partitionBy() to sinks in Python",
+                self.options.path,
+            )
+        DeltaTable.create(
             self.options.path,
             self.columns.schema,
-            self._actions({}),
             mode="error",
             partition_by=list(self.options.partition_by),
             storage_options=self.options.storage_options,
-            commit_properties=self._properties(retries=0),
+            commit_properties=CommitProperties(max_commit_retries=0),
         )
 
     def _append(self, table: DeltaTable) -> None:

@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from fairlead_spark.lake.storage import local_folder
-from fairlead_spark.options import Option, OptionError, known_options, take_number
+from fairlead_spark.options import (
+    MISSING,
+    Option,
+    OptionError,
+    known_options,
+    take_bool,
+    take_number,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,13 +23,37 @@ COMPRESSIONS: Final[dict[str, Codec]] = {codec: codec for codec in get_args(Code
 STORAGE_PREFIX = "storage."
 PATH_FORM = "an absolute folder, or a URI such as s3://BUCKET/TABLE"
 
+VACUUM_HOURS_MIN: Final = 168
+"""Minimum of `vacuumHours`, which is Delta's: files of commits in progress must be younger."""
+
 LAKE_OPTIONS: Final = (
     Option("path", PATH_FORM, "", "location of the table; the first commit creates it"),
     Option(
         "partitionBy",
         "columns of the frame, separated by commas",
         "none",
-        "partition columns; an existing table keeps its own",
+        "partition columns; an existing table keeps its own. Spark does not pass `partitionBy()` to sinks in Python",
+    ),
+    Option(
+        "mergeSchema",
+        "`true`, `false`",
+        "`false`",
+        "whether columns of the frame that the table lacks are added to the table, or refused",
+    ),
+    Option(
+        "compactEvery",
+        "a whole number above 0",
+        "never",
+        "number of micro-batches after which the query joins small files of the table into larger ones",
+        "stream",
+    ),
+    Option(
+        "vacuumHours",
+        f"a whole number, {VACUUM_HOURS_MIN} or more",
+        "never",
+        "age at which files that the table no longer has are deleted, at most once a day and after a compaction; older "
+        "versions of the table become unreadable. Only with `compactEvery`",
+        "stream",
     ),
     Option(
         "compression", ", ".join(f"`{codec}`" for codec in COMPRESSIONS), "`zstd`", "compression of the files"
@@ -59,6 +90,12 @@ class LakeOptions:
     """Compression codec of the Parquet files; all readers support the allowed codecs."""
     storage: tuple[tuple[str, str], ...] = ()
     """Options of the object store, under the names that deltalake uses, in lower case."""
+    merge_schema: bool = False
+    """Whether columns of the data frame that the table lacks are added to the table."""
+    compact_every: int | None = None
+    """Number of micro-batches between two compactions; None for no compaction."""
+    vacuum_hours: int | None = None
+    """Age in hours at which files that the table no longer has are deleted; None for no deletion."""
     application: tuple[str, int] | None = None
     """Application id and version of a batch write, as in Delta's `txnAppId` and `txnVersion`; None if not set."""
 
@@ -74,11 +111,18 @@ class LakeOptions:
         storage = {name[len(STORAGE_PREFIX) :].lower(): given[name] for name in of_store}
         rest = {name: value for name, value in given.items() if name not in of_store}
         options = known_options(rest, LAKE_OPTIONS)
+        compact_every = take_number(options, "compactEvery")
+        vacuum_hours = take_number(options, "vacuumHours", least=VACUUM_HOURS_MIN)
+        if vacuum_hours is not None and compact_every is None:
+            raise OptionError("vacuumHours", vacuum_hours, "only together with compactEvery")
         return cls(
             path=take_path(options),
             partition_by=take_columns(options),
             compression=take_compression(options),
             storage=tuple(sorted(storage.items())),
+            merge_schema=take_bool(options, "mergeSchema", default=False),
+            compact_every=compact_every,
+            vacuum_hours=vacuum_hours,
             application=take_application(options),
         )
 
@@ -88,7 +132,9 @@ def take_path(options: Mapping[str, str]) -> str:
     path = options.get("path", "").rstrip("/")
     folder = local_folder(path) if path else None
     if not path or (folder is not None and not folder.is_absolute()):
-        raise OptionError("path", path, f"{PATH_FORM}; the driver and the tasks run in separate folders")
+        raise OptionError(
+            "path", path or MISSING, f"{PATH_FORM}; the driver and the tasks run in separate folders"
+        )
     return path if folder is None else str(folder)
 
 

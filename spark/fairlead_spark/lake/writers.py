@@ -20,6 +20,7 @@ from fairlead_spark.lake import storage
 from fairlead_spark.lake.columns import Columns, columns_of
 from fairlead_spark.lake.commits import BatchCommit, Outcome, delete_unlisted, folders_of, open_table, sweep
 from fairlead_spark.lake.files import DataFile, TaskFiles
+from fairlead_spark.lake.maintenance import is_due, maintain
 from fairlead_spark.lake.options import LakeOptions
 
 if TYPE_CHECKING:
@@ -193,6 +194,8 @@ class LakeStreamWriter(LakeWriter, DataSourceStreamArrowWriter):
             files = [file for message in written for file in message.files]
             paths = frozenset(file.path for file in files)
             Sweep(self.options, folders_of(files), file_prefix(query_id, batchId), paths).run()
+        if is_due(self.options, batchId):
+            maintain(self.options, time.monotonic())  # noqa: TID251 - the driver limits the number of vacuums
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Delete the files of finished tasks in a failed batch; files of killed tasks are deleted after a repetition.

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 NAME = "topic_to_delta"
 TRUTHS = ("true", "false")
+UPKEEP = {"compactEvery": 1, "vacuumHours": 168}
+"""Options for small and old files of the table, each with its least value; `format("fairlead-delta")` has the same."""
 # The day is computed in UTC, independent of the time zone of the session. Brokers accept only timestamps in the years 1
 # to 9999, so every day is a readable partition.
 DAY = "date_from_unix_date(CAST(floor(unix_seconds(timestamp) / 86400) AS INT))"
@@ -77,6 +79,13 @@ def check(options: Mapping[str, str]) -> None:
             message = f"pipeline {NAME} has option {name}={options[name]!r}; it must be true or false"
             raise PipelineOptionError(message)
     store_options(options["storage"])
+    for name, least in UPKEEP.items():
+        if options[name] and not (options[name].isdecimal() and int(options[name]) >= least):
+            message = f"pipeline {NAME} has option {name}={options[name]!r}; it must be a whole number, {least} or more"
+            raise PipelineOptionError(message)
+    if options["vacuumHours"] and not options["compactEvery"]:
+        message = f"pipeline {NAME} has option vacuumHours, which needs the option compactEvery"
+        raise PipelineOptionError(message)
 
 
 def writer(spark: SparkSession, options: Mapping[str, str]) -> DataStreamWriter:
@@ -86,11 +95,14 @@ def writer(spark: SparkSession, options: Mapping[str, str]) -> DataStreamWriter:
     headers = options["headers"] == "true"
     records = read_topics(spark, options, ",".join(names), headers=headers)
     table = rows(records, text=options["text"] == "true", headers=headers)
+    upkeep = {name: options[name] for name in UPKEEP if options[name]}
     return (
         table.writeStream.format("fairlead-delta")
         .option("path", options["path"])
         .option("partitionBy", "date")
-        .options(**store_options(options["storage"]))
+        # A table from before the option `headers` gets the column.
+        .option("mergeSchema", "true")
+        .options(**upkeep, **store_options(options["storage"]))
         .outputMode("append")
     )
 
@@ -110,6 +122,13 @@ PIPELINE = Pipeline(
         PipelineOption(
             "storage",
             "Options of the object store, NAME=VALUE pairs separated by commas; secrets are safer in the environment.",
+        ),
+        PipelineOption(
+            "compactEvery", "Batches after which small files are joined into larger ones; empty: never."
+        ),
+        PipelineOption(
+            "vacuumHours",
+            "Age, 168 or more, at which files of older versions are deleted after a compaction; empty: never.",
         ),
         STARTING_OFFSETS,
         MAX_OFFSETS,

@@ -1,4 +1,4 @@
-"""End offsets of one trigger, limited by a number of records and by a fixed target.
+"""End offsets of one trigger, limited by numbers of records and by a fixed target.
 
 The module does no I/O and is called by the stream reader.
 """
@@ -6,6 +6,7 @@ The module does no I/O and is called by the stream reader.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from fairlead_spark.planning.offsets import NO_EPOCH, PartitionOffset, StreamOffsets, TopicOffsets
 from fairlead_spark.planning.ranges import OffsetRange, plan_between, unexpired
@@ -167,3 +168,27 @@ def _capped(topic: TopicOffsets, aim: TopicOffsets, before: TopicOffsets | None)
         stop = known if known is not None and known.offset >= stop.offset else aimed
         partitions[index] = stop if stop.offset <= place.offset else place
     return TopicOffsets(topic.topic_id, partitions)
+
+
+@dataclass(slots=True)
+class TriggerPace:
+    """Decides whether a trigger reads its new records, or leaves them until there are more."""
+
+    rows_min: int | None
+    """Number of new records for which a trigger does not wait; None if no trigger waits."""
+    seconds_max: float
+    """Time after the last trigger with new records at which a trigger no longer waits."""
+    _last_at: float | None = None
+
+    def is_due(self, rows: int, now: float) -> bool:
+        """Return whether a trigger reads `rows` new records at the time `now`. The first trigger never waits."""
+        if (
+            self.rows_min is not None
+            and self._last_at is not None
+            and rows < self.rows_min
+            and now - self._last_at < self.seconds_max
+        ):
+            return False
+        if rows or self._last_at is None:
+            self._last_at = now
+        return True

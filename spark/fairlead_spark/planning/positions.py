@@ -9,10 +9,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NoReturn, TypeAlias
 
+from fairlead_api.timestamps import MICROSECONDS_PER_MILLISECOND, YEAR_10000_US
+
 EARLIEST_NUMBER: Final = -2
 LATEST_NUMBER: Final = -1
 ASSIGN_FORM: Final = 'JSON such as {"flights": [0, 1]}'
 OFFSETS_FORM: Final = f'JSON such as {{"flights": {{"0": 123, "1": {EARLIEST_NUMBER}}}}}, where {EARLIEST_NUMBER} means earliest and {LATEST_NUMBER} latest'  # noqa: E501
+
+TIMES_FORM: Final = (
+    'JSON such as {"flights": {"0": 1700000000000}}, in milliseconds since 1970, UTC; '
+    "JSON must contain every partition"
+)
+TIMESTAMP_MS_MAX: Final = YEAR_10000_US // MICROSECONDS_PER_MILLISECOND - 1
 
 
 class PositionError(ValueError):
@@ -28,16 +36,16 @@ class Edge(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """Position of the first record at or after a time, or the end of the log if there is no such record."""
+    """Position of the first record at or after a time."""
 
     timestamp_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class EachPartition:
-    """Position given separately for each partition of the read: an offset, or the start or the end of the log."""
+    """Position given separately for each partition of the read: an offset, a time, or an edge of the log."""
 
-    offsets: Mapping[tuple[str, int], int | Edge]
+    offsets: Mapping[tuple[str, int], int | Edge | AtTime]
 
 
 Position: TypeAlias = Edge | AtTime | EachPartition
@@ -119,15 +127,34 @@ def parse_position(text: str) -> Edge | EachPartition:
         return Edge(text.strip().lower())
     if not text.lstrip().startswith("{"):
         _wrong(f"is {text!r}")
-    offsets: dict[tuple[str, int], int | Edge] = {}
+    return EachPartition(
+        {place: _offset(f"{place[0]}-{place[1]}", value) for place, value in _by_partition(text).items()}
+    )
+
+
+def parse_times(text: str) -> EachPartition:
+    """Parse a JSON object with a time for each partition, in milliseconds since 1970."""
+    times: dict[tuple[str, int], AtTime] = {}
+    for place, value in _by_partition(text).items():
+        if type(value) is not int or not 0 <= value <= TIMESTAMP_MS_MAX:
+            _wrong(f"has {json.dumps(value)} for {place[0]}-{place[1]}")
+        times[place] = AtTime(value)
+    if not times:
+        _wrong("names no partition")
+    return EachPartition(times)
+
+
+def _by_partition(text: str) -> dict[tuple[str, int], object]:
+    """Return the values of a JSON object by topic and partition."""
+    values: dict[tuple[str, int], object] = {}
     for topic, each in sorted(_json_object(text).items()):
         if not isinstance(each, dict):
             _wrong(f"has {json.dumps(each)} for {topic}")
-        for index, offset in each.items():
+        for index, value in each.items():
             if not index.isdecimal():
                 _wrong(f"has the partition {index!r} of {topic}")
-            offsets[topic, int(index)] = _offset(f"{topic}-{index}", offset)
-    return EachPartition(offsets)
+            values[topic, int(index)] = value
+    return values
 
 
 def _offset(place: str, value: object) -> int | Edge:

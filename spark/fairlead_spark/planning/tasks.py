@@ -26,6 +26,8 @@ class TaskCount:
     cores: int
     at_least: int | None = None
     at_most: int | None = None
+    rows_max: int | None = None
+    """Maximum number of records of one task; not used together with `at_most`."""
 
     def of(self, ranges: Sequence[OffsetRange]) -> int:
         """Return the number of tasks for the ranges, at least 1."""
@@ -41,11 +43,14 @@ class TaskCount:
 def share_out(ranges: Sequence[OffsetRange], count: TaskCount) -> list[tuple[OffsetRange, ...]]:
     """Distribute the ranges among tasks with similar numbers of records; no task is empty.
 
-    Ranges are split only if there are fewer ranges than tasks.
+    Ranges are split only if there are fewer ranges than tasks, or if a range has more records than a task may have.
     """
     if not ranges:
         return []
     tasks = count.of(ranges)
+    if count.rows_max is not None:
+        rows = sum(part.size for part in ranges)
+        return _bounded(ranges, min(count.rows_max, -(-rows // tasks)))
     pieces = _cut(ranges, tasks)
     if len(pieces) == tasks:
         return [(piece,) for piece in pieces]
@@ -56,6 +61,24 @@ def share_out(ranges: Sequence[OffsetRange], count: TaskCount) -> list[tuple[Off
         shares[task].append(piece)
         heapq.heappush(loads, (load + piece.size, task))
     return [tuple(sorted(share, key=lambda piece: (piece.topic, piece.partition))) for share in shares]
+
+
+def _bounded(ranges: Sequence[OffsetRange], rows_max: int) -> list[tuple[OffsetRange, ...]]:
+    """Distribute the ranges among tasks of at most `rows_max` records.
+
+    Two pieces of a range never fit into one task, as `RangeRead` requires: a range with several pieces is larger than
+    `rows_max`, so the records of two pieces exceed `rows_max`.
+    """
+    shares: list[list[OffsetRange]] = []
+    left = 0
+    for part in ranges:
+        for piece in _pieces(part, -(-part.size // rows_max)):
+            if piece.size > left:
+                shares.append([])
+                left = rows_max
+            shares[-1].append(piece)
+            left -= piece.size
+    return [tuple(share) for share in shares]
 
 
 def _cut(ranges: Sequence[OffsetRange], tasks: int) -> list[OffsetRange]:

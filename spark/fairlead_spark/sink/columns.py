@@ -43,11 +43,14 @@ class SinkColumns:
     """Pairs of record part and column name, for each of value, key, headers and timestamp that the query contains."""
     partition: str | None
     topic: str | None
+    offset: str | None = None
+    """Column that must be null in every row; None if rows may have offsets."""
 
 
-def columns_of(schema: StructType, topic: str | None) -> SinkColumns:
+def columns_of(schema: StructType, topic: str | None, *, to_table: bool = False) -> SinkColumns:
     """Return the column for each part of a record; the option `topic` overrides the column `topic`.
 
+    In a write to a table of the catalog, the column `offset` must be null.
     Names are compared regardless of case, as in Spark. Raises `SchemaError`, which names the column.
     """
     found: dict[str, str] = {}
@@ -79,6 +82,7 @@ def columns_of(schema: StructType, topic: str | None) -> SinkColumns:
         record=tuple((part, found[part]) for part in RECORD_COLUMNS if part in found),
         partition=found.get("partition"),
         topic=None if topic is not None else found["topic"],
+        offset=next((name for name in schema.names if to_table and name.lower() == "offset"), None),
     )
 
 

@@ -34,9 +34,15 @@ class Parcel:
 def parcels(table: pa.Table, columns: SinkColumns, topic: str | None) -> Iterator[Parcel]:
     """Yield the parcels of a table.
 
-    Raises `SchemaError` for rows without a topic, for a partition below 0, and for names that are not UTF-8, since
-    Spark does not check the bytes of strings.
+    Raises `SchemaError` for rows without a topic, for a partition below 0, for offsets in a write that refuses them,
+    and for names that are not UTF-8, since Spark does not check the bytes of strings.
     """
+    if columns.offset is not None and table.column(columns.offset).null_count < table.num_rows:
+        message = (
+            "rows with offsets were read from a topic, and Spark does not pass the table that they are written to; "
+            "name the columns, as in INSERT INTO flights (key, value) SELECT key, value FROM ..."
+        )
+        raise SchemaError(message)
     headers = dict(columns.record).get("headers")
     if headers is not None:
         _check_header_names(table, headers)

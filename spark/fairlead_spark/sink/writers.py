@@ -74,15 +74,20 @@ class StreamWriter(DataSourceStreamArrowWriter):
         _log_abort(messages, f"micro-batch {batch_id}")
 
 
-def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
-    """Return the writer of a batch query. Raises `OptionError` and `SchemaError` before anything is written."""
+def batch_writer(
+    options: Mapping[str, str], schema: StructType, overwrite: bool, *, to_table: bool = False
+) -> BatchWriter:
+    """Return the writer of a batch query. Raises `OptionError` and `SchemaError` before anything is written.
+
+    `to_table`: whether the write is an INSERT into a table of the catalog, which refuses rows with offsets.
+    """
     if overwrite:
         option, allowed = (
             "mode",
             'append, as in df.write.format("fairlead").mode("append"): a log is not overwritten',
         )
         raise OptionError(option, "overwrite", allowed)
-    return BatchWriter(*_checked(options, schema))
+    return BatchWriter(*_checked(options, schema, to_table=to_table))
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
@@ -95,10 +100,12 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
     return StreamWriter(*_checked(options, schema))
 
 
-def _checked(options: Mapping[str, str], schema: StructType) -> tuple[WriteOptions, SinkColumns]:
+def _checked(
+    options: Mapping[str, str], schema: StructType, *, to_table: bool = False
+) -> tuple[WriteOptions, SinkColumns]:
     spare_collector()
     parsed = WriteOptions.parse(options)
-    return parsed, columns_of(schema, parsed.topic)
+    return parsed, columns_of(schema, parsed.topic, to_table=to_table)
 
 
 def _log_abort(messages: Sequence[WriterCommitMessage | None], what: str) -> None:

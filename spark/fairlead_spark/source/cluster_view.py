@@ -47,7 +47,9 @@ class ClusterView:
     def offsets(self, position: Position, option: str) -> StreamOffsets:
         """Return the offset of a position in every partition of the read; error messages name the option `option`.
 
-        Raises `OptionError` if the position does not match the partitions.
+        Raises `OptionError` if the position does not match the partitions. If a log has no record at or after the time
+        of a position, the offset is the end of the log; the start of a read is refused, unless its options allow the
+        end.
         """
         return self._connection.run(self._found(position, option))
 
@@ -115,7 +117,10 @@ class ClusterView:
                 asked[place] = "earliest" if where is Edge.EARLIEST else "latest"
         if fixed:
             await self._check(fixed, option)
-        fixed |= await self._asked(asked, {} if seen is None else _epochs(topics, seen))
+        strict = option.startswith("starting") and self._options.late_start is None
+        fixed |= await self._asked(
+            asked, {} if seen is None else _epochs(topics, seen), late_in=option if strict else None
+        )
         by_topic: dict[str, dict[int, PartitionOffset]] = {}
         for place in places:
             by_topic.setdefault(place.topic, {})[place.partition] = fixed[place]
@@ -124,12 +129,22 @@ class ClusterView:
         )
 
     async def _asked(
-        self, asked: Mapping[TopicPartition, LookupPosition], epochs: Mapping[TopicPartition, int]
+        self,
+        asked: Mapping[TopicPartition, LookupPosition],
+        epochs: Mapping[TopicPartition, int],
+        late_in: str | None = None,
     ) -> dict[TopicPartition, PartitionOffset]:
+        """Return the offsets of positions; `late_in` is the option in which a time after all records is refused."""
         if not asked:
             return {}
         answers = await self._connection.reads.lookup.lookup(asked, epochs)
         late = [place for place, answer in answers.items() if answer is None]
+        if late and late_in is not None:
+            allowed = (
+                f"a time at or before the last record of {', '.join(map(str, sorted(late)))}, or "
+                "startingOffsetsByTimestampStrategy=latest, with which the read begins at the end of such a log"
+            )
+            raise OptionError(late_in, _milliseconds(asked[late[0]]), allowed)
         if late:
             # No record has a time at or after the requested time, so the position is the end of the log.
             answers |= await self._connection.reads.lookup.lookup(dict.fromkeys(late, "latest"), epochs)
@@ -186,6 +201,11 @@ class ClusterView:
                 allowed = f"partitions 0 to {count - 1} of {name}"
                 raise OptionError("assign", f"{name}-{max(indexes)}", allowed)
         return [TopicPartition(name, index) for name, indexes in chosen.items() for index in indexes]
+
+
+def _milliseconds(position: LookupPosition) -> int:
+    assert isinstance(position, int), "only a time can be after all records"
+    return position // MICROSECONDS
 
 
 def _epochs(topics: Mapping[str, TopicMetadata], seen: StreamOffsets) -> dict[TopicPartition, int]:

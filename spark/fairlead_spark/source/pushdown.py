@@ -100,7 +100,7 @@ class PushdownReader(BatchReader):
         """Return the ranges restricted by the stored filters."""
         at_time: StreamOffsets | None = None
         if self._bounds.timestamp_min_us is not None:
-            at_time = view.offsets(AtTime(self._bounds.timestamp_min_us // 1000), "startingTimestamp")
+            at_time = view.offsets(AtTime(self._bounds.timestamp_min_us // 1000), "timestamp")
         return self._bounds.applied(ranges, at_time)
 
 

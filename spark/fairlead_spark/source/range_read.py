@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from fairlead import clock
@@ -79,6 +79,11 @@ class RangeRead:
                         yield batch if batch.next_offset <= stop else batch.before(stop)
         finally:
             self._connection.run(self._end())
+
+    def newer(self, places: Iterable[TopicPartition]) -> int:
+        """Return the number of records after the ranges in these partitions, as the last fetch reported."""
+        marks = {place: self._prefetch.cursors[place].high_watermark for place in places}
+        return sum(max(0, mark - self._stops[place]) for place, mark in marks.items() if mark is not None)
 
     async def _begin(self) -> None:
         connection = self._connection.reads

@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from itertools import starmap
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -19,11 +20,14 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from fairlead import clock
 from fairlead.errors import FairleadError
 from fairlead.topic_partition import TopicPartition
+from fairlead_api.timestamps import MICROSECONDS_PER_SECOND
+from fairlead_spark.brief_errors import brief_errors
 from fairlead_spark.clients import admin, connection
-from fairlead_spark.options import OptionError, ReadOptions
-from fairlead_spark.planning.limits import capped, fallen, kept, limited, settled, stopped
+from fairlead_spark.options import OptionError, ReadOptions, option_of
+from fairlead_spark.planning.limits import TriggerPace, capped, fallen, kept, limited, settled, stopped
 from fairlead_spark.planning.losses import DataLoss, Loss
 from fairlead_spark.planning.offsets import JsonDict, StreamOffsets, begin_of, first_end
 from fairlead_spark.planning.positions import Edge
@@ -44,12 +48,25 @@ COMMIT_SECONDS: Final = 5.0
 """Maximum time for which a trigger waits until the offsets of its group are published."""
 
 
+Place = tuple[str, int]
+"""Topic and partition, as plain values that Spark pickles."""
+STALE_SECONDS: Final = 10.0
+"""Age of a plan at which a task reports records that the plan leaves out. Spark reuses the plan of a frame or a
+temporary view for all its queries."""
+
+
 class TaskRanges(InputPartition):
     """The ranges that one task reads."""
 
-    def __init__(self, ranges: tuple[OffsetRange, ...]) -> None:
+    def __init__(
+        self, ranges: tuple[OffsetRange, ...], planned_at_us: int = 0, to_end: tuple[Place, ...] = ()
+    ) -> None:
         super().__init__(ranges)
         self.ranges = ranges
+        self.planned_at_us = planned_at_us
+        """Time of the plan, in microseconds since 1970."""
+        self.to_end = to_end
+        """Partitions that the task reads up to the end that the log had at the time of the plan."""
 
 
 class BatchReader(DataSourceReader):
@@ -60,13 +77,29 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Return the tasks of the read."""
+        with brief_errors():
+            return self._planned()
+
+    def _planned(self) -> list[InputPartition]:
         view = ClusterView(self._options)
-        start = view.offsets(self._options.starting or Edge.EARLIEST, "startingOffsets")
-        end = view.offsets(self._options.ending or Edge.LATEST, "endingOffsets")
+        starting, ending = self._options.starting or Edge.EARLIEST, self._options.ending or Edge.LATEST
+        start = view.offsets(starting, option_of(starting, "starting"))
+        end = view.offsets(ending, option_of(ending, "ending"))
         check_order(start, end)
         plan = plan_between(start, end)
         report(self._options, plan.losses)
-        return tasks_of(self._options, self.narrowed(view, plan.ranges))
+        tasks = tasks_of(self._options, self.narrowed(view, plan.ranges))
+        if ending is Edge.LATEST:
+            ends = {(part.topic, part.partition): part.stop for part in plan.ranges}
+            now_us = clock.now_us()
+            for task in tasks:
+                task.planned_at_us = now_us
+                task.to_end = tuple(
+                    (part.topic, part.partition)
+                    for part in task.ranges
+                    if ends[part.topic, part.partition] == part.stop
+                )
+        return list(tasks)
 
     def narrowed(self, view: ClusterView, ranges: Sequence[OffsetRange]) -> Sequence[OffsetRange]:
         """Return all ranges, since this reader supports no filters."""
@@ -75,6 +108,30 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one task."""
         return read_task(self._options, partition)
+
+
+class RefusedStream(DataSourceStreamReader):
+    """Reader of a stream with invalid options, which reports the error when the query starts."""
+
+    def __init__(self, error: OptionError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> NoReturn:
+        """Raise the error."""
+        with brief_errors():
+            raise self._error
+
+    def latestOffset(self, start: JsonDict, limit: ReadLimit) -> NoReturn:
+        """Raise the error."""
+        self.initialOffset()
+
+    def partitions(self, start: JsonDict, end: JsonDict) -> NoReturn:
+        """Raise the error."""
+        self.initialOffset()
+
+    def read(self, partition: InputPartition) -> NoReturn:
+        """Raise the error."""
+        self.initialOffset()
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -86,6 +143,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """End of a query with the trigger `availableNow`; None with other triggers."""
         self._newest: StreamOffsets | None = None
         """Ends of the logs at the last trigger."""
+        self._pace = TriggerPace(options.rows_per_trigger_min, options.trigger_delay_seconds_max)
         self._has_begun = False
         """Whether this process has planned a trigger. The first trigger of a process may run long after the last
         trigger of the previous process."""
@@ -93,11 +151,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> JsonDict:
         """Return the initial offset of a query without a checkpoint."""
         position = self._options.starting or Edge.LATEST
-        found = self._view.offsets(position, "startingOffsets")
+        with brief_errors():
+            found = self._view.offsets(position, option_of(position, "starting"))
         return StreamOffsets(found.topics, initial=True).to_dict()
 
     def latestOffset(self, start: JsonDict, limit: ReadLimit) -> JsonDict:
         """Return the end of the next trigger."""
+        with brief_errors():
+            return self._next_end(start, limit)
+
+    def _next_end(self, start: JsonDict, limit: ReadLimit) -> JsonDict:
         begin = StreamOffsets.from_json(start)
         self._newest = self._view.latest(begin)
         end = settled(begin, self._newest)
@@ -109,8 +172,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # is fixed.
         plan = plan_between(begin, end)
         report(self._options, plan.losses)
+        rows = sum(part.size for part in plan.ranges)
+        if self._target is None and not self._pace.is_due(rows, clock.monotonic()):
+            return first_end(begin, StreamOffsets(begin.topics)).to_dict()
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        is_cut = rows_max is not None and sum(part.size for part in plan.ranges) > rows_max
+        is_cut = rows_max is not None and rows > rows_max
         if is_cut or not (self._has_begun or begin.initial):
             beginnings = self._view.beginnings(plan.ranges)
             report(self._options, expired(plan.ranges, beginnings))
@@ -131,14 +197,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Set the end of the query to the current ends of the logs."""
-        self._target = self._view.latest(StreamOffsets())
+        with brief_errors():
+            self._target = self._view.latest(StreamOffsets())
 
     def partitions(self, start: JsonDict, end: JsonDict) -> list[InputPartition]:
         """Return the tasks of one trigger."""
         stop = StreamOffsets.from_json(end)
         plan = plan_between(begin_of(StreamOffsets.from_json(start), stop), stop)
-        report(self._options, plan.losses)
-        return tasks_of(self._options, plan.ranges)
+        with brief_errors():
+            report(self._options, plan.losses)
+        return list(tasks_of(self._options, plan.ranges))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one task."""
@@ -173,10 +241,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ClusterView(self._options.for_stream())
 
 
-def tasks_of(options: ReadOptions, ranges: Sequence[OffsetRange]) -> list[InputPartition]:
+def tasks_of(options: ReadOptions, ranges: Sequence[OffsetRange]) -> list[TaskRanges]:
     """Return the Spark tasks for the ranges."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    count = TaskCount(cores, options.tasks_min, options.tasks_max)
+    count = TaskCount(cores, options.tasks_min, options.tasks_max, options.rows_per_task_max)
     return [TaskRanges(share) for share in share_out(ranges, count)]
 
 
@@ -202,6 +270,17 @@ def read_task(options: ReadOptions, partition: InputPartition) -> Iterator[pa.Re
     """Yield the records of one task; yield none for the empty partition that Spark creates if there are no tasks."""
     prepare_worker()
     if isinstance(partition, TaskRanges):
+        begun_us = clock.now_us()
         link = connection(options.bootstrap, options.retry_timeout_seconds)
         read = RangeRead(link, partition.ranges, fail_on_data_loss=options.fail_on_data_loss)
         yield from spark_batches(read.batches(), options.columns)
+        age_seconds = (begun_us - partition.planned_at_us) / MICROSECONDS_PER_SECOND
+        if age_seconds > STALE_SECONDS and (newer := read.newer(starmap(TopicPartition, partition.to_end))):
+            _LOG.warning(
+                "%d newer records of %s are left out: this frame or view was planned %.0f s ago, at its first query; "
+                "load it again, or query a table of the catalog (CREATE TABLE ... USING fairlead), which every query "
+                "reads up to the current end",
+                newer,
+                ", ".join(sorted({topic for topic, _ in partition.to_end})),
+                age_seconds,
+            )

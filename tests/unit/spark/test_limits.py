@@ -4,7 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead_spark.planning.limits import capped, fallen, falls_back, kept, limited, settled, stopped
+from fairlead_spark.planning.limits import (
+    TriggerPace,
+    capped,
+    fallen,
+    falls_back,
+    kept,
+    limited,
+    settled,
+    stopped,
+)
 from fairlead_spark.planning.offsets import PartitionOffset, StreamOffsets, TopicOffsets
 from fairlead_spark.planning.ranges import OffsetRange, plan_between
 
@@ -192,3 +201,15 @@ def test_a_target_is_reached_and_not_passed(
 ) -> None:
     """A query with the trigger availableNow ends exactly at the target offsets."""
     assert capped(start, end, target) == expected
+
+
+def test_a_trigger_waits_for_enough_records_or_for_its_delay() -> None:
+    """The first trigger never waits; a later trigger waits until there are enough records or its time is up."""
+    pace = TriggerPace(10, 60.0)
+    due = [
+        pace.is_due(rows, now)
+        for rows, now in [(1, 0.0), (9, 30.0), (10, 31.0), (0, 32.0), (1, 90.0), (1, 91.0)]
+    ]
+
+    assert due == [True, False, True, False, False, True]
+    assert TriggerPace(None, 60.0).is_due(1, 0.0)

@@ -7,6 +7,7 @@ import pytest
 from fairlead_spark.planning.columns import COLUMNS, DEFAULT, ddl_of
 from fairlead_spark.planning.positions import (
     Assign,
+    AtTime,
     EachPartition,
     Edge,
     PositionError,
@@ -15,6 +16,7 @@ from fairlead_spark.planning.positions import (
     parse_assign,
     parse_pattern,
     parse_position,
+    parse_times,
     parse_topics,
 )
 
@@ -53,6 +55,11 @@ def test_positions_are_edges_or_offsets() -> None:
     )
 
 
+def test_times_are_given_for_each_partition() -> None:
+    """A time is a position of one partition, in milliseconds since 1970."""
+    assert parse_times('{"a": {"0": 0, "1": 5}}') == EachPartition({("a", 0): AtTime(0), ("a", 1): AtTime(5)})
+
+
 @pytest.mark.parametrize(
     ("parse", "text", "words"),
     [
@@ -70,6 +77,9 @@ def test_positions_are_edges_or_offsets() -> None:
         (parse_position, '{"a": {"x": 5}}', "has the partition 'x' of a"),
         (parse_position, '{"a": {"0": -3}}', "has -3 for a-0"),
         (parse_position, '{"a": {"0": "5"}}', 'has "5" for a-0'),
+        (parse_times, "{}", "names no partition"),
+        (parse_times, '{"a": {"0": -1}}', "has -1 for a-0"),
+        (parse_times, '{"a": {"0": 253402300800000}}', "has 253402300800000 for a-0"),
     ],
 )
 def test_text_that_means_nothing_is_refused(parse: Callable[[str], object], text: str, words: str) -> None:

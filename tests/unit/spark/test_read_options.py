@@ -57,6 +57,25 @@ def test_defaults_are_kafkas(monkeypatch: pytest.MonkeyPatch) -> None:
     assert unnamed.bootstrap == "http://127.0.0.1:9520"
 
 
+def test_kafkas_options_of_times_and_triggers_are_honoured() -> None:
+    """Times for each partition, the strategy for late times, and the pace of triggers are parsed."""
+    options = ReadOptions.parse(
+        BASE
+        | {
+            "startingOffsetsByTimestamp": '{"flights": {"0": 5}}',
+            "startingOffsetsByTimestampStrategy": "LATEST",
+            "minOffsetsPerTrigger": "10",
+            "maxTriggerDelay": "3m",
+            "maxRecordsPerPartition": "7",
+        }
+    )
+
+    assert options.starting == EachPartition({("flights", 0): AtTime(5)})
+    assert options.late_start is Edge.LATEST
+    assert (options.rows_per_trigger_min, options.trigger_delay_seconds_max) == (10, 180.0)
+    assert options.rows_per_task_max == 7
+
+
 def test_topics_are_chosen_by_pattern_or_partition_too() -> None:
     """Topics are selected by name, pattern or partition."""
     assert ReadOptions.parse({"subscribePattern": "f.*"}).selection == SubscribePattern("f.*")
@@ -71,7 +90,29 @@ def test_columns_are_those_named() -> None:
 @pytest.mark.parametrize(
     ("given", "name", "words"),
     [
-        ({}, "subscribe", "exactly one of subscribe, subscribePattern and assign"),
+        ({}, "subscribe", "is missing; allowed: exactly one of subscribe, subscribePattern and assign"),
+        (
+            BASE | {"startingTimestamp": "1", "startingOffsetsByTimestamp": "{}"},
+            "startingOffsetsByTimestamp",
+            "only one of",
+        ),
+        (BASE | {"endingOffsetsByTimestamp": "1"}, "endingOffsetsByTimestamp", "in milliseconds since 1970"),
+        (
+            BASE | {"startingOffsetsByTimestampStrategy": "earliest"},
+            "startingOffsetsByTimestampStrategy",
+            "error or latest",
+        ),
+        (
+            BASE | {"minOffsetsPerTrigger": "3", "maxOffsetsPerTrigger": "2"},
+            "minOffsetsPerTrigger",
+            "at most maxOffsetsPerTrigger, which is 2",
+        ),
+        (BASE | {"maxTriggerDelay": "5"}, "maxTriggerDelay", "a number"),
+        (
+            BASE | {"maxRecordsPerPartition": "3", "maxPartitions": "2"},
+            "maxRecordsPerPartition",
+            "only without maxPartitions",
+        ),
         (BASE | {"assign": "{}"}, "subscribe and assign", "exactly one of"),
         (BASE | {"startingOffset": "latest"}, "startingOffset", "nearest: startingOffsets"),
         (BASE | {"zzz": "1"}, "zzz", "the options bootstrap, subscribe"),
@@ -133,8 +174,9 @@ def test_batch_and_stream_refuse_what_only_the_other_can_do() -> None:
         never.for_batch()
     with pytest.raises(OptionError, match=r"endingOffsets.* which does not end"):
         never.for_stream()
-    with pytest.raises(OptionError, match=r"endingTimestamp.* which does not end"):
-        ReadOptions.parse(BASE | {"endingTimestamp": "1"}).for_stream()
+    for name, value in (("endingTimestamp", "1"), ("endingOffsetsByTimestamp", '{"flights": {"0": 1}}')):
+        with pytest.raises(OptionError, match=rf"{name}.* which does not end"):
+            ReadOptions.parse(BASE | {name: value}).for_stream()
 
 
 def test_every_option_is_described() -> None:

@@ -58,12 +58,15 @@ def test_a_partition_is_cut_where_there_are_fewer_than_tasks() -> None:
     cores=st.integers(1, 16),
     at_least=st.none() | st.integers(1, 40),
     at_most=st.none() | st.integers(1, 40),
+    rows_max=st.none() | st.integers(500, 60_000),
 )
 def test_every_record_is_in_one_task(
-    sizes: list[int], cores: int, at_least: int | None, at_most: int | None
+    sizes: list[int], cores: int, at_least: int | None, at_most: int | None, rows_max: int | None
 ) -> None:
-    """The pieces of all tasks cover each partition once, and no task is empty."""
-    shares = share_out(ranges(*sizes), TaskCount(cores, at_least, at_most))
+    """The pieces of all tasks cover each partition once; no task is empty, too large, or has a partition twice."""
+    rows_max = None if at_most is not None else rows_max
+    count = TaskCount(cores, at_least, at_most, rows_max)
+    shares = share_out(ranges(*sizes), count)
 
     pieces = sorted((part.partition, part.start, part.stop) for share in shares for part in share)
     joined: dict[int, int] = {}
@@ -73,3 +76,6 @@ def test_every_record_is_in_one_task(
     assert joined == {index: 100 + size for index, size in enumerate(sizes)}
     assert all(shares)
     assert at_most is None or len(shares) <= at_most
+    assert rows_max is None or max(sum(piece.size for piece in share) for share in shares) <= rows_max
+    assert at_most is not None or len(shares) >= min(count.of(ranges(*sizes)), sum(sizes))
+    assert all(len({piece.partition for piece in share}) == len(share) for share in shares)

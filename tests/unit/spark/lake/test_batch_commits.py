@@ -57,11 +57,12 @@ def numbers_in(path: Path) -> list[int]:
 
 
 def test_the_first_commit_makes_the_table(tmp_path: Path) -> None:
-    """The first commit creates the table with schema, partitions, batch number and files, and with nullable columns."""
+    """The first batch creates the table with schema and partitions, and with nullable columns, and is then written."""
     outcome = commit(tmp_path, task_files(tmp_path, range(3)), 0)
     table = DeltaTable(tmp_path)
 
-    assert (outcome, table.version(), table.transaction_version("query")) == (Outcome.COMMITTED, 0, 0)
+    assert (outcome, table.version(), table.transaction_version("query")) == (Outcome.COMMITTED, 1, 0)
+    assert [each["operation"] for each in table.history()] == ["WRITE", "CREATE TABLE"]
     assert table.metadata().partition_columns == ["day"]
     assert [(one.name, one.nullable, one.metadata) for one in table.schema().fields] == [
         ("number", True, {}),
@@ -80,7 +81,7 @@ def test_a_batch_that_comes_again_is_passed_over(tmp_path: Path) -> None:
 
     assert again == [Outcome.REPEATED, Outcome.REPEATED]
     assert numbers_in(tmp_path) == [0, 1]
-    assert DeltaTable(tmp_path).version() == 1
+    assert DeltaTable(tmp_path).version() == 2
     assert [path.name for path in tmp_path.rglob("again*")] == []
 
 
@@ -119,7 +120,7 @@ def test_a_commit_whose_answer_was_lost_keeps_its_files(tmp_path: Path) -> None:
 
     assert outcomes == [Outcome.COMMITTED, Outcome.COMMITTED]
     assert numbers_in(tmp_path) == [0, 1, 2, 3, 4, 5]
-    assert DeltaTable(tmp_path).version() == 1
+    assert DeltaTable(tmp_path).version() == 2
 
 
 def test_one_of_two_drivers_with_the_same_batch_wins(tmp_path: Path) -> None:
@@ -220,8 +221,8 @@ def test_overwriting_replaces_and_is_not_repeated(tmp_path: Path) -> None:
     [
         ({"number": pa.int64()}, "column day is not in the table"),
         (
-            {"number": pa.int64(), "day": pa.string(), "more": pa.int8()},
-            "column more of the table is not in the frame",
+            {"number": pa.int64(), "Day": pa.string()},
+            "column day is Day in the table, and Delta ignores case",
         ),
         (
             {"number": pa.int32(), "day": pa.string()},
@@ -242,6 +243,33 @@ def test_a_frame_that_does_not_fit_is_refused(tmp_path: Path, table: dict[str, A
 
     assert DeltaTable(tmp_path).version() == 0
     assert not (tmp_path / files[0].path).exists()
+
+
+def test_columns_are_added_and_missing_ones_are_null(tmp_path: Path) -> None:
+    """With mergeSchema the table gets new columns; a column of another writer is null in the rows of the query."""
+    commit(tmp_path, task_files(tmp_path, range(2)), 0)
+    wider = {"type": "struct", "fields": [*SCHEMA["fields"], field("text", "string")]}
+    write_deltalake(
+        tmp_path,
+        pa.table({"number": pa.array([5], pa.int64()), "day": ["mon"], "other": pa.array([7], pa.int8())}),
+        mode="append",
+        schema_mode="merge",
+    )
+    commit(tmp_path, task_files(tmp_path, range(2, 3), "second"), 1)
+    options = LakeOptions(str(tmp_path), ("day",), merge_schema=True)
+    schema = pa.schema([("number", pa.int64()), ("day", pa.string()), ("text", pa.string())])
+    with TaskFiles(file_system(str(tmp_path), {}), schema, ["day"], "third", "zstd") as third:
+        third.write(pa.record_batch([pa.array([9]), pa.array(["mon"]), pa.array(["new"])], schema=schema))
+        files = third.finish()
+    BatchCommit(options, columns(wider, "day"), files, ("query", 2), 1_000).run()
+    commit(tmp_path, task_files(tmp_path, range(10, 11), "fourth"), 3)
+    rows = DeltaTable(tmp_path).to_pyarrow_table().sort_by("number")
+
+    assert [rows[name].to_pylist() for name in ("number", "other", "text")] == [
+        [0, 1, 2, 5, 9, 10],
+        [None, None, None, 7, None, None],
+        [None, None, None, None, "new", None],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -311,7 +339,7 @@ def test_bounds_are_in_the_log(tmp_path: Path) -> None:
     commit(tmp_path, task_files(tmp_path, range(3)), 0)
     [add] = [
         json.loads(line)["add"]
-        for line in (tmp_path / "_delta_log" / f"{0:020}.json").read_text().splitlines()
+        for line in (tmp_path / "_delta_log" / f"{1:020}.json").read_text().splitlines()
         if line.startswith('{"add"')
     ]
     found = json.loads(add["stats"])

@@ -37,7 +37,7 @@ def test_a_folder_may_be_a_uri() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"path": ""}, "option path='' is not allowed; allowed: an absolute folder, or a URI"),
+        ({"path": ""}, "option path is missing; allowed: an absolute folder, or a URI"),
         ({"path": "table"}, "option path='table' is not allowed; allowed: an absolute folder, or a URI"),
         ({"compressoin": "zstd"}, "option compressoin is not allowed.*nearest: compression"),
         (
@@ -45,6 +45,9 @@ def test_a_folder_may_be_a_uri() -> None:
             "option compression='brotli' is not allowed; allowed: zstd, snappy, lz4, gzip",
         ),
         ({"partitionBy": "a,b,a"}, "option partitionBy='a,b,a' is not allowed; allowed: each column once"),
+        ({"mergeSchema": "yes"}, "option mergeSchema='yes' is not allowed; allowed: true or false"),
+        ({"compactEvery": "1", "vacuumHours": "167"}, "a whole number, 168 or more"),
+        ({"vacuumHours": "168"}, "only together with compactEvery"),
         ({"txnAppId": "load"}, "both txnAppId and txnVersion"),
         ({"txnVersion": "-1"}, "option txnVersion='-1' is not allowed; allowed: a whole number, 0 or more"),
     ],
@@ -60,6 +63,8 @@ def test_a_wrong_option_is_named(options: dict[str, str], says: str) -> None:
     [
         ({"topics": ","}, "needs a name in the option topics"),
         ({"text": "maybe"}, "option text='maybe'; it must be true or false"),
+        ({"compactEvery": "0"}, "option compactEvery='0'; it must be a whole number, 1 or more"),
+        ({"vacuumHours": "200"}, "needs the option compactEvery"),
         ({"storage": "AWS_REGION"}, "it must be NAME=VALUE pairs separated by commas"),
     ],
 )

@@ -49,6 +49,17 @@ def test_rows_that_go_the_same_way_are_not_copied() -> None:
     assert [*parcels(table, SinkColumns(RECORD, None, None), "z")] == [Parcel("z", None, parcel.records)]
 
 
+def test_rows_with_offsets_are_refused_in_a_write_to_a_table() -> None:
+    """A write to a table takes rows without offsets, and none of the rows if one has an offset."""
+    columns = SinkColumns(RECORD, None, None, offset="o")
+    table = pa.table({"v": ["a", "b"], "o": pa.array([None, None], pa.int64())})
+    mixed = table.set_column(1, "o", pa.array([None, 7], pa.int64()))
+
+    assert cut(table, columns, "x") == [("x", None, ["a", "b"])]
+    with pytest.raises(SchemaError, match="name the columns"):
+        cut(mixed, columns, "x")
+
+
 def test_rows_that_go_nowhere_are_refused() -> None:
     """A row without a topic or with a negative partition is refused."""
     table = pa.table({"v": ["a", "b"], "t": ["x", None], "p": pa.array([0, -1], pa.int32())})
