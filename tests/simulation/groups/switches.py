@@ -135,18 +135,18 @@ SWITCHES: Final = (
     ),
     Switch(
         "new-claim",
-        "5.1 after such a write the group is claimed again",
+        "5.1 after a write without an answer the group is claimed again",
         (guards, "in_doubt", _doubt_keeps_claim),
     ),
     Switch(
         "answer-after-write",
-        "5.1 no answer before its write",
+        "5.1 a request is answered only after its write",
         (Coordinator, "send", _send_after_answers),
         (Coordinator, "stands", _stand_without_answers),
     ),
     Switch(
         "answer-with-lease",
-        "5.1 no answer under a lease in doubt",
+        "5.1 a coordinator whose lease is in doubt answers nothing",
         (guards, "may_answer", lambda broker: True),
     ),
     Switch(
@@ -162,18 +162,22 @@ SWITCHES: Final = (
     ),
     Switch(
         "released",
-        "5.2 a member says what it owns before others get it",
+        "5.2 a partition counts as released only when its member says so",
         (rules, "has_released", lambda partitions, record, heartbeat: True),
     ),
     Switch(
         "free",
-        "5.2 release is written before grant",
+        "5.2 a release is stored before the partition is granted again",
         (rules, "is_free", lambda place, member_id, owners, granted: True),
     ),
-    Switch("sessions-end", "5.2 a session ends", (rules, "session_is_over", lambda ends_at, now: False)),
+    Switch(
+        "sessions-end",
+        "5.2 a silent member is removed when its session ends",
+        (rules, "session_is_over", lambda ends_at, now: False),
+    ),
     Switch(
         "revocations-end",
-        "5.2 a rebalance timeout ends",
+        "5.2 a revoked partition is taken away when the rebalance timeout ends",
         (rules, "revocation_is_overdue", lambda ends_at, now: False),
     ),
     Switch(
@@ -188,7 +192,7 @@ SWITCHES: Final = (
     ),
     Switch(
         "commit-epoch",
-        "5.4 a commit is accepted from a member in its epoch that has the partition",
+        "5.4 a commit is accepted only in the member's epoch, and only for a partition that the member has",
         (rules, "check_commit_epoch", lambda member_id, record, member_epoch: None),
         (rules, "may_commit_partition", lambda place, member_id, owners: True),
     ),
@@ -199,7 +203,7 @@ SWITCHES: Final = (
     ),
     Switch(
         "commits-in-line",
-        "5.4 commits and changes of a group in one queue",
+        "5.4 commits and changes of a group are in one queue",
         (Coordinator, "write_offsets", _write_offsets_beside),
     ),
     Switch(
@@ -207,7 +211,7 @@ SWITCHES: Final = (
     ),
     Switch(
         "late-answers",
-        "clients: an answer counts for the last heartbeat only",
+        "clients: only the answer to the last heartbeat counts",
         (GroupMember, "step", _step_on_late_answers),
     ),
     Switch(

@@ -189,33 +189,33 @@ SWITCHES: Final = (
     ),
     Switch(
         "synced-counting",
-        "4.2 synced offsets count",
+        "4.2 with durability=synced only synced offsets count",
         (KnownFollower, "counted", lambda self, durability: self.end_offset),
         (PartitionLeader, "_own_counted", lambda self: self._end_offset),
     ),
     Switch(
         "progress-reconciled",
-        "4.2 progress only after reconciling",
+        "4.2 a follower reports progress only after its log agrees with the leader's",
         (PartitionFollower, "_may_report", _yes),
     ),
     Switch(
         "progress-life",
-        "4.2 progress names its broker epoch",
+        "4.2 a follower's progress counts only in its broker epoch",
         (PartitionLeader, "_progress_counts", _progress_of_any_incarnation),
     ),
     Switch(
         "stored-stays",
-        "4.4 the stored isr stays in",
+        "4.4 the high watermark waits for the stored isr while a write is pending",
         (PartitionLeader, "_stored_members", _stored_while_at_rest),
     ),
     Switch(
         "proposed-counts",
-        "4.4 the proposed isr counts",
+        "4.4 the high watermark waits for the proposed isr, too",
         (PartitionLeader, "_proposed_members", lambda self: frozenset()),
     ),
     Switch(
         "min-isr-gate",
-        "4.4 the high watermark moves only with min_isr",
+        "4.4 the high watermark moves only while min.insync.replicas are in sync",
         (PartitionLeader, "enough_in_sync", property(_yes)),
     ),
     Switch(
@@ -239,17 +239,22 @@ SWITCHES: Final = (
     ),
     Switch(
         "generation",
-        "4.5 a report counts in its generation only",
+        "4.5 a follower's report counts only in the generation of its replica",
         (PartitionLeader, "_is_generation", lambda self, broker, generation: broker in self._replicas),
         (PartitionLeader, "_is_eligible", _is_eligible_in_any_generation),
     ),
     Switch(
         "generation-directory",
-        "4.5 leaving for damage writes the directory",
+        "4.5 the record names the current directory of a replica that left for damage",
         (Broker, "without_this", lambda self, record: isr_rules.taken_out(record, self.number)),
         shell=True,
     ),
-    Switch("syncing", "4.6 syncing before synced", (wishes, "with_durability", _skip_syncing), shell=True),
+    Switch(
+        "syncing",
+        "4.6 a partition is syncing before it is synced",
+        (wishes, "with_durability", _skip_syncing),
+        shell=True,
+    ),
     Switch(
         "elr",
         "4.6 eligible replicas are remembered (liveness)",
@@ -307,7 +312,7 @@ SWITCHES: Final = (
     ),
     Switch(
         "marker-removed",
-        "2 the clean marker goes at the start",
+        "2 a start removes the clean marker",
         (Broker, "remove_clean_marker", _nothing),
         shell=True,
     ),
@@ -355,7 +360,7 @@ SWITCHES: Final = (
     ),
     Switch(
         "alone-unclean",
-        "3.7 unclean and alone: no acknowledgement",
+        "3.7 a leader alone in the isr, whose lease is in doubt, acknowledges nothing if unclean elections are allowed",
         (PartitionLeader, "_may_be_succeeded_uncleanly", _no),
     ),
     Switch(
