@@ -2,8 +2,8 @@
 
 In cluster mode, Spark starts the containers of drivers and executors with fixed arguments and environment variables.
 Spark's own image handles these arguments in a shell script, which the PySpark package does not contain. `executor`
-starts an executor, and `driver` starts a program that is submitted in client mode. All other arguments are a command
-that is executed unchanged.
+starts an executor, and `driver` runs `spark-submit` in client mode inside the driver's pod. All other arguments are a
+command that is executed unchanged.
 
 Spark's published image is not used: its Python version differs from that of the broker's image, and its base image
 comes from a registry.
@@ -53,7 +53,7 @@ def executor_command(variables: Mapping[str, str]) -> list[str]:
     """Return the command that starts an executor."""
     absent = [name for name in (*EXECUTOR_OPTIONS.values(), HEAP) if not variables.get(name)]
     if absent:
-        message = f"an executor is started by Spark, which sets {', '.join(absent)}"
+        message = f"not set: {', '.join(absent)}; only Spark starts executors, and it sets these variables"
         raise ContractError(message)
     heap = variables[HEAP]
     named = [word for option, name in EXECUTOR_OPTIONS.items() for word in (option, variables[name])]
@@ -73,7 +73,7 @@ def driver_command(words: list[str], variables: Mapping[str, str]) -> list[str]:
     """Return the command that starts a driver in cluster mode, with the program in the driver's pod."""
     address = variables.get("SPARK_DRIVER_BIND_ADDRESS")
     if not address:
-        message = "a driver is started by Spark, which sets SPARK_DRIVER_BIND_ADDRESS"
+        message = "SPARK_DRIVER_BIND_ADDRESS is not set; only Spark starts drivers, and it sets this variable"
         raise ContractError(message)
     return [
         f"{variables['SPARK_HOME']}/bin/spark-submit",
