@@ -272,12 +272,12 @@ def main() -> None:
         "--records",
         type=int,
         required=True,
-        help="number of records to read; with members, from each partition",
+        help="number of records to read; for `members`, from each partition",
     )
     parser.add_argument("--value-bytes", type=int, default=100)
-    parser.add_argument("--group", default="bench", help="of members")
+    parser.add_argument("--group", default="bench", help="group that the members join")
     parser.add_argument("--members", type=int, default=1, help="number of members in this process")
-    parser.add_argument("--session-seconds", type=int, default=30, help="of members")
+    parser.add_argument("--session-seconds", type=int, default=30, help="session timeout of the members")
     print(json.dumps(uvloop.run(_measured(parser.parse_args()))))
 
 

@@ -87,6 +87,6 @@ def spark_driver(folder: Path, jars: list[Path]) -> Iterator[SparkDriver]:
         try:
             process.wait(STOP_SECONDS_MAX)
         except subprocess.TimeoutExpired:
-            # JVM and workers belong to the session of processes that was started for this Spark session alone.
+            # The JVM and the workers belong to the process group that was started for this Spark session alone.
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()

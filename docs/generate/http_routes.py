@@ -9,7 +9,7 @@ from fairlead_api.routes.query_parameters import OffsetExpression, QueryParamete
 
 TEXT = """# HTTP routes
 
-All calls of a broker. A broker serves the same table as an OpenAPI 3.1 document at `/openapi.json`. Unknown query
+Every call that a broker serves. `/openapi.json` describes the same calls as an OpenAPI 3.1 document. Unknown query
 parameters and fields are refused, and the error names them. Every call of the data listener can also answer
 [`malformed_request`](problems/malformed_request.md), [`unknown_option`](problems/unknown_option.md) and
 [`internal`](problems/internal.md).

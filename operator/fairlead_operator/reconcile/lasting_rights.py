@@ -36,7 +36,7 @@ class LastingRights:
         """Whether the RoleBinding of a namespace has the finalizer, as far as this operator knows."""
 
     async def begin(self, namespaces: Iterable[str]) -> None:
-        """Settle all namespaces when a term begins, since an earlier leader may have been killed. Never raises."""
+        """Add or remove finalizers when a term begins, since an earlier leader may have been killed. Never raises."""
         self._held.clear()
         for namespace in namespaces:
             try:

@@ -209,8 +209,8 @@ def _identity(cluster: Cluster) -> list[Manifest]:
 def _etcd(cluster: Cluster) -> list[Manifest]:
     managed, external = cluster.spec.etcd.managed, cluster.spec.etcd.external
     if managed is not None:
-        # The list contains each member by name, so that the broker can leave an unresponsive member for another member.
-        # The Service at the end of the list also reaches members that are added after the broker has started.
+        # FAIRLEAD_ETCD lists each member by name, so that the broker can leave an unresponsive member for another
+        # member. The Service at the end of the list also reaches members that are added after the broker has started.
         urls = [
             etcd_client_url(cluster.namespace, cluster.name, member) for member in range(managed.replicas)
         ]

@@ -150,7 +150,7 @@ class TaskFiles:
     def discard(self) -> None:
         """Delete all files of the attempt."""
         for one in self._open.values():
-            # The store itself may have failed. A file that cannot be closed has no name in the store.
+            # Closing fails if the store has failed; a file that was never closed does not appear in the store.
             with suppress(OSError, pa.ArrowException):
                 one.writer.close()
                 one.stream.close()

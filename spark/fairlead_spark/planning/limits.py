@@ -125,7 +125,7 @@ def _equal_shares(ranges: Sequence[OffsetRange], rows_max: int) -> list[int]:
 
 
 def stopped(end: StreamOffsets, stops: Mapping[tuple[str, int], int]) -> StreamOffsets:
-    """Return the end offsets with replacements from `stops`."""
+    """Return the end offsets, with the offset in `stops` for each partition that `stops` contains."""
     return StreamOffsets(
         {
             name: TopicOffsets(
