@@ -81,7 +81,7 @@ def up(box: Box, arguments: argparse.Namespace) -> None:
         make_product_images()
         load_product_images(kubernetes)
     print(f"export KUBECONFIG={kubernetes.kubeconfig} PATH={box.state / 'bin'}:$PATH")
-    print(f"logs and audit.log are in {box.logs}; tests use this box with KUBERNETES_BOX={box.name}")
+    print(f"logs and audit.log are in {box.logs}; tests use this Kubernetes with KUBERNETES_BOX={box.name}")
 
 
 def status(box: Box) -> None:
@@ -95,7 +95,7 @@ def status(box: Box) -> None:
 
 
 def shell(box: Box, words: list[str]) -> None:
-    """Replace this process with a command that uses the box's network, but the machine's files and processes."""
+    """Replace this process with a command in the network of the Kubernetes, with the machine's files and processes."""
     for name in CHART_TOOLS if words[:1] and words[0] in CHART_TOOLS else ():
         program(name)
     reach = KubernetesPods(box).enter if (box.state / "resolv.conf").exists() else box.enter()

@@ -32,7 +32,7 @@ PURE_PACKAGES = (
 PURE_TESTS = tuple(f"tests/unit/{package}" for package in PURE_PACKAGES)
 PURE_WORKERS = "2"
 SPARK_TESTS = ("tests/spark", "tests/integration", "tests/observability", "tests/release")
-# Schemathesis generates its cases during the collection of tests, which takes ten seconds in every worker.
+# Run in one process: Schemathesis generates its cases during the collection of tests, which takes ten seconds in each.
 MADE_UP_CALLS = "tests/openapi"
 SERIAL_TESTS = (
     "tests/chaos",
@@ -43,7 +43,7 @@ SERIAL_TESTS = (
     "tests/overload",
     "tests/unit/runtime",
 )
-# Tests of whole systems spend half of their time waiting for leases and processes.
+# Tests of whole systems spend half of their time waiting for leases and processes: two cores can run four at a time.
 WORKERS = "4"
 # Kubernetes tests spend half of their time waiting for leases, elections and probes.
 KUBERNETES_WORKERS = "3"
@@ -146,7 +146,8 @@ def run_all(tests: TestRun) -> None:
         building.wait()
     tests.run_together(
         ("pytest", "-n", KUBERNETES_WORKERS, "-m", "kubernetes and not serial", "tests/kubernetes"),
-        # These tests run in separate processes, since the clusters of a session suppress logs that other tests capture.
+        # Tests with Spark run in separate processes: clusters that last for a whole session of pytest suppress logs
+        # that other tests capture.
         ("pytest", "-n", SPARK_WORKERS, *by_file, "-m", "spark and not serial", *SPARK_TESTS),
         ("pytest", MADE_UP_CALLS),
     )

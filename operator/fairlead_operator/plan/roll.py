@@ -216,7 +216,7 @@ def _orders(
     for pod in pods:
         claim, disk = None, given.claims.get(pod.broker)
         if pod.new_disk_asked or (disk is not None and disk.terminating):
-            # A claim that a user has deleted disappears with the pod that uses it.
+            # If a user has deleted the claim, the claim disappears with the pod, and the data on the disk is lost.
             metadata = given.answer.metadata if given.answer else None
             kept_here = (
                 ("partitions that are unknown while no broker answers",)

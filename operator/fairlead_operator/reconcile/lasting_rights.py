@@ -1,12 +1,12 @@
 """Rights of the operator that outlive the content of a namespace that is being deleted.
 
 Where the operator watches listed namespaces, its rights in a namespace are one RoleBinding there, whose ClusterRole is
-outside. The deletion of the namespace deletes the RoleBinding with everything else, and a Topic with the operator's
-finalizer would then remain forever. The operator therefore has a finalizer on the RoleBinding while a Topic in the
-namespace has one: the API server grants the rights of a RoleBinding that is being deleted until its last finalizer is
-removed. A stopping operator removes its finalizers from RoleBindings, since nothing else would, and they are of use
-only to a running operator. Called by `topic` around each pass, and by `wiring` when a term begins and when the operator
-stops.
+outside of the namespace. The deletion of the namespace deletes the RoleBinding with everything else, and a Topic with
+the operator's finalizer would then remain forever. The operator therefore has a finalizer on the RoleBinding while a
+Topic in the namespace has one: the API server grants the rights of a RoleBinding that is being deleted until its last
+finalizer is removed. A stopping operator removes its finalizers from RoleBindings, since nothing else would, and they
+are of use only to a running operator. Called by `topic` around each pass, and by `wiring` when a term of leadership
+begins and when the operator stops.
 """
 
 from __future__ import annotations

@@ -117,7 +117,8 @@ def _equal_shares(ranges: Sequence[OffsetRange], rows_max: int) -> list[int]:
     """Return the part of each partition's share that is distributed equally."""
     count = len(ranges)
     if rows_max < count:
-        # A trigger increases the sum of the start offsets by the number of partitions that had their turn.
+        # The sum of the start offsets tells whose turn it is: each trigger increases the sum by the number of
+        # partitions that had their turn.
         turn = sum(part.start for part in ranges) % count
         chosen = {(turn + number) % count for number in range(rows_max)}
         return [int(index in chosen) for index in range(count)]
