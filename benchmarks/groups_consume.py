@@ -1,7 +1,7 @@
 """Records per second that one member of a group reads: the SDK, and Kafka's Python clients on Kafka's broker.
 
-Called by `groups.py`. Both topics contain the same number of records of the same size. Every side reads as the only
-member of a new group, in a separate process, while the other broker is stopped.
+Called by `groups.py`. Both topics contain the same number of records of the same size. Every side (a client with one
+way of reading) reads as the only member of a new group, in a separate process, while the other broker is stopped.
 """
 
 from __future__ import annotations

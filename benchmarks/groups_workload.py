@@ -1,7 +1,7 @@
 """Measured work of consumer groups with the SDK and with Kafka's clients, each in a separate process.
 
 `records` and `batches` read a topic as the only member of a new group and print one JSON object. The measured time
-begins with the first record that is returned, so that no side is charged for joining the group. `members` runs several
+begins with the first record that is returned, so that joining the group does not count. `members` runs several
 members in one process, which read their partitions repeatedly until standard input ends. Called by the parts of
 `groups.py`.
 """

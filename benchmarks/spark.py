@@ -47,7 +47,7 @@ TRIGGER_RECORDS = 100
 TRIGGER_TASKS = 2
 TRIGGERS_WARM = 20
 WRITES_WARM = 4
-"""Number of writes of each side that are not measured: the JVM uses a third of the machine for compilation during the
+"""Number of writes to each system that are not measured: the JVM uses a third of the machine for compilation during the
 first four million records."""
 SIDES = {"fairlead": "Fairlead", "kafka": "Kafka", "neither": "Parquet files"}
 Source = dict[str, Any]
@@ -65,8 +65,8 @@ class SparkBench:
         self._data = data
         self._topics = ("", "")
         self.cpu_seconds_per_million: dict[str, dict[str, list[float]]] = {}
-        """Processor seconds of Spark and the broker together per million records, by work and side. The first value of
-        each list was measured with a cold JVM."""
+        """Processor seconds of Spark and the broker together per million records, by work and source or sink. The first
+        value of each list was measured with a cold JVM."""
 
     def load(self) -> None:
         """Load the records into a topic of each broker, and check that Spark reads the same records from both."""

@@ -75,8 +75,9 @@ class LastingRights:
             if live is not None:
                 await self._write(ref, live, needed=needed)
         except (Forbidden, Invalid, NotFound) as error:
-            # This right may be missing if the rights were not created by the chart, and a RoleBinding that is being
-            # deleted accepts no finalizer. The operator then continues without this protection.
+            # The right to patch the RoleBinding may be missing if the chart did not create the rights, and a
+            # RoleBinding that is being deleted accepts no finalizer. The operator then continues without this
+            # protection.
             if needed:
                 self._log.warning("rights not held", namespace=namespace, error=str(error))
         self._held[namespace] = needed
