@@ -242,7 +242,7 @@ def _progressing(facts: Facts) -> tuple[str, str, str]:
 
 
 def _coming(facts: Facts) -> frozenset[int]:
-    """Return the missing brokers that are not registered yet; during ScalingUp, all missing brokers."""
+    """Return the missing brokers that never registered, or all missing brokers while the reason is ScalingUp."""
     answer, before = facts.observed.brokers, facts.cluster.status
     progress = find_condition(before.conditions, ConditionName.PROGRESSING)
     if facts.missing and progress is not None and progress.reason == "ScalingUp":
