@@ -54,6 +54,19 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
         labels=("release", "python"),
     ),
     MetricDefinition(
+        name="fairlead_authentications_total",
+        kind=_COUNTER,
+        help="Tokens that were verified, by source and outcome: accepted, malformed, expired or refused. A token that "
+        "is remembered is not counted again.",
+        labels=("source", "outcome"),
+    ),
+    MetricDefinition(
+        name="fairlead_access_denied_total",
+        kind=_COUNTER,
+        help="Operations that no ACL allows. In the mode observe they are only counted, with observed=true.",
+        labels=("observed",),
+    ),
+    MetricDefinition(
         name="fairlead_produce_batches_total",
         kind=_COUNTER,
         help="Batches received in produce calls, by outcome: ok or the code of the problem.",

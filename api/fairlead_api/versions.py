@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 API_VERSIONS: Final = ("v1",)
 BATCH_FORMATS: Final = (1,)
 CODECS: Final = ("none", "lz4", "zstd")
-FEATURE_LEVEL: Final = 1
+SECURITY_LEVEL: Final = 2
+"""Feature level from which on ACLs, API tokens and the modes above `open` exist."""
+FEATURE_LEVEL: Final = 2
 """Feature level of this release; newer fields are written only when every broker of the cluster supports their
 level."""
 

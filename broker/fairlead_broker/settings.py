@@ -33,6 +33,7 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 from fairlead_api.bodies.requests import TIMEOUT_MS_MAX, WAIT_MS_MAX
 from fairlead_api.configuration import TOPIC_KEYS, ConfigScope, parse_value
 from fairlead_api.problems import ProblemError
+from fairlead_broker.access.mode import SecurityMode
 from fairlead_broker.pod import credentials, filled
 
 KIB = 1 << 10
@@ -46,6 +47,7 @@ START_KEYS = {
 """Configuration keys that are read when a broker starts, with the setting or limit that each key sets."""
 _HOST = re.compile(r"[A-Za-z0-9._-]{1,253}")
 _ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/?#\s]+")
+_PRINCIPALS = re.compile(r"[!-)+\-./0-~]{1,249}|[!-)+\-./0-~]{0,248}\*")
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - a listener may be configured to use these addresses
 
@@ -121,6 +123,13 @@ Origins = Annotated[
     _list_of(_ORIGIN, "an origin such as https://shop.example or http://127.0.0.1:8080, nor *"),
 ]
 Hosts = Annotated[tuple[str, ...], NoDecode, _list_of(_HOST, "the name of a host such as broker-1.example")]
+
+
+Superusers = Annotated[
+    tuple[str, ...],
+    NoDecode,
+    _list_of(_PRINCIPALS, "a pattern of principals such as user:ann or group:ops:*"),
+]
 
 
 class Limits(BaseModel):
@@ -383,6 +392,18 @@ class BrokerSettings(BaseSettings):
     """Further host names, separated by commas, by which clients call a data listener on a loopback address, for example
     behind a proxy. IP addresses, `localhost` and the advertised name are always allowed. Other names are refused, so
     that a web page whose own name resolves to 127.0.0.1 cannot call the broker."""
+
+    security: SecurityMode = SecurityMode.OPEN
+    """Least strict security mode of this broker: `open`, `observe` or `enforce`. The stricter of this setting and the
+    cluster's `security.mode` applies."""
+
+    superusers: Superusers = ()
+    """Patterns of principals, separated by commas, that are allowed everything, before any ACL: a name such as
+    `user:ann`, or a prefix that ends in `*`. `user:admin` is a superuser where `admin_token_file` is set."""
+
+    admin_token_file: Path | None = None
+    """File with the API token of `user:admin`. If the file does not exist, the broker creates a token and the file,
+    which only the broker's user can read. All brokers of a cluster use the same file."""
 
     limits: Limits = Field(default_factory=Limits)
     """Limits of queues, sizes, threads and times."""

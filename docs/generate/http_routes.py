@@ -31,8 +31,7 @@ def _overview() -> str:
 
 def _route(route: Route) -> str:
     text = f'\n<a id="{route.name}"></a>\n\n## {route.method} {route.path}\n\n{route.summary}.'
-    text += f" Operation `{route.operation}` on `{route.resource}`"
-    text += ", ops listener.\n" if route.listener is Listener.OPS else ".\n"
+    text += f" Needs: {route.access}{', ops listener' if route.listener is Listener.OPS else ''}.\n"
     if route.body_types:
         text += f"\nBody: {codes(route.body_types)}.\n"
     if route.path_parameters:

@@ -77,7 +77,7 @@ def _route(entry: Route) -> Any:
     return {
         "call": f"{entry.method} {entry.path}",
         "listener": entry.listener.value,
-        "authorization": f"{entry.operation.value} {entry.resource.value}",
+        "authorization": str(entry.access),
         "body": list(entry.body_types),
         "query": {each.name: _parameter(each) for each in entry.query},
         "headers": {each.name: each.pattern for each in entry.headers},

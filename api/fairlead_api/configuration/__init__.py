@@ -36,6 +36,8 @@ __all__ = [
     "CLUSTER_KEYS",
     "FEATURE_LEVEL_KEY",
     "KEYS",
+    "SECURITY_MODE_KEY",
+    "TOKENS_VALID_AFTER_KEY",
     "TOPIC_KEYS",
     "ConfigEntry",
     "ConfigInput",
@@ -62,6 +64,8 @@ ConfigInput = str | int | float | bool | None
 
 FEATURE_LEVEL_KEY: Final = "feature.level"
 """Key of the cluster whose value is stored in the cluster's record, and that a call can only raise (rule Z17)."""
+SECURITY_MODE_KEY: Final = "security.mode"
+TOKENS_VALID_AFTER_KEY: Final = "tokens.valid.after"
 
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}")
 _NAME_COMPARED: Final = 100

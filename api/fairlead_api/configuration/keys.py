@@ -424,6 +424,23 @@ _OF_THE_CLUSTER: Final = (
         "partitions",
         "Number of partitions of a topic that is created without specifying the number.",
     ),
+    _choice(
+        "security.mode",
+        "open",
+        ("open", "observe", "enforce"),
+        (),
+        "How decisions of access act: not at all, only counted and listed, or held. A broker that was started with a "
+        "stricter mode keeps it. A mode above open needs feature level 2.",
+    ),
+    _number(
+        "tokens.valid.after",
+        0,
+        0,
+        LONG_MAX,
+        "ms",
+        "Time since the Unix epoch; API tokens that were created earlier are refused. Set it after a theft of tokens, "
+        "or after a restore of the coordination store, which brings back revoked tokens.",
+    ),
     ConfigKey(
         name="default.replication.factor",
         type=ConfigType.INT,

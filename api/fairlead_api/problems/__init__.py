@@ -14,10 +14,14 @@ from typing import Final
 from fairlead_api.problems.cluster import CLUSTER_PROBLEMS
 from fairlead_api.problems.definitions import JSON, DataMember, ProblemDefinition, ProblemKind, SideEffect
 from fairlead_api.problems.requests import REQUEST_PROBLEMS
+from fairlead_api.problems.security import SECURITY_PROBLEMS
 from fairlead_api.problems.state import STATE_PROBLEMS
 
 CATALOGUE: Final[Mapping[str, ProblemDefinition]] = MappingProxyType(
-    {definition.code: definition for definition in (*REQUEST_PROBLEMS, *STATE_PROBLEMS, *CLUSTER_PROBLEMS)}
+    {
+        definition.code: definition
+        for definition in (*REQUEST_PROBLEMS, *STATE_PROBLEMS, *CLUSTER_PROBLEMS, *SECURITY_PROBLEMS)
+    }
 )
 """All problems by code."""
 

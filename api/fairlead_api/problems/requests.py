@@ -68,8 +68,12 @@ REQUEST_PROBLEMS: Final = (
         401,
         "The caller is not authenticated",
         FIX,
-        "The call requires an identity, but has none or one that could not be verified.",
-        "Send valid credentials.",
+        "The call requires an identity, but has none or one that could not be verified. The member `reason` does not "
+        "distinguish an unknown token from a wrong one.",
+        "Send a valid token: `Authorization: Bearer TOKEN`. An administrator creates one with `fairlead token create`.",
+        data_members=(
+            DataMember("reason", "`missing`, `malformed`, `expired`, or `refused` for every other cause"),
+        ),
     ),
     ProblemDefinition(
         "forbidden",

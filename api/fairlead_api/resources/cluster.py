@@ -46,7 +46,7 @@ a time."""
     format_version: (
         Annotated[int, Field(ge=1, le=FORMAT_VERSION_READ_MAX), kubernetes(maximum=FEATURE_LEVEL)] | None
     ) = None
-    """Newest format in which brokers may store data; this release supports format 1 only. A later format is set, one \
+    """Newest format in which brokers may store data, the feature level of the cluster. A later format is set, one \
 step at a time, when all brokers run a release that supports it; until then a downgrade to the old release is \
 possible. The format in which brokers store data (status.formatVersion) is a lower bound of formatVersion."""
     brokers: Annotated[

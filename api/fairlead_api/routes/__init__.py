@@ -1,7 +1,7 @@
 """Table of all calls that a broker serves.
 
-The broker's dispatch, `authorize`, the OpenAPI document and the reference page use the table. This module must not
-depend on how a call is carried out.
+The broker's dispatch and decisions of access, the OpenAPI document and the reference page use the table. This module
+must not depend on how a call is carried out.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from fairlead_api.routes.definitions import (
     AnswerForm,
     HeaderParameter,
     Listener,
-    Operation,
-    Resource,
     Route,
 )
 from fairlead_api.routes.groups import GROUP_ROUTES
@@ -22,6 +20,7 @@ from fairlead_api.routes.operations import OPERATION_ROUTES
 from fairlead_api.routes.producers import PRODUCER_ROUTES
 from fairlead_api.routes.query_parameters import parse_parameters
 from fairlead_api.routes.records import RECORD_ROUTES
+from fairlead_api.routes.security import SECURITY_ROUTES
 from fairlead_api.routes.topics import OPS_ROUTES, TOPIC_ROUTES
 
 if TYPE_CHECKING:
@@ -32,8 +31,6 @@ __all__ = [
     "AnswerForm",
     "HeaderParameter",
     "Listener",
-    "Operation",
-    "Resource",
     "Route",
     "parse_query",
     "route",
@@ -46,6 +43,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *RECORD_ROUTES,
     *PRODUCER_ROUTES,
     *GROUP_ROUTES,
+    *SECURITY_ROUTES,
     *OPS_ROUTES,
 )
 """Table of routes, in the order of the reference page."""

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from fairlead_api.access_needs import Kind, Operation, each_in_body, needs, on
 from fairlead_api.bodies.media_types import JSON
 from fairlead_api.bodies.metadata import ConfigDescription
 from fairlead_api.bodies.requests import AlterConfigRequest
-from fairlead_api.routes.definitions import AnswerForm, Operation, Resource, Route
+from fairlead_api.routes.definitions import AnswerForm, Route
 
 BROKER_PARAMETER: Final = {"broker": "id of the broker"}
 BODY_TYPES: Final = (JSON, "application/merge-patch+json")
@@ -34,8 +35,7 @@ CONFIG_ROUTES: Final = (
         method="GET",
         path="/v1/cluster/config",
         summary="The configuration of the cluster, with the source of each value",
-        operation=Operation.DESCRIBE,
-        resource=Resource.CLUSTER,
+        access=needs(on(Operation.DESCRIBE, Kind.CLUSTER)),
         answers=_described("every key that can be set on the cluster"),
     ),
     Route(
@@ -43,8 +43,7 @@ CONFIG_ROUTES: Final = (
         method="PATCH",
         path="/v1/cluster/config",
         summary="Change the configuration of the cluster",
-        operation=Operation.ALTER,
-        resource=Resource.CLUSTER,
+        access=needs(on(Operation.ALTER, Kind.CLUSTER), each_in_body(Operation.ALTER, Kind.SECURITY)),
         request=AlterConfigRequest,
         body_types=BODY_TYPES,
         answers=_described("the configuration after the change; every broker applies it within seconds"),
@@ -55,8 +54,7 @@ CONFIG_ROUTES: Final = (
         method="GET",
         path="/v1/brokers/{broker}/config",
         summary="The configuration of one broker, with the source of each value",
-        operation=Operation.DESCRIBE,
-        resource=Resource.CLUSTER,
+        access=needs(on(Operation.DESCRIBE, Kind.CLUSTER)),
         path_parameters=BROKER_PARAMETER,
         answers=_described("every key that can be set on a broker"),
         problems=("broker_not_found",),
@@ -66,8 +64,7 @@ CONFIG_ROUTES: Final = (
         method="PATCH",
         path="/v1/brokers/{broker}/config",
         summary="Change the configuration of one broker",
-        operation=Operation.ALTER,
-        resource=Resource.CLUSTER,
+        access=needs(on(Operation.ALTER, Kind.CLUSTER)),
         path_parameters=BROKER_PARAMETER,
         request=AlterConfigRequest,
         body_types=BODY_TYPES,

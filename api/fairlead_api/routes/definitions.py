@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from fairlead_api.access_needs import Access
     from fairlead_api.routes.query_parameters import QueryParameter
 
 
@@ -22,26 +23,6 @@ class Listener(StrEnum):
     DATA = "data"
     OPS = "ops"
     PEER = "peer"
-
-
-class Operation(StrEnum):
-    """Operation of a call on a resource, with the names from Kafka's access rules."""
-
-    DESCRIBE = "describe"
-    CREATE = "create"
-    ALTER = "alter"
-    DELETE = "delete"
-    READ = "read"
-    WRITE = "write"
-
-
-class Resource(StrEnum):
-    """Kind of resource on which a call operates; PUBLIC marks calls that every caller may make."""
-
-    PUBLIC = "public"
-    CLUSTER = "cluster"
-    TOPIC = "topic"
-    GROUP = "group"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +53,19 @@ class AnswerForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """Definition of a call: path, operation and resource for access rules, parameters, bodies and answers.
+    """Definition of a call: path, access, parameters, bodies and answers.
 
     `path` contains the parameters in braces. `request` is the msgspec type of a JSON body, or None without a JSON body.
     `other_requests` are further media types of the body, and `line_requests` are the types of a line of NDJSON.
     `answer` is the type of the normal JSON answer. `problems` are codes of the catalogue in addition to the codes that
-    every call can answer. The broker calls `authorize` with `operation` and `resource`.
+    every call can answer. `access` is everything that the caller needs (rule Z15).
     """
 
     name: str
     method: str
     path: str
     summary: str
-    operation: Operation
-    resource: Resource
+    access: Access
     answers: tuple[AnswerForm, ...]
     listener: Listener = Listener.DATA
     request: object = None
@@ -99,6 +79,16 @@ class Route:
     """Explanations of the path parameters, by name."""
 
     @property
+    def subject(self) -> str:
+        """Kind of the resource that the call is about, or `public` for calls without needs; it groups calls."""
+        return self.access.needs[0].kind.value if self.access.needs else self.access.audience.value
+
+    @property
+    def operation(self) -> str:
+        """Operation of the first need, or `describe` for calls without needs."""
+        return self.access.needs[0].operation.value if self.access.needs else "describe"
+
+    @property
     def answer(self) -> object:
         """Type of the JSON body of the route's first answer."""
         return self.answers[0].type
@@ -109,5 +99,5 @@ class Route:
         return self.answers[0].media_types
 
 
-EVERYWHERE: Final = ("malformed_request", "unknown_option", "forbidden", "internal")
+EVERYWHERE: Final = ("malformed_request", "unknown_option", "unauthenticated", "forbidden", "internal")
 """Codes of the problems that every call of the data listener can answer in addition to the problems of its route."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from fairlead_api.access_needs import Kind, Operation, each_in_answer, each_in_body, needs, on, self_with
 from fairlead_api.bodies.group_answers import (
     CommitAnswer,
     GroupDescription,
@@ -19,7 +20,7 @@ from fairlead_api.bodies.group_answers import (
 )
 from fairlead_api.bodies.group_requests import CommitRequest, HeartbeatRequest, ResetRequest
 from fairlead_api.bodies.media_types import JSON, Header
-from fairlead_api.routes.definitions import AnswerForm, HeaderParameter, Operation, Resource, Route
+from fairlead_api.routes.definitions import AnswerForm, HeaderParameter, Route
 from fairlead_api.routes.query_parameters import ParameterKind, QueryParameter
 from fairlead_api.routes.topics import AFTER, LIMIT, TOPICS
 
@@ -65,8 +66,7 @@ GROUP_ROUTES: Final = (
         method="GET",
         path="/v1/groups",
         summary="The consumer groups, page by page in a fixed order",
-        operation=Operation.DESCRIBE,
-        resource=Resource.GROUP,
+        access=self_with(each_in_answer(Operation.DESCRIBE, Kind.GROUP)),
         query=(LIMIT, AFTER),
         answers=(_json(GroupListing, "one page of groups"),),
         problems=("coordination_unavailable", "shutting_down"),
@@ -76,8 +76,7 @@ GROUP_ROUTES: Final = (
         method="GET",
         path=_GROUP,
         summary="A group with its members and their partitions",
-        operation=Operation.DESCRIBE,
-        resource=Resource.GROUP,
+        access=needs(on(Operation.DESCRIBE, Kind.GROUP), each_in_answer(Operation.DESCRIBE, Kind.TOPIC)),
         path_parameters=_GROUP_PARAMETER,
         headers=(_FORWARD_HEADER,),
         answers=(_json(GroupDescription, "the group"),),
@@ -88,8 +87,7 @@ GROUP_ROUTES: Final = (
         method="DELETE",
         path=_GROUP,
         summary="Delete a group without members, and its committed offsets",
-        operation=Operation.DELETE,
-        resource=Resource.GROUP,
+        access=needs(on(Operation.DELETE, Kind.GROUP)),
         path_parameters=_GROUP_PARAMETER,
         headers=(_FORWARD_HEADER,),
         answers=(AnswerForm(status=204, explanation="the group and its offsets are deleted"),),
@@ -100,8 +98,7 @@ GROUP_ROUTES: Final = (
         method="GET",
         path=f"{_GROUP}/lag",
         summary="The lag of a group, in records and seconds",
-        operation=Operation.DESCRIBE,
-        resource=Resource.GROUP,
+        access=needs(on(Operation.DESCRIBE, Kind.GROUP), each_in_answer(Operation.DESCRIBE, Kind.TOPIC)),
         path_parameters=_GROUP_PARAMETER,
         headers=(_FORWARD_HEADER,),
         answers=(_json(LagAnswer, "every partition with a committed offset or an owner, and the totals"),),
@@ -112,8 +109,7 @@ GROUP_ROUTES: Final = (
         method="PUT",
         path=_MEMBER,
         summary="Join a group with member epoch 0, then send heartbeats and get the assignment",
-        operation=Operation.READ,
-        resource=Resource.GROUP,
+        access=needs(on(Operation.READ, Kind.GROUP), each_in_body(Operation.READ, Kind.TOPIC)),
         path_parameters=_MEMBER_PARAMETERS,
         request=HeartbeatRequest,
         body_types=(JSON,),
@@ -134,8 +130,7 @@ GROUP_ROUTES: Final = (
         method="DELETE",
         path=_MEMBER,
         summary="Leave a group; the member's partitions are assigned to other members immediately",
-        operation=Operation.READ,
-        resource=Resource.GROUP,
+        access=needs(on(Operation.READ, Kind.GROUP)),
         path_parameters=_MEMBER_PARAMETERS,
         query=(_STATIC,),
         headers=(_FORWARD_HEADER,),
@@ -149,8 +144,7 @@ GROUP_ROUTES: Final = (
         method="GET",
         path=f"{_GROUP}/offsets",
         summary="The committed offsets of a group",
-        operation=Operation.DESCRIBE,
-        resource=Resource.GROUP,
+        access=needs(on(Operation.DESCRIBE, Kind.GROUP), each_in_answer(Operation.DESCRIBE, Kind.TOPIC)),
         path_parameters=_GROUP_PARAMETER,
         query=(TOPICS,),
         headers=(_FORWARD_HEADER,),
@@ -162,8 +156,7 @@ GROUP_ROUTES: Final = (
         method="PUT",
         path=f"{_GROUP}/offsets",
         summary="Commit offsets, as a member with its epoch or as a program outside the group with -1",
-        operation=Operation.READ,
-        resource=Resource.GROUP,
+        access=needs(on(Operation.READ, Kind.GROUP), each_in_body(Operation.READ, Kind.TOPIC)),
         path_parameters=_GROUP_PARAMETER,
         request=CommitRequest,
         body_types=(JSON,),
@@ -190,8 +183,7 @@ GROUP_ROUTES: Final = (
         method="DELETE",
         path=f"{_GROUP}/offsets",
         summary="Delete committed offsets of a group without members",
-        operation=Operation.DELETE,
-        resource=Resource.GROUP,
+        access=needs(on(Operation.DELETE, Kind.GROUP)),
         path_parameters=_GROUP_PARAMETER,
         query=(TOPICS,),
         headers=(_FORWARD_HEADER,),
@@ -209,8 +201,7 @@ GROUP_ROUTES: Final = (
         method="POST",
         path=f"{_GROUP}/offsets:reset",
         summary="Set the committed offsets of a group without members to a different position",
-        operation=Operation.READ,
-        resource=Resource.GROUP,
+        access=needs(on(Operation.READ, Kind.GROUP), each_in_body(Operation.READ, Kind.TOPIC)),
         path_parameters=_GROUP_PARAMETER,
         request=ResetRequest,
         body_types=(JSON,),

@@ -31,6 +31,8 @@ _PATH_SCHEMAS: Final[dict[str, Schema]] = {
     "broker": {"type": "integer", "minimum": 0, "maximum": INT32_MAX},
     "code": {"type": "string", "enum": sorted(CATALOGUE)},
     "asset": {"type": "string", "minLength": 1},
+    "token": {"type": "string", "minLength": 1},
+    "acl": {"type": "string", "minLength": 1},
 }
 _EVENT: Final[Schema] = {
     "type": "object",
@@ -79,7 +81,10 @@ def document(release: str, listeners: Container[Listener] = frozenset(Listener))
         "components": {
             "schemas": {**schemas.components, "CloudEvent": _EVENT, "Problem": _problem_schema()},
             "responses": {code: _problem_response(code) for code in sorted(CATALOGUE)},
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
         },
+        # A call without a token is made by `anonymous`, which the mode `open` allows everything.
+        "security": [{}, {"bearer": []}],
     }
     # Encoding and decoding the document converts values such as tuples in defaults to JSON values.
     return msgspec.json.decode(msgspec.json.encode(described), type=Schema)
@@ -124,7 +129,7 @@ def _operation(route: Route, schemas: _Schemas) -> dict[str, object]:
     operation: dict[str, object] = {
         "operationId": route.name,
         "summary": route.summary,
-        "tags": [route.resource.value],
+        "tags": [route.subject],
         "parameters": [
             *({"name": name, "in": "path", "required": True, "description": text, "schema": _PATH_SCHEMAS[name]}
               for name, text in route.path_parameters.items()),
@@ -136,7 +141,7 @@ def _operation(route: Route, schemas: _Schemas) -> dict[str, object]:
             **_refusals(route),
         },
         "x-fairlead-listener": route.listener.value,
-        "x-fairlead-operation": route.operation.value,
+        "x-fairlead-access": str(route.access),
     }  # fmt: skip
     if route.body_types:
         operation["requestBody"] = {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from fairlead_api.access_needs import Kind, Operation, each_in_answer, each_in_body, needs, on, self_with
 from fairlead_api.bodies.media_types import JSON
 from fairlead_api.bodies.metadata import BrokerDescription, Page
 from fairlead_api.bodies.operations import (
@@ -18,7 +19,7 @@ from fairlead_api.bodies.operations import (
     RestartPermitAnswer,
 )
 from fairlead_api.routes.configs import BROKER_PARAMETER
-from fairlead_api.routes.definitions import AnswerForm, Operation, Resource, Route
+from fairlead_api.routes.definitions import AnswerForm, Route
 from fairlead_api.routes.query_parameters import ParameterKind, QueryParameter
 from fairlead_api.routes.records import FORWARD_HEADER
 from fairlead_api.routes.topics import AFTER, LIMIT, TOPIC_ID_HEADER, TOPIC_PARAMETER
@@ -40,8 +41,7 @@ def _broker_call(verb: str, summary: str, explanation: str) -> Route:
         method="POST",
         path=f"/v1/brokers/{{broker}}:{verb}",
         summary=summary,
-        operation=Operation.ALTER,
-        resource=Resource.CLUSTER,
+        access=needs(on(Operation.ALTER, Kind.CLUSTER)),
         path_parameters=BROKER_PARAMETER,
         answers=_answered(BrokerDescription, explanation),
         problems=("broker_not_found", *_CHANGE),
@@ -70,8 +70,7 @@ OPERATION_ROUTES: Final = (
         method="POST",
         path="/v1/brokers/{broker}:request-restart",
         summary="Request the cluster's only permit to restart a broker",
-        operation=Operation.ALTER,
-        resource=Resource.CLUSTER,
+        access=needs(on(Operation.ALTER, Kind.CLUSTER)),
         path_parameters=BROKER_PARAMETER,
         answers=_answered(
             RestartPermitAnswer,
@@ -84,8 +83,7 @@ OPERATION_ROUTES: Final = (
         method="DELETE",
         path="/v1/brokers/{broker}",
         summary="Remove a broker that is permanently gone and has no replicas",
-        operation=Operation.DELETE,
-        resource=Resource.CLUSTER,
+        access=needs(on(Operation.DELETE, Kind.CLUSTER)),
         path_parameters=BROKER_PARAMETER,
         answers=(AnswerForm(status=204, type=None, media_types=(), explanation="the broker is removed"),),
         problems=("broker_not_found", "not_possible_now", *_CHANGE),
@@ -95,8 +93,7 @@ OPERATION_ROUTES: Final = (
         method="POST",
         path=f"{_PARTITION}:reassign",
         summary="Move a partition to other brokers",
-        operation=Operation.ALTER,
-        resource=Resource.TOPIC,
+        access=needs(on(Operation.ALTER, Kind.CLUSTER), on(Operation.DESCRIBE, Kind.TOPIC)),
         path_parameters=_PARTITION_PARAMETERS,
         request=ReassignRequest,
         body_types=(JSON,),
@@ -117,8 +114,7 @@ OPERATION_ROUTES: Final = (
         method="DELETE",
         path=f"{_PARTITION}/reassignment",
         summary="Cancel a move; the partition keeps its previous replicas",
-        operation=Operation.ALTER,
-        resource=Resource.TOPIC,
+        access=needs(on(Operation.ALTER, Kind.CLUSTER), on(Operation.DESCRIBE, Kind.TOPIC)),
         path_parameters=_PARTITION_PARAMETERS,
         headers=(TOPIC_ID_HEADER,),
         answers=_answered(PartitionState, "no move is in progress"),
@@ -129,8 +125,11 @@ OPERATION_ROUTES: Final = (
         method="POST",
         path=f"{_PARTITION}:elect",
         summary="Elect a leader now",
-        operation=Operation.ALTER,
-        resource=Resource.TOPIC,
+        access=needs(
+            on(Operation.ALTER, Kind.CLUSTER),
+            on(Operation.DESCRIBE, Kind.TOPIC),
+            each_in_body(Operation.DELETE, Kind.TOPIC),
+        ),
         path_parameters=_PARTITION_PARAMETERS,
         request=ElectRequest,
         body_types=(JSON,),
@@ -143,8 +142,7 @@ OPERATION_ROUTES: Final = (
         method="GET",
         path=f"{_PARTITION}:digest",
         summary="Compare the replicas of a partition: a checksum of an offset range from each",
-        operation=Operation.DESCRIBE,
-        resource=Resource.TOPIC,
+        access=needs(on(Operation.READ, Kind.TOPIC)),
         path_parameters=_PARTITION_PARAMETERS,
         query=(
             QueryParameter(
@@ -176,8 +174,7 @@ OPERATION_ROUTES: Final = (
         method="GET",
         path="/v1/reassignments",
         summary="The moves of partitions in progress",
-        operation=Operation.DESCRIBE,
-        resource=Resource.CLUSTER,
+        access=self_with(each_in_answer(Operation.DESCRIBE, Kind.TOPIC)),
         query=(LIMIT, AFTER),
         answers=_answered(Page[ReassignmentDescription], "one page of moves, by topic and partition"),
     ),

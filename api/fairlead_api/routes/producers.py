@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from fairlead_api.access_needs import Kind, Operation, each_in_body, self_with
 from fairlead_api.bodies.json_bodies import Request
 from fairlead_api.bodies.media_types import JSON
 from fairlead_api.bodies.metadata import Answer
 from fairlead_api.identifiers import check_group_name
-from fairlead_api.routes.definitions import AnswerForm, Operation, Resource, Route
+from fairlead_api.routes.definitions import AnswerForm, Route
 
 
 class AllocateProducerRequest(Request, frozen=True, kw_only=True):
@@ -39,8 +40,7 @@ PRODUCER_ROUTES: Final = (
         method="POST",
         path="/v1/producers",
         summary="Get a producer id, or the next epoch of a named producer, which fences its earlier epochs",
-        operation=Operation.WRITE,
-        resource=Resource.CLUSTER,
+        access=self_with(each_in_body(Operation.WRITE, Kind.PRODUCER)),
         request=AllocateProducerRequest,
         body_types=(JSON,),
         answers=(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from fairlead_api.access_needs import Kind, Operation, each_in_body, needs, on, self_with
 from fairlead_api.bodies.json_records import (
     Encoding,
     FetchedRecord,
@@ -53,7 +54,7 @@ from fairlead_api.bodies.requests import (
     TopicProduceAnswer,
 )
 from fairlead_api.identifiers import Acks
-from fairlead_api.routes.definitions import AnswerForm, HeaderParameter, Operation, Resource, Route
+from fairlead_api.routes.definitions import AnswerForm, HeaderParameter, Route
 from fairlead_api.routes.query_parameters import EARLIEST, ParameterKind, QueryParameter
 from fairlead_api.routes.topics import TOPIC_ID_HEADER, TOPIC_PARAMETER
 
@@ -246,8 +247,7 @@ RECORD_ROUTES: Final = (
         method="POST",
         path="/v1/topics/{topic}/records",
         summary="Produce records; the broker selects the partition of each record by its key",
-        operation=Operation.WRITE,
-        resource=Resource.TOPIC,
+        access=needs(on(Operation.WRITE, Kind.TOPIC), each_in_body(Operation.CREATE, Kind.TOPIC)),
         path_parameters=TOPIC_PARAMETER,
         request=JsonProduceRequest,
         other_requests=_JSON_REQUESTS,
@@ -279,8 +279,7 @@ RECORD_ROUTES: Final = (
         method="POST",
         path="/v1/topics/{topic}/partitions/{partition}/records",
         summary="Produce one batch to one partition, atomically",
-        operation=Operation.WRITE,
-        resource=Resource.TOPIC,
+        access=needs(on(Operation.WRITE, Kind.TOPIC), each_in_body(Operation.CREATE, Kind.TOPIC)),
         path_parameters=PARTITION_PARAMETERS,
         request=JsonProduceRequest,
         other_requests=_JSON_REQUESTS,
@@ -321,8 +320,7 @@ RECORD_ROUTES: Final = (
         method="POST",
         path="/v1/produce",
         summary="Produce to many partitions, one batch each",
-        operation=Operation.WRITE,
-        resource=Resource.TOPIC,
+        access=self_with(each_in_body(Operation.WRITE, Kind.TOPIC)),
         body_types=(FRAMES,),
         query=(ACKS, TIMEOUT_MS),
         headers=(FORWARD_HEADER,),
@@ -338,8 +336,7 @@ RECORD_ROUTES: Final = (
         method="GET",
         path="/v1/topics/{topic}/partitions/{partition}/records",
         summary="Fetch records of one partition",
-        operation=Operation.READ,
-        resource=Resource.TOPIC,
+        access=needs(on(Operation.READ, Kind.TOPIC)),
         path_parameters=PARTITION_PARAMETERS,
         query=(
             OFFSET,
@@ -369,8 +366,7 @@ RECORD_ROUTES: Final = (
         method="POST",
         path="/v1/fetch",
         summary="Fetch from many partitions by one long poll",
-        operation=Operation.READ,
-        resource=Resource.TOPIC,
+        access=self_with(each_in_body(Operation.READ, Kind.TOPIC)),
         request=FetchRequest,
         body_types=(JSON,),
         headers=(FORWARD_HEADER,),
@@ -394,8 +390,7 @@ RECORD_ROUTES: Final = (
         method="GET",
         path="/v1/topics/{topic}/records",
         summary="Tail all partitions of a topic and send each record as it arrives",
-        operation=Operation.READ,
-        resource=Resource.TOPIC,
+        access=needs(on(Operation.READ, Kind.TOPIC)),
         path_parameters=TOPIC_PARAMETER,
         query=(TAIL_FROM, TAIL_SECONDS_MAX, TAIL_RECORDS_MAX, ENCODING),
         headers=(TOPIC_ID_HEADER, FORWARD_HEADER, LAST_EVENT_ID_HEADER),
@@ -415,8 +410,7 @@ RECORD_ROUTES: Final = (
         method="GET",
         path="/v1/topics/{topic}/partitions/{partition}/offsets",
         summary="The start and end offsets of a partition's log",
-        operation=Operation.DESCRIBE,
-        resource=Resource.TOPIC,
+        access=needs(on(Operation.DESCRIBE, Kind.TOPIC)),
         path_parameters=PARTITION_PARAMETERS,
         query=(OFFSETS_TIMESTAMP,),
         headers=(TOPIC_ID_HEADER, FORWARD_HEADER, LEADER_EPOCH_HEADER),
@@ -436,8 +430,7 @@ RECORD_ROUTES: Final = (
         method="POST",
         path="/v1/topics/{topic}/partitions/{partition}:delete-records",
         summary="Delete the records of a partition below an offset",
-        operation=Operation.DELETE,
-        resource=Resource.TOPIC,
+        access=needs(on(Operation.DELETE, Kind.TOPIC)),
         path_parameters=PARTITION_PARAMETERS,
         request=DeleteRecordsRequest,
         body_types=(JSON,),
@@ -459,8 +452,7 @@ RECORD_ROUTES: Final = (
         method="POST",
         path="/v1/topics/{topic}/partitions/{partition}:accept-damage",
         summary="Accept the loss of the records in a damaged range, which consumers skip from then on",
-        operation=Operation.DELETE,
-        resource=Resource.TOPIC,
+        access=needs(on(Operation.ALTER, Kind.CLUSTER), on(Operation.DELETE, Kind.TOPIC)),
         path_parameters=PARTITION_PARAMETERS,
         request=AcceptDamageRequest,
         body_types=(JSON,),
@@ -483,8 +475,7 @@ RECORD_ROUTES: Final = (
         method="POST",
         path="/v1/offsets:lookup",
         summary="Look up offsets of many partitions by time, or their ends",
-        operation=Operation.DESCRIBE,
-        resource=Resource.TOPIC,
+        access=self_with(each_in_body(Operation.DESCRIBE, Kind.TOPIC)),
         request=OffsetsLookupRequest,
         body_types=(JSON,),
         headers=(FORWARD_HEADER,),

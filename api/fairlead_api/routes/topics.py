@@ -7,6 +7,16 @@ from __future__ import annotations
 
 from typing import Final
 
+from fairlead_api.access_needs import (
+    PUBLIC,
+    Kind,
+    Operation,
+    each_in_answer,
+    each_in_body,
+    needs,
+    on,
+    self_with,
+)
 from fairlead_api.bodies.media_types import HTML, JSON, PNG, PROBLEM, PROMETHEUS, SCRIPT, STYLES, TEXT
 from fairlead_api.bodies.metadata import (
     BrokerDescription,
@@ -18,7 +28,7 @@ from fairlead_api.bodies.metadata import (
 )
 from fairlead_api.bodies.requests import AlterTopicRequest, CreateTopicRequest
 from fairlead_api.identifiers import TOPIC_ID_PATTERN
-from fairlead_api.routes.definitions import AnswerForm, HeaderParameter, Listener, Operation, Resource, Route
+from fairlead_api.routes.definitions import AnswerForm, HeaderParameter, Listener, Route
 from fairlead_api.routes.query_parameters import ParameterKind, QueryParameter
 
 PAGE_LIMIT_DEFAULT: Final = 100
@@ -69,8 +79,7 @@ TOPIC_ROUTES: Final = (
         method="GET",
         path="/v1/versions",
         summary="The versions that this broker supports, and its cluster",
-        operation=Operation.DESCRIBE,
-        resource=Resource.PUBLIC,
+        access=PUBLIC,
         answers=(_json(200, Versions, "versions, codecs and the cluster's id"),),
     ),
     Route(
@@ -78,8 +87,7 @@ TOPIC_ROUTES: Final = (
         method="GET",
         path="/v1/cluster",
         summary="The cluster: id, controller and brokers",
-        operation=Operation.DESCRIBE,
-        resource=Resource.CLUSTER,
+        access=needs(on(Operation.DESCRIBE, Kind.CLUSTER)),
         answers=(_json(200, ClusterDescription, "the state of the cluster, as known to this broker"),),
     ),
     Route(
@@ -87,8 +95,7 @@ TOPIC_ROUTES: Final = (
         method="GET",
         path="/v1/brokers",
         summary="The brokers, including brokers that are not running",
-        operation=Operation.DESCRIBE,
-        resource=Resource.CLUSTER,
+        access=needs(on(Operation.DESCRIBE, Kind.CLUSTER)),
         query=(LIMIT, AFTER),
         answers=(_json(200, Page[BrokerDescription], "one page of brokers, by id"),),
     ),
@@ -97,8 +104,7 @@ TOPIC_ROUTES: Final = (
         method="GET",
         path="/v1/metadata",
         summary="The leaders and replicas of the partitions of topics",
-        operation=Operation.DESCRIBE,
-        resource=Resource.TOPIC,
+        access=self_with(each_in_answer(Operation.DESCRIBE, Kind.TOPIC)),
         query=(TOPICS,),
         headers=(HeaderParameter("If-None-Match", "`ETag` of an earlier answer"),),
         answers=(
@@ -114,8 +120,7 @@ TOPIC_ROUTES: Final = (
         method="GET",
         path="/v1/topics",
         summary="The topics, by name",
-        operation=Operation.DESCRIBE,
-        resource=Resource.TOPIC,
+        access=self_with(each_in_answer(Operation.DESCRIBE, Kind.TOPIC)),
         query=(LIMIT, AFTER),
         answers=(_json(200, Page[TopicDescription], "one page of topics"),),
     ),
@@ -124,8 +129,7 @@ TOPIC_ROUTES: Final = (
         method="POST",
         path="/v1/topics",
         summary="Create a topic",
-        operation=Operation.CREATE,
-        resource=Resource.TOPIC,
+        access=self_with(each_in_body(Operation.CREATE, Kind.TOPIC)),
         request=CreateTopicRequest,
         body_types=(JSON,),
         query=(DRY_RUN,),
@@ -152,8 +156,7 @@ TOPIC_ROUTES: Final = (
         method="GET",
         path="/v1/topics/{topic}",
         summary="A topic with each configuration value and its source",
-        operation=Operation.DESCRIBE,
-        resource=Resource.TOPIC,
+        access=needs(on(Operation.DESCRIBE, Kind.TOPIC)),
         path_parameters=TOPIC_PARAMETER,
         answers=(_json(200, TopicDescription, "the topic"),),
         problems=("topic_not_found", "invalid_topic_name"),
@@ -163,8 +166,7 @@ TOPIC_ROUTES: Final = (
         method="PATCH",
         path="/v1/topics/{topic}",
         summary="Change configuration or the replicas of new partitions, or add partitions",
-        operation=Operation.ALTER,
-        resource=Resource.TOPIC,
+        access=needs(on(Operation.ALTER, Kind.TOPIC)),
         path_parameters=TOPIC_PARAMETER,
         request=AlterTopicRequest,
         body_types=(JSON, "application/merge-patch+json"),
@@ -187,8 +189,7 @@ TOPIC_ROUTES: Final = (
         method="DELETE",
         path="/v1/topics/{topic}",
         summary="Delete a topic with all its records",
-        operation=Operation.DELETE,
-        resource=Resource.TOPIC,
+        access=needs(on(Operation.DELETE, Kind.TOPIC)),
         path_parameters=TOPIC_PARAMETER,
         headers=(TOPIC_ID_HEADER,),
         answers=(AnswerForm(status=204, explanation="the topic is deleted and its name can be used again"),),
@@ -208,8 +209,7 @@ OPS_ROUTES: Final = (
         method="GET",
         path="/problems/{code}",
         summary="The meaning of a problem and the remedy",
-        operation=Operation.DESCRIBE,
-        resource=Resource.PUBLIC,
+        access=PUBLIC,
         path_parameters={"code": "code of the problem"},
         answers=(AnswerForm(status=200, media_types=(HTML, TEXT), explanation="the page of that problem"),),
         problems=("route_not_found", "not_acceptable"),
@@ -219,8 +219,7 @@ OPS_ROUTES: Final = (
         method="GET",
         path="/openapi.json",
         summary="This contract as an OpenAPI 3.1 document",
-        operation=Operation.DESCRIBE,
-        resource=Resource.PUBLIC,
+        access=PUBLIC,
         answers=(AnswerForm(status=200, media_types=(JSON,), explanation="the document"),),
     ),
     Route(
@@ -228,8 +227,7 @@ OPS_ROUTES: Final = (
         method="GET",
         path="/docs",
         summary="This contract as an HTML page",
-        operation=Operation.DESCRIBE,
-        resource=Resource.PUBLIC,
+        access=PUBLIC,
         answers=(
             AnswerForm(
                 status=200,
@@ -243,8 +241,7 @@ OPS_ROUTES: Final = (
         method="GET",
         path="/docs/{asset}",
         summary="A part of the page `/docs`",
-        operation=Operation.DESCRIBE,
-        resource=Resource.PUBLIC,
+        access=PUBLIC,
         path_parameters={"asset": "name of the style sheet"},
         answers=(AnswerForm(status=200, media_types=(SCRIPT, STYLES, PNG), explanation="the file"),),
         problems=("route_not_found",),
@@ -254,8 +251,7 @@ OPS_ROUTES: Final = (
         method="GET",
         path="/healthz",
         summary="Whether the process is alive",
-        operation=Operation.DESCRIBE,
-        resource=Resource.PUBLIC,
+        access=PUBLIC,
         listener=Listener.OPS,
         answers=(AnswerForm(status=200, media_types=(TEXT,), explanation="the process is alive"),),
     ),
@@ -264,8 +260,7 @@ OPS_ROUTES: Final = (
         method="GET",
         path="/readyz",
         summary="Whether the broker has caught up and serves requests",
-        operation=Operation.DESCRIBE,
-        resource=Resource.PUBLIC,
+        access=PUBLIC,
         listener=Listener.OPS,
         answers=(
             AnswerForm(status=200, media_types=(TEXT,), explanation="the broker serves"),
@@ -281,8 +276,7 @@ OPS_ROUTES: Final = (
         method="GET",
         path="/metrics",
         summary="The broker's metrics for Prometheus",
-        operation=Operation.DESCRIBE,
-        resource=Resource.PUBLIC,
+        access=PUBLIC,
         listener=Listener.OPS,
         answers=(AnswerForm(status=200, media_types=(PROMETHEUS,), explanation="Prometheus' text format"),),
     ),

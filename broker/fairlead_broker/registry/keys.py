@@ -77,6 +77,20 @@ class DeletedTopicKey:
     topic_id: TopicId
 
 
+@dataclass(frozen=True, slots=True)
+class TokenKey:
+    """Key `meta/security/tokens/<id>`."""
+
+    token_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class AclKey:
+    """Key `meta/security/acls/<id>`."""
+
+    acl_id: str
+
+
 MetaKey: TypeAlias = (
     ClusterKey
     | BrokerKey
@@ -87,6 +101,8 @@ MetaKey: TypeAlias = (
     | ClusterConfigKey
     | BrokerConfigKey
     | DeletedTopicKey
+    | TokenKey
+    | AclKey
 )
 
 
@@ -190,6 +206,14 @@ class Keys:
         """Return the key of a `DeletedTopicRecord`."""
         return f"{self.deleted_topics}{topic_id}"
 
+    def token(self, token_id: str) -> str:
+        """Return the key of a `TokenRecord`."""
+        return f"{self.meta}security/tokens/{encode_name(token_id)}"
+
+    def acl(self, acl_id: str) -> str:
+        """Return the key of an `AclRecord`."""
+        return f"{self.meta}security/acls/{encode_name(acl_id)}"
+
     def parse(self, key: str) -> MetaKey | None:
         """Return the parsed key, or None for a key that is outside `meta/` or was written by a later release."""
         if not key.startswith(self.meta):
@@ -225,6 +249,10 @@ def _parse_meta(parts: list[str]) -> MetaKey | None:
             return PartitionKey(TopicId(topic_id), PartitionIndex(int(partition)))
         case ["deleted", topic_id] if topic_id:
             return DeletedTopicKey(TopicId(topic_id))
+        case ["security", "tokens", token_id] if token_id:
+            return TokenKey(unquote(token_id))
+        case ["security", "acls", acl_id] if acl_id:
+            return AclKey(unquote(acl_id))
         case ["config", "cluster"]:
             return ClusterConfigKey()
         case ["config", "brokers", broker] if _is_number(broker):

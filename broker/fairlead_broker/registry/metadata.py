@@ -13,6 +13,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 from fairlead_api.identifiers import BrokerId, PartitionIndex, Revision, TopicId
 from fairlead_broker.registry.keys import (
+    AclKey,
     BrokerConfigKey,
     BrokerKey,
     ClusterConfigKey,
@@ -22,6 +23,7 @@ from fairlead_broker.registry.keys import (
     DeletedTopicKey,
     Keys,
     PartitionKey,
+    TokenKey,
     TopicKey,
 )
 from fairlead_broker.registry.records import (
@@ -36,6 +38,7 @@ from fairlead_broker.registry.records import (
     TopicRecord,
     decode,
 )
+from fairlead_broker.registry.security_records import AclRecord, TokenRecord
 from fairlead_broker.registry.transactions import KeyValue
 
 R = TypeVar("R", bound=Record)
@@ -115,6 +118,24 @@ class DeletedTopicChange:
     after: Versioned[DeletedTopicRecord] | None
 
 
+@dataclass(frozen=True, slots=True)
+class TokenChange:
+    """An API token was created or revoked."""
+
+    token_id: str
+    before: Versioned[TokenRecord] | None
+    after: Versioned[TokenRecord] | None
+
+
+@dataclass(frozen=True, slots=True)
+class AclChange:
+    """An ACL was created or removed."""
+
+    acl_id: str
+    before: Versioned[AclRecord] | None
+    after: Versioned[AclRecord] | None
+
+
 Change: TypeAlias = (
     ClusterChange
     | BrokerChange
@@ -123,6 +144,8 @@ Change: TypeAlias = (
     | PartitionChange
     | ConfigChange
     | DeletedTopicChange
+    | TokenChange
+    | AclChange
 )
 
 
@@ -151,6 +174,12 @@ class ClusterMetadata:
         self._names: dict[TopicId, str] = {}
         self._partitions: dict[TopicId, dict[PartitionIndex, Versioned[PartitionRecord]]] = {}
         self._deleted_topics: dict[TopicId, Versioned[DeletedTopicRecord]] = {}
+        self._tokens: dict[str, Versioned[TokenRecord]] = {}
+        self._acls: dict[str, Versioned[AclRecord]] = {}
+        self.security_revision = Revision(0)
+        """Number that increases when tokens, ACLs or the cluster's configuration change: decisions of access that were
+        remembered at another number are void.
+        """
 
     @property
     def brokers(self) -> Mapping[BrokerId, Versioned[BrokerRegistration]]:
@@ -171,6 +200,16 @@ class ClusterMetadata:
     def deleted_topics(self) -> Mapping[TopicId, Versioned[DeletedTopicRecord]]:
         """Tombstones of deleted topics, by topic id."""
         return MappingProxyType(self._deleted_topics)
+
+    @property
+    def tokens(self) -> Mapping[str, Versioned[TokenRecord]]:
+        """API tokens by id."""
+        return MappingProxyType(self._tokens)
+
+    @property
+    def acls(self) -> Mapping[str, Versioned[AclRecord]]:
+        """ACLs by id."""
+        return MappingProxyType(self._acls)
 
     def topic_name(self, topic_id: TopicId) -> str | None:
         """Return the name of an existing topic."""
@@ -199,6 +238,8 @@ class ClusterMetadata:
         self.revision = revision
         if changes:
             self.metadata_revision = revision
+        if any(isinstance(change, TokenChange | AclChange | ConfigChange) for change in changes):
+            self.security_revision = revision
         return tuple(change for change in changes if change is not None)
 
     def _change(self, key: str, item: KeyValue | None) -> Change | None:
@@ -214,6 +255,10 @@ class ClusterMetadata:
             case DeletedTopicKey(topic_id):
                 deleted = _read(item, DeletedTopicRecord)
                 return DeletedTopicChange(topic_id, *_set(self._deleted_topics, topic_id, deleted))
+            case TokenKey(token_id):
+                return TokenChange(token_id, *_set(self._tokens, token_id, _read(item, TokenRecord)))
+            case AclKey(acl_id):
+                return AclChange(acl_id, *_set(self._acls, acl_id, _read(item, AclRecord)))
             case None:
                 return None
             case single:

@@ -51,6 +51,8 @@ from fairlead_broker.runtime.peer_serving.log_ends import MoveProgress
 from fairlead_broker.runtime.peer_serving.peer_side import PeerSide
 from fairlead_broker.runtime.peer_serving.positions import Positions
 from fairlead_broker.runtime.peer_serving.replica_serving import ReplicaServing
+from fairlead_broker.runtime.security_changes import SecurityChanges
+from fairlead_broker.runtime.security_view import SecurityView
 from fairlead_broker.runtime.topic_views import TopicView, TopicViews, limits_of
 from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.telemetry import Log, Telemetry
@@ -118,6 +120,8 @@ class Broker:
     operations: ClusterOperations
     topic_admin: TopicAdmin
     config_admin: ConfigAdmin
+    security: SecurityView
+    security_changes: SecurityChanges
     producing: Producing
     fetching: Fetching
     producer_registry: ProducerRegistry

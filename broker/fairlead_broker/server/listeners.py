@@ -18,6 +18,7 @@ from fairlead_broker.runtime import BrokerState
 from fairlead_broker.runtime.engine.loop_lag import LoopLag
 from fairlead_broker.server.admin.ops import OpsApplication
 from fairlead_broker.server.http import body as admission
+from fairlead_broker.server.http.access_gate import AccessGate
 from fairlead_broker.server.http.application import Application, HostCheck
 from fairlead_broker.server.http.body import BodyBudget, BodyLimits
 from fairlead_broker.server.http.bound_socket import BoundSocket
@@ -112,16 +113,18 @@ class Listeners:
         self._ops = OpsListener(application, self._bound["ops"])
         await self._ops.start()
 
-    async def start_data(self, endpoints: Mapping[str, Endpoint]) -> None:
+    async def start_data(self, endpoints: Mapping[str, Endpoint], access: AccessGate | None = None) -> None:
         """Start the data listener, which answers clients; `endpoints` has one endpoint per route of this listener."""
         self._loop_lag = LoopLag(self._bodies.calls.observe_lag, admission.INTERVAL_SECONDS)
         self._loop_lag.start()
-        self._data = self._http2(self._bound["data"], endpoints)
+        self._data = self._http2(self._bound["data"], endpoints, access)
         await self._data.start()
 
-    async def start_peer(self, endpoints: Mapping[str, Endpoint], gate: PeerGate) -> None:
+    async def start_peer(
+        self, endpoints: Mapping[str, Endpoint], gate: PeerGate, access: AccessGate | None = None
+    ) -> None:
         """Start the peer listener, which answers calls from other brokers and client calls that they forward."""
-        self._peer = self._http2(self._bound["peer"], endpoints, gate)
+        self._peer = self._http2(self._bound["peer"], endpoints, access, gate)
         await self._peer.start()
 
     def end_bodies(self) -> None:
@@ -139,7 +142,11 @@ class Listeners:
         self._close_sockets()
 
     def _http2(
-        self, bound: BoundSocket, endpoints: Mapping[str, Endpoint], gate: PeerGate | None = None
+        self,
+        bound: BoundSocket,
+        endpoints: Mapping[str, Endpoint],
+        access: AccessGate | None,
+        gate: PeerGate | None = None,
     ) -> Http2Listener:
         metrics = RequestMetrics(self._telemetry, access_log=self._settings.access_log)
         routes = [route for route in (*ROUTES, *PEER_ROUTES) if route.name in endpoints]
@@ -159,6 +166,7 @@ class Listeners:
             gate,
             limits.header_bytes_max,
             HostCheck(hosts, origins) if hosts is not None and gate is None else None,
+            access,
         )
         return Http2Listener(
             CrossOrigin(application, origins) if origins and gate is None else application,

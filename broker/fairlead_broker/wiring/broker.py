@@ -25,6 +25,7 @@ from fairlead_broker.telemetry import Telemetry
 from fairlead_broker.wiring.calls import CallParts, build_calls
 from fairlead_broker.wiring.engine import Engine, build_engine
 from fairlead_broker.wiring.replicas import ReplicaParts, build_peers, build_replicas
+from fairlead_broker.wiring.security import SecurityParts, build_security
 from fairlead_broker.wiring.upkeep import UpkeepParts, build_upkeep, spawn_tasks
 
 
@@ -121,6 +122,7 @@ async def _opened(
     """Build the components of a broker that has entered its cluster, open the replicas, and start the tasks."""
     parts = build_replicas(engine, entry, peers, syncing)
     calls = build_calls(engine, entry, parts)
+    security = build_security(engine, entry, parts)
     upkeep = build_upkeep(engine, entry, parts)
     config_follower = ClusterConfigFollower(calls.topic_admin, engine.log)
     _watch(engine, parts, calls, release)
@@ -138,7 +140,7 @@ async def _opened(
     await calls.controllership.begin()
     spawn_tasks(engine, entry, parts, calls, upkeep, config_follower)
     close = partial(_close, engine, cluster, peers, parts, calls, upkeep, rounds)
-    return _assembled(engine, entry, parts, calls, upkeep, state, release, close)
+    return _assembled(engine, entry, parts, calls, security, upkeep, state, release, close)
 
 
 def _assembled(
@@ -146,6 +148,7 @@ def _assembled(
     entry: Entry,
     parts: ReplicaParts,
     calls: CallParts,
+    security: SecurityParts,
     upkeep: UpkeepParts,
     state: BrokerState,
     release: str,
@@ -180,6 +183,8 @@ def _assembled(
         operations=calls.operations,
         topic_admin=calls.topic_admin,
         config_admin=calls.config_admin,
+        security=security.view,
+        security_changes=security.changes,
         producing=calls.producing,
         fetching=calls.fetching,
         producer_registry=calls.producer_registry,

@@ -14,7 +14,9 @@ from fairlead_broker.server.admin.groups import GroupCalls
 from fairlead_broker.server.admin.operations import OperationCalls
 from fairlead_broker.server.admin.pages import DocsPageCalls, OpenApiCalls, ProblemPageCalls
 from fairlead_broker.server.admin.producers import ProducerCalls
+from fairlead_broker.server.admin.security import SecurityCalls
 from fairlead_broker.server.admin.topics import TopicCalls
+from fairlead_broker.server.http.access_gate import AccessGate
 from fairlead_broker.server.http.body import ProduceBodyLimits
 from fairlead_broker.server.http.call import Endpoint
 from fairlead_broker.server.http.peer_gate import PeerGate
@@ -28,7 +30,9 @@ from fairlead_broker.server.routing.forwarding import Forwarding
 from fairlead_broker.server.routing.peer_calls import PeerCalls
 
 DATA_ROUTES: Final = {route.name: route for route in ROUTES if route.listener is Listener.DATA}
-ANSWERED_ANYWHERE: Final = frozenset({"allocate_producer"})
+ANSWERED_ANYWHERE: Final = frozenset(
+    {"allocate_producer", "create_token", "revoke_token", "create_acl", "remove_acl", "check_acls"}
+)
 """Names of mutating admin calls that need no controller; every other mutating admin call is forwarded to the
 controller."""
 
@@ -41,6 +45,7 @@ class Endpoints:
     peer: Mapping[str, Endpoint]
     """Endpoints of the peer listener: calls between brokers, and forwarded calls from clients."""
     gate: PeerGate
+    access: AccessGate
     forwarding: Forwarding
 
 
@@ -59,6 +64,7 @@ def build_endpoints(broker: Broker) -> Endpoints:
         data=data,
         peer={**data, **PeerCalls(broker.peer_side).endpoints()},
         gate=PeerGate(broker.peer_side),
+        access=AccessGate(broker.security),
         forwarding=forwarding,
     )
 
@@ -70,7 +76,7 @@ def _record_endpoints(broker: Broker, forwarding: Forwarding) -> dict[str, Endpo
     bodies = ProduceBodyLimits(bytes_max, min(bytes_max, limits.json_body_bytes_max))
     return {
         **ProduceCalls(broker, forwarding, clock, bodies).endpoints(),
-        **ProduceFrameCalls(ProduceRouting(broker, forwarding), bytes_max).endpoints(),
+        **ProduceFrameCalls(broker, ProduceRouting(broker, forwarding), bytes_max).endpoints(),
         **TopicProduceCalls(broker, forwarding, clock, bodies).endpoints(),
         **FetchCalls(broker, forwarding).endpoints(),
         **offsets.endpoints(),
@@ -86,6 +92,7 @@ def _admin_endpoints(broker: Broker) -> dict[str, Endpoint]:
         **ConfigCalls(broker).endpoints(),
         **OperationCalls(broker).endpoints(),
         **ProducerCalls(broker).endpoints(),
+        **SecurityCalls(broker).endpoints(),
         **ProblemPageCalls().endpoints(),
         **OpenApiCalls(broker.release).endpoints(),
         **DocsPageCalls(broker.release).endpoints(),

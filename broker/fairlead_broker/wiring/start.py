@@ -27,6 +27,7 @@ from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.telemetry import Log, Telemetry
 from fairlead_broker.wiring.broker import addresses_of, open_broker
 from fairlead_broker.wiring.endpoints import build_endpoints
+from fairlead_broker.wiring.security import keep_admin_token
 
 READERS_SECONDS_MIN = 1.0
 """Minimum number of seconds that a stop leaves for unfinished answers, even if its other steps have used up the time
@@ -121,8 +122,9 @@ async def start_broker(
 async def serve(broker: Broker, listeners: Listeners) -> RunningBroker:
     """Start the data and the peer listener of an opened broker."""
     endpoints = build_endpoints(broker)
-    await listeners.start_data(endpoints.data)
-    await listeners.start_peer(endpoints.peer, endpoints.gate)
+    await keep_admin_token(broker)
+    await listeners.start_data(endpoints.data, endpoints.access)
+    await listeners.start_peer(endpoints.peer, endpoints.gate, endpoints.access)
     return RunningBroker(broker, listeners, endpoints.forwarding)
 
 

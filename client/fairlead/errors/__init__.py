@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from fairlead.errors.codes import (
     AckTimeoutError,
+    AclNotFoundError,
     BatchTooLargeError,
     BodyTooLargeError,
     BrokerNotFoundError,
@@ -42,9 +43,11 @@ from fairlead.errors.codes import (
     IdempotencyKeyReusedError,
     InstanceFencedError,
     InternalServerError,
+    InvalidAclError,
     InvalidConfigError,
     InvalidGroupNameError,
     InvalidPatternError,
+    InvalidPrincipalError,
     InvalidRecordError,
     InvalidTopicNameError,
     LeaderChangedError,
@@ -79,6 +82,7 @@ from fairlead.errors.codes import (
     StaleMemberEpochError,
     StorageFailedError,
     ThrottledError,
+    TokenNotFoundError,
     TopicExistsError,
     TopicNotFoundError,
     TopicRecreatedError,
@@ -88,6 +92,7 @@ from fairlead.errors.codes import (
     UnknownProducerError,
     UnsupportedMediaTypeError,
     UnsupportedVersionError,
+    WouldLockOutError,
 )
 from fairlead.errors.kinds import (
     BugError,
@@ -111,6 +116,7 @@ from fairlead.errors.kinds import (
 
 __all__ = [
     "AckTimeoutError",
+    "AclNotFoundError",
     "BatchTooLargeError",
     "BodyTooLargeError",
     "BrokerNotFoundError",
@@ -134,9 +140,11 @@ __all__ = [
     "IdempotencyKeyReusedError",
     "InstanceFencedError",
     "InternalServerError",
+    "InvalidAclError",
     "InvalidConfigError",
     "InvalidGroupNameError",
     "InvalidPatternError",
+    "InvalidPrincipalError",
     "InvalidRecordError",
     "InvalidTopicNameError",
     "LeaderChangedError",
@@ -177,6 +185,7 @@ __all__ = [
     "StaleMemberEpochError",
     "StorageFailedError",
     "ThrottledError",
+    "TokenNotFoundError",
     "TopicExistsError",
     "TopicNotFoundError",
     "TopicRecreatedError",
@@ -187,6 +196,7 @@ __all__ = [
     "UnreachableError",
     "UnsupportedMediaTypeError",
     "UnsupportedVersionError",
+    "WouldLockOutError",
     "error_of",
     "second_start",
 ]

@@ -201,6 +201,26 @@ class NotPossibleNowError(FixError, code="not_possible_now"):
     """The state of brokers or replicas does not allow the operation."""
 
 
+class TokenNotFoundError(FixError, code="token_not_found"):
+    """No API token has this id."""
+
+
+class AclNotFoundError(FixError, code="acl_not_found"):
+    """No ACL has this id."""
+
+
+class WouldLockOutError(FixError, code="would_lock_out"):
+    """The caller could not set the security mode back."""
+
+
+class InvalidAclError(FixError, code="invalid_acl"):
+    """A field of an ACL has a value that is not allowed."""
+
+
+class InvalidPrincipalError(FixError, code="invalid_principal"):
+    """A principal or a pattern of principals does not have the required form."""
+
+
 class RestartRefusedError(FixError, code="restart_refused"):
     """The restart of the broker is refused for now."""
 

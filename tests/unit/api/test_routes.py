@@ -7,12 +7,22 @@ import re
 import msgspec
 import pytest
 
+from fairlead_api.access_needs import NameSource
 from fairlead_api.problems import CATALOGUE, ProblemError
-from fairlead_api.routes import ROUTES, Listener, Operation, Resource, Route, parse_query, route
+from fairlead_api.routes import ROUTES, Listener, Route, parse_query, route
 from fairlead_api.routes.query_parameters import OffsetExpression, OffsetOrigin
 
 # Routes that are served, in the notation of the contract.
 CALLS = {
+    "GET /v1/whoami",
+    "GET /v1/security",
+    "GET /v1/tokens",
+    "POST /v1/tokens",
+    "DELETE /v1/tokens/{token}",
+    "GET /v1/acls",
+    "POST /v1/acls",
+    "DELETE /v1/acls/{acl}",
+    "POST /v1/acls:check",
     "GET /v1/versions",
     "GET /v1/cluster",
     "GET /v1/brokers",
@@ -70,7 +80,6 @@ CALLS = {
 # Calls whose parameters are all in the path.
 WITHOUT_BODY = {"cordon_broker", "uncordon_broker", "drain_broker", "undrain_broker", "request_restart"}
 # Calls that read with a method other than GET; a group member's calls count as reading, as in Kafka's access rules.
-READING = {"fetch", "lookup_offsets", "heartbeat", "leave_group", "commit_offsets", "reset_offsets"}
 
 
 def by_name(entry: Route) -> str:
@@ -108,15 +117,53 @@ def test_a_route_is_complete(entry: Route) -> None:
     assert all(form.explanation for form in entry.answers)
 
 
-@pytest.mark.parametrize("entry", ROUTES, ids=by_name)
-def test_authorization_follows_from_method_and_resource(entry: Route) -> None:
-    """A route's operation matches its method, and public calls change nothing and have no query parameters."""
-    changes = entry.operation in (Operation.CREATE, Operation.ALTER, Operation.DELETE, Operation.WRITE)
+NEEDS = {
+    "public": "versions problem_page openapi docs docs_asset healthz readyz metrics",
+    "self": "whoami",
+    "self, describe topic (each in the answer)": "metadata list_topics list_reassignments",
+    "self, describe group (each in the answer)": "list_groups",
+    "self, create topic (each in the request)": "create_topic",
+    "self, write topic (each in the request)": "produce",
+    "self, read topic (each in the request)": "fetch",
+    "self, describe topic (each in the request)": "lookup_offsets",
+    "self, write producer (each in the request)": "allocate_producer",
+    "self, describe security (each in the request)": "check_acls",
+    "describe cluster": "describe_cluster list_brokers describe_cluster_config describe_broker_config",
+    "alter cluster": "alter_broker_config cordon_broker uncordon_broker drain_broker undrain_broker request_restart",
+    "alter cluster, alter security (each in the request)": "alter_cluster_config",
+    "delete cluster": "unregister_broker",
+    "alter cluster, describe topic": "reassign_partition cancel_reassignment",
+    "alter cluster, describe topic, delete topic (each in the request)": "elect_leader",
+    "alter cluster, delete topic": "accept_damage",
+    "describe topic": "describe_topic partition_offsets",
+    "alter topic": "alter_topic",
+    "delete topic": "delete_topic delete_records",
+    "read topic": "digest_partition fetch_partition tail_topic",
+    "write topic, create topic (each in the request)": "produce_topic produce_partition",
+    "describe group, describe topic (each in the answer)": "describe_group group_lag committed_offsets",
+    "delete group": "delete_group delete_offsets",
+    "read group": "leave_group",
+    "read group, read topic (each in the request)": "heartbeat commit_offsets reset_offsets",
+    "describe security": "security_status list_tokens list_acls",
+    "create security": "create_token create_acl",
+    "delete security": "revoke_token remove_acl",
+}
+"""Needs of every route, as the table of section 3.3 of the security contract gives them."""
 
-    assert changes == (entry.method != "GET" and entry.name not in READING)
-    if entry.resource is Resource.PUBLIC:
-        assert entry.operation is Operation.DESCRIBE
-        assert not entry.query
+
+def test_every_route_has_the_needs_of_the_contract() -> None:
+    """Every route has exactly the needs of the security contract, and a route without a row fails (rule Z15)."""
+    expected = {name: access for access, names in NEEDS.items() for name in names.split()}
+
+    assert {entry.name: str(entry.access) for entry in ROUTES} == expected
+
+
+@pytest.mark.parametrize("entry", ROUTES, ids=by_name)
+def test_a_need_names_a_parameter_of_the_path(entry: Route) -> None:
+    """A need on a name in the path has that parameter, and every name of a topic or group in a path has a need."""
+    of_path = {need.kind.value for need in entry.access.needs if need.source is NameSource.PATH}
+
+    assert of_path == {kind for kind in ("topic", "group", "producer") if f"{{{kind}}}" in entry.path}
     assert (entry.listener is Listener.OPS) == (entry.name in ("healthz", "readyz", "metrics"))
 
 

@@ -8,6 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from fairlead_api.identifiers import BrokerId
+from fairlead_api.versions import FEATURE_LEVEL
 from fairlead_broker.coordination.bootstrap import BrokerIdHeld, ClusterBootstrap, FeatureLevelTooHigh
 from fairlead_broker.coordination.embedded import EmbeddedCoordination
 from fairlead_broker.coordination.protocol import UnknownOutcome
@@ -42,16 +43,19 @@ async def test_the_cluster_is_made_once(bootstrap: ClusterBootstrap, clock: Any)
 
     assert {record.cluster_id for record in records} == {again.cluster_id}
     assert again.cluster_id.startswith("id-")
-    assert (again.feature_level, again.created_us) == (1, clock.now_us())
+    assert (again.feature_level, again.created_us) == (FEATURE_LEVEL, clock.now_us())
 
 
 async def test_a_cluster_beyond_this_release_is_refused(
     store: EmbeddedCoordination, bootstrap: ClusterBootstrap, kit: Any, clock: Any
 ) -> None:
     """A cluster with a higher feature level than the release supports is refused, with both levels."""
-    record = ClusterRecord(cluster_id="x", feature_level=9, created_us=clock.now_us())
+    record = ClusterRecord(cluster_id="x", feature_level=FEATURE_LEVEL + 1, created_us=clock.now_us())
     await store.transact((), (Put(kit.keys.cluster, encode(record)),))
-    with pytest.raises(FeatureLevelTooHigh, match="is at feature level 9, this release understands 1"):
+    with pytest.raises(
+        FeatureLevelTooHigh,
+        match=f"is at feature level {FEATURE_LEVEL + 1}, this release understands {FEATURE_LEVEL}",
+    ):
         await bootstrap.cluster("x")
 
 

@@ -74,6 +74,7 @@ STORED: list[tuple[Any, dict[str, Any]]] = [
             quarantined=(QuarantinedReplica(topic_id=ID, partition=2),),  # type: ignore[arg-type]
             intact_since=2,  # type: ignore[arg-type]
             lease_seconds=3,
+            feature_level=2,
         ),
         {
             "v": 1,
@@ -86,6 +87,7 @@ STORED: list[tuple[Any, dict[str, Any]]] = [
             "quarantined": [{"topic_id": ID, "partition": 2}],
             "intact_since": 2,
             "lease_seconds": 3,
+            "feature_level": 2,
         },
     ),
     (

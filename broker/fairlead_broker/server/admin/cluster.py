@@ -11,6 +11,7 @@ from http import HTTPStatus
 
 import msgspec
 
+from fairlead_api.access_needs import Kind, Operation
 from fairlead_api.bodies.metadata import (
     BrokerDescription,
     ClusterDescription,
@@ -46,15 +47,17 @@ class ClusterCalls:
 
     async def versions(self, call: Call) -> None:
         """``GET /v1/versions``."""
+        # A stranger learns what it needs to speak to the broker, and nothing about the cluster.
+        told = not call.access.is_stranger
         await call.answer_json(
             Versions(
-                release=self._broker.release,
+                release=self._broker.release if told else "",
                 api=list(API_VERSIONS),
                 batch_formats=list(BATCH_FORMATS),
                 codecs=list(CODECS),
-                cluster_id=self._broker.entry.cluster.cluster_id,
-                cluster=self._broker.settings.cluster,
-                feature_level=self._broker.feature_level,
+                cluster_id=self._broker.entry.cluster.cluster_id if told else "",
+                cluster=self._broker.settings.cluster if told else "",
+                feature_level=self._broker.feature_level if told else 0,
             )
         )
 
@@ -82,13 +85,18 @@ class ClusterCalls:
     async def metadata(self, call: Call) -> None:
         """``GET /v1/metadata``: 304 when the caller's copy (If-None-Match) is current."""
         names = call.query.names("topics")
+        access = call.access
+        for name in names or ():
+            access.require(Operation.DESCRIBE, Kind.TOPIC, name)
         views = (
-            self._broker.views.all()
+            [view for view in self._broker.views.all() if access.sees(Kind.TOPIC, view.name)]
             if names is None
             else [self._broker.views.by_name(name) for name in names]
         )
-        tag = self._tag(names)
+        tag = self._tag(names, access.caller.names if access.hides else ())
         headers = [(b"etag", tag.encode()), (b"cache-control", b"no-cache")]
+        if not access.is_open:
+            headers.append((b"vary", b"authorization"))
         if _matches(call.header_text(b"if-none-match"), tag):
             await call.answer(HTTPStatus.NOT_MODIFIED, headers)
             return
@@ -102,9 +110,14 @@ class ClusterCalls:
             headers=headers,
         )
 
-    def _tag(self, names: tuple[str, ...] | None) -> str:
-        """Return the entity tag of an answer, which depends on the mirrored revision and the requested topics."""
+    def _tag(self, names: tuple[str, ...] | None, seen_by: tuple[str, ...]) -> str:
+        """Return the entity tag of an answer, which depends on the mirrored revision and the requested topics.
+
+        `seen_by`: names of the caller if the answer depends on its access.
+        """
         chosen = "" if names is None else hashlib.sha256(",".join(sorted(names)).encode()).hexdigest()[:16]
+        if seen_by:
+            chosen += hashlib.sha256(",".join(seen_by).encode()).hexdigest()[:16]
         return f'"{self._broker.entry.cluster.cluster_id[:8]}-{self._broker.metadata.metadata_revision}-{chosen}"'
 
 

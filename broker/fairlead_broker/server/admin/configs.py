@@ -15,6 +15,7 @@ from fairlead_api.excerpts import shown
 from fairlead_api.identifiers import BrokerId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.runtime import Broker
+from fairlead_broker.server.admin.security_mode import check_security_change
 from fairlead_broker.server.http.call import Call, Endpoint, json_body
 from fairlead_broker.server.http.route_table import not_found
 
@@ -43,6 +44,7 @@ class ConfigCalls:
     async def alter_cluster_config(self, call: Call) -> None:
         """``PATCH /v1/cluster/config``."""
         request = decode_request(AlterConfigRequest, await json_body(call))
+        check_security_change(self._broker, call.access, request.config)
         changed = await self._broker.alter_cluster_config(request.config)
         await call.answer_json(ConfigDescription(config=changed))
 

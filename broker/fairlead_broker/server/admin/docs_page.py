@@ -55,7 +55,7 @@ def docs_page(release: str) -> str:
     openapi: Schema = document(release)
     schemas = openapi["components"]["schemas"]
     served = sorted(
-        (route for route in ROUTES if route.listener is Listener.DATA), key=lambda route: route.resource
+        (route for route in ROUTES if route.listener is Listener.DATA), key=lambda route: route.subject
     )
     common = ", ".join(map(_problem_link, EVERYWHERE))
     return "".join(
@@ -67,7 +67,7 @@ def docs_page(release: str) -> str:
             *(
                 f'<h2 id="{resource}">{resource.capitalize()}</h2>\n'
                 + "".join(_call(route, openapi["paths"][route.path][route.method.lower()]) for route in group)
-                for resource, group in groupby(served, key=lambda route: route.resource)
+                for resource, group in groupby(served, key=lambda route: route.subject)
             ),
             '<h2 id="bodies">JSON bodies</h2>\n',
             *(_body(name, schemas[name]) for name in sorted(schemas)),
@@ -78,8 +78,7 @@ def docs_page(release: str) -> str:
 
 def _call(route: Route, operation: Schema) -> str:
     parts = [
-        f"<p>Name <code>{route.name}</code>; operation <code>{route.operation}</code> on "
-        f"<code>{route.resource}</code>.{_link(route)}</p>\n"
+        f"<p>Name <code>{route.name}</code>; needs <code>{escape(str(route.access))}</code>.{_link(route)}</p>\n"
     ]
     if route.path_parameters:
         rows = [(_code(name), escape(meaning)) for name, meaning in route.path_parameters.items()]

@@ -11,11 +11,15 @@ from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Final, Protocol
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
+from fairlead_api.access_needs import Kind, Operation
+from fairlead_api.bodies.group_answers import AssignedPartitions, GroupDescription
 from fairlead_api.bodies.group_requests import CommitRequest, HeartbeatRequest, ResetRequest
 from fairlead_api.bodies.json_bodies import decode_request
 from fairlead_api.bodies.metadata import Page
+from fairlead_broker.access.caller_access import CallerAccess
 from fairlead_broker.runtime import Broker
 from fairlead_broker.server.http.call import ADMIN_BYTES_MAX, Call, Endpoint
 from fairlead_broker.server.http.paging import cursor_of, name_behind
@@ -58,17 +62,26 @@ class GroupCalls:
 
     async def list_groups(self, call: Call) -> None:
         """``GET /v1/groups``, in the order of the store; any broker can answer."""
-        after = call.query.text_or_none("after")
-        listing = await self._broker.groups.listing(
-            None if after is None else name_behind(after), call.query.integer("limit")
-        )
-        following = None if listing.next is None else cursor_of(listing.next)
-        await call.answer_json(Page(items=listing.items, next=following))
+        given = call.query.text_or_none("after")
+        after, limit = None if given is None else name_behind(given), call.query.integer("limit")
+        listing = await self._broker.groups.listing(after, limit)
+        shown, following = listing.items, listing.next
+        if call.access.hides:
+            # A cursor must not name a hidden group, so pages are read until one is full or the list ends.
+            shown = [each for each in shown if call.access.sees(Kind.GROUP, each.group)]
+            while following is not None and len(shown) < limit:
+                listing = await self._broker.groups.listing(following, limit)
+                shown += [each for each in listing.items if call.access.sees(Kind.GROUP, each.group)]
+                following = listing.next
+            full = len(shown) > limit or (following is not None and len(shown) == limit)
+            shown = shown[:limit]
+            following = shown[-1].group if full else None
+        await call.answer_json(Page(items=shown, next=None if following is None else cursor_of(following)))
 
     async def describe_group(self, call: Call, body: bytes) -> Answered:
         """``GET /v1/groups/{group}``."""
         del body
-        return Answered(await self._broker.groups.describe(_group(call)))
+        return Answered(seen_members(call.access, await self._broker.groups.describe(_group(call))))
 
     async def delete_group(self, call: Call, body: bytes) -> Answered:
         """``DELETE /v1/groups/{group}``."""
@@ -79,13 +92,23 @@ class GroupCalls:
     async def group_lag(self, call: Call, body: bytes) -> Answered:
         """``GET /v1/groups/{group}/lag``."""
         del body
-        return Answered(await self._broker.groups.lag(_group(call)))
+        answer = await self._broker.groups.lag(_group(call))
+        if call.access.hides:
+            lag = [each for each in answer.lag if call.access.sees(Kind.TOPIC, each.topic)]
+            answer = msgspec.structs.replace(
+                answer,
+                lag=lag,
+                total_records=sum(each.lag_records or 0 for each in lag),
+                max_seconds=max((each.lag_seconds or 0.0 for each in lag), default=0.0),
+            )
+        return Answered(answer)
 
     async def heartbeat(self, call: Call, body: bytes) -> Answered:
         """``PUT /v1/groups/{group}/members/{member}``."""
         # If a JSON key is repeated, the last value is used, as on every hot path. A check for repeated keys would parse
         # the body again.
         request = decode_request(HeartbeatRequest, body, unique_keys=False)
+        _require_read(call, request.topics or ())
         return Answered(await self._broker.groups.heartbeat(_group(call), _member(call), request))
 
     async def leave_group(self, call: Call, body: bytes) -> Answered:
@@ -97,12 +120,20 @@ class GroupCalls:
     async def committed_offsets(self, call: Call, body: bytes) -> Answered:
         """``GET /v1/groups/{group}/offsets``."""
         del body
-        return Answered(await self._broker.groups.offsets(_group(call), call.query.names("topics")))
+        names = call.query.names("topics")
+        for name in names or ():
+            call.access.require(Operation.DESCRIBE, Kind.TOPIC, name)
+        answer = await self._broker.groups.offsets(_group(call), names)
+        if call.access.hides:
+            offsets = [each for each in answer.offsets if call.access.sees(Kind.TOPIC, each.topic)]
+            answer = msgspec.structs.replace(answer, offsets=offsets)
+        return Answered(answer)
 
     async def commit_offsets(self, call: Call, body: bytes) -> Answered:
         """``PUT /v1/groups/{group}/offsets``."""
         # As in `heartbeat`, the body is not checked for repeated keys.
         request = decode_request(CommitRequest, body, unique_keys=False)
+        _require_read(call, (each.topic for each in request.offsets))
         answer = await self._broker.groups.commit(_group(call), request)
         return Answered(answer, _status(answer.offsets))
 
@@ -116,8 +147,43 @@ class GroupCalls:
         """``POST /v1/groups/{group}/offsets:reset``."""
         request = decode_request(ResetRequest, body)
         dry_run = call.query.flag("dry_run")
+        if not call.access.is_open:
+            named = request.topics
+            if named is None:
+                present = await self._broker.groups.offsets(_group(call), None)
+                _require_read(call, {each.topic for each in present.offsets})
+            else:
+                _require_read(call, (each if isinstance(each, str) else each.topic for each in named))
         answer = await self._broker.groups.reset(_group(call), request, dry_run=dry_run)
         return Answered(answer, _status(answer.offsets))
+
+
+def _require_read(call: Call, topics: Iterable[str]) -> None:
+    """Raise `forbidden` for the first topic that the caller may not read."""
+    if not call.access.is_open:
+        for topic in topics:
+            call.access.require(Operation.READ, Kind.TOPIC, topic)
+
+
+def seen_members(access: CallerAccess, described: GroupDescription) -> GroupDescription:
+    """Return the description of a group without the topics that the caller may not describe."""
+    if not access.hides:
+        return described
+
+    def seen(partitions: list[AssignedPartitions]) -> list[AssignedPartitions]:
+        return [each for each in partitions if access.sees(Kind.TOPIC, each.topic)]
+
+    members = [
+        msgspec.structs.replace(
+            member,
+            topics=[topic for topic in member.topics if access.sees(Kind.TOPIC, topic)],
+            assignment=seen(member.assignment),
+            revoking=seen(member.revoking),
+            target=seen(member.target),
+        )
+        for member in described.members
+    ]
+    return msgspec.structs.replace(described, members=members)
 
 
 def _group(call: Call) -> str:

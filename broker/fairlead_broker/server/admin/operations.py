@@ -11,6 +11,7 @@ from http import HTTPStatus
 
 import msgspec
 
+from fairlead_api.access_needs import Kind, Operation
 from fairlead_api.bodies.metadata import BrokerDescription, Page
 from fairlead_api.bodies.operations import (
     ElectRequest,
@@ -95,6 +96,8 @@ class OperationCalls:
         """``POST .../partitions/{partition}:elect``."""
         request = decode_request(ElectRequest, await json_body(call))
         partition, kind = partition_in_path(call), ElectionKind(request.kind)
+        if kind is ElectionKind.UNCLEAN:
+            call.access.require(Operation.DELETE, Kind.TOPIC, call.topic)
         record = await self._broker.operations.elect(call.topic, partition, kind, call.topic_id)
         await call.answer_json(self._state(call.topic, partition, record))
 
@@ -111,6 +114,7 @@ class OperationCalls:
                 isr=list(move.isr),
             )
             for move in self._broker.operations.reassignments()
+            if call.access.sees(Kind.TOPIC, move.topic)
         ]
         chosen, following = page(
             moves,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fairlead_api.access_needs import Kind, Operation
 from fairlead_api.bodies.requests import decode_request
 from fairlead_api.routes.producers import AllocateProducerRequest, ProducerAnswer
 from fairlead_broker.runtime import Broker
@@ -26,6 +27,8 @@ class ProducerCalls:
     async def allocate_producer(self, call: Call) -> None:
         """``POST /v1/producers``."""
         request = decode_request(AllocateProducerRequest, await json_body(call))
+        if request.name is not None:
+            call.access.require(Operation.WRITE, Kind.PRODUCER, request.name)
         producer = await self._broker.allocate_producer(request.name)
         await call.answer_json(
             ProducerAnswer(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from http import HTTPStatus
 
+from fairlead_api.access_needs import Kind, Operation
 from fairlead_api.bodies.metadata import Page, TopicDescription
 from fairlead_api.bodies.requests import AlterTopicRequest, CreateTopicRequest, decode_request
 from fairlead_broker.runtime import Broker, TopicView
@@ -37,6 +38,7 @@ class TopicCalls:
         """``POST /v1/topics``: 201 when the topic is created, 200 when it exists with the same specification."""
         dry_run = call.query.flag("dry_run")
         request = decode_request(CreateTopicRequest, await json_body(call))
+        call.access.require(Operation.CREATE, Kind.TOPIC, request.name)
         view, created = await self._broker.create_topic(request, dry_run=dry_run)
         if created and not dry_run:
             location = (b"location", f"/v1/topics/{view.name}".encode())
@@ -47,7 +49,7 @@ class TopicCalls:
     async def list_topics(self, call: Call) -> None:
         """``GET /v1/topics``, sorted by name."""
         chosen, following = page(
-            self._broker.views.all(),
+            [view for view in self._broker.views.all() if call.access.sees(Kind.TOPIC, view.name)],
             lambda view: view.name,
             limit=call.query.integer("limit"),
             after=call.query.text_or_none("after"),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from fairlead_api.excerpts import shown
@@ -17,6 +16,7 @@ from fairlead_api.identifiers import check_group_name, check_topic_name
 from fairlead_api.problems import ProblemError
 from fairlead_api.routes import Route
 from fairlead_broker.clock import Clock
+from fairlead_broker.server.http.access_gate import AccessGate
 from fairlead_broker.server.http.asgi import Receive, Scope, Send
 from fairlead_broker.server.http.body import (
     DRAIN_BYTES_MAX,
@@ -32,25 +32,6 @@ from fairlead_broker.server.http.problem_handler import FailureLog, problem_answ
 from fairlead_broker.server.http.request_metrics import RequestMetrics
 from fairlead_broker.server.http.request_tracing import traced
 from fairlead_broker.server.http.route_table import ParsedQueries, RouteTable
-
-
-@dataclass(frozen=True, slots=True)
-class Principal:
-    """Identity of a caller; `name` appears in access rules and log lines."""
-
-    name: str
-
-
-ANONYMOUS: Final = Principal("anonymous")
-
-
-def authorize(principal: Principal, operation: str, resource: str) -> None:
-    """Raise ProblemError forbidden if ``principal`` may not perform ``operation`` on ``resource``.
-
-    ``resource`` is a kind, or a kind and a name, for example ``topic:flights``.
-    """
-    del principal, operation, resource
-
 
 FIELD_BYTES: Final = 32
 """Number of bytes counted for each header in addition to its name and value. HTTP/2 counts in the same way (RFC 9113,
@@ -182,7 +163,7 @@ def host_of(authority: str) -> str:
 
 
 def _forbidden(route: Route, detail: str) -> ProblemError:
-    return ProblemError("forbidden", detail, data={"operation": route.operation, "resource": route.resource})
+    return ProblemError("forbidden", detail, data={"operation": route.operation, "resource": route.subject})
 
 
 OVERLOADED: Final = "overloaded"
@@ -218,16 +199,19 @@ class Application:
         gate: PeerGate | None = None,
         header_bytes_max: int = HEADER_BYTES_MAX,
         host_check: HostCheck | None = None,
+        access: AccessGate | None = None,
     ) -> None:
         """`budget` is shared by all listeners.
 
         `stall_seconds_max`: maximum number of seconds for which a client may read nothing. `gate` checks each call on
         the peer listener, which only brokers may call. `header_bytes_max` limits the head of an HTTP/1.1 request.
-        `host_check` refuses requests from web pages of other sites.
+        `host_check` refuses requests from web pages of other sites. `access` names and admits the caller of each
+        request; without it everything is allowed.
         """
         self._header_bytes_max = header_bytes_max
         self._gate = gate
         self._host_check = host_check
+        self._access = access or AccessGate(None)
         self._endpoints = {name: traced(name, endpoint) for name, endpoint in endpoints.items()}
         self._routes = RouteTable(routes)
         self._clock = clock
@@ -271,10 +255,11 @@ class Application:
         call.route = route
         if self._host_check is not None:
             self._host_check.check(route, call.headers)
-        authorize(ANONYMOUS, route.operation, _resource(route, call.parameters))
-        call.check_query(self._queries)
+        _check_names(call.parameters)
         if self._gate is not None:
             await self._gate.admit(call)
+        self._access.admit(call)
+        call.check_query(self._queries)
         await self._endpoints[route.name](call)
 
     async def _shed(self, scope: Scope, send: Send) -> None:
@@ -341,20 +326,17 @@ class Application:
         return UNROUTED if call.route is None else call.route.name
 
 
-def _resource(route: Route, parameters: Mapping[str, str]) -> str:
-    """Return the resource that a call accesses, after a check of the names in the path.
-
-    Raises invalid_topic_name or invalid_group_name.
-    """
+def _check_names(parameters: Mapping[str, str]) -> None:
+    """Raise invalid_topic_name or invalid_group_name for a name in the path, before any decision about the name."""
     topic = parameters.get("topic")
     if topic is not None:
-        return f"{route.resource}:{check_topic_name(topic)}"
+        check_topic_name(topic)
+        return
     group = parameters.get("group")
-    if group is None:
-        return route.resource
-    if "member" in parameters:
-        check_group_name(parameters["member"])
-    return f"{route.resource}:{check_group_name(group)}"
+    if group is not None:
+        check_group_name(group)
+        if "member" in parameters:
+            check_group_name(parameters["member"])
 
 
 def is_shed(scope: Scope) -> bool:

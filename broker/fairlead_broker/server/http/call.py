@@ -31,6 +31,7 @@ from fairlead_api.identifiers import PARTITION_MAX, LeaderEpoch, PartitionIndex,
 from fairlead_api.problems import ProblemError
 from fairlead_api.routes import Route
 from fairlead_api.routes.query_parameters import QueryValues
+from fairlead_broker.access.caller_access import OPEN_ACCESS, CallerAccess
 from fairlead_broker.peers.messages import PeerIncarnation
 from fairlead_broker.runtime.engine.budget import HeldAnswer
 from fairlead_broker.server.http.asgi import HeaderList, Receive, Scope, Send
@@ -64,8 +65,8 @@ class Call:
     """A request for ``route`` with its decoded path ``parameters``."""
 
     __slots__ = (
-        "_headers", "_query", "_send", "_stall_seconds_max", "body_reader", "bytes_sent", "held", "parameters",
-        "peer", "problem_code", "receive", "route", "scope", "stamp", "status",
+        "_headers", "_query", "_send", "_stall_seconds_max", "access", "body_reader", "bytes_sent", "held",
+        "parameters", "peer", "problem_code", "receive", "route", "scope", "stamp", "status",
     )  # fmt: skip
 
     def __init__(
@@ -90,6 +91,8 @@ class Call:
         self.bytes_sent = 0
         self.peer: PeerIncarnation | None = None
         """Broker that sent the request; None on listeners other than the peer listener."""
+        self.access: CallerAccess = OPEN_ACCESS
+        """Access of the caller, for decisions on names in the body and in the answer."""
         self.stamp: Callable[[], HeaderList] | None = None
         """Function that returns the headers added to every answer."""
         self.problem_code: str | None = None

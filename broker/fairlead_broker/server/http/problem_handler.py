@@ -30,12 +30,14 @@ class ProblemAnswer:
 
 
 def problem_answer(problem: ProblemError) -> ProblemAnswer:
-    """Return the RFC 9457 answer for a problem, with ``Retry-After`` and ``Allow`` if the problem has them."""
+    """Return the RFC 9457 answer for a problem, with the headers that its code requires."""
     headers: HeaderList = [_CONTENT_TYPE]
     if problem.retry_after_seconds is not None:
         headers.append((b"retry-after", b"%d" % math.ceil(problem.retry_after_seconds)))
     if problem.code == "method_not_allowed":
         headers.append((b"allow", _listed(problem.data.get("allowed")).encode()))
+    if problem.code == "unauthenticated":
+        headers.append((b"www-authenticate", b'Bearer realm="fairlead"'))
     return ProblemAnswer(problem.status, headers, msgspec.json.encode(problem.to_document()))
 
 

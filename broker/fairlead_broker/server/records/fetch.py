@@ -11,11 +11,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
+import msgspec
+
+from fairlead_api.access_needs import Kind, Operation
 from fairlead_api.batch.header import Buffer
 from fairlead_api.bodies.json_records import Encoding
 from fairlead_api.bodies.media_types import ARROW_STREAM, BATCHES, FRAMES
 from fairlead_api.bodies.requests import FetchRequest, PartitionFetchRequest, decode_request
-from fairlead_api.identifiers import BrokerId, LeaderEpoch, Offset
+from fairlead_api.identifiers import BrokerId, LeaderEpoch, Offset, TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_api.routes.query_parameters import OffsetExpression, OffsetOrigin
 from fairlead_broker.runtime import (
@@ -32,10 +35,10 @@ from fairlead_broker.server.http.asgi import HeaderList
 from fairlead_broker.server.http.call import Call, Endpoint, answer_type, body_type
 from fairlead_broker.server.http.codec_threads import CODEC_THREADS, in_thread
 from fairlead_broker.server.http.disconnect import DisconnectWatch, unless_gone
-from fairlead_broker.server.records.fetch_routing import FetchRouting, fetched, partition_fetch
+from fairlead_broker.server.records.fetch_routing import FetchRouting, fetched, partition_fetch, refused
 from fairlead_broker.server.records.fetched_records import FetchedRecords
 from fairlead_broker.server.routing.forwarding import Forwarding
-from fairlead_broker.server.routing.locate import Elsewhere, locate_path
+from fairlead_broker.server.routing.locate import Elsewhere, locate_path, refusal_by_id
 
 FRAMES_TYPE: Final = (b"content-type", FRAMES.encode())
 REQUEST_BYTES_MAX: Final = 4 << 20
@@ -90,6 +93,8 @@ class FetchCalls:
         call.held = self._broker.answers.hold()
         with DisconnectWatch(call.receive) as watch:
             [result] = await self._broker.fetching.fetch(spec, call.held, disconnected=watch.gone)
+        if self._changed(call):
+            call.access.require(Operation.READ, Kind.TOPIC, call.topic)
         if isinstance(result, ProblemError):
             raise result
         if media_type == BATCHES or not result.data:
@@ -126,6 +131,10 @@ class FetchCalls:
         # The request is decoded, so the long poll does not need to keep the bytes of the body.
         call.body_reader.release()
         call.held = self._broker.answers.hold()
+        problems = {} if call.access.is_open else self._problems(call, request)
+        if problems:
+            await self._fetch_allowed(call, request, problems, call.held)
+            return
         elsewhere = self._routing.elsewhere(call, request)
         if elsewhere:
             await self._fetch_everywhere(call, request, elsewhere, call.held)
@@ -138,10 +147,47 @@ class FetchCalls:
         )
         with DisconnectWatch(call.receive) as watch:
             results = await self._broker.fetching.fetch(spec, call.held, disconnected=watch.gone)
+        if self._changed(call) and (problems := self._problems(call, request)):
+            await self._fetch_allowed(call, request, problems, call.held)
+            return
         parts: list[Buffer] = []
         for wanted, result in zip(request.partitions, results, strict=True):
             parts += fetched(wanted, result).frame
         await call.answer_parts(200, [FRAMES_TYPE], parts)
+
+    def _changed(self, call: Call) -> bool:
+        """Return whether the caller's access must be decided again after a wait, and set the present access."""
+        before, call.access = call.access, self._broker.security.again(call.access)
+        return call.access is not before
+
+    def _problems(self, call: Call, request: FetchRequest) -> dict[int, ProblemError]:
+        """Return the problems of the partitions that the caller may not read, by position in the request."""
+        found = {}
+        for place, wanted in enumerate(request.partitions):
+            problem = refusal_by_id(call, self._broker, Operation.READ, TopicId(wanted.topic_id))
+            if problem is not None:
+                found[place] = problem
+        return found
+
+    async def _fetch_allowed(
+        self, call: Call, request: FetchRequest, problems: Mapping[int, ProblemError], held: HeldAnswer
+    ) -> None:
+        """Answer at once, with the problems of partitions that may not be read and the records of the others."""
+        places = [place for place in range(len(request.partitions)) if place not in problems]
+        rest = msgspec.structs.replace(
+            request, partitions=[request.partitions[place] for place in places], max_wait_ms=0
+        )
+        answers = {place: refused(request.partitions[place], problem) for place, problem in problems.items()}
+        remote = self._broker.answers.hold()
+        try:
+            if places:
+                elsewhere = self._routing.elsewhere(call, rest)
+                found = await self._routing.fetch(call.access, rest, elsewhere, held, remote)
+                answers.update(zip(places, found, strict=True))
+            parts = [part for place in sorted(answers) for part in answers[place].frame]
+            await call.answer_parts(200, [FRAMES_TYPE], parts)
+        finally:
+            remote.release()
 
     async def _fetch_everywhere(
         self,
@@ -152,8 +198,11 @@ class FetchCalls:
     ) -> None:
         remote = self._broker.answers.hold()
         try:
-            fetching = self._routing.fetch(request, elsewhere, held, remote)
+            fetching = self._routing.fetch(call.access, request, elsewhere, held, remote)
             answers = await unless_gone(call.receive, fetching)
+            if self._changed(call) and (problems := self._problems(call, request)):
+                await self._fetch_allowed(call, request, problems, held)
+                return
             await call.answer_parts(200, [FRAMES_TYPE], [part for answer in answers for part in answer.frame])
         finally:
             remote.release()

@@ -22,10 +22,12 @@ from fairlead_api.bodies.frames import encode_frame, iterate_frames
 from fairlead_api.bodies.requests import FetchFrameMeta, FetchProblemMeta, FetchRequest, PartitionFetchRequest
 from fairlead_api.identifiers import BrokerId, LeaderEpoch, Offset, PartitionIndex, TopicId
 from fairlead_api.problems import ProblemError
+from fairlead_broker.access.caller_access import CallerAccess
 from fairlead_broker.peers import messages
 from fairlead_broker.peers.peers import ANSWER_MARGIN_SECONDS, PeerAnswer, PeerUnavailable, problem_of
 from fairlead_broker.runtime import Broker, FetchResult, FetchSpec, PartitionFetch
 from fairlead_broker.runtime.engine.budget import HeldAnswer
+from fairlead_broker.server.http.access_gate import caller_header
 from fairlead_broker.server.http.call import Call
 from fairlead_broker.server.http.disconnect import unless_gone
 from fairlead_broker.server.routing.forwarding import JSON_BODY, Forwarding, no_answer, passed_on
@@ -108,16 +110,17 @@ class FetchRouting:
 
     async def fetch(
         self,
+        access: CallerAccess,
         request: FetchRequest,
         elsewhere: Mapping[BrokerId, Places],
         local_held: HeldAnswer,
         remote_held: HeldAnswer,
     ) -> list[FetchedPartition]:
-        """Return the frame of every partition, in the order of the request.
+        """Return the frame of every partition, in the order of the request. `access` is that of the caller.
 
         The call is cancelled when the client disconnects.
         """
-        poll = _Poll(self, request, elsewhere, local_held)
+        poll = _Poll(self, access, request, elsewhere, local_held)
         answers = await poll.ask_all(0)
         left_ms = request.max_wait_ms
         while left_ms > 0 and not _enough(answers, request.min_bytes) and not self._forwarding.stopping:
@@ -151,7 +154,13 @@ class FetchRouting:
         }
 
     async def fetch_at(
-        self, leader: BrokerId, wanted: Places, wait_ms: int, min_bytes: int, max_bytes: int
+        self,
+        access: CallerAccess,
+        leader: BrokerId,
+        wanted: Places,
+        wait_ms: int,
+        min_bytes: int,
+        max_bytes: int,
     ) -> Answers:
         """Return the answers from another broker for the partitions that it leads."""
         request = FetchRequest(
@@ -159,8 +168,9 @@ class FetchRouting:
         )
         limit = wait_ms / 1000 + ANSWER_MARGIN_SECONDS
         body = messages.encode(request)
+        headers = [JSON_BODY, caller_header(access)]
         try:
-            heard = await self._forwarding.ask(leader, "POST", "/v1/fetch", [JSON_BODY], body, limit)
+            heard = await self._forwarding.ask(leader, "POST", "/v1/fetch", headers, body, limit)
         except PeerUnavailable as unavailable:
             return {
                 place: refused(each, no_answer(unavailable, each.topic_id, each.partition, writing=False))
@@ -184,6 +194,7 @@ class _Poll:
     def __init__(
         self,
         routing: FetchRouting,
+        access: CallerAccess,
         request: FetchRequest,
         elsewhere: Mapping[BrokerId, Places],
         held: HeldAnswer,
@@ -192,6 +203,7 @@ class _Poll:
         self._here = {place: each for place, each in enumerate(request.partitions) if place not in taken}
         self._elsewhere = elsewhere
         self._routing = routing
+        self._access = access
         self._held = held
         self._share = max(1, request.max_bytes // (len(elsewhere) + bool(self._here)))
         """Maximum number of bytes to request from each broker, so that the whole answer stays within the requested
@@ -226,7 +238,9 @@ class _Poll:
         if self._here:
             yield self._routing.fetch_here(self._here, wait_ms, 1, self._share, self._held)
         for leader, wanted in self._elsewhere.items():
-            yield self._routing.fetch_at(leader, wanted, wait_ms, 1, min(self._share, PEER_BYTES_MAX))
+            yield self._routing.fetch_at(
+                self._access, leader, wanted, wait_ms, 1, min(self._share, PEER_BYTES_MAX)
+            )
 
 
 def partition_fetch(wanted: PartitionFetchRequest) -> PartitionFetch:

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Mapping
 from http import HTTPStatus
 
+from fairlead_api.access_needs import Kind, Operation
 from fairlead_api.bodies.requests import (
     HIGH_WATERMARK,
     AcceptDamageAnswer,
@@ -31,6 +32,7 @@ from fairlead_broker.peers.peers import PeerUnavailable, problem_of
 from fairlead_broker.runtime import Broker
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 from fairlead_broker.runtime.peer_serving.positions import look_up
+from fairlead_broker.server.http.access_gate import caller_header
 from fairlead_broker.server.http.call import Call, Endpoint, json_body
 from fairlead_broker.server.routing.forwarding import JSON_BODY, LEADER_SECONDS_MAX, Forwarding, no_answer
 from fairlead_broker.server.routing.locate import check_epoch, checked_topic, leader_elsewhere, led_replica
@@ -81,11 +83,29 @@ class OffsetCalls:
 
     async def look_up(self, call: Call, request: OffsetsLookupRequest) -> list[PartitionOffsetsLookup]:
         """Return one offset or problem per partition, in the order of the request, from the leaders."""
+        if not call.access.is_open:
+            return await self._look_up_allowed(call, request)
         passed_on = await self._looked_up_elsewhere(call, request)
         return [
             passed_on.get(place) or await self._looked_up(wanted)
             for place, wanted in enumerate(request.partitions)
         ]
+
+    async def _look_up_allowed(
+        self, call: Call, request: OffsetsLookupRequest
+    ) -> list[PartitionOffsetsLookup]:
+        """Return one offset or problem per partition; a topic that may not be described is not looked up."""
+        access, describe = call.access, Operation.DESCRIBE
+        answers: dict[int, PartitionOffsetsLookup] = {}
+        for place, wanted in enumerate(request.partitions):
+            if not access.allows(describe, Kind.TOPIC, wanted.topic):
+                answers[place] = _refused(wanted, access.refusal(describe, Kind.TOPIC, wanted.topic))
+        places = [place for place in range(len(request.partitions)) if place not in answers]
+        rest = OffsetsLookupRequest(partitions=[request.partitions[place] for place in places])
+        passed_on = await self._looked_up_elsewhere(call, rest) if places else {}
+        for number, place in enumerate(places):
+            answers[place] = passed_on.get(number) or await self._looked_up(request.partitions[place])
+        return [answers[place] for place in range(len(request.partitions))]
 
     async def delete_records(self, call: Call, replica: LeaderReplica) -> None:
         """``POST /v1/topics/{topic}/partitions/{partition}:delete-records``."""
@@ -129,16 +149,17 @@ class OffsetCalls:
             leader = leader_elsewhere(call, self._broker, topic_id, wanted.partition)
             if leader is not None:
                 elsewhere.setdefault(leader, {})[place] = wanted
-        asked = await asyncio.gather(*(self._ask(leader, each) for leader, each in elsewhere.items()))
+        asked = await asyncio.gather(*(self._ask(call, leader, each) for leader, each in elsewhere.items()))
         return {place: entry for answered in asked for place, entry in answered.items()}
 
     async def _ask(
-        self, leader: BrokerId, wanted: Mapping[int, TopicOffsetLookup]
+        self, call: Call, leader: BrokerId, wanted: Mapping[int, TopicOffsetLookup]
     ) -> dict[int, PartitionOffsetsLookup]:
         body = messages.encode(OffsetsLookupRequest(partitions=list(wanted.values())))
+        headers = [JSON_BODY, caller_header(call.access)]
         try:
             heard = await self._forwarding.ask(
-                leader, "POST", "/v1/offsets:lookup", [JSON_BODY], body, LEADER_SECONDS_MAX
+                leader, "POST", "/v1/offsets:lookup", headers, body, LEADER_SECONDS_MAX
             )
             if heard.status >= HTTPStatus.BAD_REQUEST:
                 raise problem_of(heard)

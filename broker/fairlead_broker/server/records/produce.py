@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from fairlead_api.access_needs import Operation
 from fairlead_api.bodies.frames import Frame, iterate_frames
 from fairlead_api.bodies.media_types import BATCHES, NDJSON
 from fairlead_api.bodies.requests import ProduceAnswer, ProduceFrameMeta, ProduceResult, decode_request
@@ -38,7 +39,7 @@ from fairlead_broker.server.records.produce_routing import (
 from fairlead_broker.server.records.produced_records import encoded, read_records
 from fairlead_broker.server.records.record_storing import Share, create_to_write
 from fairlead_broker.server.routing.forwarding import Forwarding
-from fairlead_broker.server.routing.locate import Elsewhere, locate_path, topic_to_write
+from fairlead_broker.server.routing.locate import Elsewhere, locate_path, refusal_by_id, topic_to_write
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -143,7 +144,8 @@ async def answer_result(call: Call, result: AppendResult) -> None:
 class ProduceFrameCalls:
     """Endpoint of the call that writes one batch to each of many partitions; ``body_bytes_max`` limits the body."""
 
-    def __init__(self, routing: ProduceRouting, body_bytes_max: int) -> None:
+    def __init__(self, broker: Broker, routing: ProduceRouting, body_bytes_max: int) -> None:
+        self._broker = broker
         self._routing = routing
         self._body_bytes_max = body_bytes_max
 
@@ -166,10 +168,12 @@ class ProduceFrameCalls:
             (_frame_meta(number, frame), frame.data) for number, frame in enumerate(iterate_frames(body))
         ]
         _refuse_repeated([meta for meta, _ in frames])
-        batches = [
+        batches: list[RoutedBatch | ProblemError] = [
             RoutedBatch(TopicId(meta.topic_id), PartitionIndex(meta.partition), batch)
             for meta, batch in frames
         ]
+        if not call.access.is_open:
+            batches = [allowed(call, self._broker, batch) for batch in batches]
         outcomes = await self._routing.store(call, batches, acks, timeout_seconds, keyed)
         results = [
             partition_result(meta.partition, outcome, topic_id=meta.topic_id)
@@ -180,6 +184,13 @@ class ProduceFrameCalls:
             await call.answer(202, [])
         else:
             await call.answer_json(ProduceAnswer(results=results), 207 if refused else 200)
+
+
+def allowed(call: Call, broker: Broker, batch: RoutedBatch | ProblemError) -> RoutedBatch | ProblemError:
+    """Return a batch that the caller may write, or the problem of the batch."""
+    if isinstance(batch, ProblemError):
+        return batch
+    return refusal_by_id(call, broker, Operation.WRITE, batch.topic_id) or batch
 
 
 def _passed_on_key(call: Call) -> KeyedRequest | None:

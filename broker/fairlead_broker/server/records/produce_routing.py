@@ -31,6 +31,7 @@ from fairlead_api.problems import ProblemError
 from fairlead_api.timestamps import format_timestamp, parse_timestamp_us
 from fairlead_broker.peers.peers import ANSWER_MARGIN_SECONDS, PeerAnswer, PeerUnavailable, problem_of
 from fairlead_broker.runtime import AppendResult, Broker, KeyedRequest, ProduceItem
+from fairlead_broker.server.http.access_gate import caller_header
 from fairlead_broker.server.http.call import BINARY_EVENT, Call
 from fairlead_broker.server.routing.forwarding import Forwarding, no_answer
 from fairlead_broker.server.routing.locate import Here, locate
@@ -95,7 +96,7 @@ class ProduceRouting:
             parts = await asyncio.gather(
                 self._refused_or_stored(items, acks, timeout_seconds),
                 *(
-                    self._store_at(leader, shares, acks, timeout_seconds, keyed)
+                    self._store_at(call, leader, shares, acks, timeout_seconds, keyed)
                     for leader, shares in elsewhere.items()
                 ),
             )
@@ -123,6 +124,7 @@ class ProduceRouting:
 
     async def _store_at(
         self,
+        call: Call,
         leader: BrokerId,
         batches: dict[int, RoutedBatch],
         acks: Acks,
@@ -133,7 +135,7 @@ class ProduceRouting:
         for routed in batches.values():
             meta = ProduceFrameMeta(topic_id=routed.topic_id, partition=routed.partition)
             body += encode_frame(meta, [routed.batch])
-        headers = [("content-type", FRAMES)]
+        headers = [("content-type", FRAMES), caller_header(call.access)]
         if keyed is not None:
             headers += [
                 (Header.IDEMPOTENCY_KEY.lower(), keyed.key.decode("latin-1")),

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from fairlead_api.access_needs import Kind, Operation
 from fairlead_api.bodies.frames import Frame, iterate_frames
 from fairlead_api.bodies.json_records import Encoding, FetchedRecord
 from fairlead_api.bodies.requests import (
@@ -145,7 +146,9 @@ class TailCalls:
         here, remote = self._broker.answers.hold(), self._broker.answers.hold()
         try:
             elsewhere = self._routing.elsewhere(call, request)
-            answers = await self._routing.fetch(request, elsewhere, here, remote)
+            answers = await self._routing.fetch(call.access, request, elsewhere, here, remote)
+            call.access = self._broker.security.again(call.access)
+            call.access.require(Operation.READ, Kind.TOPIC, topic.name)
             sent, pause = call.bytes_sent, 0.0
             for answer in answers:
                 pause = max(pause, await self._tell(tail, answer))

@@ -26,6 +26,7 @@ from fairlead_broker.peers import identity, messages
 from fairlead_broker.peers.peers import ANSWER_MARGIN_SECONDS, PeerAnswer, PeerUnavailable, problem_of
 from fairlead_broker.runtime import Broker, TopicView
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
+from fairlead_broker.server.http.access_gate import AUTHORIZATION, FORWARDED_CALLER, caller_header
 from fairlead_broker.server.http.asgi import HeaderList
 from fairlead_broker.server.http.call import ADMIN_BYTES_MAX, BODILESS_STATUSES, Call, Endpoint
 from fairlead_broker.server.http.disconnect import unless_gone
@@ -58,7 +59,7 @@ _STRANGER_STATUSES: Final = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.PRECONDI
 _NOT_PASSED_ON: Final = frozenset(
     {
         b"connection", b"content-length", b"expect", b"host", b"keep-alive", b"te", b"transfer-encoding", b"upgrade",
-        b"accept-encoding", b"user-agent",
+        b"accept-encoding", b"user-agent", AUTHORIZATION, FORWARDED_CALLER.encode(),
     }
 )  # fmt: skip
 _NOT_PASSED_BACK: Final = frozenset({"connection", "content-length", "date", "server", "transfer-encoding"})
@@ -154,7 +155,8 @@ class Forwarding:
             view, _ = await self._broker.create_topic(request)
             return view
         body = messages.encode(request)
-        heard = await self._ask_controller(controller, "POST", "/v1/topics", [JSON_BODY], body)
+        headers = [JSON_BODY, caller_header(call.access)]
+        heard = await self._ask_controller(controller, "POST", "/v1/topics", headers, body)
         if heard.status >= HTTPStatus.BAD_REQUEST:
             raise problem_of(heard)
         return self._broker.views.by_name(request.name)
@@ -260,7 +262,14 @@ class Forwarding:
 
 
 def passed_on(call: Call) -> list[tuple[str, str]]:
-    """Return the headers of a call that are forwarded to another broker."""
+    """Return the headers of a call that are forwarded to another broker, with the caller in place of its token."""
+    return [
+        caller_header(call.access),
+        *_as_given(call),
+    ]
+
+
+def _as_given(call: Call) -> list[tuple[str, str]]:
     return [
         (name.decode("latin-1"), _as_sent(value))
         for name, value in call.scope["headers"]

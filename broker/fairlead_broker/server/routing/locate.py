@@ -10,12 +10,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from fairlead_api.access_needs import Kind, Operation
 from fairlead_api.bodies.requests import CreateTopicRequest
 from fairlead_api.identifiers import BrokerId, LeaderEpoch, PartitionIndex, TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.runtime import Broker, TopicView
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
-from fairlead_broker.runtime.refusals import topic_recreated, wrong_leader_epoch
+from fairlead_broker.runtime.refusals import topic_id_not_found, topic_recreated, wrong_leader_epoch
 from fairlead_broker.server.http.call import Call
 
 LEADERSHIP_SECONDS_MAX: Final = 1.0
@@ -107,6 +108,23 @@ def check_epoch(replica: LeaderReplica, seen: LeaderEpoch | None) -> None:
         raise wrong_leader_epoch(replica.topic, replica.index, seen, replica.leader_epoch)
 
 
+def refusal_by_id(call: Call, broker: Broker, operation: Operation, topic_id: TopicId) -> ProblemError | None:
+    """Return the problem of an operation on a topic that the request names by its id, or None if it is allowed.
+
+    An unknown id and the id of a topic that the caller may not describe get the same problem (rule Z7).
+    """
+    access = call.access
+    try:
+        name = broker.views.by_id(topic_id).name
+    except ProblemError as problem:
+        return problem if not access.hides else topic_id_not_found(topic_id)
+    if access.allows(operation, Kind.TOPIC, name):
+        return None
+    if not access.sees(Kind.TOPIC, name):
+        return topic_id_not_found(topic_id)
+    return access.refusal(operation, Kind.TOPIC, name)
+
+
 def topic_of(call: Call, broker: Broker) -> TopicView:
     """Return the topic in the path. Raises topic_not_found, or topic_recreated if the caller expects another id."""
     return checked_topic(broker.views.by_name(call.topic), call.topic_id)
@@ -132,5 +150,6 @@ async def topic_to_write(call: Call, broker: Broker) -> tuple[TopicView, bool]:
         known = call.topic_id is not None or call.leader_epoch is not None
         if problem.code != "topic_not_found" or known or not broker.configs.auto_create_topics:
             raise
+    call.access.require(Operation.CREATE, Kind.TOPIC, call.topic)
     planned, _ = await broker.create_topic(CreateTopicRequest(name=call.topic), dry_run=True)
     return planned, True

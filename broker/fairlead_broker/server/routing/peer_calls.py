@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from fairlead_api.access_needs import BROKER
 from fairlead_api.bodies.media_types import FRAMES, JSON
-from fairlead_api.routes.definitions import AnswerForm, Listener, Operation, Resource, Route
+from fairlead_api.routes.definitions import AnswerForm, Listener, Route
 from fairlead_broker.peers import messages
 from fairlead_broker.peers.digests import DigestRequest
 from fairlead_broker.peers.messages import (
@@ -41,8 +42,7 @@ def _route(name: str, path: str, summary: str) -> Route:
         method="POST",
         path=path,
         summary=summary,
-        operation=Operation.ALTER,
-        resource=Resource.CLUSTER,
+        access=BROKER,
         listener=Listener.PEER,
         answers=(AnswerForm(status=200, explanation="the requested data"),),
     )

@@ -22,6 +22,8 @@ def test_every_route_is_found(entry) -> None:
         "broker": "0",
         "group": "g",
         "member": "m-1",
+        "token": "abcdefghijkl",
+        "acl": "0123456789abcdef",
     }
     found, parameters = TABLE.find(entry.method, entry.path.format(**values))
 

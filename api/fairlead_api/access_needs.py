@@ -1,0 +1,129 @@
+"""Operations and kinds of resources of access rules, and what a call needs of them (rules Z5 and Z15).
+
+Each route of the route table has one `Access`. The broker decides needs on names in the path and on `*` before it
+reads the query, and needs on names in the body or in the answer in the endpoint. This module must not depend on any
+particular route.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class Operation(StrEnum):
+    """Operation of a call on a resource, with the names from Kafka's access rules."""
+
+    DESCRIBE = "describe"
+    CREATE = "create"
+    ALTER = "alter"
+    DELETE = "delete"
+    READ = "read"
+    WRITE = "write"
+
+
+class Kind(StrEnum):
+    """Kind of resource. The kinds CLUSTER and SECURITY have the single name `*`."""
+
+    TOPIC = "topic"
+    GROUP = "group"
+    PRODUCER = "producer"
+    CLUSTER = "cluster"
+    SECURITY = "security"
+
+
+ALL_OPERATIONS: Final = "all"
+"""Word for all operations in an ACL."""
+SINGLE_KINDS: Final = frozenset({Kind.CLUSTER, Kind.SECURITY})
+"""Kinds with the single name `*`."""
+SINGLE_NAME: Final = "*"
+
+
+class NameSource(StrEnum):
+    """Source of the name of the resource that a need is about."""
+
+    PATH = "path"
+    """The path parameter with the name of the kind."""
+    SINGLE = "single"
+    """The single name `*` of a kind."""
+    BODY = "body"
+    """Each name in the body or query, by the endpoint: an item of the answer gets the problem, or the call is
+    refused."""
+    ANSWER = "answer"
+    """Each entry of the answer, by the endpoint: an entry that may not be described is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Operation on a resource that the caller must be allowed."""
+
+    operation: Operation
+    kind: Kind
+    source: NameSource = NameSource.PATH
+
+    def __str__(self) -> str:
+        """Return the need as in access rules, such as `write topic`."""
+        of = {NameSource.BODY: " (each in the request)", NameSource.ANSWER: " (each in the answer)"}
+        return f"{self.operation} {self.kind}{of.get(self.source, '')}"
+
+
+class Audience(StrEnum):
+    """Callers that may make a call at all."""
+
+    PUBLIC = "public"
+    """Every caller; nothing is decided."""
+    SELF = "self"
+    """Every authenticated caller, and `anonymous` if at least one ACL allows it anything; needs are decided as well."""
+    NEEDS = "needs"
+    """Callers that are allowed every need on a name in the path or on `*`."""
+    BROKER = "broker"
+    """Other brokers of the cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Everything that a call needs."""
+
+    audience: Audience
+    needs: tuple[Need, ...] = ()
+
+    @property
+    def gate(self) -> tuple[Need, ...]:
+        """Needs that are decided before the endpoint runs."""
+        return tuple(need for need in self.needs if need.source in (NameSource.PATH, NameSource.SINGLE))
+
+    def __str__(self) -> str:
+        """Return the access in words."""
+        words = [] if self.audience is Audience.NEEDS else [self.audience.value]
+        return ", ".join([*words, *map(str, self.needs)])
+
+
+PUBLIC: Final = Access(Audience.PUBLIC)
+SELF: Final = Access(Audience.SELF)
+BROKER: Final = Access(Audience.BROKER)
+
+
+def needs(*each: Need) -> Access:
+    """Return the access of a call that needs each of these."""
+    return Access(Audience.NEEDS, each)
+
+
+def self_with(*each: Need) -> Access:
+    """Return the access of a call for every authenticated caller, with needs that the endpoint decides."""
+    return Access(Audience.SELF, each)
+
+
+def on(operation: Operation, kind: Kind) -> Need:
+    """Return a need on the name in the path, or on `*` for the kinds with a single name."""
+    return Need(operation, kind, NameSource.SINGLE if kind in SINGLE_KINDS else NameSource.PATH)
+
+
+def each_in_body(operation: Operation, kind: Kind) -> Need:
+    """Return a need on each name in the request."""
+    return Need(operation, kind, NameSource.BODY)
+
+
+def each_in_answer(operation: Operation, kind: Kind) -> Need:
+    """Return a need on each entry of the answer."""
+    return Need(operation, kind, NameSource.ANSWER)

@@ -1,0 +1,163 @@
+"""Bodies of the calls about tokens, ACLs and the security of the cluster (section 3.4 of the security contract)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from fairlead_api.access_needs import ALL_OPERATIONS, SINGLE_KINDS, SINGLE_NAME, Kind, Operation
+from fairlead_api.bodies.json_bodies import Request
+from fairlead_api.bodies.metadata import Answer
+from fairlead_api.excerpts import shortened, shown
+from fairlead_api.patterns import is_name_pattern
+from fairlead_api.principals import check_principal_pattern, check_user
+from fairlead_api.problems import ProblemError
+
+LIFE_SECONDS_DEFAULT = 90 * 86_400
+LIFE_SECONDS_MAX = 100 * 365 * 86_400
+NOTE_LENGTH_MAX = 200
+
+
+class CreateTokenRequest(Request, frozen=True, kw_only=True):
+    """Body of `POST /v1/tokens`; `expires_in_seconds` null means that the token never expires."""
+
+    principal: str
+    expires_in_seconds: Annotated[int, Meta(ge=1, le=LIFE_SECONDS_MAX)] | None = LIFE_SECONDS_DEFAULT
+    note: Annotated[str, Meta(max_length=NOTE_LENGTH_MAX)] = ""
+
+    def __post_init__(self) -> None:
+        """Raise `invalid_principal` unless the principal is `user:NAME`."""
+        check_user(self.principal)
+
+
+class TokenDescription(Answer, frozen=True, kw_only=True):
+    """An API token without its secret."""
+
+    token_id: str
+    principal: str
+    created_at: str
+    created_by: str
+    expires_at: str | None
+    note: str
+    owner: str | None
+
+
+class CreatedToken(Answer, frozen=True, kw_only=True):
+    """Answer of `POST /v1/tokens`: the only time that the broker tells the text of the token."""
+
+    token: str
+    token_id: str
+    principal: str
+    expires_at: str | None
+    applied_everywhere: bool
+
+
+class Applied(Answer, frozen=True, kw_only=True):
+    """Answer of a removal: whether all running brokers have applied it."""
+
+    applied_everywhere: bool
+
+
+class AclRequest(Request, frozen=True, kw_only=True):
+    """Body of `POST /v1/acls`."""
+
+    effect: Literal["allow", "deny"] = "allow"
+    principal: str
+    operations: Annotated[tuple[str, ...], Meta(min_length=1, max_length=7)]
+    kind: Kind
+    pattern: str
+
+    def __post_init__(self) -> None:
+        """Raise `invalid_principal` or `invalid_acl` for a value that is not allowed."""
+        check_principal_pattern(self.principal)
+        allowed = (*Operation, ALL_OPERATIONS)
+        for operation in self.operations:
+            if operation not in allowed:
+                raise _invalid("operations", operation, ", ".join(allowed))
+        check_pattern(self.kind, self.pattern)
+
+
+class AclDescription(Answer, frozen=True, kw_only=True):
+    """A stored ACL."""
+
+    acl_id: str
+    effect: str
+    principal: str
+    operations: list[str]
+    kind: str
+    pattern: str
+    created_at: str
+    created_by: str
+    owner: str | None
+
+
+class CreatedAcl(AclDescription, frozen=True, kw_only=True):
+    """Answer of `POST /v1/acls`."""
+
+    applied_everywhere: bool
+
+
+class CheckRequest(Request, frozen=True, kw_only=True):
+    """Body of `POST /v1/acls:check`; without a principal, the caller is meant."""
+
+    principal: str | None = None
+    groups: Annotated[tuple[str, ...], Meta(max_length=64)] = ()
+    operation: Operation
+    kind: Kind
+    name: str
+
+
+class CheckAnswer(Answer, frozen=True, kw_only=True):
+    """Decision and its reason: `superuser`, `mode`, the id of the deciding ACL, or `no ACL allows it`."""
+
+    allowed: bool
+    because: str
+
+
+class WhoAmI(Answer, frozen=True, kw_only=True):
+    """The caller as the broker knows it."""
+
+    principal: str
+    groups: list[str]
+    source: str
+    token_id: str | None
+    expires_at: str | None
+    superuser: bool
+    mode: str
+
+
+class DeniedDescription(Answer, frozen=True, kw_only=True):
+    """Operation that the mode `enforce` would refuse, and how often this broker has seen it."""
+
+    principal: str
+    operation: str
+    resource: str
+    count: int
+
+
+class SecurityStatus(Answer, frozen=True, kw_only=True):
+    """Answer of `GET /v1/security`, about the broker that answers."""
+
+    mode: str
+    floor: str
+    superusers: list[str]
+    tokens: int
+    acls: int
+    would_be_denied: list[DeniedDescription]
+
+
+def check_pattern(kind: Kind, pattern: str) -> None:
+    """Raise `invalid_acl` unless a kind allows this pattern of names."""
+    if kind in SINGLE_KINDS and pattern != SINGLE_NAME:
+        raise _invalid("pattern", pattern, f"{SINGLE_NAME}, because {kind} has no names")
+    if not is_name_pattern(pattern):
+        raise _invalid("pattern", pattern, "a name, a prefix that ends in '*', or '*'")
+
+
+def _invalid(field: str, value: str, allowed: str) -> ProblemError:
+    return ProblemError(
+        "invalid_acl",
+        f"{field} {shown(value)} is not allowed; allowed is {allowed}",
+        data={"field": field, "value": shortened(value), "allowed": allowed},
+    )

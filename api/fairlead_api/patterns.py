@@ -1,0 +1,41 @@
+"""Patterns over names: a name, or a prefix that ends in `*`, or `*` alone (security contract, section 0).
+
+ACLs use the same patterns for principals, topics, groups and producers. A tenant is a prefix. Callers: checks of
+requests, and the broker's decisions. This module must not depend on what is named.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+ANY: Final = "*"
+"""Pattern that matches every name, except names that begin with `HIDDEN`."""
+HIDDEN: Final = "__"
+"""Beginning of internal names, which only patterns with the same beginning match (rule Z6)."""
+_NAME_PATTERN: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}|[a-zA-Z0-9._-]{0,248}\*")
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Return whether a pattern matches a name. Names that begin with `__` need a pattern that begins with `__`."""
+    if name.startswith(HIDDEN) and not pattern.startswith(HIDDEN):
+        return False
+    if pattern.endswith(ANY):
+        return name.startswith(pattern[:-1])
+    return name == pattern
+
+
+def contains(outer: str, inner: str) -> bool:
+    """Return whether every name that the inner pattern matches is also matched by the outer pattern."""
+    if not inner.endswith(ANY):
+        return matches(outer, inner)
+    prefix = inner[:-1]
+    if not outer.endswith(ANY) or not prefix.startswith(outer[:-1]):
+        return False
+    # An inner pattern that begins with `__` matches only hidden names; any other matches no hidden name.
+    return outer.startswith(HIDDEN) or not inner.startswith(HIDDEN)
+
+
+def is_name_pattern(text: str) -> bool:
+    """Return whether a text is a pattern over names of topics, groups and producers."""
+    return _NAME_PATTERN.fullmatch(text) is not None and text not in (".", "..")

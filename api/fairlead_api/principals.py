@@ -1,0 +1,46 @@
+"""Names of callers: `<source>:<name>`, groups `group:<issuer>:<name>`, and `anonymous` (security contract, section 0).
+
+Callers: checks of requests, the broker's decisions, the command line. A pattern of principals is matched against the
+caller's principal and groups. This module must not depend on how a caller proves its name.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from fairlead_api.excerpts import shortened, shown
+from fairlead_api.identifiers import is_name
+from fairlead_api.problems import ProblemError
+
+ANONYMOUS: Final = "anonymous"
+"""Principal of a caller without a token."""
+USER: Final = "user:"
+"""Beginning of the principals of API tokens."""
+PRINCIPAL_LENGTH_MAX: Final = 249
+_PATTERN: Final = re.compile(r"[!-)+\-./0-~]{1,249}|[!-)+\-./0-~]{0,248}\*")
+_PATTERN_RULE: Final = (
+    "1 to 249 printable ASCII characters without space, comma and '*', and perhaps one '*' at the end"
+)
+
+
+def check_user(principal: str) -> str:
+    """Return the principal of an API token, `user:<name>`, or raise `invalid_principal` (rule A12)."""
+    if principal.startswith(USER) and is_name(principal.removeprefix(USER)):
+        return principal
+    raise _invalid(principal, "user:NAME, where NAME follows the rule of topic names")
+
+
+def check_principal_pattern(pattern: str) -> str:
+    """Return a pattern of principals and groups, or raise `invalid_principal` (rule Z5)."""
+    if _PATTERN.fullmatch(pattern):
+        return pattern
+    raise _invalid(pattern, _PATTERN_RULE)
+
+
+def _invalid(value: str, allowed: str) -> ProblemError:
+    return ProblemError(
+        "invalid_principal",
+        f"principal {shown(value)} is not allowed; allowed is {allowed}",
+        data={"value": shortened(value), "allowed": allowed},
+    )

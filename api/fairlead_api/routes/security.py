@@ -1,0 +1,144 @@
+"""Routes of the calls about callers, tokens, ACLs and the security of the cluster.
+
+The module is a part of the route table, which `routes` assembles.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fairlead_api.access_needs import SELF, Kind, Operation, each_in_body, needs, on, self_with
+from fairlead_api.bodies.media_types import JSON
+from fairlead_api.bodies.metadata import Page
+from fairlead_api.bodies.security import (
+    AclDescription,
+    AclRequest,
+    Applied,
+    CheckAnswer,
+    CheckRequest,
+    CreatedAcl,
+    CreatedToken,
+    CreateTokenRequest,
+    SecurityStatus,
+    TokenDescription,
+    WhoAmI,
+)
+from fairlead_api.routes.definitions import AnswerForm, Route
+from fairlead_api.routes.query_parameters import ParameterKind, QueryParameter
+from fairlead_api.routes.topics import AFTER, LIMIT
+
+_CHANGE: Final = ("conflict", "not_possible_now", "shutting_down", "coordination_unavailable")
+_BODY: Final = ("body_too_large", "unsupported_media_type")
+_FORCE: Final = QueryParameter(
+    name="force",
+    kind=ParameterKind.FLAG,
+    default=False,
+    explanation="remove the record although a program manages it",
+)
+_PRINCIPAL: Final = QueryParameter(
+    name="principal",
+    kind=ParameterKind.TEXT,
+    maximum=249,
+    explanation="only entries of this principal, or of principals that begin as a pattern with `*` says",
+)
+
+
+def _json(type_: object, explanation: str, status: int = 200) -> AnswerForm:
+    return AnswerForm(status=status, type=type_, media_types=(JSON,), explanation=explanation)
+
+
+SECURITY_ROUTES: Final = (
+    Route(
+        name="whoami",
+        method="GET",
+        path="/v1/whoami",
+        summary="The caller as the broker knows it",
+        access=SELF,
+        answers=(_json(WhoAmI, "principal, token and mode"),),
+    ),
+    Route(
+        name="security_status",
+        method="GET",
+        path="/v1/security",
+        summary="The security mode, and what the mode `enforce` would refuse",
+        access=needs(on(Operation.DESCRIBE, Kind.SECURITY)),
+        answers=(_json(SecurityStatus, "the state of the broker that answers"),),
+    ),
+    Route(
+        name="list_tokens",
+        method="GET",
+        path="/v1/tokens",
+        summary="The API tokens, without their secrets",
+        access=needs(on(Operation.DESCRIBE, Kind.SECURITY)),
+        query=(_PRINCIPAL, LIMIT, AFTER),
+        answers=(_json(Page[TokenDescription], "one page of tokens, by id"),),
+    ),
+    Route(
+        name="create_token",
+        method="POST",
+        path="/v1/tokens",
+        summary="Create an API token; only this answer contains its text",
+        access=needs(on(Operation.CREATE, Kind.SECURITY)),
+        request=CreateTokenRequest,
+        body_types=(JSON,),
+        answers=(_json(CreatedToken, "the token", 201),),
+        problems=("invalid_principal", *_BODY, *_CHANGE),
+    ),
+    Route(
+        name="revoke_token",
+        method="DELETE",
+        path="/v1/tokens/{token}",
+        summary="Revoke an API token",
+        access=needs(on(Operation.DELETE, Kind.SECURITY)),
+        path_parameters={"token": "id of the token"},
+        query=(_FORCE,),
+        answers=(_json(Applied, "the token is revoked"),),
+        problems=("token_not_found", *_CHANGE),
+    ),
+    Route(
+        name="list_acls",
+        method="GET",
+        path="/v1/acls",
+        summary="The ACLs",
+        access=needs(on(Operation.DESCRIBE, Kind.SECURITY)),
+        query=(_PRINCIPAL, LIMIT, AFTER),
+        answers=(_json(Page[AclDescription], "one page of ACLs, by id"),),
+    ),
+    Route(
+        name="create_acl",
+        method="POST",
+        path="/v1/acls",
+        summary="Allow or deny operations; the same ACL is stored once",
+        access=needs(on(Operation.CREATE, Kind.SECURITY)),
+        request=AclRequest,
+        body_types=(JSON,),
+        answers=(
+            _json(CreatedAcl, "the ACL was created", 201),
+            _json(CreatedAcl, "the ACL existed already"),
+        ),
+        problems=("invalid_acl", "invalid_principal", *_BODY, *_CHANGE),
+    ),
+    Route(
+        name="remove_acl",
+        method="DELETE",
+        path="/v1/acls/{acl}",
+        summary="Remove an ACL",
+        access=needs(on(Operation.DELETE, Kind.SECURITY)),
+        path_parameters={"acl": "id of the ACL"},
+        query=(_FORCE,),
+        answers=(_json(Applied, "the ACL is removed"),),
+        problems=("acl_not_found", *_CHANGE),
+    ),
+    Route(
+        name="check_acls",
+        method="POST",
+        path="/v1/acls:check",
+        summary="Explain a decision: whether an operation is allowed, and because of which ACL",
+        access=self_with(each_in_body(Operation.DESCRIBE, Kind.SECURITY)),
+        request=CheckRequest,
+        body_types=(JSON,),
+        answers=(_json(CheckAnswer, "the decision and its reason"),),
+        problems=("invalid_principal", *_BODY),
+    ),
+)
+"""Routes of this module, in the order of the route table."""

@@ -1,0 +1,43 @@
+"""Callers as decisions see them: a principal and its groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from fairlead_api.principals import ANONYMOUS
+
+
+class CallerSource(StrEnum):
+    """Means by which a caller proved its principal."""
+
+    NONE = "none"
+    API_TOKEN = "api_token"  # noqa: S105 - the name of a source
+    PEER = "peer"
+    """The broker that forwarded the call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Caller of a request."""
+
+    principal: str
+    groups: tuple[str, ...] = ()
+    source: CallerSource = CallerSource.NONE
+    token_id: str | None = None
+    expires_us: int | None = None
+    """Wall-clock time in microseconds at which the token expires, or None for a token that does not expire."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Principal and groups, to which patterns of principals apply."""
+        return (self.principal, *self.groups)
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether the caller sent no token."""
+        return self.principal == ANONYMOUS
+
+
+NOBODY = Caller(principal=ANONYMOUS)
+"""The caller of a request without a token."""

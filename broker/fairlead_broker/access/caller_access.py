@@ -1,0 +1,123 @@
+"""Access of one caller at one security revision and mode: what endpoints ask (rules Z3, Z7, Z8).
+
+One object serves all requests of a caller until ACLs, tokens or the mode change, so that a request of a known caller
+costs one lookup for each decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from fairlead_api.access_needs import SINGLE_KINDS, Access, Audience, Kind, NameSource, Operation
+from fairlead_api.problems import ProblemError
+from fairlead_broker.access.acl_index import AclIndex
+from fairlead_broker.access.caller import NOBODY, Caller
+from fairlead_broker.access.decision import CallerRules
+from fairlead_broker.access.mode import SecurityMode
+from fairlead_broker.access.would_be_denied import DeniedOperation
+
+Told = Callable[[DeniedOperation, bool], None]
+"""Function that counts an operation that is not allowed; the argument is whether it was only observed."""
+
+
+class CallerAccess:
+    """Decisions for one caller."""
+
+    __slots__ = ("_mode", "_told", "caller", "revision", "rules")
+
+    def __init__(
+        self, caller: Caller, rules: CallerRules, mode: SecurityMode, told: Told, revision: int = 0
+    ) -> None:
+        """`revision`: security revision of the rules and the mode."""
+        self.revision = revision
+        self.caller = caller
+        self.rules = rules
+        self._mode = mode
+        self._told = told
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nothing is decided, so that calls about many names need not ask for each."""
+        return self._mode is SecurityMode.OPEN
+
+    @property
+    def hides(self) -> bool:
+        """Whether lists leave out entries that the caller may not describe."""
+        return self._mode is SecurityMode.ENFORCE and not self.rules.is_superuser
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether the caller has no token and no ACL allows it anything, in the mode `enforce`."""
+        if self._mode is not SecurityMode.ENFORCE:
+            return False
+        return self.caller.is_anonymous and not self.rules.allows_anything
+
+    def check(self, access: Access, parameters: dict[str, str]) -> None:
+        """Raise the problem of a call whose path the caller may not use, before anything is looked up."""
+        if self._mode is SecurityMode.OPEN or access.audience is Audience.PUBLIC:
+            return
+        if access.audience is Audience.SELF and self.caller.is_anonymous and not self.rules.allows_anything:
+            if self._mode is SecurityMode.ENFORCE:
+                raise missing_token()
+            self._told(DeniedOperation(self.caller.principal, "call", "any"), True)
+            return
+        for need in access.needs:
+            if need.source is NameSource.PATH:
+                self.require(need.operation, need.kind, parameters[need.kind])
+            elif need.source is NameSource.SINGLE:
+                self.require(need.operation, need.kind, "*")
+
+    def require(self, operation: Operation, kind: Kind, name: str) -> None:
+        """Raise `forbidden`, or `unauthenticated` for a caller without a token, unless the operation is allowed."""
+        if not self.allows(operation, kind, name):
+            raise self.refusal(operation, kind, name)
+
+    def allows(self, operation: Operation, kind: Kind, name: str) -> bool:
+        """Return whether the operation may be executed. An operation that is not allowed is counted."""
+        if self._mode is SecurityMode.OPEN or self.rules.decide(operation, kind, name).allowed:
+            return True
+        observed = self._mode is SecurityMode.OBSERVE
+        self._told(DeniedOperation(self.caller.principal, operation, named(kind, name)), observed)
+        return observed
+
+    def sees(self, kind: Kind, name: str) -> bool:
+        """Return whether an entry of a list is shown. Hidden entries are not refusals and are not counted."""
+        if self._mode is not SecurityMode.ENFORCE:
+            return True
+        return self.rules.decide(Operation.DESCRIBE, kind, name).allowed
+
+    def refusal(self, operation: Operation, kind: Kind, name: str) -> ProblemError:
+        """Return the problem of a refused operation, which names the command that allows it."""
+        if self.caller.is_anonymous:
+            return missing_token()
+        principal, resource = self.caller.principal, named(kind, name)
+        return ProblemError(
+            "forbidden",
+            f"{principal} may not {operation} {resource}; an administrator can allow it: "
+            f"fairlead acl allow {principal} {operation} {resource}",
+            data={"operation": operation, "resource": resource},
+        )
+
+
+def named(kind: Kind, name: str) -> str:
+    """Return a resource as in commands: `topic:orders`, `cluster:*`."""
+    return f"{kind}:{'*' if kind in SINGLE_KINDS else name}"
+
+
+def missing_token() -> ProblemError:
+    """Return the problem of a call without a token."""
+    return ProblemError(
+        "unauthenticated",
+        "the call has no token; set FAIRLEAD_TOKEN_FILE, or send the header Authorization: Bearer TOKEN; an "
+        "administrator creates a token with: fairlead token create user:NAME",
+        data={"reason": "missing"},
+    )
+
+
+def _untold(denied: DeniedOperation, observed: bool) -> None:
+    del denied, observed
+
+
+OPEN_ACCESS: Final = CallerAccess(NOBODY, CallerRules(AclIndex(()), NOBODY, ()), SecurityMode.OPEN, _untold)
+"""Access of a caller without a token in the mode `open`, and of calls in tests of single endpoints."""

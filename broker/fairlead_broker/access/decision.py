@@ -1,0 +1,80 @@
+"""Decisions for one caller at one security revision, with the reason of each (rule Z6).
+
+A superuser is allowed everything. Otherwise a matching deny decides, then a matching allow; without either, the
+operation is not allowed. Only names are compared, so a decision does not depend on whether a resource exists (rule Z7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from fairlead_api.access_needs import SINGLE_NAME, Kind, Operation
+from fairlead_api.patterns import matches
+from fairlead_broker.access.acl_index import AclIndex, Effect
+from fairlead_broker.access.caller import Caller
+
+DECISIONS_MAX: Final = 4096
+"""Maximum number of remembered decisions of one caller; the table is cleared when it is full."""
+SUPERUSER: Final = "superuser"
+NO_ACL: Final = "no ACL allows it"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Whether an operation is allowed, and because of what."""
+
+    allowed: bool
+    because: str
+    """`superuser`, the id of the deciding ACL, or `no ACL allows it`."""
+
+
+_SUPERUSER: Final = Decision(True, SUPERUSER)
+_NO_ACL: Final = Decision(False, NO_ACL)
+
+
+class CallerRules:
+    """Rules that apply to one caller."""
+
+    __slots__ = ("_decisions", "_table", "is_superuser")
+
+    def __init__(self, index: AclIndex, caller: Caller, superusers: Iterable[str]) -> None:
+        self.is_superuser = not caller.is_anonymous and any(
+            matches(pattern, name) for pattern in superusers for name in caller.names
+        )
+        self._table = index.of(caller.names)
+        self._decisions: dict[tuple[Operation, Kind, str], Decision] = {}
+
+    def decide(self, operation: Operation, kind: Kind, name: str) -> Decision:
+        """Return whether the caller may execute an operation on a named resource."""
+        key = (operation, kind, name)
+        known = self._decisions.get(key)
+        if known is None:
+            known = self._decided(operation, kind, name)
+            if len(self._decisions) >= DECISIONS_MAX:
+                self._decisions.clear()
+            self._decisions[key] = known
+        return known
+
+    @property
+    def allows_anything(self) -> bool:
+        """Whether at least one ACL allows the caller anything, so that `anonymous` may make calls for every caller."""
+        return self.is_superuser or any(effect is Effect.ALLOW for effect, _, _ in self._table)
+
+    @property
+    def can_set_back(self) -> bool:
+        """Whether the caller could change the security mode (rule Z2)."""
+        return all(
+            self.decide(Operation.ALTER, kind, SINGLE_NAME).allowed for kind in (Kind.CLUSTER, Kind.SECURITY)
+        )
+
+    def _decided(self, operation: Operation, kind: Kind, name: str) -> Decision:
+        if self.is_superuser:
+            return _SUPERUSER
+        for effect in (Effect.DENY, Effect.ALLOW):
+            patterns = self._table.get((effect, kind, operation))
+            acl_id = None if patterns is None else patterns.find(name)
+            if acl_id is not None:
+                return Decision(effect is Effect.ALLOW, acl_id)
+        return _NO_ACL

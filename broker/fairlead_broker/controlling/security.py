@@ -1,0 +1,102 @@
+"""Changes of API tokens and ACLs, by compare-and-set (rules A11 to A13, Z4, Z12).
+
+The broker that received the request executes the change, so that the text of a token never passes between brokers.
+Every broker reads the changed records from its mirror.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from fairlead_api.problems import ProblemError
+from fairlead_broker.access.acl_index import Acl
+from fairlead_broker.controlling.plan_runner import PlanRunner
+from fairlead_broker.coordination.mirror import Mirror
+from fairlead_broker.coordination.protocol import Coordination
+from fairlead_broker.registry.metadata import Versioned
+from fairlead_broker.registry.records import encode
+from fairlead_broker.registry.security_records import AclRecord, TokenRecord
+from fairlead_broker.registry.transactions import Delete, Put, Transaction, absent, unchanged_since
+
+TOKENS_MAX: Final = 10_000
+ACLS_MAX: Final = 10_000
+
+
+class SecurityAdmin:
+    """Changes of tokens and ACLs. Each change waits for the mirror.
+
+    Every call may raise `ProblemError` `conflict` and `coordination_unavailable`.
+    """
+
+    def __init__(self, coordination: Coordination, mirror: Mirror) -> None:
+        self._metadata = mirror.metadata
+        self._runner = PlanRunner(coordination, mirror)
+
+    async def put_token(self, token_id: str, record: TokenRecord) -> bool:
+        """Store a token under an id that no token has; return whether it was stored. Raises `conflict` at the limit."""
+        key = self._metadata.keys.token(token_id)
+
+        def plan(_: int) -> Sequence[Transaction]:
+            if token_id in self._metadata.tokens:
+                return ()
+            _check_count(self._metadata.tokens, TOKENS_MAX, "tokens")
+            return (Transaction((absent(key),), (Put(key, encode(record)),)),)
+
+        return await self._runner.begin(plan)
+
+    async def revoke_token(self, token_id: str, *, force: bool) -> None:
+        """Remove a token. Raises `token_not_found`, and `conflict` for a token that a program manages."""
+
+        def found() -> Versioned[TokenRecord]:
+            token = self._metadata.tokens.get(token_id)
+            if token is None:
+                raise ProblemError(
+                    "token_not_found", f"no token has the id {token_id}", data={"token_id": token_id}
+                )
+            return token
+
+        await self._remove(self._metadata.keys.token(token_id), found, force=force)
+
+    async def put_acl(self, acl: Acl, record: AclRecord) -> bool:
+        """Store an ACL; return whether it is new. Raises `conflict` at the limit."""
+        key = self._metadata.keys.acl(acl.acl_id)
+
+        def plan(_: int) -> Sequence[Transaction]:
+            if acl.acl_id in self._metadata.acls:
+                return ()
+            _check_count(self._metadata.acls, ACLS_MAX, "ACLs")
+            return (Transaction((absent(key),), (Put(key, encode(record)),)),)
+
+        return await self._runner.begin(plan)
+
+    async def remove_acl(self, acl_id: str, *, force: bool) -> None:
+        """Remove an ACL. Raises `acl_not_found`, and `conflict` for an ACL that a program manages."""
+
+        def found() -> Versioned[AclRecord]:
+            acl = self._metadata.acls.get(acl_id)
+            if acl is None:
+                raise ProblemError("acl_not_found", f"no ACL has the id {acl_id}", data={"acl_id": acl_id})
+            return acl
+
+        await self._remove(self._metadata.keys.acl(acl_id), found, force=force)
+
+    async def _remove(
+        self, key: str, found: Callable[[], Versioned[TokenRecord] | Versioned[AclRecord]], *, force: bool
+    ) -> None:
+        def plan(_: int) -> Sequence[Transaction]:
+            stored = found()
+            owner = stored.value.owner
+            if owner is not None and not force:
+                raise ProblemError(
+                    "conflict",
+                    f"{owner} manages this record and would create it again; force=true removes it",
+                )
+            return (Transaction((unchanged_since(key, stored.mod_revision),), (Delete(key),)),)
+
+        await self._runner.begin(plan)
+
+
+def _check_count(stored: Mapping[str, object], limit: int, what: str) -> None:
+    if len(stored) >= limit:
+        raise ProblemError("conflict", f"the cluster has {len(stored)} {what}, the maximum is {limit}")

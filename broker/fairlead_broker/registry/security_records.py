@@ -1,0 +1,41 @@
+"""The values of the keys under `meta/security/`: API tokens and ACLs (rules A11, Z4).
+
+Releases of feature level 1 do not know these keys. New fields come with a feature level only. The module is pure.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fairlead_api.access_needs import Kind
+from fairlead_api.identifiers import TimestampUs
+from fairlead_broker.registry.records import Record
+
+
+class TokenRecord(Record, frozen=True, kw_only=True):
+    """Value of `meta/security/tokens/<id>`. The secret itself is stored nowhere."""
+
+    principal: str
+    secret_sha256: str
+    """SHA-256 of the secret, in lower-case hexadecimal digits."""
+    created_us: TimestampUs
+    created_by: str
+    """Principal that created the token."""
+    expires_us: TimestampUs | None = None
+    note: str = ""
+    owner: str | None = None
+    """Program that manages the record, or None for a record that was made by a call."""
+
+
+class AclRecord(Record, frozen=True, kw_only=True):
+    """Value of `meta/security/acls/<id>`; the id follows from the first five fields."""
+
+    effect: Literal["allow", "deny"]
+    principal: str
+    operations: tuple[str, ...]
+    """Operations in alphabetical order, or the word `all`."""
+    kind: Kind
+    pattern: str
+    created_us: TimestampUs
+    created_by: str
+    owner: str | None = None

@@ -1,0 +1,128 @@
+"""Calls that change tokens and ACLs: records, texts of tokens, and whether every broker has applied a change.
+
+`server` uses this module for the calls of section 3.4 of the security contract. A change is answered when the mirrors
+of all registered brokers have reached its revision, or after a time limit (rule Z10).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from fairlead_api.bodies.security import AclRequest, CreateTokenRequest
+from fairlead_api.identifiers import BrokerId, Revision, TimestampUs
+from fairlead_api.problems import ProblemError
+from fairlead_api.token_text import TokenText
+from fairlead_broker.access.acl_index import Acl, Effect
+from fairlead_broker.clock import Clock
+from fairlead_broker.controlling.security import SecurityAdmin
+from fairlead_broker.coordination.mirror import Mirror
+from fairlead_broker.peers.peers import Peers, PeerUnavailable
+from fairlead_broker.registry.security_records import AclRecord, TokenRecord
+
+APPLIED_SECONDS_MAX: Final = 5.0
+PAUSE_SECONDS: Final = 0.05
+"""Seconds between two questions to a broker whose mirror is behind."""
+
+
+class SecurityChanges:
+    """Changes of tokens and ACLs, as the calls request them."""
+
+    def __init__(
+        self,
+        admin: SecurityAdmin,
+        mirror: Mirror,
+        peers: Peers,
+        clock: Clock,
+        new_token: Callable[[], TokenText],
+    ) -> None:
+        """`new_token` returns a token of random characters."""
+        self._admin = admin
+        self._mirror = mirror
+        self._peers = peers
+        self._clock = clock
+        self._new_token = new_token
+
+    async def create_token(self, request: CreateTokenRequest, by: str) -> tuple[TokenText, TokenRecord]:
+        """Store a token of the requested principal; return its text and its record."""
+        now_us = self._clock.now_us()
+        token = self._new_token()
+        life = request.expires_in_seconds
+        record = TokenRecord(
+            principal=request.principal,
+            secret_sha256=token.secret_sha256,
+            created_us=TimestampUs(now_us),
+            created_by=by,
+            expires_us=None if life is None else TimestampUs(now_us + life * 1_000_000),
+            note=request.note,
+        )
+        if not await self._admin.put_token(token.token_id, record):
+            raise ProblemError("conflict", "the random id of the token is taken")
+        return token, record
+
+    async def keep_token(self, token: TokenText, principal: str) -> bool:
+        """Store a given token that does not expire, unless its id is stored; return whether it was stored."""
+        record = TokenRecord(
+            principal=principal,
+            secret_sha256=token.secret_sha256,
+            created_us=TimestampUs(self._clock.now_us()),
+            created_by=principal,
+            note="admin_token_file",
+        )
+        return await self._admin.put_token(token.token_id, record)
+
+    async def revoke_token(self, token_id: str, *, force: bool) -> None:
+        """Revoke a token. Raises `token_not_found`."""
+        await self._admin.revoke_token(token_id, force=force)
+
+    async def create_acl(self, request: AclRequest, by: str) -> tuple[Acl, AclRecord, bool]:
+        """Store an ACL; return it, its record, and whether it is new."""
+        acl = Acl(
+            effect=Effect(request.effect),
+            principal=request.principal,
+            operations=frozenset(request.operations),
+            kind=request.kind,
+            pattern=request.pattern,
+        )
+        record = AclRecord(
+            effect=request.effect,
+            principal=request.principal,
+            operations=tuple(sorted(acl.operations)),
+            kind=request.kind,
+            pattern=request.pattern,
+            created_us=TimestampUs(self._clock.now_us()),
+            created_by=by,
+        )
+        created = await self._admin.put_acl(acl, record)
+        stored = self._mirror.metadata.acls.get(acl.acl_id)
+        return acl, record if stored is None else stored.value, created
+
+    async def remove_acl(self, acl_id: str, *, force: bool) -> None:
+        """Remove an ACL. Raises `acl_not_found`."""
+        await self._admin.remove_acl(acl_id, force=force)
+
+    async def applied_everywhere(self) -> bool:
+        """Return whether the mirrors of all registered brokers reach this broker's revision within the time limit."""
+        metadata, own = self._mirror.metadata, self._peers.own.broker
+        revision = metadata.security_revision
+        try:
+            async with asyncio.timeout(APPLIED_SECONDS_MAX):
+                others = [broker for broker in metadata.brokers if broker != own]
+                await asyncio.gather(*(self._wait_for(broker, revision) for broker in others))
+        except TimeoutError:
+            return False
+        return True
+
+    async def _wait_for(self, broker: BrokerId, revision: Revision) -> None:
+        """Ask a broker until its mirror has reached a revision, or it is no longer registered.
+
+        Any answer of a peer contains its revision, so the question about no logs costs the peer nothing.
+        """
+        while self._peers.seen_revision(broker) < revision and broker in self._mirror.metadata.brokers:
+            with suppress(PeerUnavailable, ProblemError):
+                await self._peers.log_ends(broker, ())
+            if self._peers.seen_revision(broker) < revision:
+                # The peer's mirror is a moment behind, or the peer does not answer; no event announces the change.
+                await asyncio.sleep(PAUSE_SECONDS)  # noqa: TID251

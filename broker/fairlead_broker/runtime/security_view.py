@@ -1,0 +1,180 @@
+"""Security of the cluster as this broker sees it: mode, ACLs, tokens, and the access of each caller (rules Z1, Z9, A5).
+
+The data and peer listeners ask this view once for each request. Everything is compiled from the mirror once for each
+security revision, and dropped when the revision changes. If the coordination store is unavailable, the last ACLs and
+tokens remain in effect (rule Z11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+from fairlead_api.access_needs import Kind
+from fairlead_api.configuration import SECURITY_MODE_KEY, TOKENS_VALID_AFTER_KEY
+from fairlead_api.identifiers import Revision
+from fairlead_api.problems import ProblemError
+from fairlead_broker.access.acl_index import Acl, AclIndex, Effect
+from fairlead_broker.access.caller import NOBODY, Caller
+from fairlead_broker.access.caller_access import CallerAccess
+from fairlead_broker.access.decision import CallerRules
+from fairlead_broker.access.mode import SecurityMode
+from fairlead_broker.access.would_be_denied import DeniedOperation, WouldBeDenied
+from fairlead_broker.clock import Clock
+from fairlead_broker.coordination.cluster_values import cluster_number, cluster_value
+from fairlead_broker.credentials.api_tokens import verified
+from fairlead_broker.credentials.bearer import Refused, bearer_token, unauthenticated
+from fairlead_broker.registry.metadata import ClusterMetadata
+from fairlead_broker.registry.security_records import AclRecord, TokenRecord
+
+CALLERS_MAX: Final = 10_000
+"""Maximum number of remembered callers; the caller that was added first is dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class SecurityCounters:
+    """Functions that count authentications, by source and outcome, and operations that are not allowed."""
+
+    authentication: Callable[[str, str], None]
+    denied: Callable[[bool], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Access of a verified token until its expiry."""
+
+    access: CallerAccess
+    expires_us: int | None
+
+
+class SecurityView:
+    """Mode and access rules of the cluster, compiled from the mirror."""
+
+    def __init__(
+        self,
+        metadata: ClusterMetadata,
+        clock: Clock,
+        floor: SecurityMode,
+        superusers: tuple[str, ...],
+        counters: SecurityCounters,
+    ) -> None:
+        """`floor`: mode with which the broker was started; the stricter of it and the cluster's mode applies."""
+        self._metadata = metadata
+        self._clock = clock
+        self.floor = floor
+        self.superusers = superusers
+        self._counters = counters
+        self.would_be_denied = WouldBeDenied()
+        self._compile()
+
+    @property
+    def mode(self) -> SecurityMode:
+        """Mode in effect on this broker."""
+        self._follow()
+        return self._mode
+
+    def by_header(self, values: list[bytes]) -> CallerAccess:
+        """Return the access of the caller with these values of the header `Authorization`.
+
+        Raises `unauthenticated` for a token that is not accepted, in the mode `enforce`. In the other modes such a
+        caller is counted and treated as anonymous (rule A3).
+        """
+        self._follow()
+        if not values:
+            return self._anonymous
+        digest = sha256(values[0]).digest() if len(values) == 1 else b""
+        known = self._known.get(digest)
+        if known is not None and (known.expires_us is None or self._clock.now_us() < known.expires_us):
+            return known.access
+        try:
+            caller = verified(bearer_token(values), self._token, self._clock.now_us(), self._valid_after_us)
+        except ProblemError as problem:
+            self._counters.authentication("api_token", str(problem.data["reason"]))
+            if self._mode is SecurityMode.ENFORCE:
+                raise
+            return self._anonymous
+        self._counters.authentication("api_token", "accepted")
+        access = self._access(caller)
+        if len(self._known) >= CALLERS_MAX:
+            self._known.pop(next(iter(self._known)))
+        self._known[digest] = _Known(access, caller.expires_us)
+        return access
+
+    def of(self, caller: Caller) -> CallerAccess:
+        """Return the access of a caller that was named by a broker, or of a caller to explain decisions for."""
+        self._follow()
+        key = caller.names
+        access = self._named.get(key)
+        if access is None:
+            access = self._access(caller)
+            if len(self._named) >= CALLERS_MAX:
+                self._named.pop(next(iter(self._named)))
+            self._named[key] = access
+        return access
+
+    def again(self, access: CallerAccess) -> CallerAccess:
+        """Return the present access of the caller of a call that has waited (rule Z10).
+
+        Raises `unauthenticated` if the caller's token was revoked or has expired.
+        """
+        self._follow()
+        caller = access.caller
+        expired = caller.expires_us is not None and caller.expires_us <= self._clock.now_us()
+        if access.revision == self._revision and not expired:
+            return access
+        if caller.token_id is not None and self._mode is SecurityMode.ENFORCE:
+            record = self._token(caller.token_id)
+            if record is None or record.created_us < self._valid_after_us:
+                raise unauthenticated(Refused.REFUSED)
+            if expired:
+                raise unauthenticated(Refused.EXPIRED)
+        return self._access(caller)
+
+    def rules_of(self, caller: Caller) -> CallerRules:
+        """Return the rules that apply to a caller, in any mode."""
+        return self.of(caller).rules
+
+    def _follow(self) -> None:
+        if self._metadata.security_revision != self._revision:
+            self._compile()
+
+    def _compile(self) -> None:
+        metadata = self._metadata
+        self._revision: Revision = metadata.security_revision
+        self._mode = SecurityMode(str(cluster_value(metadata, SECURITY_MODE_KEY))).stricter(self.floor)
+        self._valid_after_us = cluster_number(metadata, TOKENS_VALID_AFTER_KEY) * 1000
+        self._index = AclIndex(acl_of(each.value) for each in metadata.acls.values())
+        self._known: dict[bytes, _Known] = {}
+        self._named: dict[tuple[str, ...], CallerAccess] = {}
+        self._anonymous = self._access(NOBODY)
+
+    def _access(self, caller: Caller) -> CallerAccess:
+        return CallerAccess(
+            caller,
+            CallerRules(self._index, caller, self.superusers),
+            self._mode,
+            self._told,
+            self._revision,
+        )
+
+    def _token(self, token_id: str) -> TokenRecord | None:
+        found = self._metadata.tokens.get(token_id)
+        return None if found is None else found.value
+
+    def _told(self, denied: DeniedOperation, observed: bool) -> None:
+        self._counters.denied(observed)
+        if observed:
+            self.would_be_denied.add(denied)
+
+
+def acl_of(record: AclRecord) -> Acl:
+    """Return the ACL of a record."""
+    return Acl(
+        effect=Effect(record.effect),
+        principal=record.principal,
+        operations=frozenset(record.operations),
+        kind=Kind(record.kind),
+        pattern=record.pattern,
+    )

@@ -1,0 +1,218 @@
+"""Calls about callers, tokens, ACLs and the security mode.
+
+Callers: ``application`` for the routes named in ``endpoints``. This module handles bodies and pages; the runtime
+changes records. The text of a token is only in the answer of the call that creates it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+
+from fairlead_api.access_needs import SINGLE_NAME, Kind, Operation
+from fairlead_api.bodies.metadata import Page
+from fairlead_api.bodies.requests import decode_request
+from fairlead_api.bodies.security import (
+    AclDescription,
+    AclRequest,
+    Applied,
+    CheckAnswer,
+    CheckRequest,
+    CreatedAcl,
+    CreatedToken,
+    CreateTokenRequest,
+    DeniedDescription,
+    SecurityStatus,
+    TokenDescription,
+    WhoAmI,
+)
+from fairlead_api.patterns import matches
+from fairlead_api.principals import check_principal_pattern
+from fairlead_api.timestamps import format_timestamp
+from fairlead_broker.access.caller import Caller
+from fairlead_broker.access.mode import SecurityMode
+from fairlead_broker.registry.security_records import AclRecord
+from fairlead_broker.runtime import Broker
+from fairlead_broker.server.admin.security_mode import check_level
+from fairlead_broker.server.http.call import Call, Endpoint, json_body
+from fairlead_broker.server.http.paging import page
+
+
+class SecurityCalls:
+    """Endpoints of the calls about security."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def endpoints(self) -> Mapping[str, Endpoint]:
+        """Return the endpoint of each route of this family, by route name."""
+        return {
+            "whoami": self.whoami,
+            "security_status": self.security_status,
+            "list_tokens": self.list_tokens,
+            "create_token": self.create_token,
+            "revoke_token": self.revoke_token,
+            "list_acls": self.list_acls,
+            "create_acl": self.create_acl,
+            "remove_acl": self.remove_acl,
+            "check_acls": self.check_acls,
+        }
+
+    async def whoami(self, call: Call) -> None:
+        """``GET /v1/whoami``."""
+        caller = call.access.caller
+        await call.answer_json(
+            WhoAmI(
+                principal=caller.principal,
+                groups=list(caller.groups),
+                source=caller.source,
+                token_id=caller.token_id,
+                expires_at=_time(caller.expires_us),
+                superuser=call.access.rules.is_superuser,
+                mode=self._broker.security.mode,
+            )
+        )
+
+    async def security_status(self, call: Call) -> None:
+        """``GET /v1/security``."""
+        view, metadata = self._broker.security, self._broker.metadata
+        await call.answer_json(
+            SecurityStatus(
+                mode=view.mode,
+                floor=view.floor,
+                superusers=list(view.superusers),
+                tokens=len(metadata.tokens),
+                acls=len(metadata.acls),
+                would_be_denied=[
+                    DeniedDescription(
+                        principal=denied.principal,
+                        operation=denied.operation,
+                        resource=denied.resource,
+                        count=count,
+                    )
+                    for denied, count in view.would_be_denied.entries()
+                ],
+            )
+        )
+
+    async def list_tokens(self, call: Call) -> None:
+        """``GET /v1/tokens``, sorted by id."""
+        pattern = call.query.text_or_none("principal") or "*"
+        items = [
+            TokenDescription(
+                token_id=token_id,
+                principal=token.value.principal,
+                created_at=format_timestamp(token.value.created_us),
+                created_by=token.value.created_by,
+                expires_at=_time(token.value.expires_us),
+                note=token.value.note,
+                owner=token.value.owner,
+            )
+            for token_id, token in sorted(self._broker.metadata.tokens.items())
+            if matches(pattern, token.value.principal)
+        ]
+        chosen, following = page(
+            items,
+            lambda token: token.token_id,
+            limit=call.query.integer("limit"),
+            after=call.query.text_or_none("after"),
+        )
+        await call.answer_json(Page(items=chosen, next=following))
+
+    async def create_token(self, call: Call) -> None:
+        """``POST /v1/tokens``."""
+        request = decode_request(CreateTokenRequest, await json_body(call))
+        self._admit("an API token")
+        changes = self._broker.security_changes
+        token, record = await changes.create_token(request, call.access.caller.principal)
+        answer = CreatedToken(
+            token=token.text,
+            token_id=token.token_id,
+            principal=record.principal,
+            expires_at=_time(record.expires_us),
+            applied_everywhere=await changes.applied_everywhere(),
+        )
+        await call.answer_json(answer, HTTPStatus.CREATED, [(b"cache-control", b"no-store")])
+
+    async def revoke_token(self, call: Call) -> None:
+        """``DELETE /v1/tokens/{token}``."""
+        self._admit("an API token")
+        changes = self._broker.security_changes
+        await changes.revoke_token(call.parameters["token"], force=call.query.flag("force"))
+        await call.answer_json(Applied(applied_everywhere=await changes.applied_everywhere()))
+
+    async def list_acls(self, call: Call) -> None:
+        """``GET /v1/acls``, sorted by id."""
+        pattern = call.query.text_or_none("principal") or "*"
+        items = [
+            AclDescription(**_described(acl_id, acl.value))  # type: ignore[arg-type]
+            for acl_id, acl in sorted(self._broker.metadata.acls.items())
+            if matches(pattern, acl.value.principal)
+        ]
+        chosen, following = page(
+            items,
+            lambda acl: acl.acl_id,
+            limit=call.query.integer("limit"),
+            after=call.query.text_or_none("after"),
+        )
+        await call.answer_json(Page(items=chosen, next=following))
+
+    async def create_acl(self, call: Call) -> None:
+        """``POST /v1/acls``: 201 for a new ACL, 200 for an ACL that existed."""
+        request = decode_request(AclRequest, await json_body(call))
+        self._admit("an ACL")
+        changes = self._broker.security_changes
+        acl, record, created = await changes.create_acl(request, call.access.caller.principal)
+        answer = CreatedAcl(
+            **_described(acl.acl_id, record),  # type: ignore[arg-type]
+            applied_everywhere=await changes.applied_everywhere(),
+        )
+        await call.answer_json(answer, HTTPStatus.CREATED if created else HTTPStatus.OK)
+
+    async def remove_acl(self, call: Call) -> None:
+        """``DELETE /v1/acls/{acl}``."""
+        self._admit("an ACL")
+        changes = self._broker.security_changes
+        await changes.remove_acl(call.parameters["acl"], force=call.query.flag("force"))
+        await call.answer_json(Applied(applied_everywhere=await changes.applied_everywhere()))
+
+    async def check_acls(self, call: Call) -> None:
+        """``POST /v1/acls:check``: the decision that the mode `enforce` makes, and its reason in the present mode."""
+        request = decode_request(CheckRequest, await json_body(call))
+        caller = call.access.caller
+        if request.principal is not None and (request.principal, request.groups) != (
+            caller.principal,
+            caller.groups,
+        ):
+            call.access.require(Operation.DESCRIBE, Kind.SECURITY, SINGLE_NAME)
+            for name in (request.principal, *request.groups):
+                check_principal_pattern(name)
+            caller = Caller(principal=request.principal, groups=request.groups)
+        view = self._broker.security
+        decision = view.rules_of(caller).decide(request.operation, request.kind, request.name)
+        if not decision.allowed and view.mode is not SecurityMode.ENFORCE:
+            await call.answer_json(CheckAnswer(allowed=True, because="mode"))
+            return
+        await call.answer_json(CheckAnswer(allowed=decision.allowed, because=decision.because))
+
+    def _admit(self, what: str) -> None:
+        self._broker.admit()
+        check_level(self._broker, what)
+
+
+def _described(acl_id: str, record: AclRecord) -> dict[str, object]:
+    return {
+        "acl_id": acl_id,
+        "effect": record.effect,
+        "principal": record.principal,
+        "operations": list(record.operations),
+        "kind": record.kind,
+        "pattern": record.pattern,
+        "created_at": format_timestamp(record.created_us),
+        "created_by": record.created_by,
+        "owner": record.owner,
+    }
+
+
+def _time(time_us: int | None) -> str | None:
+    return None if time_us is None else format_timestamp(time_us)

@@ -1,0 +1,51 @@
+"""Checks of changes of the cluster's security keys: rights of the caller, and its way back after the change.
+
+Callers: ``configs`` for patches of the cluster's configuration (rules Z2, Z17, Z18).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from fairlead_api.access_needs import SINGLE_NAME, Kind, Operation
+from fairlead_api.configuration import FEATURE_LEVEL_KEY, SECURITY_MODE_KEY, ConfigInput
+from fairlead_api.problems import ProblemError
+from fairlead_api.versions import SECURITY_LEVEL
+from fairlead_broker.access.caller_access import CallerAccess
+from fairlead_broker.access.mode import SecurityMode
+from fairlead_broker.runtime import Broker
+
+_SECURITY_KEYS: Final = ("security.", "tokens.", "audit.")
+
+
+def check_security_change(
+    broker: Broker, access: CallerAccess, patch: Mapping[str, ConfigInput] | None
+) -> None:
+    """Raise the problem with which a patch of the cluster's configuration is refused because of its security keys.
+
+    A reset of all keys also resets the security keys.
+    """
+    if patch is None or any(name.startswith(_SECURITY_KEYS) for name in patch):
+        access.require(Operation.ALTER, Kind.SECURITY, SINGLE_NAME)
+    mode = None if patch is None else patch.get(SECURITY_MODE_KEY)
+    if mode in (SecurityMode.OBSERVE, SecurityMode.ENFORCE):
+        check_level(broker, f"security.mode={mode}")
+    if mode == SecurityMode.ENFORCE and (access.caller.is_anonymous or not access.rules.can_set_back):
+        principal = access.caller.principal
+        raise ProblemError(
+            "would_lock_out",
+            f"{principal} could not set security.mode back from enforce; send the token of a principal that may alter "
+            "cluster and security: fairlead acl allow PRINCIPAL all cluster:* and security:*, or a superuser",
+            data={"principal": principal},
+        )
+
+
+def check_level(broker: Broker, what: str) -> None:
+    """Raise `not_possible_now` if the cluster's feature level allows a release that would ignore a security record."""
+    if broker.feature_level < SECURITY_LEVEL:
+        raise ProblemError(
+            "not_possible_now",
+            f"{what} needs feature level {SECURITY_LEVEL}, the cluster is at {broker.feature_level}; raise it with: "
+            f"fairlead cluster config -c {FEATURE_LEVEL_KEY}={SECURITY_LEVEL}",
+        )

@@ -1,0 +1,64 @@
+"""Access of each request: its caller, and the decisions on its path (rules A2, A21, Z7).
+
+Callers: ``application`` before the query and the body of any request are read. On the data listener the header
+`Authorization` names the caller. On the peer listener the forwarding broker does, and the call is decided again.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from fairlead_broker.access.caller import Caller, CallerSource
+from fairlead_broker.access.caller_access import OPEN_ACCESS, CallerAccess
+from fairlead_broker.server.http.call import Call
+
+AUTHORIZATION: Final = b"authorization"
+FORWARDED_CALLER: Final = "fairlead-caller"
+"""Header of a forwarded call with the caller's principal and groups, separated by commas. It is read on the peer
+listener only, and replaces `Authorization`, which never leaves the broker that the client called."""
+_FORWARDED: Final = FORWARDED_CALLER.encode()
+
+
+class Callers(Protocol):
+    """Access of callers by header and by name."""
+
+    def by_header(self, values: list[bytes]) -> CallerAccess:
+        """Return the access of the caller with these values of the header `Authorization`."""
+
+    def of(self, caller: Caller) -> CallerAccess:
+        """Return the access of a caller that a broker named."""
+
+
+class AccessGate:
+    """Names the caller of each request and decides the needs of its path."""
+
+    def __init__(self, callers: Callers | None) -> None:
+        """`callers`: None for listeners of tests without a cluster, where everything is allowed."""
+        self._callers = callers
+
+    def admit(self, call: Call) -> None:
+        """Set the call's access. Raises `unauthenticated` or `forbidden`."""
+        callers = self._callers
+        if callers is None:
+            call.access = OPEN_ACCESS
+        elif call.peer is None:
+            call.access = callers.by_header(
+                [value for name, value in call.scope["headers"] if name == AUTHORIZATION]
+            )
+        else:
+            call.access = callers.of(_forwarded(call, call.peer.broker))
+        call.access.check(call.matched_route.access, call.parameters)
+
+
+def _forwarded(call: Call, broker: int) -> Caller:
+    """Return the caller that the forwarding broker names, or the broker itself for a call of its own."""
+    names = call.header_text(_FORWARDED)
+    if not names:
+        return Caller(principal=f"broker:{broker}", source=CallerSource.PEER)
+    principal, *groups = names.split(",")
+    return Caller(principal=principal, groups=tuple(groups), source=CallerSource.PEER)
+
+
+def caller_header(access: CallerAccess) -> tuple[str, str]:
+    """Return the header that names the caller of a forwarded call."""
+    return FORWARDED_CALLER, ",".join(access.caller.names)

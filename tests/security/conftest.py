@@ -1,0 +1,27 @@
+"""Fixture: one broker in the mode `enforce` with real listeners."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from broker_kit import Calls
+from cluster_kit import Cluster
+from security_kit import Secured
+
+
+@pytest.fixture
+async def secured(tmp_path: Path) -> AsyncIterator[Secured]:
+    """Yield a broker in the mode `enforce`."""
+    cluster = await Cluster.open(tmp_path)
+    file = tmp_path / "admin.token"
+    try:
+        await cluster.start(1, security="enforce", admin_token_file=file)
+        address = cluster.brokers[1].addresses.data
+        assert address is not None
+        async with Calls(address) as calls:
+            yield Secured(cluster, calls, file.read_text().strip())
+    finally:
+        await cluster.close()

@@ -1,0 +1,151 @@
+"""Every route by every kind of caller on a real broker (proof V1): statuses follow from the route table alone."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker_kit import Answer
+from fairlead_api.access_needs import SINGLE_KINDS, Audience, NameSource, Need
+from fairlead_api.routes import ROUTES, Listener, Route
+from fairlead_api.token_text import TokenText
+from security_kit import Secured
+
+TOPIC: Final = "shop.orders"
+GROUP: Final = "shop.readers"
+PATH_VALUES: Final = {
+    "partition": "0",
+    "code": "internal",
+    "asset": "calls.css",
+    "broker": "77",
+    "member": "m-1",
+    "token": "abcdefghijkl",
+    "acl": "0123456789abcdef",
+}
+SERVED: Final = [route for route in ROUTES if route.listener is Listener.DATA]
+BY_PATH: Final = [route for route in SERVED if route.access.gate]
+REFUSALS: Final = frozenset({"unauthenticated", "forbidden"})
+
+
+def path_of(route: Route, topic: str = TOPIC, group: str = GROUP) -> str:
+    """Return a path of a route."""
+    return route.path.format(**PATH_VALUES, topic=topic, group=group)
+
+
+def resource_of(need: Need, topic: str = TOPIC, group: str = GROUP) -> str:
+    """Return the resource that a need in the path is about."""
+    names = {"topic": topic, "group": group}
+    return f"{need.kind}:{'*' if need.kind in SINGLE_KINDS else names[need.kind]}"
+
+
+def outcome(answer: Answer) -> str:
+    """Return the code of a refusal of access, or `admitted` for every other answer."""
+    if answer.headers.get("content-type") == "application/problem+json" and answer.code in REFUSALS:
+        return answer.code
+    assert answer.status < 500 or answer.code != "internal", answer
+    return "admitted"
+
+
+async def outcomes(
+    secured: Secured, token: str | None, routes: list[Route], topic: str = TOPIC
+) -> dict[str, str]:
+    """Return the outcome of each route for one caller. Bodies are empty, so nothing is changed."""
+    found = {}
+    for route in routes:
+        answer = await secured.call(route.method, path_of(route, topic), token)
+        found[route.name] = outcome(answer)
+    return found
+
+
+async def test_callers_without_a_valid_token_reach_only_public_routes(secured: Secured) -> None:
+    """Without a token, and with an unknown, changed, expired or revoked one, every call that is not public is 401."""
+    expired = await secured.token("user:old", expires_in_seconds=1)
+    revoked = await secured.token("user:gone")
+    await secured.acl("user:*", "all", "topic:*")
+    await secured.call("DELETE", f"/v1/tokens/{revoked['token_id']}", secured.admin)
+    broker = secured.cluster.broker(1)
+    # The token's expiry has passed when the broker's clock is a second later.
+    stored = broker.metadata.tokens[expired["token_id"]].value
+    while broker.clock.now_us() <= (stored.expires_us or 0):
+        await secured.call("GET", "/v1/versions")
+    unknown = TokenText("0" * 12, "s" * 43).text
+    public = {route.name for route in SERVED if route.access.audience is Audience.PUBLIC}
+    expected = {r.name: "admitted" if r.name in public else "unauthenticated" for r in SERVED}
+
+    assert await outcomes(secured, None, SERVED) == expected
+    # A bad token is never taken for no token, so public calls with one are refused as well.
+    refused = dict.fromkeys(expected, "unauthenticated")
+    for token in (unknown, unknown[:-1] + "x", "a.b.c", expired["token"], revoked["token"]):
+        assert await outcomes(secured, token, SERVED) == refused
+    told = await secured.call("GET", "/v1/whoami", expired["token"])
+    assert told.json["reason"] == "expired"
+    assert told.headers["www-authenticate"] == 'Bearer realm="fairlead"'
+
+
+async def test_a_caller_without_rights_is_refused_by_every_need(secured: Secured) -> None:
+    """A known caller without ACLs makes only the calls that need no right; the superuser is never refused."""
+    nobody = (await secured.token("user:nobody"))["token"]
+    expected = {route.name: "forbidden" if route.access.gate else "admitted" for route in SERVED}
+
+    assert await outcomes(secured, nobody, SERVED) == expected
+    assert set((await outcomes(secured, secured.admin, SERVED)).values()) == {"admitted"}
+
+
+async def test_each_right_alone_admits_exactly_its_routes(secured: Secured) -> None:
+    """A route is admitted with exactly its needs, refused without one of them, and refused with a deny over them."""
+    for number, route in enumerate(BY_PATH):
+        caller = f"user:c{number}"
+        token = (await secured.token(caller))["token"]
+        *others, last = route.access.gate
+        for need in others:
+            await secured.acl(caller, need.operation, resource_of(need))
+        before = outcome(await secured.call(route.method, path_of(route), token))
+        await secured.acl(caller, last.operation, resource_of(last))
+        after = outcome(await secured.call(route.method, path_of(route), token))
+        deny = await secured.acl(caller, "describe", resource_of(last), effect="deny")
+        denied = outcome(await secured.call(route.method, path_of(route), token))
+        await secured.call("DELETE", f"/v1/acls/{deny}", secured.admin)
+        again = outcome(await secured.call(route.method, path_of(route), token))
+
+        assert (before, after, denied, again) == ("forbidden", "admitted", "forbidden", "admitted"), (
+            route.name
+        )
+
+
+async def test_patterns_admit_their_names_only(secured: Secured) -> None:
+    """A prefix admits the names of its tenant, not those of another tenant, and not internal names."""
+    token = (await secured.token("user:shop.app"))["token"]
+    await secured.acl("user:shop.*", "all", "topic:shop.*")
+    await secured.acl("user:shop.*", "all", "group:*")
+    named = [r for r in BY_PATH if {need.kind.value for need in r.access.gate} == {"topic"}]
+    inside = await outcomes(secured, token, named)
+    other = await outcomes(secured, token, named, topic="other.orders")
+    hidden = await secured.call("GET", "/v1/groups/__internal", token)
+
+    assert set(inside.values()) == {"admitted"}
+    assert set(other.values()) == {"forbidden"}
+    assert hidden.code == "forbidden"
+
+
+async def test_hidden_and_unknown_names_are_answered_alike(secured: Secured) -> None:
+    """A topic that may not be described answers as one that does not exist, but for its name (rule Z7, proof V3)."""
+    token = (await secured.token("user:ann"))["token"]
+    made = await secured.call("POST", "/v1/topics", secured.admin, {"name": "aaaa", "partitions": 1})
+    assert made.status == 201, made
+    topics = [route for route in BY_PATH if any(n.source is NameSource.PATH for n in route.access.gate)]
+    for route in topics:
+        answers = [
+            await secured.call(route.method, path_of(route, name, name), token) for name in ("aaaa", "bbbb")
+        ]
+        known, unknown = ((a.status, a.body.replace(b"bbbb", b"aaaa"), _kept(a)) for a in answers)
+
+        assert known == unknown, route.name
+    listed = await secured.call("GET", "/v1/topics", token)
+    metadata = await secured.call("GET", "/v1/metadata", token)
+    named = [await secured.call("GET", f"/v1/metadata?topics={name}", token) for name in ("aaaa", "bbbb")]
+
+    assert (listed.json["items"], metadata.json["topics"]) == ([], [])
+    assert [answer.code for answer in named] == ["forbidden", "forbidden"]
+
+
+def _kept(answer: Answer) -> dict[str, str]:
+    return {name: value for name, value in answer.headers.items() if name != "date"}

@@ -1,0 +1,164 @@
+"""Modes, tokens and ACLs of running brokers: what takes effect when, and what is refused (rules Z1 to Z10, A3, A21)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest  # noqa: TC002
+
+from broker_kit import Calls, sequenced
+from cluster_kit import Cluster
+from fairlead_api.bodies.frames import encode_frame, iterate_frames
+from fairlead_api.bodies.media_types import FRAMES
+from fairlead_broker.coordination import bootstrap
+from security_kit import Secured
+
+
+async def test_a_caller_cannot_lock_itself_out(tmp_path: Path) -> None:
+    """From open, enforce needs a caller that could set it back; a reset to open by that caller takes effect at once."""
+    cluster = await Cluster.open(tmp_path)
+    try:
+        await cluster.start(1, superusers="user:root")
+        address = cluster.brokers[1].addresses.data
+        assert address is not None
+        async with Calls(address) as calls:
+            open_ = Secured(cluster, calls, "")
+            made = await calls.post("/v1/tokens", {"principal": "user:ann"})
+            ann, root = (
+                made.json["token"],
+                (await calls.post("/v1/tokens", {"principal": "user:root"})).json["token"],
+            )
+            enforce = {"config": {"security.mode": "enforce"}}
+            refused = [
+                await open_.call("PATCH", "/v1/cluster/config", token, enforce)
+                for token in (None, ann, "flt_x")
+            ]
+            observed = await open_.call(
+                "PATCH", "/v1/cluster/config", None, {"config": {"security.mode": "observe"}}
+            )
+            await open_.call("GET", "/v1/topics/shop.orders", ann)
+            status = await open_.call("GET", "/v1/security", ann)
+            set_ = await open_.call("PATCH", "/v1/cluster/config", root, enforce)
+            held = await open_.call("GET", "/v1/cluster", ann)
+            back = await open_.call("PATCH", "/v1/cluster/config", root, {"config": {"security.mode": None}})
+            free = await open_.call("GET", "/v1/cluster", None)
+
+            assert [answer.code for answer in refused] == ["would_lock_out"] * 3
+            assert (observed.status, set_.status, held.code, back.status, free.status) == (
+                200, 200, "forbidden", 200, 200,
+            )  # fmt: skip
+            denied = {(d["principal"], d["operation"], d["resource"]) for d in status.json["would_be_denied"]}
+            assert ("user:ann", "describe", "topic:shop.orders") in denied
+    finally:
+        await cluster.close()
+
+
+async def test_a_mode_waits_for_its_feature_level(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below feature level 2, no token, no ACL and no stricter mode is stored, because older brokers ignore them."""
+    monkeypatch.setattr(bootstrap, "FEATURE_LEVEL", 1)
+    cluster = await Cluster.open(tmp_path)
+    try:
+        await cluster.start(1)
+        monkeypatch.undo()
+        address = cluster.brokers[1].addresses.data
+        assert address is not None
+        async with Calls(address) as calls:
+            scene = Secured(cluster, calls, "")
+            acl = {"principal": "user:ann", "operations": ["read"], "kind": "topic", "pattern": "*"}
+            answers = [
+                await calls.post("/v1/tokens", {"principal": "user:ann"}),
+                await calls.post("/v1/acls", acl),
+                await scene.call(
+                    "PATCH", "/v1/cluster/config", None, {"config": {"security.mode": "observe"}}
+                ),
+            ]
+            raised = await scene.call("PATCH", "/v1/cluster/config", None, {"config": {"feature.level": 2}})
+            after = await calls.post("/v1/tokens", {"principal": "user:ann"})
+
+        assert [answer.code for answer in answers] == ["not_possible_now"] * 3
+        assert (raised.status, after.status) == (200, 201)
+    finally:
+        await cluster.close()
+
+
+async def test_a_revoked_token_ends_a_waiting_fetch(secured: Secured) -> None:
+    """A long poll whose token is revoked while it waits gets no record that is written afterwards (rule Z10)."""
+    made = await secured.call("POST", "/v1/topics", secured.admin, {"name": "orders", "partitions": 1})
+    reader = await secured.token("user:reader")
+    await secured.acl("user:reader", "read", "topic:orders")
+    path = "/v1/topics/orders/partitions/0/records"
+    waiting = asyncio.create_task(secured.call("GET", f"{path}?max_wait_ms=20000", reader["token"]))
+    fetching = secured.cluster.broker(1).fetching
+    while not fetching.waiting:
+        await secured.call("GET", "/v1/versions")
+    await secured.call("DELETE", f"/v1/tokens/{reader['token_id']}", secured.admin)
+    written = await secured.call("POST", path, secured.admin, {"records": [{"value": "secret"}]})
+    answer = await waiting
+
+    assert (made.status, written.status) == (201, 200), written
+    assert (answer.status, answer.json["reason"]) == (401, "refused")
+
+
+async def test_items_of_a_request_get_their_own_problems(secured: Secured) -> None:
+    """Produce and fetch of several topics refuse exactly the items without a right; ids tell nothing (rule Z7)."""
+    ids = {}
+    for name in ("free", "read-only", "hidden"):
+        answer = await secured.call("POST", "/v1/topics", secured.admin, {"name": name, "partitions": 1})
+        ids[name] = answer.json["topic_id"]
+    ids["unknown"] = "1b4e28ba-2fa1-4d3b-a3f5-ef19b5a7633b"
+    token = (await secured.token("user:ann"))["token"]
+    await secured.acl("user:ann", "read,write", "topic:free")
+    await secured.acl("user:ann", "read", "topic:read-only")
+    body = b"".join(
+        bytes(part)
+        for topic_id in ids.values()
+        for part in encode_frame({"topic_id": topic_id, "partition": 0}, [sequenced(0, [b"x"])])
+    )
+    produced = await secured.call("POST", "/v1/produce", token, body, content_type=FRAMES)
+    partitions = [{"topic_id": topic_id, "partition": 0, "offset": 0} for topic_id in ids.values()]
+    fetched = await secured.call(
+        "POST", "/v1/fetch", token, {"partitions": partitions, "max_wait_ms": 10_000}
+    )
+    frames = [msgspec.json.decode(frame.meta) for frame in iterate_frames(fetched.body)]
+
+    assert _codes(produced.json["results"]) == [None, "forbidden", "topic_not_found", "topic_not_found"]
+    assert _codes(frames) == [None, None, "topic_not_found", "topic_not_found"]
+
+
+def _codes(items: list[dict[str, dict[str, str]]]) -> list[str | None]:
+    return [item["problem"]["code"] if "problem" in item else None for item in items]
+
+
+async def test_a_forwarding_broker_lends_no_rights(tmp_path: Path) -> None:
+    """In a cluster of three, any broker answers a caller by the rights of the caller."""
+    cluster = await Cluster.open(tmp_path)
+    file = tmp_path / "admin.token"
+    try:
+        await cluster.start(1, 2, 3, security="enforce", admin_token_file=file)
+        admin = file.read_text().strip()
+        clients = [Calls(str(each.addresses.data)) for each in cluster.brokers.values()]
+        scenes = [Secured(cluster, calls, admin) for calls in clients]
+        try:
+            await cluster.topic("orders", partitions=1)
+            first = scenes[0]
+            writer, stranger = [await first.token(f"user:{name}") for name in ("writer", "stranger")]
+            await first.acl("user:writer", "write", "topic:orders")
+            path, record = "/v1/topics/orders/partitions/0/records", {"records": [{"value": "x"}]}
+            allowed = [await each.call("POST", path, writer["token"], record) for each in scenes]
+            refused = [await each.call("POST", path, stranger["token"], record) for each in scenes]
+            read = [await each.call("GET", path, writer["token"]) for each in scenes]
+            created = [
+                await each.call("POST", "/v1/topics", writer["token"], {"name": f"t{number}"})
+                for number, each in enumerate(scenes)
+            ]
+
+            assert writer["applied_everywhere"] is True
+            assert [answer.status for answer in allowed] == [200] * 3
+            assert [answer.code for answer in (*refused, *read, *created)] == ["forbidden"] * 9
+        finally:
+            for calls in clients:
+                await calls.__aexit__()
+    finally:
+        await cluster.close()

@@ -1,0 +1,137 @@
+"""Decisions equal those of a naive walk over all ACLs, for random rules, callers and names (rules Z5, Z6; proof V4)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+import pytest
+
+from fairlead_api.access_needs import Kind, Operation
+from fairlead_broker.access.acl_index import Acl, AclIndex, Effect
+from fairlead_broker.access.caller import NOBODY, Caller
+from fairlead_broker.access.decision import CallerRules
+
+NAMES = ("a", "ab", "abc", "b", "__a", "__ab", "x.y")
+PRINCIPALS = ("user:ann", "user:anna", "k8s:shop:x", "anonymous", "group:corp:pay")
+PATTERNS = (*NAMES, "*", "a*", "ab*", "__*", "_*", "__a*", "x.*")
+PRINCIPAL_PATTERNS = (*PRINCIPALS, "*", "user:*", "user:ann*", "k8s:*", "group:*")
+WORDS = (*Operation, "all")
+SUPERUSERS = ((), ("user:anna",), ("user:*",), ("group:corp:*", "k8s:shop:x"), ("*",))
+
+
+def naive(
+    acls: Iterable[Acl], caller: Caller, superusers: Iterable[str], operation: str, kind: Kind, name: str
+) -> bool:
+    """Decide as the contract's sentences say, one after the other."""
+
+    def is_matched(pattern: str, text: str) -> bool:
+        if text[:2] == "__" and pattern[:2] != "__":
+            return False
+        return text[: len(pattern) - 1] == pattern[:-1] if pattern[-1] == "*" else text == pattern
+
+    def names_caller(pattern: str) -> bool:
+        return any(is_matched(pattern, each) for each in (caller.principal, *caller.groups))
+
+    if caller.principal != "anonymous" and any(map(names_caller, superusers)):
+        return True
+    applying = [
+        acl
+        for acl in acls
+        if acl.kind == kind and names_caller(acl.principal) and is_matched(acl.pattern, name)
+    ]
+    for acl in applying:
+        if acl.effect is Effect.DENY and acl.operations & {operation, "all", "describe"}:
+            return False
+    for acl in applying:
+        if acl.effect is Effect.ALLOW and (operation == "describe" or acl.operations & {operation, "all"}):
+            return True
+    return False
+
+
+def some_acls(chance: random.Random) -> list[Acl]:
+    """Return a few random ACLs."""
+    return [
+        Acl(
+            effect=chance.choice(tuple(Effect)),
+            principal=chance.choice(PRINCIPAL_PATTERNS),
+            operations=frozenset(chance.sample(WORDS, chance.randint(1, 3))),
+            kind=chance.choice((Kind.TOPIC, Kind.GROUP)),
+            pattern=chance.choice(PATTERNS),
+        )
+        for _ in range(chance.randint(0, 6))
+    ]
+
+
+def some_caller(chance: random.Random) -> Caller:
+    """Return a random caller, with or without a group."""
+    groups = chance.choice(((), ("group:corp:pay",)))
+    return Caller(principal=chance.choice(PRINCIPALS[:-1]), groups=groups)
+
+
+def compare(seed: int) -> None:
+    """Compare the two decisions of all operations and names for one random rule set."""
+    chance = random.Random(seed)
+    acls, caller, superusers = some_acls(chance), some_caller(chance), chance.choice(SUPERUSERS)
+    rules = CallerRules(AclIndex(acls), caller, superusers)
+    for operation in Operation:
+        for name in NAMES:
+            decision = rules.decide(operation, Kind.TOPIC, name)
+            expected = naive(acls, caller, superusers, operation, Kind.TOPIC, name)
+
+            assert decision.allowed is expected, (seed, acls, caller, superusers, operation, name)
+            explained = {acl.acl_id for acl in acls} | {"superuser", "no ACL allows it"}
+            assert decision.because in explained
+
+
+def test_decisions_equal_those_of_a_naive_walk() -> None:
+    """The index decides as a naive walk does, and names a reason that exists."""
+    for seed in range(400):
+        compare(seed)
+
+
+@pytest.mark.scenario
+def test_decisions_of_a_million_rule_sets() -> None:
+    """The index decides as a naive walk does for a million random rule sets."""
+    for seed in range(1_000_000):
+        compare(seed)
+
+
+def test_a_deny_never_allows_and_a_removed_allow_never_allows() -> None:
+    """Adding a deny, or removing an allow, never makes an operation allowed."""
+    chance = random.Random(7)
+    for _ in range(200):
+        acls, caller = some_acls(chance), some_caller(chance)
+        stricter = [acl for acl in acls if acl.effect is Effect.DENY or chance.random() < 0.5]
+        stricter += [acl for acl in some_acls(chance) if acl.effect is Effect.DENY]
+        before, after = (CallerRules(AclIndex(each), caller, ()) for each in (acls, stricter))
+        for operation in Operation:
+            for name in NAMES:
+                loose = before.decide(operation, Kind.TOPIC, name).allowed
+
+                assert loose or not after.decide(operation, Kind.TOPIC, name).allowed
+
+
+def test_the_id_of_an_acl_follows_from_its_content() -> None:
+    """The same ACL has one id, whatever the order of its operations; another ACL has another id."""
+
+    def acl(*operations: str) -> Acl:
+        return Acl(
+            effect=Effect.ALLOW,
+            principal="user:ann",
+            operations=frozenset(operations),
+            kind=Kind.TOPIC,
+            pattern="a*",
+        )
+
+    assert acl("read", "write").acl_id == acl("write", "read").acl_id != acl("read").acl_id
+    assert len(acl("read").acl_id) == 16
+
+
+def test_an_anonymous_caller_is_never_a_superuser() -> None:
+    """A pattern of superusers that matches every name does not name callers without a token."""
+    rules = CallerRules(AclIndex(()), NOBODY, ("*",))
+
+    assert not rules.is_superuser
+    assert not rules.allows_anything
+    assert not rules.can_set_back

@@ -1,0 +1,136 @@
+"""API tokens and the header `Authorization`: what is accepted, and the reason of each refusal (rules A1 to A12)."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from fairlead_api.problems import ProblemError
+from fairlead_api.token_text import ALPHABET, TokenText
+from fairlead_broker.access.caller import Caller
+from fairlead_broker.credentials.api_tokens import verified
+from fairlead_broker.credentials.bearer import bearer_token
+from fairlead_broker.registry.security_records import TokenRecord
+
+TOKEN = TokenText("abcdefghijkl", "S" * 43)
+NOW_US = 1_000_000
+
+
+def record(**fields: object) -> TokenRecord:
+    """Return the stored record of the token."""
+    values = {
+        "principal": "user:ann",
+        "secret_sha256": TOKEN.secret_sha256,
+        "created_us": NOW_US - 10,
+        "created_by": "user:admin",
+        **fields,
+    }
+    return TokenRecord(**values)  # type: ignore[arg-type]
+
+
+def verify(text: str, stored: TokenRecord | None, valid_after_us: int = 0) -> Caller:
+    """Verify a text against a store with at most one token."""
+    tokens = {} if stored is None else {TOKEN.token_id: stored}
+    return verified(text, tokens.get, NOW_US, valid_after_us)
+
+
+def test_a_valid_token_names_its_principal() -> None:
+    """The caller of a valid token has the principal, the id and the expiry of the record."""
+    caller = verify(TOKEN.text, record(expires_us=NOW_US + 1))
+
+    assert (caller.principal, caller.token_id, caller.expires_us) == ("user:ann", TOKEN.token_id, NOW_US + 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "stored", "valid_after_us", "reason"),
+    [
+        (TOKEN.text, None, 0, "refused"),
+        (TOKEN.text, record(secret_sha256="0" * 64), 0, "refused"),
+        (TOKEN.text, record(), NOW_US, "refused"),
+        (TokenText(TOKEN.token_id, "T" * 43).text, record(expires_us=1), 0, "refused"),
+        (TOKEN.text[:-1], record(), 0, "refused"),
+        ("a.b.c", record(), 0, "refused"),
+        (TOKEN.text, record(expires_us=NOW_US), 0, "expired"),
+    ],
+)
+def test_a_refusal_does_not_tell_unknown_from_wrong(
+    text: str, stored: TokenRecord | None, valid_after_us: int, reason: str
+) -> None:
+    """Unknown, revoked, wrong and too old tokens get one reason; only the right secret learns of the expiry."""
+    with pytest.raises(ProblemError) as refused:
+        verify(text, stored, valid_after_us)
+
+    assert (refused.value.code, refused.value.data) == ("unauthenticated", {"reason": reason})
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [b"Bearer a", b"Bearer b"],
+        [b"Basic abc"],
+        [b"Bearer"],
+        [b"Bearer "],
+        [b""],
+        [b"Bearer a b"],
+        [b"Bearer a\tb"],
+        [b"Bearer \xc3\xa9"],
+        [b"Bearer " + b"a" * 8192],
+    ],
+)
+def test_a_malformed_header_is_refused(values: list[bytes]) -> None:
+    """Two headers, another scheme, no token, a too long one and odd characters are malformed."""
+    with pytest.raises(ProblemError) as refused:
+        bearer_token(values)
+
+    assert refused.value.data == {"reason": "malformed"}
+
+
+def test_the_scheme_has_no_case() -> None:
+    """The name of the scheme is compared without case, as RFC 9110 requires."""
+    assert [bearer_token([scheme + b" x"]) for scheme in (b"bearer", b"BEARER", b"Bearer ")] == ["x"] * 3
+
+
+def mutated(chance: random.Random) -> bytes:
+    """Return the header of a valid token with a few changed, added or removed bytes, with a correct check at times."""
+    if chance.random() < 0.3:
+        secret = list(TOKEN.secret)
+        secret[chance.randrange(43)] = chance.choice(ALPHABET)
+        return b"Bearer " + TokenText(TOKEN.token_id, "".join(secret)).text.encode()
+    header = bytearray(b"Bearer " + TOKEN.text.encode())
+    for _ in range(chance.randint(1, 4)):
+        place = chance.randrange(len(header) + 1)
+        match chance.randrange(3):
+            case 0:
+                header[place:place] = bytes([chance.randrange(256)])
+            case 1:
+                del header[place : place + chance.randint(1, 5)]
+            case _:
+                header[place : place + 1] = bytes([chance.randrange(256)])
+    return bytes(header)
+
+
+def fuzz(count: int) -> None:
+    """Check that no mutated header is accepted, except another writing of the same token."""
+    chance, stored = random.Random(11), record()
+    for _ in range(count):
+        header = mutated(chance)
+        try:
+            token = bearer_token([header])
+            verify(token, stored)
+        except ProblemError as problem:
+            assert problem.code == "unauthenticated"  # noqa: PT017
+            assert problem.data["reason"] in ("malformed", "refused")  # noqa: PT017
+        else:
+            assert token == TOKEN.text, header
+
+
+def test_no_mutation_of_a_valid_token_is_accepted() -> None:
+    """Changed tokens are refused without another error (proof V5)."""
+    fuzz(3_000)
+
+
+@pytest.mark.scenario
+def test_none_of_a_million_mutations_is_accepted() -> None:
+    """A million changed tokens are refused without another error (proof V5)."""
+    fuzz(1_000_000)
