@@ -80,6 +80,18 @@ LeaseSeconds = Annotated[
         help="Seconds without a lease renewal after which other brokers take over.", show_default="6"
     ),
 ]
+Security = Annotated[
+    Literal["open", "observe", "enforce"] | None,
+    typer.Option(help="Least strict security mode of this broker.", show_default="open"),
+]
+Superusers = Annotated[
+    str | None,
+    typer.Option(metavar="P,P", help="Principals that are allowed everything, before any ACL."),
+]
+AdminTokenFile = Annotated[
+    Path | None,
+    typer.Option(help="File with the token of user:admin; created with a new token if it is missing."),
+]
 Output = Annotated[
     Literal["table", "json"], typer.Option("--output", help="json: one JSON object on stdout when ready.")
 ]
@@ -102,6 +114,9 @@ def broker_start(
     etcd_key: EtcdKey = None,
     etcd_user: EtcdUser = None,
     lease_seconds: LeaseSeconds = None,
+    security: Security = None,
+    superusers: Superusers = None,
+    admin_token_file: AdminTokenFile = None,
     output: Output = "table",
 ) -> None:
     """Start one broker. Every option can also be set by a variable: --data by FAIRLEAD_DATA.
@@ -126,6 +141,9 @@ def broker_start(
         "etcd_key": etcd_key,
         "etcd_user": etcd_user,
         "lease_seconds": lease_seconds,
+        "security": security,
+        "superusers": superusers,
+        "admin_token_file": admin_token_file,
     }
     settings = _settings(flags, config)
     _check_etcd(settings)

@@ -11,6 +11,7 @@ single class, whose short methods share the paths and the retries at the end of 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping
+from datetime import timedelta
 from types import TracebackType
 from typing import Final, Literal, Self, TypeAlias, TypeVar
 from urllib.parse import quote
@@ -29,7 +30,7 @@ from fairlead.errors import (
 )
 from fairlead.group.calls import commit_errors
 from fairlead.reading.offsets import OffsetAndTimestamp, OffsetLookup, Position
-from fairlead.settings import DEFAULT_BOOTSTRAP, Duration, connection_of
+from fairlead.settings import DEFAULT_BOOTSTRAP, Duration, connection_of, seconds_of
 from fairlead.topic_partition import TopicPartition
 from fairlead_api.bodies.group_answers import (
     CommitAnswer,
@@ -79,6 +80,16 @@ from fairlead_api.bodies.requests import (
     DeleteRecordsRequest,
     PartitionOffsets,
 )
+from fairlead_api.bodies.security import (
+    AclDescription,
+    Applied,
+    CheckAnswer,
+    CreatedAcl,
+    CreatedToken,
+    SecurityStatus,
+    TokenDescription,
+    WhoAmI,
+)
 from fairlead_api.configuration import ConfigEntry, ConfigInput
 from fairlead_api.identifiers import check_group_name
 from fairlead_api.problems import ProblemError
@@ -88,6 +99,10 @@ ResetTo: TypeAlias = Literal["earliest", "latest"] | ResetTarget
 
 CLUSTER_CONFIG_PATH: Final = "/v1/cluster/config"
 GROUPS_PATH: Final = "/v1/groups"
+TOKEN_LIFE: Final = timedelta(days=90)
+"""Time after which a token expires, unless the call says another time or None."""
+TOKENS_PATH: Final = "/v1/tokens"
+ACLS_PATH: Final = "/v1/acls"
 
 
 class Admin:
@@ -518,6 +533,84 @@ class Admin:
 
         await self._transport.retry(delete)
 
+    async def whoami(self) -> WhoAmI:
+        """Return the caller as the broker knows it: principal, token and security mode."""
+        return await self._call("GET", "/v1/whoami", "whoami", WhoAmI)
+
+    async def security_status(self) -> SecurityStatus:
+        """Return the security mode, and what the mode `enforce` would refuse, as one broker sees it."""
+        return await self._call("GET", "/v1/security", "security status", SecurityStatus)
+
+    async def tokens(self, principal: str | None = None) -> list[TokenDescription]:
+        """Return the API tokens without their secrets, of all principals or of the principals that a pattern matches."""
+        query = {} if principal is None else {"principal": principal}
+        return [
+            token async for token in self._pages(TOKENS_PATH, "list tokens", Page[TokenDescription], query)
+        ]
+
+    async def create_token(
+        self, principal: str, *, expires_in: Duration | None = TOKEN_LIFE, note: str = ""
+    ) -> CreatedToken:
+        """Create an API token for `user:NAME`, which expires unless `expires_in` is None.
+
+        The call is not retried, because a retry could create a second token. Raises `InvalidPrincipalError`.
+        """
+        seconds = None if expires_in is None else max(1, int(seconds_of(expires_in, "expires_in")))
+        # A dictionary and not the request's type, whose checks would raise the problem without the SDK's error.
+        body = {"principal": principal, "expires_in_seconds": seconds, "note": note}
+        call = json_call("POST", TOKENS_PATH, f"create a token of {principal}", body)
+        answer = await self._transport.send_to_any(call)
+        return decoded(answer, CreatedToken, call.subject)
+
+    async def revoke_token(self, token_id: str, *, force: bool = False) -> bool:
+        """Revoke a token; return whether every running broker has applied it. Raises `TokenNotFoundError`."""
+        path, subject = f"{TOKENS_PATH}/{quote(token_id, safe='')}", f"revoke token {token_id}"
+        answer = await self._call("DELETE", path, subject, Applied, query=_forced(force))
+        return answer.applied_everywhere
+
+    async def acls(self, principal: str | None = None) -> list[AclDescription]:
+        """Return the ACLs, all of them or those whose principal a pattern matches."""
+        query = {} if principal is None else {"principal": principal}
+        return [acl async for acl in self._pages(ACLS_PATH, "list ACLs", Page[AclDescription], query)]
+
+    async def create_acl(
+        self,
+        principal: str,
+        operations: Iterable[str],
+        kind: str,
+        pattern: str,
+        *,
+        effect: Literal["allow", "deny"] = "allow",
+    ) -> CreatedAcl:
+        """Allow or deny operations. The same ACL is stored once. Raises `InvalidAclError`, `InvalidPrincipalError`."""
+        body = {
+            "effect": effect,
+            "principal": principal,
+            "operations": list(operations),
+            "kind": kind,
+            "pattern": pattern,
+        }
+        return await self._call("POST", ACLS_PATH, f"{effect} {principal}", CreatedAcl, body=body)
+
+    async def remove_acl(self, acl_id: str, *, force: bool = False) -> bool:
+        """Remove an ACL; return whether every running broker has applied it. Raises `AclNotFoundError`."""
+        path, subject = f"{ACLS_PATH}/{quote(acl_id, safe='')}", f"remove ACL {acl_id}"
+        answer = await self._call("DELETE", path, subject, Applied, query=_forced(force))
+        return answer.applied_everywhere
+
+    async def check_access(
+        self, principal: str, operation: str, kind: str, name: str, *, groups: Iterable[str] = ()
+    ) -> CheckAnswer:
+        """Return whether a principal may execute an operation, and the id of the deciding ACL or another reason."""
+        body = {
+            "principal": principal,
+            "groups": list(groups),
+            "operation": operation,
+            "kind": kind,
+            "name": name,
+        }
+        return await self._call("POST", f"{ACLS_PATH}:check", f"check {principal}", CheckAnswer, body=body)
+
     async def _call(
         self,
         method: str,
@@ -532,8 +625,10 @@ class Admin:
         answer = await self._transport.call(json_call(method, path, subject, body, query, headers))
         return decoded(answer, type_, subject)
 
-    async def _pages(self, path: str, subject: str, type_: type[Page[T]]) -> AsyncIterator[T]:
-        query: dict[str, str | int] = {}
+    async def _pages(
+        self, path: str, subject: str, type_: type[Page[T]], chosen: Query | None = None
+    ) -> AsyncIterator[T]:
+        query: dict[str, str | int] = dict(chosen or {})
         while True:
             page = await self._call("GET", path, subject, type_, query=query)
             for item in page.items:
@@ -541,6 +636,10 @@ class Admin:
             if page.next is None:
                 return
             query["after"] = page.next
+
+
+def _forced(force: bool) -> Query:
+    return {"force": "true"} if force else {}
 
 
 def _topic_id_header(topic_id: str | None) -> dict[str, str]:

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 import golden
+from fairlead_api.access_needs import Kind
 from fairlead_api.identifiers import (
     BrokerEpoch,
     BrokerId,
@@ -58,6 +59,7 @@ from fairlead_broker.registry.records import (
     decode,
     encode,
 )
+from fairlead_broker.registry.security_records import AclRecord, TokenRecord
 
 _TOPIC = TopicId("1b4e28ba-2fa1-4d3b-a3f5-ef19b5a7633b")
 _ONE, _TWO, _THREE = BrokerId(1), BrokerId(2), BrokerId(3)
@@ -126,6 +128,28 @@ RECORDS: dict[str, Record] = {
         isr=(),
         min_isr=1,
         durability=DurabilityState.SYNCED,
+    ),
+    "token": TokenRecord(
+        principal="user:ann",
+        secret_sha256="ab",
+        created_us=_TIME,
+        created_by="user:admin",
+        expires_us=_TIME,
+        note="n",
+        owner="o",
+    ),
+    "token, least": TokenRecord(
+        principal="user:ann", secret_sha256="ab", created_us=_TIME, created_by="user:admin"
+    ),
+    "acl": AclRecord(
+        effect="deny",
+        principal="user:*",
+        operations=("read", "write"),
+        kind=Kind.TOPIC,
+        pattern="a*",
+        created_us=_TIME,
+        created_by="user:admin",
+        owner="o",
     ),
     "group coordinator": CoordinatorRecord(broker=_TWO, broker_epoch=_EPOCH),
     "group": GroupRecord(epoch=3, target_epoch=2, assignor="uniform", emptied_us=_TIME, created_us=_TIME),
@@ -196,6 +220,8 @@ def _keys() -> dict[str, str]:
         "broker config": _KEYS.broker_config(BrokerId(7)),
         "deleted topics": _KEYS.deleted_topics,
         "deleted topic": _KEYS.deleted_topic(_TOPIC),
+        "token": _KEYS.token("abcdefghijkl"),
+        "acl": _KEYS.acl("0123456789abcdef"),
         "producer ids": _KEYS.producer_ids,
         "producer names": _KEYS.producer_names,
         "producer name": _KEYS.producer_name(_ODD),

@@ -3,6 +3,8 @@
 The keys have Kafka's names, types and defaults (release 4.3), except where the definition of a key explains a
 difference. The keys `durability`, `replication.mode` and `quorum.write` are Fairlead's own. The broker and the docs
 generator use these definitions through `configuration`. This module must not depend on the values that are set.
+
+This code is in one file because the catalogue lists all keys in one place.
 """
 
 from __future__ import annotations

@@ -21,11 +21,13 @@ import pyreqwest.exceptions
 from fairlead import clock
 from fairlead.connection.http_threads import rest_before_exit
 from fairlead.connection.wrong_listener import WANTED, told_of
+from fairlead.credentials import TokenSource
 from fairlead.errors import (
     ClosedError,
     ClusterError,
     SettingError,
     TopicRecreatedError,
+    UnauthenticatedError,
     UnreachableError,
     error_of,
     second_start,
@@ -100,6 +102,7 @@ class Transport:
         self.settings = settings
         self._owner = owner
         self._client: pyreqwest.client.Client | None = None
+        self._token = TokenSource.of_environment()
         self._first = 0
         """Index of the address that is tried first."""
         self._second = 0
@@ -143,12 +146,22 @@ class Transport:
         return await self._send(call, broker, {Header.FORWARD: FORWARD_NEVER, **call.headers})
 
     async def _send(self, call: Call, broker: str, headers: Mapping[str, str]) -> Answer:
+        try:
+            return await self._send_as(self._token.header_for(broker), call, broker, headers)
+        except UnauthenticatedError:
+            if not self._token.renew():
+                raise
+        return await self._send_as(self._token.header_for(broker), call, broker, headers)
+
+    async def _send_as(
+        self, token: Mapping[str, str], call: Call, broker: str, headers: Mapping[str, str]
+    ) -> Answer:
         if self._client is None:
             raise ClosedError(self._owner)
         timeout = (call.timeout_seconds or self.settings.request_timeout_seconds) + ANSWER_MARGIN_SECONDS
         builder = self._client.request(call.method, broker + call.path)
         builder = builder.timeout(timedelta(seconds=timeout))
-        builder = builder.headers(headers)
+        builder = builder.headers({**headers, **token})
         if call.query:
             builder = builder.query({name: str(value) for name, value in call.query.items()})
         if call.body is not None:

@@ -1,0 +1,85 @@
+"""`fairlead security`: the security mode, and what the mode `enforce` would refuse."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from fairlead import Admin
+from fairlead.cli.options import BOOTSTRAP_DEFAULT, Bootstrap, Output, OutputFormat
+from fairlead.cli.printing import print_document, print_done, print_pairs, print_rows
+from fairlead.cli.session import ASK_TIMEOUT, RETRY_TIMEOUT, fail_usage, is_terminal, run
+from fairlead_api.bodies.security import DeniedDescription, SecurityStatus
+from fairlead_api.configuration import SECURITY_MODE_KEY
+
+Mode = Literal["open", "observe", "enforce"]
+
+app = typer.Typer(no_args_is_help=True, help="Show and change the security mode.")
+
+
+@app.callback()
+def security() -> None:
+    """Show and change the security mode."""
+
+
+@app.command("status")
+def status(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE) -> None:
+    """Show the security mode, and what the mode enforce would refuse, as one broker sees it.
+
+    Example: fairlead security status
+    """
+    found = _status(bootstrap)
+    if output is not OutputFormat.TABLE:
+        print_document(found, output)
+        return
+    print_pairs(
+        {
+            "mode": found.mode,
+            "floor": found.floor,
+            "superusers": ", ".join(found.superusers) or None,
+            "tokens": found.tokens,
+            "acls": found.acls,
+        }
+    )
+    _print_denied(found.would_be_denied)
+
+
+@app.command("mode")
+def mode(
+    wanted: Annotated[Mode, typer.Argument(metavar="MODE", help="open, observe or enforce.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before enforce.")] = False,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Change the security mode of the cluster. Before enforce, show what it would refuse, and ask.
+
+    Example: fairlead security mode observe
+    """
+    if wanted == "enforce" and not yes:
+        _print_denied(_status(bootstrap).would_be_denied)
+        if not is_terminal():
+            fail_usage("the mode enforce refuses what no ACL allows; confirm with --yes")
+        typer.confirm("Refuse what no ACL allows?", abort=True)
+
+    async def work() -> None:
+        async with Admin(bootstrap) as admin:
+            await admin.alter_cluster_config({SECURITY_MODE_KEY: wanted})
+
+    run(work())
+    print_done(f"the security mode is {wanted}", {"mode": wanted}, output)
+
+
+def _status(bootstrap: str) -> SecurityStatus:
+    async def work() -> SecurityStatus:
+        async with Admin(bootstrap, request_timeout=ASK_TIMEOUT, retry_timeout=RETRY_TIMEOUT) as admin:
+            return await admin.security_status()
+
+    return run(work())
+
+
+def _print_denied(denied: list[DeniedDescription]) -> None:
+    if denied:
+        typer.echo()
+        rows = [(each.principal, each.operation, each.resource, each.count) for each in denied]
+        print_rows(["PRINCIPAL", "WOULD BE REFUSED", "RESOURCE", "TIMES"], rows)

@@ -1,0 +1,31 @@
+"""`fairlead whoami`: the caller as the broker knows it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlead import Admin
+from fairlead.cli.options import BOOTSTRAP_DEFAULT, Bootstrap, Output, OutputFormat
+from fairlead.cli.printing import print_document, print_pairs
+from fairlead.cli.session import ASK_TIMEOUT, RETRY_TIMEOUT, run
+from fairlead_api.bodies.security import WhoAmI
+
+
+def whoami(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE) -> None:
+    """Show the principal of your token, and the security mode of the cluster.
+
+    Example: fairlead whoami
+    """
+
+    async def work() -> WhoAmI:
+        async with Admin(bootstrap, request_timeout=ASK_TIMEOUT, retry_timeout=RETRY_TIMEOUT) as admin:
+            return await admin.whoami()
+
+    found = run(work())
+    if output is not OutputFormat.TABLE:
+        print_document(found, output)
+        return
+    values = msgspec.structs.asdict(found)
+    values["groups"] = ", ".join(found.groups) or None
+    values["superuser"] = "yes" if found.superuser else "no"
+    print_pairs({name.replace("_", " "): value for name, value in values.items()})
