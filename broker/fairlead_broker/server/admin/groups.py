@@ -67,15 +67,15 @@ class GroupCalls:
         listing = await self._broker.groups.listing(after, limit)
         shown, following = listing.items, listing.next
         if call.access.hides:
-            # A cursor must not name a hidden group, so pages are read until one is full or the list ends.
+            # A cursor must not name a hidden group, and the last page must not announce another one, so pages are
+            # read until they contain one entry too many, or the list ends.
             shown = [each for each in shown if call.access.sees(Kind.GROUP, each.group)]
-            while following is not None and len(shown) < limit:
+            while following is not None and len(shown) <= limit:
                 listing = await self._broker.groups.listing(following, limit)
                 shown += [each for each in listing.items if call.access.sees(Kind.GROUP, each.group)]
                 following = listing.next
-            full = len(shown) > limit or (following is not None and len(shown) == limit)
+            following = shown[limit - 1].group if len(shown) > limit else None
             shown = shown[:limit]
-            following = shown[-1].group if full else None
         await call.answer_json(Page(items=shown, next=None if following is None else cursor_of(following)))
 
     async def describe_group(self, call: Call, body: bytes) -> Answered:

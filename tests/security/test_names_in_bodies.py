@@ -1,0 +1,127 @@
+"""Names in bodies and answers are decided by every endpoint whose route says so (rule Z15, proof V2)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from broker_kit import Answer, sequenced
+from fairlead_api.access_needs import NameSource
+from fairlead_api.bodies.frames import encode_frame, iterate_frames
+from fairlead_api.bodies.media_types import FRAMES
+from fairlead_api.routes import ROUTES
+from security_kit import Secured
+
+UNKNOWN: Final = "1b4e28ba-2fa1-4d3b-a3f5-ef19b5a7633b"
+OFFSET: Final = {"topic": "hidden", "partition": 0, "offset": 0}
+RECORD: Final = {"records": [{"value": "x"}]}
+
+
+def frames(topic_id: str) -> bytes:
+    """Return a body with one batch for a topic."""
+    meta = {"topic_id": topic_id, "partition": 0}
+    return b"".join(bytes(part) for part in encode_frame(meta, [sequenced(0, [b"x"])]))
+
+
+def requests(hidden_id: str) -> dict[str, tuple[str, str, Any]]:
+    """Return a call of each route with a need on names in the body, with a name that the caller has no right on."""
+    fetch = {"partitions": [{"topic_id": hidden_id, "partition": 0, "offset": 0}]}
+    subscribed = {"member_epoch": 0, "topics": ["hidden"], "session_timeout_ms": 45_000}
+    check = {"principal": "user:bob", "operation": "read", "kind": "topic", "name": "hidden"}
+    mode = {"config": {"security.mode": "open"}}
+    return {
+        "create_topic": ("POST", "/v1/topics", {"name": "hidden2"}),
+        "produce": ("POST", "/v1/produce", frames(hidden_id)),
+        "produce_topic": ("POST", "/v1/topics/new/records", RECORD),
+        "produce_partition": ("POST", "/v1/topics/new/partitions/0/records", RECORD),
+        "fetch": ("POST", "/v1/fetch", fetch),
+        "lookup_offsets": (
+            "POST",
+            "/v1/offsets:lookup",
+            {"partitions": [{"topic": "hidden", "partition": 0, "timestamp": "latest"}]},
+        ),
+        "allocate_producer": ("POST", "/v1/producers", {"name": "hidden"}),
+        "check_acls": ("POST", "/v1/acls:check", check),
+        "alter_cluster_config": ("PATCH", "/v1/cluster/config", mode),
+        "elect_leader": ("POST", "/v1/topics/shown/partitions/0:elect", {"kind": "unclean"}),
+        "heartbeat": ("PUT", "/v1/groups/g2/members/m", subscribed),
+        "commit_offsets": ("PUT", "/v1/groups/g/offsets", {"offsets": [OFFSET]}),
+        "reset_offsets": ("POST", "/v1/groups/g/offsets:reset", {"to": "earliest"}),
+    }
+
+
+def codes(answer: Answer) -> list[str]:
+    """Return the codes of the problems of an answer: its own, or those of its items."""
+    if answer.headers["content-type"] == "application/problem+json":
+        return [answer.code]
+    if answer.headers["content-type"] == FRAMES:
+        metas = [msgspec.json.decode(frame.meta) for frame in iterate_frames(answer.body)]
+        return [meta["problem"]["code"] for meta in metas]
+    items = answer.json.get("results") or answer.json.get("partitions")
+    return [item["problem"]["code"] for item in items]
+
+
+async def scene(secured: Secured) -> tuple[str, str]:
+    """Create a hidden and a shown topic, offsets of the hidden topic, and a caller; return token and hidden id."""
+    create = {"config": {"auto.create.topics.enable": True}}
+    await secured.call("PATCH", "/v1/cluster/config", secured.admin, create)
+    made = [
+        await secured.call("POST", "/v1/topics", secured.admin, {"name": name, "partitions": 1})
+        for name in ("hidden", "shown")
+    ]
+    committed = await secured.call("PUT", "/v1/groups/g/offsets", secured.admin, {"offsets": [OFFSET]})
+    token = (await secured.token("user:ann"))["token"]
+    await secured.acl("user:ann", "all", "cluster:*")
+    await secured.acl("user:ann", "all", "group:g*")
+    await secured.acl("user:ann", "write", "topic:new")
+    await secured.acl("user:ann", "describe", "topic:shown")
+
+    assert [answer.status for answer in (*made, committed)] == [201, 201, 200], committed
+    return token, made[0].json["topic_id"]
+
+
+async def test_a_name_in_a_body_is_decided(secured: Secured) -> None:
+    """A caller with every right but the one on a name in the body is refused, for each route that has such a need."""
+    token, hidden_id = await scene(secured)
+    calls = requests(hidden_id)
+    needed = {r.name for r in ROUTES if any(n.source is NameSource.BODY for n in r.access.needs)}
+
+    assert calls.keys() == needed
+    for name, (method, path, body) in calls.items():
+        headers = {"content_type": FRAMES} if isinstance(body, bytes) else {}
+        answer = await secured.call(method, path, token, body, **headers)
+        # A hidden topic that is named by its id is answered as an unknown id.
+        expected = "topic_not_found" if name in ("produce", "fetch") else "forbidden"
+
+        assert codes(answer) == [expected], (name, answer)
+    present = await secured.call("GET", "/v1/topics", secured.admin)
+    assert [topic["name"] for topic in present.json["items"]] == ["hidden", "shown"]
+
+
+async def test_an_answer_leaves_hidden_names_out(secured: Secured) -> None:
+    """Lists and descriptions contain no topic and no group that the caller may not describe."""
+    token, _ = await scene(secured)
+    await secured.call("PUT", "/v1/groups/other/offsets", secured.admin, {"offsets": [OFFSET]})
+    paths = {
+        "metadata": "/v1/metadata",
+        "list_topics": "/v1/topics",
+        "list_reassignments": "/v1/reassignments",
+        "list_groups": "/v1/groups?limit=1",
+        "describe_group": "/v1/groups/g",
+        "group_lag": "/v1/groups/g/lag",
+        "committed_offsets": "/v1/groups/g/offsets",
+    }
+    needed = {r.name for r in ROUTES if any(n.source is NameSource.ANSWER for n in r.access.needs)}
+    seen = {name: (await secured.call("GET", path, token)).body for name, path in paths.items()}
+    full = {name: (await secured.call("GET", path, secured.admin)).body for name, path in paths.items()}
+
+    assert paths.keys() == needed
+    assert [name for name, body in seen.items() if b"hidden" in body or b"other" in body] == []
+    assert [
+        name
+        for name in ("metadata", "list_topics", "group_lag", "committed_offsets")
+        if b"hidden" in full[name]
+    ]
+    assert [b"shown" in seen[name] for name in ("metadata", "list_topics")] == [True, True]
+    assert msgspec.json.decode(seen["list_groups"])["next"] is None
