@@ -15,7 +15,7 @@ from typing import Final
 class Operation(StrEnum):
     """Operation of a call on a resource, with the names from Kafka's access rules."""
 
-    # Each decision hashes an operation and a kind; the hash of an enumeration runs in Python and takes ten times longer.
+    # Each decision hashes an operation and a kind, and the hash of an enumeration runs in Python.
     __hash__ = str.__hash__
 
     DESCRIBE = "describe"

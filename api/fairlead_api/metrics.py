@@ -56,8 +56,8 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="fairlead_authentications_total",
         kind=_COUNTER,
-        help="Tokens that were verified, by source and outcome: accepted, malformed, expired or refused. A token that "
-        "is remembered is not counted again.",
+        help="Tokens that were verified, by source and outcome: accepted, malformed, expired, refused, or throttled "
+        "without a look. A token that is remembered is not counted again.",
         labels=("source", "outcome"),
     ),
     MetricDefinition(

@@ -12,6 +12,7 @@ from broker_kit import Calls, sequenced
 from cluster_kit import Cluster
 from fairlead_api.bodies.frames import encode_frame, iterate_frames
 from fairlead_api.bodies.media_types import FRAMES
+from fairlead_api.token_text import TokenText
 from fairlead_broker.coordination import bootstrap
 from security_kit import Secured
 
@@ -162,3 +163,16 @@ async def test_a_forwarding_broker_lends_no_rights(tmp_path: Path) -> None:
                 await calls.__aexit__()
     finally:
         await cluster.close()
+
+
+async def test_a_flood_of_bad_tokens_does_not_affect_known_callers(secured: Secured) -> None:
+    """Beyond a burst, unknown tokens of an address are not looked at; a verified one goes on, even after a change."""
+    await secured.call("GET", "/v1/whoami", secured.admin)
+    bad = [await secured.call("GET", "/v1/whoami", TokenText("0" * 12, "s" * 43).text) for _ in range(80)]
+    await secured.acl("user:ann", "read", "topic:orders")
+    known = await secured.call("GET", "/v1/whoami", secured.admin)
+    limited = [answer for answer in bad if answer.status == 429]
+
+    assert {answer.code for answer in bad} == {"unauthenticated", "throttled"}
+    assert all(int(answer.headers["retry-after"]) >= 1 for answer in limited)
+    assert known.json["principal"] == "user:admin"

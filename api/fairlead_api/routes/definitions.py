@@ -99,5 +99,12 @@ class Route:
         return self.answers[0].media_types
 
 
-EVERYWHERE: Final = ("malformed_request", "unknown_option", "unauthenticated", "forbidden", "internal")
+EVERYWHERE: Final = (
+    "malformed_request",
+    "unknown_option",
+    "unauthenticated",
+    "throttled",
+    "forbidden",
+    "internal",
+)
 """Codes of the problems that every call of the data listener can answer in addition to the problems of its route."""

@@ -32,6 +32,15 @@ def unauthenticated(reason: Refused) -> ProblemError:
     return ProblemError("unauthenticated", _DETAILS[reason], data={"reason": reason})
 
 
+def too_many_failures(wait_seconds: float) -> ProblemError:
+    """Return the problem of a token that is not looked at, because its address sent too many refused tokens."""
+    return ProblemError(
+        "throttled",
+        "this address sent too many tokens that were refused",
+        retry_after_seconds=wait_seconds,
+    )
+
+
 def bearer_token(values: list[bytes]) -> str:
     """Return the token in the values of the header `Authorization`, of which there is at least one.
 

@@ -25,7 +25,8 @@ from fairlead_broker.access.would_be_denied import DeniedOperation, WouldBeDenie
 from fairlead_broker.clock import Clock
 from fairlead_broker.coordination.cluster_values import cluster_number, cluster_value
 from fairlead_broker.credentials.api_tokens import verified
-from fairlead_broker.credentials.bearer import Refused, bearer_token, unauthenticated
+from fairlead_broker.credentials.bearer import Refused, bearer_token, too_many_failures, unauthenticated
+from fairlead_broker.credentials.failure_budget import FailureBudget
 from fairlead_broker.registry.metadata import ClusterMetadata
 from fairlead_broker.registry.security_records import AclRecord, TokenRecord
 
@@ -67,6 +68,9 @@ class SecurityView:
         self.superusers = superusers
         self._counters = counters
         self.would_be_denied = WouldBeDenied()
+        self._failures = FailureBudget()
+        self._verified: dict[bytes, None] = {}
+        """Digests of headers that were verified at some revision: a flood of bad tokens does not affect them."""
         self._compile()
 
     @property
@@ -75,11 +79,12 @@ class SecurityView:
         self._follow()
         return self._mode
 
-    def by_header(self, values: list[bytes]) -> CallerAccess:
+    def by_header(self, values: list[bytes], address: str) -> CallerAccess:
         """Return the access of the caller with these values of the header `Authorization`.
 
         Raises `unauthenticated` for a token that is not accepted, in the mode `enforce`. In the other modes such a
-        caller is counted and treated as anonymous (rule A3).
+        caller is counted and treated as anonymous (rule A3). Raises `throttled` for a token that is not remembered,
+        from an address with too many refused tokens (rule A6).
         """
         self._follow()
         if not values:
@@ -88,14 +93,25 @@ class SecurityView:
         known = self._known.get(digest)
         if known is not None and (known.expires_us is None or self._clock.now_us() < known.expires_us):
             return known.access
+        now = self._clock.monotonic()
+        wait_seconds = self._failures.wait_seconds(address, now)
+        if wait_seconds > 0 and digest not in self._verified:
+            self._counters.authentication("api_token", "throttled")
+            if self._mode is SecurityMode.ENFORCE:
+                raise too_many_failures(wait_seconds)
+            return self._anonymous
         try:
             caller = verified(bearer_token(values), self._token, self._clock.now_us(), self._valid_after_us)
         except ProblemError as problem:
+            self._failures.fail(address, now)
             self._counters.authentication("api_token", str(problem.data["reason"]))
             if self._mode is SecurityMode.ENFORCE:
                 raise
             return self._anonymous
         self._counters.authentication("api_token", "accepted")
+        self._verified[digest] = None
+        if len(self._verified) > CALLERS_MAX:
+            self._verified.pop(next(iter(self._verified)))
         access = self._access(caller)
         if len(self._known) >= CALLERS_MAX:
             self._known.pop(next(iter(self._known)))

@@ -22,8 +22,8 @@ _FORWARDED: Final = FORWARDED_CALLER.encode()
 class Callers(Protocol):
     """Access of callers by header and by name."""
 
-    def by_header(self, values: list[bytes]) -> CallerAccess:
-        """Return the access of the caller with these values of the header `Authorization`."""
+    def by_header(self, values: list[bytes], address: str) -> CallerAccess:
+        """Return the access of the caller at an address with these values of the header `Authorization`."""
 
     def of(self, caller: Caller) -> CallerAccess:
         """Return the access of a caller that a broker named."""
@@ -42,9 +42,8 @@ class AccessGate:
         if callers is None:
             call.access = OPEN_ACCESS
         elif call.peer is None:
-            call.access = callers.by_header(
-                [value for name, value in call.scope["headers"] if name == AUTHORIZATION]
-            )
+            values = [value for name, value in call.scope["headers"] if name == AUTHORIZATION]
+            call.access = callers.by_header(values, call.scope["client"][0] if values else "")
         else:
             call.access = callers.of(_forwarded(call, call.peer.broker))
         call.access.check(call.matched_route.access, call.parameters)

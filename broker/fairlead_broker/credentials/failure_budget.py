@@ -1,0 +1,54 @@
+"""Bound on refused tokens of one address (rule A6). The time is an argument.
+
+Each address may fail `FAILURES_PER_SECOND` times a second, after a burst. Beyond that, tokens that the broker does not
+remember are refused without a look, so that guessing costs the broker little. Remembered callers behind the same
+address are not affected.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Final
+
+FAILURES_PER_SECOND: Final = 20.0
+BURST: Final = 50.0
+ADDRESSES_MAX: Final = 4096
+"""Maximum number of remembered addresses; the address that failed longest ago is dropped."""
+NETWORK_BITS: Final = 64
+"""Bits of an IPv6 address that count, because one client usually has a whole network of this size."""
+
+
+class FailureBudget:
+    """Failures of addresses, each of which drains over time."""
+
+    __slots__ = ("_failures",)
+
+    def __init__(self) -> None:
+        self._failures: dict[str, tuple[float, float]] = {}
+
+    def wait_seconds(self, address: str, now: float) -> float:
+        """Return the number of seconds until a token of this address is looked at again; 0 to look now."""
+        return max(0.0, (self._level(_counted(address), now) - BURST) / FAILURES_PER_SECOND)
+
+    def fail(self, address: str, now: float) -> None:
+        """Count a refused token."""
+        key = _counted(address)
+        level = self._level(key, now) + 1.0
+        self._failures.pop(key, None)
+        self._failures[key] = level, now
+        if len(self._failures) > ADDRESSES_MAX:
+            del self._failures[next(iter(self._failures))]
+
+    def _level(self, key: str, now: float) -> float:
+        level, at = self._failures.get(key, (0.0, now))
+        return max(0.0, level - (now - at) * FAILURES_PER_SECOND)
+
+
+def _counted(address: str) -> str:
+    """Return the network of an IPv6 address, or the address itself."""
+    if ":" not in address:
+        return address
+    try:
+        return str(ipaddress.ip_network((address.partition("%")[0], NETWORK_BITS), strict=False))
+    except ValueError:
+        return address
