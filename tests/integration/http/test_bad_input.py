@@ -390,6 +390,24 @@ async def test_wrong_headers(api, headers: dict[str, str], code: str) -> None:
     assert answer.code == code
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", RECORDS, b'[{"value": "a"}]'),
+        ("POST", "/v1/topics", b'{"name": "untyped"}'),
+        ("PATCH", "/v1/topics/flights/config", b'{"retention.ms": 1}'),
+    ],
+)
+async def test_a_body_without_a_type(api, method: str, path: str, body: bytes) -> None:
+    """A body without a content type, which any web page can send, is refused and changes nothing."""
+    before = await api.end_offset("flights")
+    answer = await api.call(method, path, body)
+
+    assert answer.code == "unsupported_media_type"
+    assert await api.end_offset("flights") == before
+    assert (await api.get("/v1/topics/untyped")).code == "topic_not_found"
+
+
 @pytest.mark.parametrize("header", ["fairlead-producer-id", "idempotency-key"])
 async def test_a_binary_body_carries_its_producer_itself(api, batch_of, header: str) -> None:
     """A request with producer headers and a binary body is refused, because the batch names its producer."""

@@ -333,17 +333,16 @@ STRUCTURED_EVENTS = (CLOUD_EVENT, CLOUD_EVENTS)
 
 
 def body_type(call: Call) -> str:
-    """Return the media type of the body, one of the route's types; JSON if no type is given and JSON is supported.
+    """Return the media type of the body, one of the route's types.
 
-    Raises ProblemError unsupported_media_type with the supported types, or unsupported_version for frames of another
+    A body without a type is refused, because a web page can send one to any origin without asking first. Raises
+    ProblemError unsupported_media_type with the supported types, or unsupported_version for frames of another
     version.
     """
     supported = call.matched_route.body_types
     given = call.header_text(b"content-type")
     if given in supported:
         return given
-    if not given and JSON in supported:
-        return JSON
     wanted = essence(given)
     for media_type in supported:
         if essence(media_type) == wanted:
@@ -434,6 +433,13 @@ ADMIN_BYTES_MAX = 1 << 20
 
 
 async def json_body(call: Call) -> bytes:
-    """Return the JSON body. Raises unsupported_media_type if the body is not declared as JSON, and body_too_large."""
-    body_type(call)
-    return await call.body(ADMIN_BYTES_MAX)
+    """Return the JSON body, which may be empty.
+
+    Raises unsupported_media_type if the body is not declared as JSON, and body_too_large.
+    """
+    if call.header_text(b"content-type"):
+        body_type(call)
+    body = await call.body(ADMIN_BYTES_MAX)
+    if body:
+        body_type(call)
+    return body
