@@ -82,8 +82,8 @@ class Consumer:
     - auto_commit_interval: time between two commits of `"after"`.
     - on_assigned, on_revoked: plain or async functions, called with the assigned or revoked partitions; a partition is
       released only after `on_revoked` has ended.
-    - processing_timeout: maximum time between two takes; after a longer time, the member leaves the group, and the next
-      take raises `ProcessingTimeoutError`.
+    - processing_timeout: maximum time between two calls that take a batch; after a longer time, the member leaves the
+      group, and the next such call raises `ProcessingTimeoutError`.
     - session_timeout: time without a heartbeat, for example after a crash, after which other members get the
       partitions.
     - rebalance_timeout: time that the group waits for the release of a partition.
@@ -332,8 +332,9 @@ class Consumer:
         """Stop fetching and handing out these partitions until `resume`; without arguments, pause all partitions.
 
         In a loop over `records` the pause takes effect at the next record; the rest of the batch follows after
-        `resume`. The program must continue to take batches: heartbeats do not depend on takes, but `processing_timeout`
-        limits the time between two takes. A partition that is revoked and assigned again is not paused.
+        `resume`. The program must continue to take batches: heartbeats continue without it, but `processing_timeout`
+        limits the time between two calls that take a batch. A partition that is revoked and assigned again is not
+        paused.
         """
         self._check_open()
         for cursor in self._partitions.cursors(partitions):
@@ -439,7 +440,7 @@ class Consumer:
     async def records(self, until: EndOffsets | None = None) -> AsyncIterator[Record]:
         """Iterate over single records; the position is the offset after the current batch.
 
-        A record counts as processed when the next record is taken. If the loop stops inside a batch, the next take
+        A record counts as processed when the next record is taken. If the loop stops inside a batch, the next call
         returns the rest of the batch; a commit covers the records up to the last record taken.
         """
         reader = self._reader

@@ -69,7 +69,8 @@ _BATCH_ROWS: Final = -1
 _ANY_ROWS: Final = -2
 _OFFSETS: Final = (4, 4)
 _DATA: Final = (0, 0)
-"""Size of a data buffer, which only the offsets determine; Arrow's validation compares the buffer with the offsets."""
+"""Size of a data buffer: not known here, because only the offsets determine it, against which Arrow's validation checks
+it."""
 _BINARY: Final = (_OFFSETS, _DATA)
 _COLUMNS: Final = (
     Node("key", _BATCH_ROWS, _BINARY),
@@ -253,7 +254,7 @@ def _elements(metadata: bytes, place: int) -> int:
 
 
 def _structs(metadata: bytes, place: int, count: int, numbers: struct.Struct, what: str) -> tuple[int, ...]:
-    """Return the numbers of a vector of structs, which must have `count` elements."""
+    """Return the numbers of a vector of structs; the vector must have `count` elements."""
     found = _elements(metadata, place)
     if found != count:
         _malformed(f"the Arrow message has {found} {what}; the schema has {count}")

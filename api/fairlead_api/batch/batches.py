@@ -354,7 +354,7 @@ class Body(msgspec.Struct, frozen=True):
     columns: pa.RecordBatch
 
     def timestamp_range(self) -> tuple[int, int]:
-        """Return the smallest and the largest timestamp of a body, which must have records and no null timestamps."""
+        """Return the smallest and the largest timestamp of a body that has records and no null timestamps."""
         rows = self.metadata.rows
         times = np.frombuffer(self.message, np.int64, rows, self.metadata.timestamps_start)
         return (int(times.min()), int(times.max())) if rows > 1 else (int(times[0]), int(times[0]))

@@ -1,7 +1,7 @@
 """Extension between header and body, by which later versions add entries to a batch without a new batch format.
 
-`batches` and `validation` call this module. This module must not depend on the purpose of entries: the module that owns
-a type reads the value.
+`batches` and `validation` call this module. This module must not depend on the purpose of entries: the value of an
+entry is read by the module that uses its type.
 """
 
 from __future__ import annotations

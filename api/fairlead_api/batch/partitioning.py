@@ -1,4 +1,4 @@
-"""Assignment of whole columns of keys to partitions.
+"""Computes the partitions of all keys of a column at once.
 
 The broker and, for tables, the SDK call this module. Keys of equal length are hashed together by numpy, four bytes of
 all keys per step. In columns with many lengths or long keys, each distinct key is hashed once. The results must equal

@@ -23,7 +23,7 @@ META_BYTES_MAX: Final = 64 * 1024
 """Maximum size of a frame's metadata, which is sufficient for the longest problem document; metadata without a problem
 document need about 250 bytes."""
 FRAMES_MAX: Final = 10_000
-"""Maximum number of partitions in a request, which equals the maximum of a group."""
+"""Maximum number of partitions in a request, as many as a consumer group may consume."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,7 @@ def decode_kept_json(decoder: msgspec.json.Decoder[T], body: bytes | memoryview)
 
 
 def number_beyond(text: bytes | memoryview) -> str | None:
-    """Return the first number that JSON does not allow in a refused text, truncated if long; None without one.
+    """Return the first number in a refused text that JSON does not allow, truncated if long; None if there is none.
 
     JSON has no NaN and no infinity. A number such as 1e999 is valid JSON, but every parser that uses doubles reads the
     number as infinity.

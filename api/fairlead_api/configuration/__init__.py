@@ -63,7 +63,7 @@ ConfigInput = str | int | float | bool | None
 """Value of a key in a request; null means the default."""
 
 FEATURE_LEVEL_KEY: Final = "feature.level"
-"""Key of the cluster whose value is stored in the cluster's record, and that a call can only raise (rule Z17)."""
+"""Key whose value is stored in the record of the cluster, not in its configuration, and that a call can only raise."""
 SECURITY_MODE_KEY: Final = "security.mode"
 TOKENS_VALID_AFTER_KEY: Final = "tokens.valid.after"
 

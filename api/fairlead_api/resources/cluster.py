@@ -109,8 +109,8 @@ _FORMAT_IS_KEPT: Final = (
     "(has(self.spec.formatVersion) == has(oldSelf.spec.formatVersion) && "
     "(!has(self.spec.formatVersion) || self.spec.formatVersion == oldSelf.spec.formatVersion))"
 )
-"""Beginning of each rule about the format: brokers have not reported their format, or the spec keeps its format. The \
-rules thus never refuse a status."""
+"""Beginning of each rule about formatVersion: true until brokers have reported their format, and in an update \
+that keeps spec.formatVersion, so the rules never refuse an update of the status alone."""
 
 
 class Cluster(Resource):

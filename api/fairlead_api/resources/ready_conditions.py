@@ -29,7 +29,7 @@ READY: Final = ConditionType(
             "Wait a few seconds. If the status persists, check whether the operator runs and watches this namespace "
             "(setting FAIRLEAD_OPERATOR_NAMESPACES).",
         ),
-        Reason("Available", ("True",), "The object is ready, as specified by the resource.", "Nothing."),
+        Reason("Available", ("True",), "The object is ready and matches its spec.", "Nothing."),
         Reason(
             "InvalidSpec",
             ("False",),

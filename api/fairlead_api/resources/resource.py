@@ -22,7 +22,7 @@ CATEGORY: Final = "fairlead"
 
 
 class Part(BaseModel):
-    """Part of a resource, which is immutable, has camelCase names in manifests, and ignores unknown fields."""
+    """Base class of the parts of a resource: immutable, with camelCase names in manifests, ignoring unknown fields."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,

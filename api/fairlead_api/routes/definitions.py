@@ -38,8 +38,8 @@ class HeaderParameter:
 class AnswerForm:
     """Format of a successful answer of a call.
 
-    `type` is the msgspec type of a JSON body, or None without a JSON body. `other_types` are alternative types of the
-    body, which a parameter selects. `line_types` are the types of the lines or events of a streamed body.
+    `type` is the msgspec type of a JSON body, or None if there is no JSON body. `other_types` are alternative types of
+    the body, which a parameter selects. `line_types` are the types of the lines or events of a streamed body.
     """
 
     status: int
@@ -55,8 +55,8 @@ class AnswerForm:
 class Route:
     """Definition of a call: path, access, parameters, bodies and answers.
 
-    `path` contains the parameters in braces. `request` is the msgspec type of a JSON body, or None without a JSON body.
-    `other_requests` are further media types of the body, and `line_requests` are the types of a line of NDJSON.
+    `path` contains the parameters in braces. `request` is the msgspec type of a JSON body, or None if there is no JSON
+    body. `other_requests` are further media types of the body, and `line_requests` are the types of a line of NDJSON.
     `answer` is the type of the normal JSON answer. `problems` are codes of the catalogue in addition to the codes that
     every call can answer. `access` is everything that the caller needs (rule Z15).
     """

@@ -26,7 +26,7 @@ def drained(
     view: ClusterView,
     load: Mapping[BrokerId, int],
 ) -> PartitionRecord | None:
-    """Return the record with a move off the draining brokers, or None if no replica needs to be moved or can be moved.
+    """Return the partition record with a move off the draining brokers, or None if no replica must or can be moved.
 
     A partition that is being moved or has no leader is not changed, since an added replica could not catch up.
     """
@@ -40,7 +40,7 @@ def drained(
 
 
 def taken_back(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
-    """Return the record that cancels a move to a broker that is gone and draining, or None for other moves.
+    """Return the partition record that cancels a move to a broker that is gone and draining, or None for other moves.
 
     A broker that is gone never catches up, so the move, and every drain that waits for the move, would never end.
     A live draining broker catches up and is drained after the move. The function also returns None while the

@@ -1,4 +1,4 @@
-"""Candidates for the leadership of a partition, and the record that makes a broker its leader.
+"""Candidates for the leadership of a partition, and the partition record that makes a broker the leader.
 
 `partition_changes` and the other moves of leaders use this module. All functions are pure. The rule is protocol
 section 4, rule 7 (after KIP-966): a candidate is a replica that has kept every record since it counted as in
@@ -29,7 +29,7 @@ Brokers: TypeAlias = Mapping[BrokerId, Versioned[BrokerRegistration]]
 
 
 def is_live(entry: InSync, brokers: Brokers) -> bool:
-    """Return whether the entry names the current incarnation of its broker."""
+    """Return whether an entry of the isr or elr names the current incarnation of its broker."""
     registered = brokers.get(entry.broker)
     return registered is not None and broker_epoch(registered) == entry.broker_epoch
 
@@ -42,7 +42,7 @@ def broker_epoch(registered: Versioned[BrokerRegistration]) -> BrokerEpoch:
 def elect(
     key: PartitionKey, record: PartitionRecord, brokers: Brokers, avoiding: Collection[BrokerId] = ()
 ) -> PartitionRecord | None:
-    """Return the record with its next leader, or None while no replica can lead without loss of records.
+    """Return the partition record with its next leader, or None while no replica can lead without a loss of records.
 
     The first candidate of the isr in assignment order becomes the leader. If the isr has no candidate, the first
     candidate of the elr becomes the leader. A broker in `avoiding` becomes the leader only if there is no other
@@ -56,7 +56,7 @@ def elect(
 def move_leader(
     key: PartitionKey, record: PartitionRecord, brokers: Brokers, avoiding: Collection[BrokerId]
 ) -> PartitionRecord | None:
-    """Return the record with a different leader in place of a live leader, or None if no replica can take over.
+    """Return the partition record with a different leader in place of a live one, or None if no replica can take over.
 
     Only a live member of the isr can take over, since an isr member has every record that the current leader has
     acknowledged.
@@ -76,7 +76,10 @@ def move_leader(
 
 
 def led_by(key: PartitionKey, record: PartitionRecord, broker: BrokerId, brokers: Brokers) -> PartitionRecord:
-    """Return the record with this leader. The new isr consists of the leader and the old members that can stay."""
+    """Return the partition record with this leader.
+
+    The new isr consists of the leader and the old members that can stay.
+    """
     leader = InSync(broker=broker, broker_epoch=broker_epoch(brokers[broker]))
     old = next((entry for entry in (*record.isr, *record.elr) if entry.broker == broker), leader)
     leader = msgspec.structs.replace(old, broker_epoch=leader.broker_epoch)
@@ -153,7 +156,7 @@ def _kept_everything(
     directory: Directory,
     alone: bool,
 ) -> bool:
-    """Return whether a restarted broker still has all records of the incarnation that the entry names.
+    """Return whether a restarted broker still has all records of the incarnation that its isr or elr entry names.
 
     An older epoch in the directory means that the disk is an old copy. Unsynced records survive only a clean
     restart or a restart that kept the page cache. A partition with one replica (`alone`) gives no guarantee for

@@ -51,7 +51,7 @@ class LogEnd:
 
 
 def next_record(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
-    """Return the next step of the record, or None if no step is needed or possible now."""
+    """Return the next step of the partition record, or None if no step is needed or possible now."""
     if not has_live_leader(record, view.brokers):
         return _after_leader(key, record, view)
     return (
@@ -62,17 +62,18 @@ def next_record(key: PartitionKey, record: PartitionRecord, view: ClusterView) -
 
 
 def has_live_leader(record: PartitionRecord, brokers: Brokers) -> bool:
-    """Return whether the record names a leader in its current incarnation."""
+    """Return whether the partition record names a leader in its current incarnation."""
     return record.leader is not None and is_live(record.leader, brokers)
 
 
 def elect_unclean(
     key: PartitionKey, record: PartitionRecord, view: ClusterView, ends: Mapping[BrokerId, LogEnd]
 ) -> PartitionRecord | None:
-    """Return the record led by the live replica with the longest log. Records that this replica lacks are lost.
+    """Return the partition record that makes the live replica with the longest log the leader.
 
-    The result is None until a replica that can lead has reported its log end; for a restored record, until all
-    replicas have reported their log ends. The new leader epoch is above all reported epochs.
+    Records that this replica lacks are lost. The result is None until a replica that can lead has reported its log end;
+    for a partition record that was restored from a backup, until all replicas have reported their log ends. The new
+    leader epoch is above all reported epochs.
     """
     if record.restored and any(replica.broker not in ends for replica in record.replicas):
         return None
@@ -96,10 +97,10 @@ def elect_unclean(
 
 
 def _after_leader(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
-    """Return the record with another leader, or without a leader if no replica can lead.
+    """Return the partition record with another leader, or without a leader if no replica can lead.
 
-    A record without a leader prevents calls to a dead broker. In a restored record, no replica counts as
-    complete.
+    Without a leader in the record, clients do not call a dead broker. If the record was restored from a backup, no
+    replica counts as complete.
     """
     if not record.restored:
         elected = elect(key, record, view.brokers, view.draining.union(record.removing))
@@ -109,7 +110,7 @@ def _after_leader(key: PartitionKey, record: PartitionRecord, view: ClusterView)
 
 
 def _leader_moved(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
-    """Return the record with the leadership moved off a stopping or draining broker, while that broker still serves.
+    """Return the partition record with the leadership moved off a stopping or draining broker that still serves.
 
     A stopping broker stops serving in any case, so even an eligible leader replica outside the isr may take over. A
     draining broker leads until an in-sync replica can take over.
@@ -134,7 +135,7 @@ def _registered_draining(record: PartitionRecord, view: ClusterView) -> Iterator
 
 
 def _isr_shrunk(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
-    """Return the record without isr members that cannot stay in sync, since the leader would wait for them."""
+    """Return the partition record without isr members that cannot stay in sync: the leader would wait for them."""
     isr = tuple(entry for entry in record.isr if entry == record.leader or can_stay(key, entry, view.brokers))
     if isr == record.isr:
         return None

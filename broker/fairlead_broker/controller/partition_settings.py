@@ -29,7 +29,7 @@ class PartitionSettings:
         return DurabilityState.SYNCED if self.synced else DurabilityState.REPLICATED
 
     def applied_to(self, record: PartitionRecord) -> PartitionRecord:
-        """Return the record with these settings, or the same object if the record already has these settings."""
+        """Return the partition record with these settings, or the same object if it already has them."""
         durability = record.durability
         if not self.synced:
             durability = DurabilityState.REPLICATED
@@ -47,7 +47,8 @@ class PartitionSettings:
 def partition_settings(topic: TopicRecord, cluster: ConfigRecord | None) -> PartitionSettings:
     """Return the settings from the configuration of the topic, with the cluster's values and the defaults as fallbacks.
 
-    The configuration of a single broker is not used, since a record must not depend on the broker that writes it.
+    The configuration of a single broker is not used, since a partition record must not depend on the broker that writes
+    it.
     """
     config, _ = configuration.effective_topic_config(
         topic.config,

@@ -22,11 +22,11 @@ def preferred_leader(record: PartitionRecord) -> BrokerId:
 
 
 def prefer(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
-    """Return the record with its preferred leader as the leader, or None if it already leads or cannot take over now.
+    """Return the partition record with its preferred leader as leader; None if it already leads or cannot lead now.
 
-    The preferred leader can take over if it is a live member of the isr and its broker is not draining. The
-    preferred leader never takes over a partition with a restored record, because a member of the restored isr may
-    lack records that other replicas have.
+    The preferred leader can take over if it is a live member of the isr and its broker is not draining. It never takes
+    over if the partition record was restored from a backup, because a member of the restored isr may lack records that
+    other replicas have.
     """
     if record.restored:
         return None
@@ -48,7 +48,7 @@ def prefer(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> Par
 def imbalanced(
     partitions: Iterable[tuple[PartitionKey, PartitionRecord]], view: ClusterView, percentage_max: int
 ) -> dict[PartitionKey, PartitionRecord]:
-    """Return the partitions to be moved to their preferred leaders, with their new records.
+    """Return the partitions to be moved to their preferred leaders, with their new partition records.
 
     Partitions are moved to a broker if the percentage of its preferred partitions that it does not lead exceeds
     `percentage_max`.

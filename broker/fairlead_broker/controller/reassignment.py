@@ -40,7 +40,7 @@ def target(record: PartitionRecord) -> tuple[BrokerId, ...]:
 
 
 def start(record: PartitionRecord, places: Sequence[Target], revision: Revision) -> PartitionRecord:
-    """Return the record with a new move to these places, which are in assignment order.
+    """Return the partition record with a new move to these places, which are in assignment order.
 
     `revision` is the record's mod revision. An added replica begins with a generation that its broker has never
     had for this partition, so that no report from an earlier replica on that broker can count. The mod revision
@@ -65,7 +65,7 @@ def start(record: PartitionRecord, places: Sequence[Target], revision: Revision)
 
 
 def finish(key: PartitionKey, record: PartitionRecord, brokers: Brokers) -> PartitionRecord | None:
-    """Return the next step of the record when all added replicas are in sync, or None while the move must wait.
+    """Return the next step of the move when all added replicas are in sync, or None while the move must wait.
 
     The first step makes a remaining replica the leader, and the second step removes the leaving replicas in one
     put.

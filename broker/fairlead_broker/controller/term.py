@@ -1,7 +1,7 @@
 """The controller's right to write, and the division of the controller's writes into transactions.
 
 The planners of this package use this module. All functions are pure. Every transaction of a controller compares the
-create revision of its controller key, so that a controller that has lost its term cannot change a record
+create revision of its controller key, so that a controller that has lost its term cannot change the stored records
 (protocol section 3, rule 3).
 """
 

@@ -65,7 +65,7 @@ class Planning:
     start_index: int = 0
     """Index at which the placement of new partitions begins. Any number is valid."""
     partitions_max: int = PARTITIONS_MAX
-    """Maximum number of partitions in one transaction. The driver halves this number if the store refuses a
+    """Maximum number of partitions in one transaction. The plan runner halves this number if the store refuses a
     transaction as too large.
     """
     cordoned: frozenset[BrokerId] = frozenset()
@@ -191,7 +191,7 @@ def _announce(
 
 
 def _announced(planning: Planning, name: str, record: TopicRecord) -> _Subject:
-    """Return a subject guarded by the value of its key, since the revision of the key is unknown before the write."""
+    """Return a topic guarded by the value of its key, because the revision of the key is unknown before the write."""
     return _Subject(name, record, has_value(planning.term.keys.topic(name), encode(record)))
 
 
@@ -248,7 +248,7 @@ def _removal(planning: Planning, subject: _Subject, partitions: Partitions) -> t
 
 
 def _missing(record: TopicRecord, partitions: Partitions) -> list[PartitionIndex]:
-    """Return the partitions without a record, up to the topic's planned partition count."""
+    """Return the partitions without a partition record, up to the topic's planned partition count."""
     count = record.growing_to or record.partitions
     return [PartitionIndex(n) for n in range(count) if PartitionIndex(n) not in partitions]
 
@@ -353,6 +353,6 @@ def _may_be_set(record: PartitionRecord, settings: PartitionSettings, brokers: B
 
 
 def _leaders_live(planning: Planning, records: Sequence[PartitionRecord]) -> list[Compare]:
-    """Return compares for the registrations of all leaders that the records install."""
+    """Return compares for the registrations of all leaders that the partition records install."""
     leaders = {record.leader.broker: record.leader.broker_epoch for record in records if record.leader}
     return [created_at(planning.term.keys.broker(broker), epoch) for broker, epoch in sorted(leaders.items())]

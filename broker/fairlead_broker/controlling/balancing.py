@@ -1,7 +1,7 @@
 """Writes that balance brokers: moves of replicas off draining brokers, and moves of leadership to preferred leaders.
 
-The controllership writes the proposed records. The module keeps no state about drains: the remaining moves are
-derived from the mirror, so that the next controller can continue a drain.
+The controllership writes the proposed partition records. The module keeps no state about drains: the remaining moves
+are derived from the mirror, so that the next controller can continue a drain.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Balancing:
         self._looked_at = clock.monotonic()
 
     def proposals(self, view: ClusterView) -> list[PartitionWrite]:
-        """Return the writes that are due, at most one record for each partition."""
+        """Return the writes of partition records that are due, at most one for each partition."""
         drains = self._drains(view)
         begun = {write.key for write in drains}
         # A partition whose move starts now gets its preferred leader in a later call.

@@ -1,7 +1,8 @@
 """Configurations of the cluster and of individual brokers, each in one key that is changed by compare-and-set.
 
 The runtime of the broker that received the request calls this module. Every broker reads the changed configuration from
-its mirror. The module must not know the meaning of a configuration key, except that `feature_level` takes one key out.
+its mirror. The module must not know the meaning of a configuration key, except that it passes `feature.level` to
+`feature_level`.
 """
 
 from __future__ import annotations
@@ -76,5 +77,6 @@ class ConfigAdmin:
                 puts += (Put(key, encode(msgspec.structs.replace(record, values={**after}))),)
             return (Transaction(compares, puts),) if puts else ()
 
-        # The plan is written only once, so that a value set by another caller after the write is kept.
+        # `begin` stops after the first write that succeeds: planned again, the patch would replace a value that another
+        # caller has set since.
         await self._runner.begin(plan)

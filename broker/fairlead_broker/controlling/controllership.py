@@ -288,7 +288,7 @@ class Controllership:
     async def _write(
         self, term: ControllerTerm, writes: Sequence[PartitionWrite], kind: str = "clean"
     ) -> None:
-        """Write the records in portions.
+        """Write partition records in portions.
 
         Partitions whose writes failed, were not sent or have an unknown outcome are queued again.
         """
@@ -307,7 +307,7 @@ class Controllership:
     async def _write_portion(self, term: ControllerTerm, writes: Sequence[PartitionWrite]) -> bool:
         """Run one transaction, and wait until the mirror shows its effect or the conflicting write.
 
-        The portions become smaller if other brokers write the same records, and larger again afterwards.
+        The portions become smaller if other brokers write the same partition records, and larger again afterwards.
         """
         transaction = write_partitions(term, writes)
         smaller = max(1, len(writes) // 2)
@@ -345,7 +345,7 @@ class Controllership:
     async def _elect_unclean(self, term: ControllerTerm) -> None:
         """Elect the replica with the longest log if no complete replica returned in time and the topic allows it.
 
-        Records restored from a backup are included, because no replica of a restored record is known to be
+        Partitions whose record was restored from a backup are included, because none of their replicas is known to be
         complete.
         """
         delay_seconds = cluster_number(self._metadata, "unclean.leader.election.delay.ms") / 1000

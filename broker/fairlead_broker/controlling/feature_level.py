@@ -1,4 +1,4 @@
-"""The cluster's feature level: the key `feature.level` of a patch becomes a change of the cluster's record (rule Z17).
+"""The cluster's feature level: the key `feature.level` of a patch becomes a change of the cluster's record.
 
 `configs` uses this module for patches of the cluster's configuration. The level is raised only by such a call, never
 lowered, and only if every registered broker supports it. A registration that is written at the same time is not

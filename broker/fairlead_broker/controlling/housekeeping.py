@@ -49,7 +49,7 @@ class Housekeeping:
                 raise
             except (CoordinationError, ProblemError) as error:
                 _log.warning("housekeeping failed", reason=str(error))
-            # A compaction is due only because time has passed.
+            # No event announces that a compaction is due.
             await asyncio.sleep(INTERVAL_SECONDS)  # noqa: TID251
 
     async def tick(self) -> None:

@@ -163,9 +163,10 @@ class ClusterOperations:
     async def cancel_reassignment(
         self, topic: str, partition: PartitionIndex, topic_id: TopicId | None = None
     ) -> PartitionRecord:
-        """Cancel the move of a partition and keep its earlier replicas. Without a move the record is unchanged.
+        """Cancel the move of a partition and keep its earlier replicas.
 
-        The cancellation is refused if a drain would begin the same move again.
+        Without a move the partition record is unchanged. The cancellation is refused if a drain would begin the same
+        move again.
         """
         key = self._key(topic, partition, topic_id)
         wanted = frozenset(self._required(topic, key).value.adding)

@@ -4,8 +4,8 @@ The controllership starts the surveys. Each survey runs in its own task, concurr
 so that a slow broker delays only the elections of its own partitions. The next turn compares the answers of a
 survey with the mirror. An answer from an ended incarnation does not count. A live replica that did not answer may
 have the longest log. The survey is therefore repeated during the configured delay, which begins with the first
-survey of the replica's incarnation. After the delay, the election ignores the replica. A restored record requires
-answers from all replicas.
+survey of the replica's incarnation. After the delay, the election ignores the replica. If the partition record is
+marked `restored` (the coordination store came from a backup), the election waits for answers from all replicas.
 """
 
 from __future__ import annotations
@@ -138,7 +138,8 @@ class UncleanElections:
     def election(self, surveyed: Surveyed, *, forced: bool = False) -> PartitionWrite | None:
         """Return the write that elects the replica with the longest reported log, or None if no replica can lead.
 
-        `forced` means that an operator accepts the current answers, even if a restored record requires all replicas.
+        `forced` means that an operator accepts the current answers, even if the partition record is marked `restored`
+        and otherwise requires all replicas.
         """
         view, record = self._view(), surveyed.partition.value
         if has_live_leader(record, view.brokers):

@@ -1,6 +1,7 @@
 """Typed configuration values of the cluster, and the desired states of individual brokers.
 
-The controller's drivers read these values from the mirror for every decision. The module changes nothing.
+The package `controlling` reads these values from the mirror for every decision of the controller. The module changes
+nothing.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class Membership:
             # The next keep-alive is scheduled from the time at which the last confirmed keep-alive was sent, even if
             # its answer was slow.
             due = self.confirmed_at + ttl_seconds / KEEP_ALIVES_PER_TTL
-            # A keep-alive is due only because time has passed.
+            # No event announces that a keep-alive is due.
             await asyncio.sleep(max(pause_seconds, due - self._clock.monotonic()))  # noqa: TID251
             confirmed = await self._try_to_keep_alive()
             pause_seconds = 0.0 if confirmed else ttl_seconds / RETRIES_PER_TTL

@@ -239,7 +239,7 @@ class Group:
     def check_commit(self, member_id: str | None, member_epoch: int) -> None:
         """Check that an offset commit comes from a member at this epoch.
 
-        Epoch -1 without a member is accepted only in a group without members. Raises `member_not_found`,
+        Epoch -1, which stands for no member, is accepted only in a group without members. Raises `member_not_found`,
         `stale_member_epoch`, `member_fenced` or `group_not_empty`.
         """
         if member_id is None or member_epoch < 0:

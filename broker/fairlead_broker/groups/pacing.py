@@ -105,7 +105,7 @@ class Pacing:
         return self._revocations.over(lambda ends_at: rules.revocation_is_overdue(ends_at, now))
 
     def next_end(self) -> float:
-        """Return the time at which the next session or rebalance timeout ends, or infinity without a deadline."""
+        """Return the time at which the next session or rebalance timeout ends, or infinity if there is none."""
         session, revocation = self._sessions.next(), self._revocations.next()
         return min(inf if session is None else session[0], inf if revocation is None else revocation[0])
 

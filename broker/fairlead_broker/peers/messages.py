@@ -115,8 +115,8 @@ class ReplicaFetchResult(PeerPartition, frozen=True, kw_only=True, omit_defaults
     end_offset: Offset = Offset(0)
     """End offset of the leader's log, including unsynced records."""
     next_offset: Offset | None = None
-    """Offset at which the leader's log continues after an accepted loss that begins at the fetch offset; None without a
-    loss."""
+    """Offset at which the leader's log continues after an accepted loss that begins at the fetch offset; None if there
+    is no such loss."""
     lost_epochs: Sequence[EpochBegin] = ()
     """Epochs of the lost records, oldest first; sent together with `next_offset`."""
     diverging: Divergence | None = None

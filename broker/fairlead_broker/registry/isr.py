@@ -22,7 +22,7 @@ def with_isr(
     leaving: Collection[BrokerId] = (),
     quarantined: Collection[BrokerId] = (),
 ) -> PartitionRecord:
-    """Return the record with a changed isr or min_isr, and with the resulting elr.
+    """Return the partition record with a changed isr or min_isr, and with the resulting elr.
 
     `leaving`: brokers that are removed from `replicas`. Brokers that only stop are not included, since they join
     the elr. `quarantined`: brokers that distrust the bytes of their replica.
@@ -38,12 +38,12 @@ def with_isr(
 def taken_out(
     record: PartitionRecord, broker: BrokerId, directory: str | None = None
 ) -> PartitionRecord | None:
-    """Return the record without a broker that is about to drop its replica, or no longer trusts the replica's bytes.
+    """Return the partition record without a broker that is about to drop its replica or distrusts the replica's bytes.
 
     The broker is removed from isr, elr and leadership (protocol section 2), and its replica starts a new
     generation, so that no earlier report from the replica counts. `directory` is the replica's current directory.
-    The record names this directory, since the generation applies only to the directory in the record. Returns
-    None if isr and elr would be empty. If the result is None, the broker must keep every byte.
+    The returned record names this directory, since a generation applies only to the directory that the record names.
+    Returns None if isr and elr would be empty. If the result is None, the broker must keep every byte.
     """
     isr = tuple(entry for entry in record.isr if entry.broker != broker)
     elr = tuple(entry for entry in record.elr if entry.broker != broker)
@@ -70,5 +70,5 @@ def _next_generation(replica: Replica, directory: str) -> Replica:
 
 
 def generation_in(replica: Replica, directory: str) -> int:
-    """Return the generation of a replica in a directory, which is 0 unless the record names the directory."""
+    """Return the generation of a replica in a directory, which is 0 unless the partition record names the directory."""
     return replica.generation if replica.directory == directory else 0

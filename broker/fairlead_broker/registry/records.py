@@ -150,8 +150,8 @@ class BrokerRegistration(Record, frozen=True, kw_only=True):
     considers itself registered for this time.
     """
     feature_level: Positive = 1
-    """Highest feature level that the broker's release supports (rule Z17). A registration without this field is from a
-    release that supports level 1.
+    """Highest feature level that the broker's release supports. A registration without this field is from a release
+    that supports level 1.
     """
 
 

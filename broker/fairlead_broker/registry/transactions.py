@@ -116,7 +116,7 @@ Operation: TypeAlias = Put | Delete | Get
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """Compares, and the operations that depend on them. Planners create transactions, and drivers run them."""
+    """Compares, and the operations that depend on them. Planners create transactions, and `coordination` runs them."""
 
     compares: tuple[Compare, ...]
     success: tuple[Operation, ...]

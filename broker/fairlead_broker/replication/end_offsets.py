@@ -1,8 +1,9 @@
 """Compute the latest time at which a replica had every record of the leader.
 
 The leader keeps a ring of pairs (time, end of the leader's log at that time). The result is the latest time at which
-the log end was not above the replica's counted offset. A replica whose counted offset is the current end of the
-leader's log is caught up now, so the replicas of an idle partition stay in sync.
+the log end was not above the replica's counted offset, below which the replica's records count as replicated. A replica
+whose counted offset is the current end of the leader's log is caught up now, so the replicas of an idle partition stay
+in sync.
 """
 
 from __future__ import annotations

@@ -53,10 +53,10 @@ from fairlead_broker.replication.leader_messages import (
 from fairlead_broker.replication.registered_broker import RegisteredBroker
 
 WAITED_FOR_SHARE: Final = 0.1
-"""Fraction of the lag time. The high watermark waits for a replica outside the isr that had every record of the
-leader at some time within this fraction of the lag time. A larger fraction would block all acknowledgements while a
-distant replica catches up. A smaller fraction would be shorter than a fetch and its fsync, so a replica could never
-join the isr under load.
+"""Fraction of the lag time (`replica.lag.time.max.ms`). The high watermark waits for a replica outside the isr that had
+every record of the leader at some time within this fraction of the lag time. A larger fraction would block all
+acknowledgements while a distant replica catches up. A smaller fraction would be shorter than a fetch and its fsync, so
+a replica could never join the isr under load.
 """
 
 
@@ -162,12 +162,12 @@ class PartitionLeader:
 
     @property
     def record(self) -> PartitionRecord:
-        """Newest stored record that the leader knows."""
+        """Newest stored partition record that the leader knows."""
         return self._record
 
     @property
     def revision(self) -> Revision:
-        """Mod revision of the record."""
+        """Mod revision of the partition record."""
         return self._revision
 
     @property
@@ -251,7 +251,7 @@ class PartitionLeader:
 
     @property
     def resigned(self) -> bool:
-        """Whether the record no longer names this incarnation of the broker as the leader."""
+        """Whether the partition record no longer names this incarnation of the broker as the leader."""
         return self._resigned
 
     def counted_of(self, broker: BrokerId) -> Offset | None:
@@ -360,7 +360,7 @@ class PartitionLeader:
             follower.synced(event.synced_offset)
 
     def _progress_counts(self, event: FollowerSynced, follower: KnownFollower) -> bool:
-        """Return whether the incarnation, generation and leader epoch are the same as in the last fetch (rule 4.2)."""
+        """Return whether a report has the incarnation, generation and leader epoch of the last fetch (rule 4.2)."""
         return (
             event.leader_epoch == self._record.leader_epoch
             and event.broker_epoch == follower.broker_epoch
@@ -379,9 +379,9 @@ class PartitionLeader:
             self._adopt(record, revision)
 
     def _adopt(self, record: PartitionRecord, revision: Revision) -> None:
-        """Use a newer stored record.
+        """Use a newer stored partition record.
 
-        Every earlier proposal is contained in this record, or fails because of its revision.
+        Every earlier proposal is contained in this record, or fails because it compares an older revision.
         """
         self._record = record
         self._revision = revision
@@ -401,7 +401,7 @@ class PartitionLeader:
         self._recount()
 
     def _names_this_incarnation(self, record: PartitionRecord) -> bool:
-        """Return whether the record names this broker's incarnation as the leader, as a leader requires (rule 4.1)."""
+        """Return whether the partition record names this broker's incarnation as the leader (rule 4.1)."""
         leader = record.leader
         return leader is not None and (leader.broker, leader.broker_epoch) == (
             self._broker,
@@ -417,7 +417,7 @@ class PartitionLeader:
     def _write_answered(self, event: WriteAnswered) -> None:
         write = self._in_flight
         if write is None or write.revision != event.revision:
-            return  # A newer record has already decided the outcome.
+            return  # A newer partition record has already decided the outcome.
         self._in_flight = None
         match event.outcome:
             case WriteOutcome.STORED:
@@ -427,20 +427,20 @@ class PartitionLeader:
             case WriteOutcome.UNKNOWN:
                 self._keep_in_doubt(write)
             case WriteOutcome.REFUSED:
-                pass  # An earlier write of unknown outcome may have been stored instead.
+                pass  # The conflicting revision may be that of an earlier write whose answer was lost.
             case _:
                 assert_never(event.outcome)
         self._held_back = True
         self._recount()
 
     def _keep_in_doubt(self, write: WriteRecord) -> None:
-        """Keep the proposed isr members in the maximal isr until a record with a higher revision arrives (rule 3.4)."""
+        """Keep proposed members in the maximal isr until a newer partition record arrives (rule 3.4)."""
         self._in_doubt |= {entry.broker for entry in write.record.isr}
 
-    # -- maps derived from the record
+    # -- maps derived from the partition record
 
     def _read_record(self) -> None:
-        """Derive the maps for checking reports from the record and the registrations."""
+        """Derive the maps for checking reports from the partition record and the registrations."""
         record = self._record
         self._replicas: dict[BrokerId, Replica] = {replica.broker: replica for replica in record.replicas}
         self._isr_epochs = {entry.broker: entry.broker_epoch for entry in record.isr}
@@ -450,12 +450,12 @@ class PartitionLeader:
         self._generations = {replica.broker: self._generation_of(replica) for replica in record.replicas}
 
     def _generation_of(self, replica: Replica) -> int:
-        """Return a replica's generation, which is 0 in a registered directory that the record does not name (4.5)."""
+        """Return a replica's generation: 0 in a directory that the partition record does not name (rule 4.5)."""
         directory = self._directory_of(replica)
         return replica.generation if directory is None else generation_in(replica, directory)
 
     def _directory_of(self, replica: Replica) -> str | None:
-        """Return the registered directory of a replica, preferably the directory that the record names."""
+        """Return the registered directory of a replica, preferably the directory that the partition record names."""
         registered = self._registered.get(replica.broker)
         if registered is None or not registered.directories:
             return None
@@ -492,7 +492,7 @@ class PartitionLeader:
         return self._generations.get(broker) == generation
 
     def _newest_epoch(self, broker: BrokerId) -> BrokerEpoch:
-        """Return the latest epoch of a broker that this leader has seen."""
+        """Return the highest broker epoch of a broker that this leader has seen."""
         registered = self._registered.get(broker)
         follower = self._followers.get(broker)
         return max(
@@ -550,10 +550,9 @@ class PartitionLeader:
     def _awaited(self) -> Iterator[KnownFollower]:
         """Yield the caught-up replicas outside the isr for which the high watermark waits (rule 4.4).
 
-        Otherwise, while the isr is small, the high watermark would follow the end of the leader's log, which no
-        follower reaches under load. The wait always ends: a replica that stays within the fraction of the lag
-        time soon has all records that the leader had when the wait began, and therefore reaches the high
-        watermark.
+        Without the wait, while the isr is small, the high watermark would follow the end of the leader's log, which no
+        follower reaches under load. The wait always ends: a replica that stays within the fraction of the lag time soon
+        has all records that the leader had when the wait began, and therefore reaches the high watermark.
         """
         for broker, follower in self._followers.items():
             if broker not in self._maximal and self._is_worth_waiting(broker, follower):
@@ -699,7 +698,7 @@ class PartitionLeader:
     def _with_directory(self, replica: Replica) -> Replica:
         """Return a joining replica with its registered directory.
 
-        Only the write that adds the replica sets it (rule 4.5).
+        Only the write that adds the replica to the isr sets the directory (rule 4.5).
         """
         directory = self._directory_of(replica)
         assert directory is not None, "a joining replica has a registered directory"
@@ -733,7 +732,7 @@ class PartitionLeader:
         return follower.counted(self._record.durability) >= self._epoch_start
 
     def _is_eligible(self, broker: BrokerId, follower: KnownFollower) -> bool:
-        """Return whether the record and the registration allow this incarnation of the replica into the isr."""
+        """Return whether partition record and registration allow the replica's incarnation into the isr."""
         replica = self._replicas.get(broker)
         return (
             replica is not None

@@ -33,8 +33,8 @@ class WriteOutcome(Enum):
     REFUSED = "refused"
     """A compare failed: the write was not stored and never will be."""
     UNKNOWN = "unknown"
-    """The write may already be stored, or may be stored later. An unchanged record does not show that the write
-    failed.
+    """The write may already be stored, or may be stored later. An unchanged partition record does not show that the
+    write failed.
     """
 
 
@@ -46,7 +46,8 @@ class FetchRefusal(Enum):
     UNKNOWN_LEADER_EPOCH = "unknown_leader_epoch"
     """The leader must read a newer version of the partition record, since another broker may already be the leader."""
     NOT_A_REPLICA = "not_a_replica"
-    """The broker is not in `replicas`, or the broker's generation differs from the generation in the record."""
+    """The broker is not in `replicas`, or the broker's generation differs from the generation in the partition
+    record."""
     STALE_BROKER_EPOCH = "stale_broker_epoch"
     """A later incarnation of the follower's broker is known."""
 
@@ -135,12 +136,12 @@ class WriteAnswered:
     revision: Revision
     outcome: WriteOutcome
     stored_revision: Revision | None = None
-    """Mod revision of the written record, or None if the record was not stored."""
+    """Mod revision of the written partition record, or None if it was not stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimePassed:
-    """Half the lag time or one second has passed. The caller sends `TimePassed` at least that often."""
+    """Half of `replica.lag.time.max.ms` or one second has passed. The caller sends `TimePassed` at least that often."""
 
     now: float
 
@@ -202,8 +203,8 @@ class WriteRecord:
 
     The write compares the partition's mod revision with `revision`, the create revision of this broker's key with
     the broker epoch of the state machine, and the mod revision of each added broker's key with `added`. The
-    caller answers with `WriteAnswered`, exactly once. The state machine requests no other write until
-    `WriteAnswered` or a newer record arrives.
+    caller answers with `WriteAnswered`, exactly once. The state machine requests no other write until `WriteAnswered`
+    or a newer partition record arrives.
     """
 
     revision: Revision

@@ -40,7 +40,7 @@ class Roles:
         return next((each for each in record.replicas if each.broker == self._incarnation.broker), None)
 
     def leads(self, record: PartitionRecord) -> bool:
-        """Return whether a record makes this broker the leader in its current broker epoch (rule 4.1)."""
+        """Return whether a partition record makes this broker the leader in its current broker epoch (rule 4.1)."""
         leader = record.leader
         return leader is not None and (leader.broker, leader.broker_epoch) == (
             self._incarnation.broker,
@@ -48,7 +48,7 @@ class Roles:
         )
 
     def following(self, record: PartitionRecord) -> Following | None:
-        """Return the follower role that a record gives to this broker.
+        """Return the follower role that a partition record gives to this broker.
 
         The result is None if the partition has no leader, or if the leader is this broker in this or an earlier
         incarnation.

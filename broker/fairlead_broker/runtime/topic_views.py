@@ -101,7 +101,7 @@ class TopicViews:
     ) -> ProblemError:
         """Return the problem that explains why this broker does not serve a partition as leader.
 
-        `leads` returns whether a record makes this broker the leader, even if its role has not started yet.
+        `leads` returns whether a partition record makes this broker the leader, even if its role has not started yet.
         """
         try:
             view = self.by_id(topic_id)
@@ -117,7 +117,7 @@ class TopicViews:
         return refusals.not_leader(view.name, index, record.leader_epoch, address)
 
     def preview(self, name: str, record: TopicRecord) -> TopicView:
-        """Return a view of the topic that this record would create, without partitions; the view is not cached."""
+        """Return an uncached view, without partitions, of the topic that this record would create."""
         return self._make(name, record)
 
     def changed(self, change: Change) -> None:

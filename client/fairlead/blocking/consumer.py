@@ -95,7 +95,7 @@ class Consumer(Facade[AsyncConsumer]):
     def records(self, until: EndOffsets | None = None) -> Iterator[Record]:
         """Iterate over single records; a record counts as processed when the next record is taken.
 
-        If the loop stops inside a batch, the next take returns the rest of the batch; a commit covers the records up to
+        If the loop stops inside a batch, the next call returns the rest of the batch; a commit covers the records up to
         the last record taken.
         """
         for batch in self.batches(until):

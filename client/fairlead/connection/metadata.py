@@ -30,8 +30,8 @@ accept request heads of 8 to 32 KiB only."""
 class Picture:
     """One metadata answer of the cluster, indexed by topic and broker.
 
-    `asked` contains the requested topics; a requested topic that is not in `topics` does not exist. `etag` belongs to
-    `topics`.
+    `asked` contains the requested topics; a requested topic that is not in `topics` does not exist. `etag` is the
+    entity tag of the answer that contained `topics`.
     """
 
     cluster_id: str = ""

@@ -139,7 +139,7 @@ class Transport:
             await client.close()
 
     async def send(self, call: Call, broker: str) -> Answer:
-        """Send a call once to a broker, which must answer the call without forwarding.
+        """Send a call once to a broker, which must not forward it.
 
         Raises `UnreachableError` if there is no answer, and the typed `ClusterError` for a problem.
         """

@@ -53,7 +53,7 @@ async def _told(address: str) -> str | None:
 async def _first_bytes(host: str, port: int) -> bytes | None:
     """Return the first bytes of the answer to HTTP/2 without TLS.
 
-    The result is empty without an answer, None without a listener.
+    The result is empty if the listener does not answer, and None if there is no listener.
     """
     answer = None
     with suppress(OSError, TimeoutError):

@@ -1,4 +1,4 @@
-"""Errors of the client, ordered by the next step of the caller.
+"""Errors of the client, grouped by what the caller should do next.
 
 Every exception that leaves the client is a `FairleadError`:
 

@@ -1,8 +1,8 @@
 """Commits each batch of a group member before the batch is handed out: `commit="before"`.
 
-The consumer calls this module for each take. The batch is held back while its commit runs. If a take is cancelled, the
-batch stays held back, and the next take continues with the same batch. The module must not depend on the calls that
-commit.
+The consumer calls this module for each take, which is a call that waits for a batch. The batch is held back while its
+commit runs. If a take is cancelled, the batch stays held back, and the next take continues with the same batch. The
+module must not depend on how a commit is sent.
 """
 
 from __future__ import annotations

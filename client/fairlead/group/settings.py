@@ -74,7 +74,8 @@ class GroupSettings:
     commit_interval_seconds: float = 5.0
     """Interval of commits with `after`; records processed since the last commit are read again after a crash."""
     processing_seconds_max: float = PROCESSING_SECONDS_DEFAULT
-    """Maximum time between two takes, after which the member leaves. Heartbeats continue while a batch is processed."""
+    """Maximum time between two calls that take a batch, after which the member leaves. Heartbeats continue while a
+    batch is processed."""
     session_timeout_seconds: float = 45.0
     """Time without a heartbeat after which the group removes the member."""
     rebalance_timeout_seconds: float = 300.0

@@ -348,7 +348,7 @@ def _is_tried(batch: PendingBatch) -> bool:
 
 
 def _clear_up(piece: PendingBatch) -> None:
-    """Mark the other pieces as certain: a stored piece proves that the batch was not stored before it was cut.
+    """Clear the doubt of the other pieces: a stored piece proves that the batch was not stored before it was cut.
 
     A stored piece proves nothing about a sibling piece that was itself cut after an attempt that may have stored the
     sibling.

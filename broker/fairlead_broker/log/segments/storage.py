@@ -481,7 +481,7 @@ class PosixStorage:
 
 
 def log_files_from_descriptor_limit() -> int:
-    """Return the number of log files to keep open: most of the quarter of the descriptor limit left by connections.
+    """Return the number of log files to keep open: most of the quarter of the descriptors that connections leave.
 
     The rest of the quarter, at least 32, is for folders, sockets to other brokers and etcd.
     """

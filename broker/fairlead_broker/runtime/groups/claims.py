@@ -52,7 +52,8 @@ class GroupClaims:
     async def claim(self, group: str) -> Claim:
         """Claim a group that hashing assigns to this broker.
 
-        Raises `not_coordinator` naming the coordinator, `coordination_unavailable` and `CoordinationUnavailable`.
+        Raises `not_coordinator`, which names the coordinator. Also raises `coordination_unavailable` and
+        `CoordinationUnavailable`.
         """
         for _ in range(ATTEMPTS_MAX):
             epoch = self._incarnation.epoch
@@ -78,7 +79,7 @@ class GroupClaims:
         )
 
     async def is_adoptable(self, group: str, holder: Holder | None) -> bool:
-        """Return whether this broker may coordinate a group: its record is unowned, or owned by this incarnation."""
+        """Return whether this incarnation holds the group's claim, or may claim an unowned group by hashing."""
         counting = None if holder is None else await self._counting(holder)
         if counting is not None:
             return counting.broker == self._incarnation.broker

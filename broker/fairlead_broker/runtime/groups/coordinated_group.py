@@ -102,8 +102,8 @@ class _Asked:
 @dataclass(slots=True)
 class _Commit:
     admit: Callable[[], Entries]
-    """Function that is called at the time of the write and returns the entries that may be written; raises the refusal
-    of the whole commit."""
+    """Function that is called at the time of the write and returns the entries that may be written; raises the problem
+    with which the whole commit is refused."""
     entries_max: int
     answer: asyncio.Future[None]
     gives_way: bool
@@ -128,7 +128,7 @@ class CoordinatedGroup:
         self.group = Group(claim.group, records, shared.clock.monotonic())
         self._shared = shared
         self._counted = 0
-        """Number of this group's members that are included in the pace."""
+        """Number of this group's members that are included in the heartbeat pace."""
         self._asked: list[_Asked] = []
         self._commits: list[_Commit] = []
         self._granted = False
@@ -231,8 +231,8 @@ class CoordinatedGroup:
     async def forget_old(self, old_before: TimestampUs, is_gone: Callable[[TopicId], bool]) -> None:
         """Delete offsets of deleted topics, and the expired offsets of a group that has had no members for a long time.
 
-        Offsets older than `old_before` have expired. A group without members and offsets is deleted. Raises like
-        `commit` and `delete`.
+        Offsets older than `old_before` have expired. A group without members and offsets is deleted. Raises the errors
+        of `commit` and `delete`.
         """
 
         def old() -> Entries:
@@ -440,8 +440,8 @@ class CoordinatedGroup:
         if self.usable and deadline is not None and deadline > self._shared.clock.monotonic():
             self._set_timer()
         elif self._doubted and self._shared.incarnation.confirms(self.claim.broker_epoch):
-            # While the lease was in doubt, no heartbeat could be processed. For this reason all sessions restart with
-            # their full timeout.
+            # While the lease was in doubt, no heartbeat could be processed. The group is therefore loaded again, which
+            # restarts all sessions with their full timeouts.
             self.let_go(group_refusals.beginning_anew(self.name))
         else:
             self.wake()

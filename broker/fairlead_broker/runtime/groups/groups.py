@@ -216,7 +216,7 @@ class Groups:
         return ResetAnswer(offsets=offsets)
 
     async def _to_be_reset(self, group: str, request: ResetRequest) -> CoordinatedGroup | None:
-        """Return the group, which must have no members; None if the reset will create the group."""
+        """Return the group; None if the reset will create it. Raises `group_not_empty` if it has members."""
         try:
             coordinated = await self._coordinated(group)
         except ProblemError as problem:

@@ -105,8 +105,8 @@ class DamageRepair:
         self._partitions = partitions
         self._log = log
         self._left: dict[TopicIdPartition, Revision] = {}
-        """For each partition whose log must still be truncated: the revision of the record in which this broker removed
-        its own replica."""
+        """For each partition whose log must still be truncated: the revision of the partition record in which this
+        broker removed its own replica."""
 
     async def run(self) -> None:
         """Check all replicas for damage at every interval, until cancelled."""
@@ -122,18 +122,19 @@ class DamageRepair:
         for key in damaged:
             try:
                 if await self._leave(key) and await self._partitions.drop_damaged(key):
-                    # The broker may follow again with the same record, and its replica may be damaged again.
+                    # The broker may follow again with the same partition record, and its replica may be damaged again.
                     self._left.pop(key, None)
             except CoordinationClosed:
                 raise
             except CoordinationError as error:
-                # Whether the write succeeded is unknown. The next check reads the record from the mirror again.
+                # Whether the write succeeded is unknown. The next check reads the partition record from the mirror
+                # again.
                 self._log.warning(
                     "damaged copy has not left the in-sync set yet", partition=str(key), reason=str(error)
                 )
 
     async def _leave(self, key: TopicIdPartition) -> bool:
-        """Remove this broker from the isr and the elr of a record.
+        """Remove this broker from the isr and the elr of a partition record.
 
         Return False if the removal is impossible or the record has changed.
         """

@@ -60,7 +60,8 @@ class EpochReports:
             except CoordinationClosed:
                 raise
             except CoordinationError as error:
-                # Whether the write succeeded is unknown. The next check reads the record from the mirror again.
+                # Whether the write succeeded is unknown. The next check reads the partition record from the mirror
+                # again.
                 self._log.warning("leader epoch not reported yet", partition=str(key), reason=str(error))
 
     async def _report(self, key: TopicIdPartition, highest: LeaderEpoch) -> None:

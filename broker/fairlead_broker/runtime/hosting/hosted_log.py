@@ -29,8 +29,8 @@ class HostedLog:
     left: Callable[[], Awaitable[None]] | None = None
     """Function that waits until the disk work of the last role has ended; may be called several times."""
     failed_epoch: LeaderEpoch | None = None
-    """Leader epoch in which the task of the leader replica failed; None without a failure. This broker leads again in
-    the same epoch."""
+    """Leader epoch in which the task of the leader replica failed, and in which this broker will lead again; None if no
+    task has failed."""
     distrusted: bool = False
     """Whether recovery removed more than a torn last batch, and no partition record reflects the removal yet."""
 
@@ -49,8 +49,8 @@ class HostedLog:
         """Whether the replica leads, is caught up, or has no leader from which it could fetch."""
         if self.followed is not None:
             return self.followed.caught_up
-        # Without a leader, a replica has nothing to fetch. If the record names an earlier incarnation of this broker as
-        # leader, the controller will elect a leader soon.
+        # Without a leader, a replica has nothing to fetch. If the partition record names an earlier incarnation of this
+        # broker as leader, the controller will elect a leader soon.
         return self.led is not None or self.record.value.leader is None
 
 

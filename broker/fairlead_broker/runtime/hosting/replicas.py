@@ -1,11 +1,11 @@
 """Leader and follower replicas of this broker, kept in line with the mirrored partition records.
 
-One task compares records and replicas. The task opens the logs of the partitions that the records assign to this
-broker, starts the assigned roles, and closes logs that are no longer assigned. A folder is deleted only when the
-topic's tombstone or the record requires it. The comparison reads the current state rather than events, so
-repeated and late events are harmless. The log stays open while roles change. Recovery and the removal of files
-can take a long time, so they run in separate tasks and do not delay the roles of other partitions. This code is
-in one file because comparing, opening and closing share one table of replicas and the tasks that are under way.
+One task compares partition records and replicas. The task opens the logs of the partitions that the records assign to
+this broker, starts the assigned roles, and closes logs that are no longer assigned. A folder is deleted only when the
+topic's tombstone or the partition record requires it. The comparison reads the current state rather than events, so
+repeated and late events are harmless. The log stays open while roles change. Recovery and the removal of files can take
+a long time, so they run in separate tasks and do not delay the roles of other partitions. This code is in one file
+because comparing, opening and closing share one table of replicas and the tasks that are under way.
 """
 
 from __future__ import annotations
@@ -262,7 +262,7 @@ class Replicas:
                 await self._logs.delete(TopicIdPartition(topic_id, index))
 
     async def run(self) -> None:
-        """Compare records and replicas after every change, until cancelled."""
+        """Compare partition records and replicas after every change, until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -309,7 +309,7 @@ class Replicas:
         for partition in self:
             partition.storage_failed()
 
-    # -- comparison of records and replicas
+    # -- comparison of partition records and replicas
 
     async def _bring_in_line(self) -> None:
         while self._dirty or self._brokers_dirty or self._opened:
@@ -474,10 +474,10 @@ class Replicas:
         self._look_at(hosted.key.topic_id)
 
     def _is_newest(self, wish: _Wanted) -> bool:
-        """Return whether the mirror still has this version of the record; an outdated topic is compared again anyway.
+        """Return whether the mirror still has this version of the partition record.
 
-        A replica that removed itself from the record must not lead or follow according to the earlier version, because
-        its log was truncated afterwards.
+        A broker that removed its replica from the partition record must not lead or follow according to the earlier
+        version, because its log was truncated afterwards. A newer version causes another comparison.
         """
         standing = self._metadata.partitions(wish.key.topic_id).get(wish.key.partition)
         return standing is not None and standing.mod_revision == wish.record.mod_revision
@@ -487,7 +487,7 @@ class Replicas:
     async def _let_go(self, hosted: HostedLog, ended: Awaitable[object], *, removed: bool) -> None:
         """Drop a partition once its role has ended.
 
-        `removed`: the record no longer lists the replica, so its files are deleted.
+        `removed`: the partition record no longer lists the replica, so its files are deleted.
         """
         await ended
         self._forget(hosted)

@@ -318,7 +318,7 @@ class LeaderReplica:
         """Record that everything below the offset is durable.
 
         A round can include an append whose completion has not reached the loop yet. The next round counts that append,
-        because its completion marks the partition.
+        because its completion marks the partition as dirty again.
         """
         offset = min(offset, self._leader.end_offset)
         self.sync.synced(offset, self._leader.end_offset)

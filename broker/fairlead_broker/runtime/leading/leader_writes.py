@@ -69,8 +69,8 @@ class LeaderWrites:
     def _take(self) -> list[_Write]:
         """Return the next writes of current leaderships, at most one per partition.
 
-        While a write is queued, its state machine may receive a newer record and decide again. Only the newer decision
-        is written, because a transaction may change a key only once.
+        While a write is queued, its state machine may receive a newer partition record and decide again. Only the newer
+        decision is written, because a transaction may change a key only once.
         """
         batch: list[_Write] = []
         epoch = None
@@ -145,7 +145,7 @@ class LeaderWrites:
         self._answer(batch, WriteOutcome.STORED, revision)
 
     def _refused(self, refused: _Write, standing: KeyValue | None) -> None:
-        """Pass the stored record to the leadership before the refusal.
+        """Pass the stored partition record to the leadership before the refusal.
 
         The stored record may come from an earlier write whose answer was lost.
         """

@@ -182,7 +182,7 @@ class Leadership:
     # -- the cluster
 
     def record_changed(self, record: PartitionRecord, revision: Revision) -> None:
-        """Pass a new version of the record with the same leader epoch to the state machine."""
+        """Pass a new version of the partition record with the same leader epoch to the state machine."""
         self._step_counting(RecordChanged(record, revision))
 
     def brokers_changed(self, registered: Mapping[BrokerId, RegisteredBroker]) -> None:

@@ -309,7 +309,8 @@ class ClusterEntry:
     def _level_changed(self, update: MirrorUpdate) -> None:
         """Fail the broker when the cluster's feature level becomes higher than the level of this release.
 
-        A raised level normally names all brokers; this one registered while the level was being raised.
+        The level is raised only if every registered broker supports it, so this happens only to a broker that registers
+        at the same moment.
         """
         for change in update.changes:
             if isinstance(change, ClusterChange) and change.after is not None:
@@ -321,7 +322,7 @@ class ClusterEntry:
     async def _disown_newer_lives(
         self, coordination: Coordination, mirror: Mirror, membership: Membership
     ) -> None:
-        """Remove this broker from records that rely on a newer copy of its directory, or quarantine the replicas."""
+        """Leave partition records that rely on a newer copy of the directory, or quarantine the replicas."""
         directory = self.directory
         assert directory is not None, "the directory is open"
         distrusted = []

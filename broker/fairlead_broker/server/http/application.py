@@ -95,7 +95,7 @@ _OWN_SITE: Final = frozenset({b"same-origin", b"none"})
 
 
 class HostCheck:
-    """Checks the authority of requests to a loopback listener and, for changes, also the origin (rule T13).
+    """Checks the authority of requests to a loopback listener and, for changes, also the origin.
 
     A browser sends requests to 127.0.0.1 on behalf of any web page. Without this check, a web page could write records
     with `fetch`, because simple requests need no preflight. A web page could also read records by DNS rebinding, in

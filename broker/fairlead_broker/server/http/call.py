@@ -156,7 +156,7 @@ class Call:
 
     @property
     def leader_epoch(self) -> LeaderEpoch | None:
-        """Highest leader epoch that the caller has seen (header Fairlead-Leader-Epoch); None without the header."""
+        """Highest leader epoch that the caller has seen (header Fairlead-Leader-Epoch); None if absent."""
         given = self.headers.get(LEADER_EPOCH_HEADER)
         if given is None:
             return None

@@ -1,9 +1,9 @@
 """Fetches from the leaders of partitions: one long poll of a client that covers this and other brokers.
 
 Callers: ``fetch`` and ``tail``. First, all leaders are asked concurrently for the records that they have. If there are
-too few records, the long poll waits in slices, because another broker does not notice that the client has disconnected
-and waits until the end of its slice. The wait ends when the first leader has records or when this broker stops; the
-other leaders' answers from before the wait are used.
+too few records, the long poll asks the other brokers to wait, for at most two seconds at a time: another broker does
+not notice that the client has disconnected, and would wait for the whole long poll. The wait ends when the first leader
+has records or when this broker stops; the other leaders' answers from before the wait are used.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class FetchRouting:
             left_ms -= slice_ms or left_ms
             if heard.status != HTTPStatus.NO_CONTENT or left_ms <= 0:
                 return heard
-            # The next slice continues at the offset to which `latest` or the timestamp was resolved in the first slice.
+            # The next request continues at the offset to which the first request resolved `latest` or the timestamp.
             query["offset"] = heard.headers["fairlead-next-offset"]
             query.pop("timestamp", None)
 

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """Answer from the coordinator: a value that msgspec can encode (None without a body), and a status."""
+    """Answer from the coordinator: a value that msgspec can encode (None if the answer has no body), and a status."""
 
     value: object
     status: int = HTTPStatus.OK
