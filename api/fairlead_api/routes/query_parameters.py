@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 FIELDS_MAX: Final = 64
-"""Maximum number of parameters in a query, which is more than any call accepts, so that a hostile query cannot fill the
-memory."""
+"""Maximum number of parameters in a query: more than any call accepts, but too few to fill the memory."""
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}")
 _FLAGS: Final = {"true": True, "false": False}
 

@@ -252,7 +252,7 @@ class Controllership:
             yield name
 
     def _is_leaderless(self, key: PartitionKey) -> bool:
-        """Return whether the partition has no leader, so that clients wait for it.
+        """Return whether clients wait for the partition because it has no leader.
 
         Only the controller calls this method.
         """

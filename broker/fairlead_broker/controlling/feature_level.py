@@ -1,8 +1,8 @@
 """The cluster's feature level: the key `feature.level` of a patch becomes a change of the cluster's record.
 
 `configs` uses this module for patches of the cluster's configuration. The level is raised only by such a call, never
-lowered, and only if every registered broker supports it. A registration that is written at the same time is not
-compared: its broker stops by itself when its mirror shows the level.
+lowered, and only if every registered broker supports it. The transaction does not detect a broker that registers at the
+same time: that broker stops by itself when its mirror shows the level.
 """
 
 from __future__ import annotations

@@ -105,8 +105,8 @@ class PartitionLog(ReadableLog):
         self.recovery_report = report
         """Findings of the recovery that ran when the log was opened."""
         self.checkpoint_high_watermark = Offset(0)
-        """High watermark for the checkpoint, set by the owner at each change. The initial value is the high
-        watermark of the last checkpoint, clamped to the range from log start to log end.
+        """High watermark for the checkpoint, set at each change by the leader or follower replica that uses the log.
+        The initial value is the high watermark of the last checkpoint, clamped to the range from log start to log end.
         """
         self._storage = storage
         self._config = config
@@ -386,7 +386,7 @@ class PartitionLog(ReadableLog):
 
         A follower restarts its log when the leader has none of the follower's records. `deleted` is the epoch of
         the record before the offset, if that epoch is known. After a crash during the call, or after `Shortage`,
-        the log is either unchanged, or empty at its old or new offset with its old epoch, so that the log still
+        the log is either unchanged, or empty at its old or new offset with its old epoch: in each case it still
         diverges from the leader's log.
         """
         with self._write_lock, self._sync_lock:

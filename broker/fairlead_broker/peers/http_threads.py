@@ -46,8 +46,8 @@ def _wait_until_at_rest() -> None:
 def _busy() -> bool:
     """Return whether a thread of the HTTP client runs or could run.
 
-    Reading the state of a thread releases the interpreter lock, so that a thread that waits for the lock becomes
-    runnable. A thread that is asleep is therefore waiting for the network.
+    Reading the state of a thread releases the interpreter lock, so a thread that waits for the lock becomes runnable. A
+    thread that is asleep is therefore waiting for the network.
     """
     for task in _TASKS.iterdir():
         with suppress(OSError):  # The thread may end during the check.

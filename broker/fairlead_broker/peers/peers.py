@@ -227,7 +227,7 @@ class Peers:
         return answer
 
     def _has_left(self, broker: BrokerId) -> bool:
-        """Return whether the broker or this broker is stopping, so that a missing answer is expected."""
+        """Return whether a missing answer is expected, because the broker or this broker is stopping."""
         return self._is_stopping(broker) or self._is_stopping(self.own.broker)
 
     def _is_stopping(self, broker: BrokerId) -> bool:

@@ -97,7 +97,7 @@ class PartitionFollower:
 
     @property
     def reconciled(self) -> bool:
-        """Whether the leader of this epoch has found no divergence, so that this log is a prefix of the leader's."""
+        """Whether the leader of this epoch has found no divergence, which makes this log a prefix of the leader's."""
         return self._reconciled
 
     @property
@@ -214,7 +214,7 @@ class PartitionFollower:
             effects.append(ReportProgress(self._synced_offset))
 
     def _may_report(self) -> bool:
-        """Return whether the leader has compared the logs, so that offsets may be reported (rule 4.2)."""
+        """Return whether offsets may be reported, because the leader has compared the logs (rule 4.2)."""
         return self._reconciled
 
     def _diverged(self, event: Diverged, effects: list[FollowerEffect]) -> None:

@@ -1,4 +1,4 @@
-"""Metrics of the runtime. Labels are resolved once, so that counting a batch costs one or two additions.
+"""Metrics of the runtime. Labels are resolved once, so counting a batch costs one or two additions.
 
 Values are counted per batch and per call, never per record.
 """

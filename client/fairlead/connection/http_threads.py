@@ -46,7 +46,7 @@ def _wait_until_at_rest() -> None:
 def _busy() -> bool:
     """Return whether a thread of the HTTP client is running or runnable.
 
-    Reading the status file releases the interpreter lock, so that a thread that waits for the lock becomes runnable. A
+    Reading the status file releases the interpreter lock, so a thread that waits for the lock becomes runnable. A
     thread whose status is "sleeping" is therefore waiting for the network.
     """
     for task in _TASKS.iterdir():

@@ -72,7 +72,7 @@ class CommitBefore:
         return None if held is None or owned is None else self._go_back(held, owned)
 
     def _is_ready(self, held: HeldBack) -> bool:
-        """Return whether a batch is handed out after its commit; otherwise move the partition's position back."""
+        """Return whether a committed batch may be handed out; otherwise move the partition's position back."""
         owned, error = self._owned_hand(held), held.committed.result()
         if owned is not None and error is None and not held.is_taken_back:
             # A batch of a partition that is being revoked is also handed out: the batch is committed, so no other

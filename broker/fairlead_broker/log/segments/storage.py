@@ -343,8 +343,8 @@ class PosixStorage:
 
     def __init__(self, files_max: int | None = None) -> None:
         """`files_max`: maximum number of open log files, by default a share of the process's descriptor limit."""
-        # tmpfs and some other file systems refuse RWF_NOWAIT. The first refusal is remembered, and reads go
-        # to the pool.
+        # tmpfs and some other file systems refuse RWF_NOWAIT. The first refusal is remembered, and all reads then use
+        # the disk pool.
         self.reads_cached = True
         self.files_max = files_max or log_files_from_descriptor_limit()
         self.counter = itertools.count(1)

@@ -148,7 +148,7 @@ class CoordinatedGroup:
     def usable(self) -> bool:
         """Whether calls may use this object.
 
-        False once the incarnation has ended or the lease has come into doubt, so that the group must be loaded again.
+        False once the incarnation has ended or the lease has come into doubt; the group must then be loaded again.
         """
         if self._gone is not None:
             return False
