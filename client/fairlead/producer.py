@@ -423,8 +423,8 @@ class Producer:
                     return queue.open
                 self._sender.wake()
         now = clock.monotonic()
-        # A lingering batch does not wake the sender: records to a thousand partitions would wake the sender a thousand
-        # times, and each time the sender would check all partitions.
+        # The sender is not woken before the linger time ends: records to a thousand partitions would wake it a thousand
+        # times, and each time it would check all partitions.
         self._sender.wake_before(now + linger_seconds)
         return self._accumulator.open_batch(queue, now)
 

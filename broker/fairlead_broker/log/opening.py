@@ -133,7 +133,7 @@ class _Opening:
             return
         while True:
             # Another thread may be opening another partition of the topic, and may have created the topic's folder
-            # without having synced it.
+            # without having synced it, so the folder's name is synced here in any case.
             self._storage.make_folder(topic)
             try:
                 self._storage.sync_folder(topic.parent)

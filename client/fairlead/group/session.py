@@ -207,7 +207,7 @@ class GroupSession:
         worker = self._worker
         try:
             if unseen is not None and not self._task.done():
-                # The partition is not released while one of its batches is being processed.
+                # The member still owns the partition, which is released only after the batch is finished below.
                 await self.committer.take_back(unseen)
             if processed or self.commits_before:
                 self._reader.finished()

@@ -365,7 +365,7 @@ class CoordinatedGroup:
         blocks = self.offsets.changed(merged)
         store, clock = self._shared.store, self._shared.clock
         pieces: list[Sequence[Operation]] = list(portions(store.offset_operations(self.name, blocks)))
-        # A commit to a group without members creates the group. A group with members already exists.
+        # The first commit from outside a group creates the group; an existing group needs no change.
         founding = self.group.founding(clock.monotonic(), clock.now_us())
         if founding.change is not None:
             pieces = [*change_pieces(store.of(self.name), founding.change), *pieces]

@@ -433,7 +433,7 @@ class Replicas:
         if hosted.log.config != wish.view.config:
             # No disk work uses the log, so the call does not block.
             hosted.log.update_config(wish.view.config)
-        # A partition with only one replica has no other copy of the records.
+        # A distrusted log gets a role only if no other replica has its records, so it is the best copy.
         hosted.distrusted = False
         self._refused.accept(wish.key)
         record, log = wish.record.value, hosted.log

@@ -85,7 +85,7 @@ class LeaderReplica:
         self._work = asyncio.Event()
         self._uncommitted: deque[PendingAppend] = deque()
         self._polls: dict[LongPoll, None] = {}
-        # An earlier leader replica of this process may have failed in the same epoch.
+        # An earlier leader replica of this process may have begun the epoch in the log before it failed.
         self._epoch_begun = any(start.epoch == leader.leader_epoch for start in log.leader_epochs[-1:])
         self._refusal: Refusal | None = None
         self.closed = False

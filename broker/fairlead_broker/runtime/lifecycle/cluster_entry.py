@@ -200,7 +200,7 @@ class ClusterEntry:
             storage=self._storage,
             residence=here,
         )
-        # A directory that was just created has no earlier residence.
+        # The residence of a directory that `open` has just created could not be determined before.
         self._residence = here or self._present_residence()
         return directory
 

@@ -70,7 +70,8 @@ class BoundSocket:
                 # A machine may be configured to bind IPv6 sockets to IPv6 only (net.ipv6.bindv6only).
                 bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
             bound.bind(address)
-            # Linux allows two sockets with SO_REUSEADDR to bind the same address as long as neither listens.
+            # Linux allows two sockets with SO_REUSEADDR to bind the same address as long as neither listens, so the
+            # option is off until this socket listens.
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
         except OSError as error:
             bound.close()
