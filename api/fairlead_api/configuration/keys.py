@@ -415,8 +415,9 @@ _OF_THE_CLUSTER: Final = (
         INT_MAX,
         "level",
         "Feature level of the cluster, which every broker must support. A higher level enables features that older "
-        "releases lack, and brokers of those releases no longer start. It cannot be lowered, and a level that a "
-        "running broker does not support is refused. A new cluster begins at the level of its first broker's release.",
+        "releases lack, and brokers of those releases no longer start. The level cannot be lowered, and a level that "
+        "a running broker does not support is refused. A new cluster begins at the level of its first broker's "
+        "release.",
     ),
     _number(
         "num.partitions",

@@ -89,8 +89,8 @@ WARNING: Final = ConditionType(
         Reason(
             "FormatNotSupported",
             ("True",),
-            "spec.formatVersion is newer than the format in which the brokers store data, status.formatVersion. It has "
-            "no effect.",
+            "spec.formatVersion is newer than the format in which the brokers store data (status.formatVersion), "
+            "and has no effect.",
             "Set formatVersion to status.formatVersion, which is allowed because no data has the newer format. Set the "
             "next format when the brokers run a release that supports it.",
             CLUSTER_ONLY,

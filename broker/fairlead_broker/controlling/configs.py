@@ -24,9 +24,10 @@ from fairlead_broker.registry.transactions import Put, Transaction, absent, unch
 
 
 class ConfigAdmin:
-    """Changes of configurations by merge patches (null resets a key or all keys). Each change waits for the mirror.
+    """Changes of configurations by merge patches (null resets a key or all keys).
 
-    Every call may raise `ProblemError`: `invalid_config` before any write, `conflict`, `coordination_unavailable`.
+    Each change returns when the mirror shows it. Every call may raise `ProblemError`: `invalid_config` before any
+    write, `conflict`, `coordination_unavailable`.
     """
 
     def __init__(self, coordination: Coordination, mirror: Mirror) -> None:

@@ -1,8 +1,8 @@
 """History of all keys since the last compaction, in one SQLite file.
 
-Only `embedded` calls this module, from one thread. The history is synchronous. It stores the lease id of each
-key, but neither leases nor watches. A row describes one key at one revision, and the row of a deletion has no
-value. Each row contains a checksum, since SQLite has no checksums outside the write-ahead log.
+Only `embedded` calls this module, from one thread. The history is synchronous. The history stores the lease id of each
+key, but neither leases nor watches. A row describes one key at one revision, and the row of a deletion has no value.
+Each row contains a checksum, since SQLite has no checksums outside the write-ahead log.
 """
 
 from __future__ import annotations

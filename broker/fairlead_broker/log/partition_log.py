@@ -492,8 +492,8 @@ class PartitionLog(ReadableLog):
         """Start a new segment at or beyond the log's end.
 
         Unless durability is `replicated`, sync the old segment first. Without this sync, a power failure could
-        keep the new segment and lose the end of the old segment, which would look like damage. With `replicated`,
-        syncing up to a GiB of unsynced log must not delay appends.
+        keep the new segment and lose the end of the old segment, which would look like damage. With `replicated`, no
+        append must wait for the sync of up to a GiB of unsynced log.
         """
         old = self._writer
         fresh = old.segment.successor(old.segment.next_offset if base_offset is None else base_offset)

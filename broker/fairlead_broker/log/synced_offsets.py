@@ -171,7 +171,7 @@ class SyncedOffsets:
 class SyncedOffset:
     """Synced offset of one partition, owned by the partition's log, which never changes it from two threads at once.
 
-    It must not be changed after the entry of the partition was removed.
+    The offset must not be changed after the entry of the partition was removed.
     """
 
     __slots__ = ("_file", "_head", "_head_checksum", "_key", "_place")

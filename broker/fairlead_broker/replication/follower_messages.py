@@ -121,8 +121,8 @@ class SkipTo:
     """Move the log's end forward durably to the offset, as the leader did when the loss of its records was accepted.
 
     The caller then sends `CopiesAppended` to the state machine. The epochs of the lost records are added to the
-    log's list of epochs. Without them, the log would appear to have diverged, and this replica as a leader would
-    truncate followers that have, or have deleted, records of the lost epochs.
+    log's list of epochs. Without these epochs, the log would appear to have diverged, and this replica as a leader
+    would truncate followers that have, or have deleted, records of the lost epochs.
     """
 
     offset: Offset

@@ -63,7 +63,7 @@ class ProgressRequests:
     def is_silent(self, now: float) -> bool:
         """Return whether etcd has been silent for too long after a request.
 
-        In this case, the next silence may be longer.
+        After a silence that was too long, the next silence may be longer.
         """
         silent = self._asked_at is not None and now >= self._asked_at + self._silence_seconds * self._silences
         if silent:

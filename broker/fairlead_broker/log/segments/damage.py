@@ -30,7 +30,8 @@ class DamagedRange(msgspec.Struct, frozen=True, array_like=True):
 def merge_ranges(damaged: Iterable[DamagedRange], log_start: Offset, end: Offset) -> tuple[DamagedRange, ...]:
     """Return damaged ranges in ascending order, with adjacent ranges joined, without ranges outside the log.
 
-    A walk over the log detects the damage inside an accepted range again. This damage stays accepted.
+    A walk over the log detects the damage inside an accepted range again. Damage inside an accepted range stays
+    accepted.
     """
     inside = [each for each in damaged if each.next_good_offset > log_start and each.first_offset < end]
     accepted = _joined(each for each in inside if each.accepted)

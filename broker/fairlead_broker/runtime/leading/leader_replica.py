@@ -329,7 +329,7 @@ class LeaderReplica:
     def start_leading(self) -> None:
         """Pass the offsets of the log to the state machine.
 
-        With only one replica, the high watermark is known afterwards.
+        If the partition has only one replica, this makes its high watermark known.
         """
         self._order.committed(self._leader.readable_limit)
         self.leadership.synced(self.log.synced_offset)
