@@ -41,7 +41,7 @@ class Answer:
 
     @property
     def code(self) -> str:
-        """Code of a problem."""
+        """Problem code in the body of a refusal."""
         assert self.headers["content-type"] == "application/problem+json", self
         return str(self.json["code"])
 

@@ -115,7 +115,7 @@ class TerminalWindow:
         if not ready:
             return False
         data = b""
-        with suppress(OSError):  # Linux returns EIO when the other side is closed
+        with suppress(OSError):  # Linux returns EIO once the command has closed the terminal
             data = os.read(self._terminal, 65536)
         self.shown += data.decode(errors="replace")
         return bool(data)

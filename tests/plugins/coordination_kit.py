@@ -52,7 +52,7 @@ Fault = Callable[[Callable[[], Any]], Any]
 
 
 class Unreliable:
-    """A real client whose answers the test can replace, call by call.
+    """A real client of the store whose answers the test can replace, call by call.
 
     `faults` maps a method to functions that get the real call, which is not yet made, and return the answer.
     """
@@ -278,7 +278,7 @@ class Cluster:
 
 
 class Kit:
-    """Helpers that tests cannot import from a conftest."""
+    """The helpers of this module, for tests that get them from the fixture `kit` instead of an import."""
 
     keys = KEYS
     ttl_seconds = TTL_SECONDS

@@ -235,7 +235,7 @@ class FaultyStorage(PosixStorage):
     file_type = FaultyFile
 
     def __init__(self) -> None:
-        # The limit is so low that most tests close idle files and open them again.
+        # The limit of open files is so low that the storage closes idle files and opens them again in most tests.
         super().__init__(files_max=2)
         self.room_bytes: int | None = None
         """Bytes that may still be written to files with these suffixes; None for no limit."""

@@ -372,7 +372,7 @@ class Http2Load(asyncio.Protocol):
         if begun is None:
             return
         at = now()
-        # A table size update may come first, since this client allows no table.
+        # An HPACK table size update may precede the status, since this client allows no dynamic table.
         status = payload[1] if payload[0] & 0xE0 == 0x20 else payload[0]
         (self.stored if status == STATUS_200 else self.refused).append((at, at - begun))
         self.on_answer()

@@ -81,7 +81,7 @@ def record(leader: int | None, isr: str, elr: str = "", **about: Any) -> Partiti
 
 
 def short(made: PartitionRecord | None) -> tuple[int | None, int, str, str] | None:
-    """Return leader, leader epoch, ISR and ELR in the notation of the tables of cases."""
+    """Return leader, leader epoch, ISR and ELR in the notation of the tests' tables of cases."""
     if made is None:
         return None
     isr, elr = ("".join(str(entry.broker) for entry in each) for each in (made.isr, made.elr))

@@ -29,7 +29,7 @@ FIRST_TIME_US = 1_700_000_000_000_000
 
 
 class Request:
-    """Request that the shell passes to the machine, recognised by identity."""
+    """Request that `Shell` passes to the machine, recognised by identity."""
 
     def __init__(self, sequence: int = -1, count: int = 1, digest: bytes = b"") -> None:
         self.sequence = sequence

@@ -83,7 +83,7 @@ class _Plain(yaml.SafeDumper):
     """YAML writer without anchors."""
 
     def ignore_aliases(self, data: object) -> bool:
-        """Repeat values that occur twice."""
+        """Write a value that occurs twice in full both times."""
         return True
 
 

@@ -155,12 +155,12 @@ class Office:
         return effects
 
     def change(self, revision: int, **fields: object) -> list[LeaderEffect]:
-        """Show a successor of the record in the mirror."""
+        """Replace the partition record in the mirror by a successor."""
         record = msgspec.structs.replace(self.machine.record, **fields)
         return self.step(RecordChanged(record, Revision(revision)))
 
     def register(self, broker: int, **fields: object) -> list[LeaderEffect]:
-        """Show another registration of a broker in the mirror."""
+        """Replace a broker's registration in the mirror."""
         self.brokers = {**self.brokers, BrokerId(broker): registered(broker, **fields)}
         return self.step(BrokersChanged(self.brokers))
 

@@ -59,7 +59,7 @@ def test_the_draining_broker_is_replaced_in_its_place() -> None:
     ],
 )
 def test_nothing_begins(found: PartitionRecord, view: ClusterView) -> None:
-    """No move begins if no replica has to leave, or none could catch up."""
+    """No move begins if no replica has to leave, or no added replica could catch up."""
     assert asked(found, view) is None
 
 
@@ -154,7 +154,7 @@ def test_moves_that_drains_would_begin_again_are_known(
 
 
 def test_the_replica_under_way_is_no_reason_to_go_elsewhere() -> None:
-    """A cancelled move picks the same target again, because the added broker keeps one replica less."""
+    """The replica that is being copied does not count for its target, so a drain would pick the same target again."""
     view = view_of(2, there="12345")
 
     assert draining_that_begin_again(MOVING, view, {BrokerId(4): 3, BrokerId(5): 2}) == (2,)

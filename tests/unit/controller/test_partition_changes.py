@@ -92,7 +92,7 @@ from partition_kit import DRAINING, KEY, R1, R2, R3, R4, STOPPING, brokers, reco
 def test_the_next_step_follows_from_how_things_are(
     there: list[tuple[int, BrokerState]], found: PartitionRecord, expected: tuple[object, ...] | None
 ) -> None:
-    """Each step follows from the record and the brokers, and keeps the other fields."""
+    """The next leader, leader epoch, ISR and ELR follow from the partition record and the registered brokers."""
     assert short(next_record(KEY, found, ClusterView(brokers(*there)))) == expected
 
 
@@ -150,7 +150,7 @@ def test_a_replica_whose_disk_has_failed_is_not_waited_for() -> None:
 
 
 def test_a_restored_record_elects_nobody_by_itself() -> None:
-    """A restored record elects no leader, because it may have an older, larger ISR."""
+    """A record from a backup of the store elects no leader, because its ISR may name replicas that have left since."""
     view = ClusterView(brokers(R1, R2, R3))
     led, leaderless = (msgspec.structs.replace(record(leader, "23"), restored=True) for leader in (4, None))
 
@@ -186,7 +186,7 @@ def test_unclean_the_longest_log_leads(
 
 
 def test_unclean_of_a_restored_record_all_are_heard_first() -> None:
-    """An unclean election on a restored record needs the log end of every replica."""
+    """An unclean election on a record from a backup needs the log end of every replica."""
     view = ClusterView(brokers(R1, R2, R3))
     found = msgspec.structs.replace(record(None, "1"), restored=True)
     some = {BrokerId(1): end(7, 5), BrokerId(2): end(7, 6)}
@@ -286,7 +286,7 @@ HAPPENINGS = st.lists(
 def test_whatever_happens_the_record_comes_to_rest_and_stays_sound(
     happenings: list[tuple[str, BrokerId, bool]], min_isr: int, durability: DurabilityState
 ) -> None:
-    """After any events ISR or ELR has a member, epochs rise with leaders, and the leader is live."""
+    """After any events ISR or ELR has a member, each new leader has a higher epoch, and the leader is live."""
     history = History(min_isr, durability)
     for what, broker, settles in happenings:
         history.happen(what, broker)

@@ -34,7 +34,7 @@ def test_min_isr_follows_the_configuration_up_to_the_replicas(
 
 
 def test_durability_and_unclean_election_follow_the_configuration(kit: Any) -> None:
-    """Durability is synced and elections are clean by default, even without a configuration of the cluster."""
+    """Durability is `synced` and elections are clean by default, even without a configuration of the cluster."""
     default = partition_settings(kit.new_topic(), None)
     replicated = partition_settings(kit.new_topic(durability="replicated"), None)
 
@@ -43,7 +43,7 @@ def test_durability_and_unclean_election_follow_the_configuration(kit: Any) -> N
 
 
 def test_a_partition_without_records_begins_synced() -> None:
-    """A partition without records begins synced."""
+    """A new partition begins with durability `synced` if its topic has it, since there are no records to sync."""
     assert PartitionSettings(1, synced=True, unclean=False).of_new_partition() is SYNCED
     assert PartitionSettings(1, synced=False, unclean=False).of_new_partition() is REPLICATED
 
@@ -62,7 +62,7 @@ def test_a_partition_without_records_begins_synced() -> None:
 def test_durability_becomes_synced_by_way_of_syncing(
     kit: Any, before: DurabilityState, synced: bool, after: DurabilityState
 ) -> None:
-    """The controller writes syncing or replicated; the leader writes synced."""
+    """The controller changes durability to `syncing` or `replicated`; only the leader changes it to `synced`."""
     record = kit.partition(kit.entries((1, 2)), durability=before)
     applied = PartitionSettings(1, synced=synced, unclean=False).applied_to(record)
 
@@ -71,7 +71,7 @@ def test_durability_becomes_synced_by_way_of_syncing(
 
 
 def test_a_lower_min_isr_empties_the_elr(kit: Any) -> None:
-    """A lower min_isr empties the ELR."""
+    """A lower `min_isr` empties the ELR."""
     record = kit.partition(kit.entries((1, 2)), elr=kit.entries((2, 3)), min_isr=2)
     applied = PartitionSettings(1, synced=True, unclean=True).applied_to(record)
 

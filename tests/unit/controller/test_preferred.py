@@ -71,7 +71,7 @@ def moved(
 
 
 def test_brokers_get_their_partitions_back_above_the_percentage_and_not_at_it() -> None:
-    """Leadership returns above the percentage and not at it: one of four is 25%."""
+    """Leadership returns if the displaced share exceeds the percentage: one of four partitions does not exceed 25%."""
     found = numbered(record(2, "123"), *[record(1, "123")] * 3)
 
     assert moved(found, 25, ClusterView(ALL)) == {}
@@ -79,7 +79,7 @@ def test_brokers_get_their_partitions_back_above_the_percentage_and_not_at_it() 
 
 
 def test_each_broker_is_judged_by_the_partitions_that_it_should_lead() -> None:
-    """The percentage is computed for each preferred leader."""
+    """The displaced share is computed for each preferred leader from the partitions that it should lead."""
     found = numbered(
         record(1, "123", replicas="312"), record(2, "123"), *[record(1, "123", replicas="123")] * 9
     )

@@ -1,4 +1,4 @@
-"""Moves of a partition: start, steps, end and cancellation (protocol section 4, rule 11)."""
+"""Moves of a partition: start, steps, end and cancellation (rule 4.11 of docs/explanation/simulation.md)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from partition_kit import KEY, R1, R2, R3, R4, STOPPING, brokers, kept_by, recor
 
 
 def places(ids: str, directory: str = "new") -> list[Target]:
-    """Return the targets of wanted replicas."""
+    """Return the targets of a move; each digit of `ids` is a broker."""
     return [Target(BrokerId(int(n)), directory) for n in ids]
 
 
@@ -49,7 +49,7 @@ class TestStart:
         assert (begun.replicas[2].directory, begun.replicas[2].generation) == ("new", 90)
 
     def test_another_order_of_the_same_brokers_is_no_move(self) -> None:
-        """The same brokers in another order are not a move."""
+        """The same brokers in another order are applied at once, without a move."""
         begun = start(record(1, "123"), places("312"), Revision(90))
 
         assert kept_by(begun) == "312"
@@ -93,12 +93,12 @@ class TestCancel:
         ],
     )
     def test_waits(self, found: PartitionRecord) -> None:
-        """A cancellation waits for a leader, enough in-sync replicas, and a staying one that can lead."""
+        """A cancellation waits for a leader, enough in-sync replicas, and a staying replica that can lead."""
         assert cancel(KEY, found, brokers(R2, R3, R4)) is None
 
 
 class TestFinish:
-    """The end of a move, when every added replica is in sync."""
+    """A move ends when every added replica is in sync."""
 
     def test_a_leader_that_stays_finishes_in_one_step(self) -> None:
         """A leader that stays ends the move in one write, which removes the leaving replicas from replicas and ISR."""

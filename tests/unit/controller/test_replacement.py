@@ -1,4 +1,4 @@
-"""Other brokers replace brokers that must lose their replicas."""
+"""Replicas on leaving brokers are moved to other brokers."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def replaced(
 
 
 def test_nobody_leaves_nothing_changes() -> None:
-    """Without a leaving broker the replicas stay."""
+    """If no broker leaves, the replicas stay where they are."""
     assert replaced([1, 2], set(), {1: None, 2: None, 3: None}) == (1, 2)
 
 
 def test_the_one_with_least_to_keep_comes_in_the_place_of_the_leaving_one() -> None:
-    """The broker with the fewest replicas takes the leaving broker's position, the lowest id on a tie."""
+    """The broker with the fewest replicas, on a tie the one with the lowest id, takes the leaving broker's position."""
     nowhere = dict.fromkeys((1, 2, 3, 4, 5))
 
     assert replaced([1, 2], {1}, nowhere, {3: 5, 4: 2, 5: 2}) == (4, 2)
@@ -61,7 +61,7 @@ def test_two_that_leave_get_two_different_ones_of_different_racks() -> None:
 
 
 def test_where_nobody_is_left_the_replica_stays() -> None:
-    """Without a possible target the replica stays."""
+    """If no broker can take a replica, the replica stays on the leaving broker."""
     assert replaced([1, 2], {1, 2}, {1: None, 2: None, 3: None}) == (3, 2)
 
 
@@ -74,7 +74,7 @@ def test_where_nobody_is_left_the_replica_stays() -> None:
 def test_always_as_many_different_brokers_and_who_stays_keeps_its_place(
     replicas: list[int], leaving: set[int], racks: dict[int, str | None], load: dict[int, int]
 ) -> None:
-    """The brokers stay distinct and equal in number, staying ones keep their position, and no leaving one is added."""
+    """The result has as many distinct brokers; staying brokers keep their position, and no leaving broker is added."""
     placed = replaced(replicas, leaving, racks, load)
 
     assert len(placed) == len(set(placed)) == len(replicas)

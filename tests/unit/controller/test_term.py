@@ -7,13 +7,13 @@ from fairlead_broker.registry.transactions import CreateRevision, Relation
 
 
 def test_the_guard_compares_the_create_revision_of_the_controller_key(world: Any, kit: Any) -> None:
-    """The guard compares the create revision of the controller key, which changes with each term."""
+    """The compare that guards a term's writes is on the create revision of the controller key, new in each term."""
     expected = CreateRevision(kit.keys.controller, Relation.EQUAL, world.term_revision)
 
     assert world.term.guard == expected
 
 
 def test_portions_are_whole_and_in_order() -> None:
-    """Portions are complete and in order; the last one may be shorter, and an empty list has none."""
+    """A list is divided into portions in order; the last portion may be shorter, and an empty list has none."""
     assert [list(portion) for portion in portions(range(7), 3)] == [[0, 1, 2], [3, 4, 5], [6]]
     assert list(portions([], 3)) == []

@@ -34,7 +34,7 @@ def create(world: Any, kit: Any, partitions: int = 3, **about: Any) -> None:
 
 
 def complete(world: Any, **about: Any) -> Sequence[Transaction]:
-    """Plan the rest of the topic."""
+    """Return the plan that completes the topic of the tests."""
     topic = world.topic(NAME)
     return plan_completion(world.planning(**about), NAME, topic, world.partitions(topic.value.topic_id))
 
@@ -186,7 +186,7 @@ def test_a_partition_without_a_live_leader_gets_its_settings_later(world: Any, k
 
 
 def test_a_deleted_topic_leaves_its_tombstone(world: Any, kit: Any) -> None:
-    """The last transaction of a deletion frees the name and writes the tombstone."""
+    """The last transaction of a deletion frees the name and writes the tombstone of the topic id."""
     create(world, kit, 70)
     plan = plan_deletion(world.planning(), NAME, world.topic(NAME), world.partitions())
     seen = []
@@ -361,7 +361,7 @@ def test_only_running_brokers_with_a_directory_take_replicas(world: Any, kit: An
 
 
 def test_tombstones_are_forgotten_after_fourteen_days(world: Any, kit: Any) -> None:
-    """Tombstones are deleted fourteen days after their last change."""
+    """Tombstones of deleted topics are deleted fourteen days after their last change."""
     ids = [TopicId(f"00000000-0000-4000-8000-{n:012}") for n in range(130)]
     for n, topic_id in enumerate(ids):
         record = DeletedTopicRecord(name=f"t{n}", deleted_us=kit.now_us + n)

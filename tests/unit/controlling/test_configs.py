@@ -179,7 +179,7 @@ async def test_a_start_finishes_what_a_crash_left(path: Path, clock: Any, kit: A
 async def test_a_topic_without_a_number_of_partitions_takes_the_clusters(
     life: Any, configs: ConfigAdmin, configured: dict[str, Any], expected: int
 ) -> None:
-    """A topic without a number of partitions gets the cluster's default, and its repeated creation changes nothing."""
+    """A topic requested without a partition count gets the cluster's default; a repeated creation changes nothing."""
     await configs.alter_cluster(configured)
     created, _ = await life.admin.create(CreateTopicRequest(name="flights"))
     await configs.alter_cluster({"num.partitions": 9})

@@ -1,4 +1,4 @@
-"""Rule Z17: the cluster's feature level is raised by a call, never lowered, and only if every broker supports it."""
+"""The cluster's feature level is raised by a call, never lowered, and only if every broker supports it."""
 
 from __future__ import annotations
 

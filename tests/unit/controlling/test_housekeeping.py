@@ -52,7 +52,7 @@ async def test_nothing_is_compacted_before_there_is_enough_history(
 async def test_tombstones_are_forgotten_when_their_time_is_over(
     life: Any, clock: Any, housekeeping: Housekeeping
 ) -> None:
-    """A tombstone is deleted at the end of its time, and not before."""
+    """The tombstone of a deleted topic is deleted at the end of its time, and not before."""
     record, _ = await life.admin.create(CreateTopicRequest(name="t"))
     await life.admin.delete("t")
     clock.seconds += TOMBSTONE_SECONDS - 1

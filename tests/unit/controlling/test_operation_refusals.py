@@ -8,7 +8,7 @@ from partition_kit import record
 
 
 def test_who_prefers_a_leader_by_a_backups_record_hears_that_it_is_one() -> None:
-    """The refusal of a preferred leader on a restored record names the backup instead of in-sync replicas."""
+    """On a record from a backup of the store, the refusal to elect the preferred leader gives the backup as reason."""
     known = preferred_cannot_lead("flights", PartitionIndex(0), record(2, "23"))
     restored = preferred_cannot_lead("flights", PartitionIndex(0), record(None, "1", restored=True))
 

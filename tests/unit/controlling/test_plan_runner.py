@@ -73,7 +73,7 @@ async def through(call: Any) -> Any:
 
 
 async def test_a_plan_is_run_until_it_is_empty(life: Any, runner: PlanRunner) -> None:
-    """A plan is run to the end, and planned once more until it is empty."""
+    """A plan is run to its end and then computed again, until it comes out empty."""
     plan = Counting(life, 3)
     await runner.complete(plan)
 

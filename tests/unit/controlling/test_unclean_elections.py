@@ -1,4 +1,4 @@
-"""Surveys run in parallel to the controller's turns; a result is used once, and only while it is valid."""
+"""Surveys of the replicas' log ends before unclean elections: each runs in parallel and is used at most once."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Replicas:
 
 
 class Controller:
-    """The steps of the controllership with surveys."""
+    """Starts surveys and elects leaders from their results, as the controller does."""
 
     def __init__(self, clock: Any, survey: Survey) -> None:
         self.clock = clock
@@ -215,7 +215,7 @@ async def test_a_leader_that_came_back_stays(controller: Controller) -> None:
 
 
 async def test_a_restored_record_waits_for_every_replica(controller: Controller, replicas: Replicas) -> None:
-    """A restored partition record waits for every replica, unless an operator forces the election."""
+    """On a record from a backup, every replica is waited for, unless an operator forces the election."""
     found = controller.partitions[KEY]
     restored = msgspec.structs.replace(found.value, restored=True)
     controller.partitions[KEY] = Versioned(restored, found.create_revision, found.mod_revision)

@@ -76,7 +76,7 @@ async def test_the_broker_epoch_is_the_create_revision(
 async def test_an_id_in_use_is_waited_for_and_then_refused(
     store: EmbeddedCoordination, bootstrap: ClusterBootstrap, kit: Any
 ) -> None:
-    """A broker id in use is waited for and then refused; the refusal names its holder, which is not affected."""
+    """A broker waits while its id is in use, and is then refused with the holder's address; the holder stays as is."""
     holder = await bootstrap.register(ONE, kit.registration(), kit.ttl_seconds)
     with (
         capture_logs() as said,
@@ -96,7 +96,7 @@ async def test_an_id_in_use_is_waited_for_and_then_refused(
 
 
 async def test_a_start_goes_on_when_the_former_life_is_gone(bootstrap: ClusterBootstrap, kit: Any) -> None:
-    """A registration succeeds when the former incarnation has ended, with a higher epoch."""
+    """A registration that waits succeeds with a higher epoch when the former incarnation has ended."""
     former = await bootstrap.register(ONE, kit.registration(), kit.ttl_seconds)
     other = await bootstrap.register(BrokerId(10), kit.registration(), kit.ttl_seconds)
     waiting = asyncio.create_task(bootstrap.register(ONE, kit.registration(), kit.ttl_seconds))

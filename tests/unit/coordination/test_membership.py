@@ -156,7 +156,7 @@ async def test_leaving_frees_the_place_at_once(
 
 
 async def test_running_keeps_the_lease_alive(store: EmbeddedCoordination, clock: Any, kit: Any) -> None:
-    """A registration is renewed three times per lease: a failed keep-alive is repeated, and a lost lease raises."""
+    """A registration is renewed three times per lease; a failed keep-alive is repeated, and a lost lease is raised."""
     unreliable = kit.unreliable(store)
     membership = await ClusterBootstrap(unreliable, kit.keys, clock).register(
         BrokerId(1), kit.registration(), 1

@@ -263,7 +263,7 @@ async def test_a_quiet_watch_that_answers_is_kept(store: EmbeddedCoordination, k
 async def test_an_old_answer_of_a_lagging_member_is_passed_over(
     store: EmbeddedCoordination, kit: Any
 ) -> None:
-    """A list at an earlier revision, from a lagging member, changes nothing."""
+    """A list at an earlier revision, as a lagging etcd member returns it, changes nothing."""
     await store.transact((), (topic(1),))
     old = await store.list(kit.keys.meta)
     last = await store.transact((), (topic(2),))

@@ -1,4 +1,7 @@
-"""Acceptance of heartbeats and commits: member epochs, lost answers, static members, expired sessions."""
+"""Acceptance of heartbeats and commits: member epochs, lost answers, static members, expired sessions.
+
+A turn handles all events that have arrived since the previous turn; then its change is written.
+"""
 
 from __future__ import annotations
 
@@ -195,7 +198,7 @@ def test_a_silent_member_is_put_out_when_its_session_ends(driven: Driven) -> Non
 
 
 def test_who_comes_in_the_turn_that_ends_anothers_session_comes_again_soon(driven: Driven) -> None:
-    """A heartbeat in the turn that ends another session is soon followed by the next one, however late the turn is."""
+    """A member whose heartbeat shares a turn with the end of another session is told to send the next one soon."""
     driven.topics = {"flights": TopicShape(T, 1)}
     driven.join("a", wanting("flights", session_timeout_ms=60_000))
     driven.join("b", wanting("flights", session_timeout_ms=6_000))

@@ -1,4 +1,7 @@
-"""A partition moves from member to member without having two owners, and members keep the others without a pause."""
+"""A partition moves from member to member without having two owners, and members keep the others without a pause.
+
+A turn handles all events that have arrived since the previous turn; then its change is written.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A partition log compared with a list of batches by hypothesis."""
+"""A partition log compared with a list of batches by Hypothesis."""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@
 import asyncio
 import sys
 
-# The last result arrives just before the program ends: without the wait, one such program in three aborts.
+# The last result arrives just before the program ends. If its exit did not wait for the threads of the HTTP client, one
+# in three such programs would abort.
 PROGRAM = """
 import asyncio
 from types import SimpleNamespace

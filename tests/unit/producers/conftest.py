@@ -1,4 +1,4 @@
-"""Machines over an empty log."""
+"""A state machine of a partition's producers, over an empty log."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from producers_kit import Shell
 
 @pytest.fixture
 def shell() -> Shell:
-    """Return a machine without producers, over an empty log."""
+    """Return a state machine without producers, over an empty log."""
     return Shell()

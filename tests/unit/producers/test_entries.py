@@ -20,7 +20,7 @@ def test_the_last_five_batches_are_remembered() -> None:
 
 
 def test_a_batch_knows_its_offsets_over_the_end_of_the_numbers() -> None:
-    """The last sequence of a batch wraps at the limit, its last offset does not."""
+    """The last sequence of a batch wraps at the limit, but its last offset does not."""
     batch = stored_batch(2**31 - 2, 4, 1000, 7)
 
     assert (batch.last_sequence, batch.last_offset, batch.append_time_us) == (2, 1004, 7)

@@ -1,4 +1,4 @@
-"""The machine of producers: events in, effects out."""
+"""The state machine of a partition's producers: events in, effects out."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from producers_kit import FIRST_TIME_US, Shell
 
 
 class TestSequences:
-    """Sequences of batches (rules 6.1 and 6.2)."""
+    """Sequences of batches (rules 6.1 and 6.2 of docs/explanation/simulation.md)."""
 
     def test_the_next_batch_is_appended(self, shell: Shell) -> None:
         """Batches with consecutive sequences are appended, whatever their counts."""
@@ -174,7 +174,7 @@ class TestHolding:
         assert shell.machine.next_deadline() == shell.now + HOLD_SECONDS / 2
 
     def test_a_withdrawn_batch_is_not_appended(self, shell: Shell) -> None:
-        """A withdrawn batch is not appended."""
+        """A held batch is not appended if its request was cancelled."""
         shell.store(0)
         gone = shell.send(2)
         shell.withdraw(gone)

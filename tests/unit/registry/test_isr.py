@@ -103,7 +103,7 @@ def test_the_rule_for_every_isr(data: st.DataObject) -> None:
 
 
 class TestTakenOut:
-    """A broker that is about to drop or distrust its stored bytes."""
+    """Removal of a replica from ISR and ELR, because its broker is about to drop or distrust the stored bytes."""
 
     def test_leaves_isr_and_elr_for_another_generation(self) -> None:
         """The replica leaves ISR and ELR with a higher generation, so that its earlier reports do not count."""

@@ -186,7 +186,7 @@ def test_changes_say_what_was_and_what_is(metadata: ClusterMetadata) -> None:
 
 
 def test_a_recreated_topic_is_another_one(metadata: ClusterMetadata) -> None:
-    """The name of a recreated topic leads to its new id, and the old id to no topic."""
+    """The name of a recreated topic maps to its new id, and the old id to no topic."""
     apply(metadata, 2, item(KEYS.topic("t"), topic(), 2))
     apply(metadata, 4, item(KEYS.topic("t"), topic(OTHER_ID), 4))
 

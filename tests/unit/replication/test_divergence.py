@@ -1,4 +1,4 @@
-"""The offset at which two logs diverge (protocol section 4, rule 8)."""
+"""The offset at which two logs diverge (rule 4.8 of docs/explanation/simulation.md)."""
 
 from __future__ import annotations
 

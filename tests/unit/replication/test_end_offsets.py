@@ -37,7 +37,7 @@ def test_who_lacks_the_newest_had_everything_until_it_was_written() -> None:
 
 
 def test_who_never_had_everything_within_the_lag_time_gets_no_answer() -> None:
-    """A replica behind the oldest remembered log end has no time."""
+    """For a replica behind the oldest remembered log end, the time is unknown."""
     ring = EndOffsets(Offset(10), 0.0, LAG_SECONDS)
     ring.appended(Offset(20), 3.0)
 

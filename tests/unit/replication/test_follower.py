@@ -1,4 +1,4 @@
-"""The follower's machine of one partition: events in, effects out (protocol section 4, rules 2 and 8)."""
+"""The state machine of a follower: events in, effects out (rules 4.2 and 4.8 of docs/explanation/simulation.md)."""
 
 from __future__ import annotations
 

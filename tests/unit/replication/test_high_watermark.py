@@ -1,4 +1,4 @@
-"""The advance of the high watermark (protocol section 4, rules 2, 4 and 9)."""
+"""The advance of the high watermark (rules 4.2, 4.4 and 4.9 of docs/explanation/simulation.md)."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ class TestGate:
 
 
 class TestEpochStart:
-    """The start of the leader epoch (rule 9)."""
+    """The start of the leader epoch (rule 4.9)."""
 
     def test_is_unknown_until_it_reaches_the_start_of_the_epoch(self) -> None:
         """The high watermark is unknown until it reaches the start of the leader epoch."""
@@ -234,7 +234,7 @@ class TestEpochStart:
 
 
 class TestWaiting:
-    """The high watermark waits for a replica that could join (rule 4), which otherwise never reaches it under load."""
+    """The high watermark waits for a replica that could join (rule 4.4), and that could not reach it under load."""
 
     def test_a_follower_close_behind_joins_under_load(self) -> None:
         """A follower two appends behind joins under load, because the high watermark waits for it."""
@@ -282,7 +282,7 @@ class TestWaiting:
 
 
 class TestDoubtfulLease:
-    """Requests that a leader with an expired lease may serve (protocol section 3, rule 7)."""
+    """Requests that a leader with an expired lease may serve (rule 3.7)."""
 
     @pytest.mark.parametrize(
         ("fields", "serves"),

@@ -1,4 +1,4 @@
-"""Replicas in sync, joining and leaving (protocol section 4, rules 2, 4 to 6; section 3, rule 4).
+"""Replicas in sync, joining and leaving (rules 4.2, 4.4 to 4.6 and 3.4 of docs/explanation/simulation.md).
 
 These rules share a file because they are tested against each other.
 """
@@ -40,7 +40,7 @@ def without_third(**fields: object) -> Office:
 
 
 class TestJoin:
-    """Joining the ISR (rule 5)."""
+    """Joining the ISR (rule 4.5)."""
 
     def test_a_replica_with_everything_joins(self) -> None:
         """A replica with every record joins with a write guarded by the revisions of record and registration."""
@@ -170,7 +170,7 @@ class TestJoin:
 
 
 class TestProgress:
-    """The peer call `progress` (rule 2)."""
+    """The peer call `progress` (rule 4.2)."""
 
     @pytest.mark.parametrize(
         "fields", [{"broker_epoch": 11}, {"broker_epoch": 90}, {"generation": 1}, {"leader_epoch": 2}]
@@ -301,14 +301,14 @@ class TestShrink:
         assert isr_of(write.record) == {LEADER, SECOND}
 
     def test_what_an_earlier_or_later_life_registers_says_nothing_of_a_member(self) -> None:
-        """A registration of another incarnation than the member's does not remove it."""
+        """A registration from an incarnation other than the member's does not remove the member."""
         leadership = Office(end=10)
 
         assert writes(leadership.register(THIRD, epoch=90, directories=())) == []
 
 
 class TestUndecided:
-    """Outcomes of writes on the record (protocol section 3, rule 4)."""
+    """Outcomes of writes of the partition record (rule 3.4)."""
 
     def propose(self, leadership: Office) -> None:
         """Propose the third replica with a write whose outcome is unknown."""
@@ -406,7 +406,7 @@ class TestUndecided:
 
 
 class TestSyncing:
-    """The end of `syncing` by the leader (rule 6)."""
+    """The end of `syncing` by the leader (rule 4.6)."""
 
     def leadership(self, **fields: object) -> Office:
         """Return a leadership with all replicas in sync and ten records, appended and committed but not synced."""
@@ -464,7 +464,7 @@ class TestSyncing:
 
 
 class TestRefusals:
-    """Fetches that are refused and not counted (rule 8)."""
+    """Fetches that are refused and not counted (rule 4.8)."""
 
     @pytest.mark.parametrize(
         ("fields", "refusal"),

@@ -1,4 +1,4 @@
-"""Resignation of a leader with a bad disk (protocol section 4, rule 3), and the low watermark (rule 12)."""
+"""Resignation of a leader with a bad disk, and the low watermark of the ISR."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class TestSlowDisk:
         return effects
 
     def test_leaves_to_who_keeps_up(self) -> None:
-        """The leader resigns when its counted offset lags behind another member's by more than the limit."""
+        """The leader resigns if its own disk lags for longer than the lag time and another member's disk does not."""
         leadership = Office(
             partition_record(durability=DurabilityState.SYNCED, isr=entries([LEADER, SECOND]))
         )

@@ -111,7 +111,7 @@ def test_configuration_values_are_checked_at_the_start(values: dict[str, object]
     ],
 )
 def test_members_of_etcd_are_separated_by_commas(given: str | None, endpoints: tuple[str, ...]) -> None:
-    """Members of etcd are separated by commas, and none of them selects embedded coordination."""
+    """The members of etcd are separated by commas; an empty list selects embedded coordination."""
     assert BrokerSettings.load({"etcd": given}).etcd_endpoints == endpoints
 
 

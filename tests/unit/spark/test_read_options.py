@@ -83,7 +83,7 @@ def test_topics_are_chosen_by_pattern_or_partition_too() -> None:
 
 
 def test_columns_are_those_named() -> None:
-    """The option columns selects and orders the columns, including headers."""
+    """The `columns` option selects and orders the columns, including headers."""
     assert ReadOptions.parse(BASE | {"columns": "Offset, headers"}).columns == ("offset", "headers")
 
 

@@ -284,7 +284,7 @@ def test_a_message_that_only_arrow_refuses_is_malformed() -> None:
     metadata = HEADER_BYTES + 8
     root = metadata + struct.unpack_from("<I", batch, metadata)[0]
     vtable = root - struct.unpack_from("<i", batch, root)[0]
-    batch[vtable] += 1  # an odd size: the following field is still absent, and only Arrow refuses it
+    batch[vtable] += 1  # an odd vtable size: no field becomes present, and only Arrow refuses the size
 
     with pytest.raises(ProblemError, match=r"^malformed_batch: the Arrow message cannot be read"):
         decode(batch, verify_checksum=False)

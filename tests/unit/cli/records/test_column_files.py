@@ -129,7 +129,7 @@ def test_a_large_batch_is_taken_in_pieces_whose_sizes_make_up_the_file(tmp_path:
 def test_what_cannot_be_a_record_is_refused(
     tmp_path: Path, table: pa.Table, key_column: str | None, said: str
 ) -> None:
-    """The refusal names the column and the allowed types."""
+    """The refusal of a missing key column, or of a column that cannot be stored, names the column."""
     path = write(table, tmp_path / "odd.parquet")
 
     with pytest.raises(FileError, match=said):

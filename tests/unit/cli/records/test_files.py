@@ -99,7 +99,7 @@ def test_an_ndjson_line_is_the_value_as_it_is(tmp_path: Path) -> None:
 def test_what_cannot_be_loaded_is_named(
     tmp_path: Path, name: str, content: bytes, key_column: str | None, named: str
 ) -> None:
-    """The refusal names the file, the position and the error."""
+    """The refusal of a file that cannot be loaded names the file or the line, and the error."""
     path = tmp_path / name
     path.write_bytes(content)
 

@@ -163,7 +163,7 @@ async def test_other_servers_of_http2_are_told(broker: ScriptedBroker, answer: R
 
 
 async def test_the_listener_of_the_brokers_is_told(broker: ScriptedBroker) -> None:
-    """The error identifies the listener for brokers by its refusal of clients."""
+    """The error for the address of a peer listener, which refuses clients, says that brokers call each other there."""
     broker.refuse("/v1/topics", "peer_refused")
 
     assert str(await refusal(broker.url)).endswith(

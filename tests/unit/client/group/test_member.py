@@ -221,7 +221,7 @@ def test_what_comes_waits_for_what_goes(member: Driven) -> None:
 
 
 def test_an_assignment_that_changes_during_an_order_is_followed_after_it(member: Driven) -> None:
-    """An assignment that changes during an order is applied afterwards, so that withdrawn partitions are released."""
+    """A new assignment that arrives while an order is carried out is applied after the order."""
     member.beat()
     [assign] = member.answer(4, 0, 1, 2)
     member.beat()

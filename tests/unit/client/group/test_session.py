@@ -477,7 +477,7 @@ async def test_a_partition_that_is_gone_before_it_was_found_never_came(
 async def test_a_reader_that_was_told_of_a_failure_has_its_time_again(
     opened: Callable[..., Awaitable[Consumer]],
 ) -> None:
-    """The processing timeout is restarted after an error, and a reader that exceeds it loses its membership."""
+    """An error that is raised to the reader restarts the processing timeout; after the timeout, the member leaves."""
 
     def on_assigned(_: frozenset[TopicPartition]) -> None:
         """Raise an error."""

@@ -254,7 +254,7 @@ def test_a_back_off_ends_with_another_leader(accumulator: Accumulator, append: A
 
 
 LIMIT = 10_000
-"""Size limit of the topic; batches that are not encoded allow no estimate and are therefore cut in half."""
+"""Size limit of the topic. The size of a batch that is not encoded is unknown, so the batch is cut in half."""
 
 
 def _six_records(accumulator: Accumulator, append: Append, queue: PartitionQueue) -> RecordsBatch:

@@ -211,7 +211,7 @@ async def test_a_reset_that_nobody_answers_is_tried_again(broker: ScriptedBroker
 async def test_a_seek_moves_what_is_assigned_when_its_answer_comes(
     broker: ScriptedBroker, replies: Replies
 ) -> None:
-    """A seek takes effect if its partition is still assigned when the answer arrives, and is refused otherwise."""
+    """A seek takes effect if its partition is still assigned when the offset is looked up, and is refused otherwise."""
     asked_for, answered = asyncio.Event(), asyncio.Event()
 
     async def looked_up(_: Received) -> Reply:

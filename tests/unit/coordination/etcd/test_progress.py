@@ -1,3 +1,5 @@
+"""Progress requests of an etcd watch: its own, after a silence, and those of the watch's reader."""
+
 from __future__ import annotations
 
 from fairlead_broker.coordination.etcd.progress import (

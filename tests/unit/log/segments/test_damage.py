@@ -1,4 +1,4 @@
-"""Ranges of damaged offsets, and logs and reads that skip accepted losses."""
+"""Ranges of damaged offsets, and logs and reads that skip losses which an operator has accepted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory of fetch answers, and the readers that are cut off when the memory is used up."""
+"""The memory budget of fetch answers, and the readers that are cut off when it is used up."""
 
 import pytest
 

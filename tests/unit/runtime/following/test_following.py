@@ -150,7 +150,7 @@ async def test_a_full_disk_is_freed_where_the_leader_has_let_records_go(tmp_path
 
 
 async def test_records_behind_an_accepted_loss_are_copied(tmp_path: Path, tasks: Tasks) -> None:
-    """A follower immediately copies the records after an accepted loss."""
+    """A follower immediately copies the records after a loss that an operator has accepted."""
     leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1)
     log = leading.partition.log
     await leading.produce(b"whole", acks=Acks.LEADER)

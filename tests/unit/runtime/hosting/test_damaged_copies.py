@@ -1,4 +1,4 @@
-"""A damaged copy is never cut during an append, and an outdated record gives the copy no role."""
+"""A damaged log is never cut during an append, and an outdated partition record does not change a replica's role."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def damage(log: PartitionLog) -> None:
 
 
 async def give_to_another(flights: TopicClient) -> PartitionRecord:
-    """Write a record with another leader, and wait only until the mirror has it."""
+    """Write a partition record with another leader, and wait only until the mirror has it."""
     entry, parts = flights.broker.entry, flights.broker
     before = parts.metadata.partitions(flights.topic_id)[PartitionIndex(0)].value
     after = msgspec.structs.replace(
@@ -93,7 +93,7 @@ async def test_an_append_under_way_ends_before_the_cut(make_topic: MakeTopic) ->
 
 
 async def test_a_record_that_was_followed_by_another_gives_no_role(make_topic: MakeTopic) -> None:
-    """A record that was replaced while its role waited for the disk gives the copy no role."""
+    """A partition record that was replaced before it could be applied gives the replica no role."""
     flights = await make_topic()
     parts, index = flights.broker, PartitionIndex(0)
     partitions = parts.replicas
@@ -113,7 +113,7 @@ async def test_a_record_that_was_followed_by_another_gives_no_role(make_topic: M
 def test_a_copy_that_is_damaged_from_its_start_says_still_what_it_deleted(
     tmp_path: Path, damaged: bool
 ) -> None:
-    """A copy that is damaged from its start still reports the epoch of its deleted records."""
+    """A log that is damaged from its start still reports the epoch of its deleted records."""
     log = LogBox(tmp_path).open()
     begin(log, 6)
     BatchMaker(leader_epoch=6).fill(log, 12, 1)
@@ -144,7 +144,7 @@ class FullStorage(PosixStorage):
 async def test_a_copy_that_cannot_be_cut_yet_is_given_up_once(
     start_runtime: Callable[..., Awaitable[Broker]],
 ) -> None:
-    """A copy that cannot be cut on a full disk is removed from the record once, before it is cut."""
+    """A replica whose log cannot be cut on a full disk gets a new generation once, before the log is cut."""
     storage = FullStorage()
     runtime = await start_runtime(storage, limits={"checkpoint_interval_seconds": 1000})
     flights = await topic(runtime)

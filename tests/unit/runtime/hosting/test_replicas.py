@@ -43,7 +43,7 @@ async def change_record(flights: TopicClient, **fields: object) -> PartitionReco
 
 
 async def register_another(runtime: Broker) -> InSync:
-    """Register broker 7, without which the controller would depose a leader of that id."""
+    """Register broker 7, because the controller would depose a leader without a registration."""
     metadata, keys = runtime.metadata, runtime.entry.keys
     await put(runtime, keys.broker(BrokerId(7)), metadata.brokers[runtime.entry.incarnation.broker].value)
     epoch = BrokerEpoch(metadata.brokers[BrokerId(7)].create_revision)
@@ -58,7 +58,7 @@ async def refusal(call: Awaitable[object]) -> ProblemError:
 
 
 class TestRecords:
-    """Records that the controller writes."""
+    """Partition records that the controller writes."""
 
     async def test_partition_without_leader_is_closed_and_led_again_in_the_next_epoch(
         self, make_topic: MakeTopic

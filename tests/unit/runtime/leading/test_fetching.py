@@ -182,7 +182,7 @@ class TestRefusals:
             await asyncio.wait_for(fetching, EPOCH_WAIT_SECONDS_MAX / 2)
 
     async def test_last_epoch_of_another_history(self, start_runtime: StartRuntime) -> None:
-        """A caller whose last record is not in the log gets the end of its epoch."""
+        """A caller whose last record is not in the log gets the end offset of that record's epoch."""
         runtime = await start_runtime()
         flights = await topic(runtime)
         await flights.produce(b"a", b"b")

@@ -230,8 +230,8 @@ class TestInSync:
         leadership, before = leading.partition.leadership, await leading.stored()
         controllers = replaced(before, isr=before.isr[:2])
         revision = await leading.put(controllers)
-        leading.pass_time(LAG_SECONDS + 1)  # All followers lag: the previous record decides.
-        # The new record decides before the first decision is written.
+        leading.pass_time(LAG_SECONDS + 1)  # All followers lag: a removal is decided on the previous record.
+        # The removal is decided again on the new record, before the first decision is written.
         leadership.record_changed(controllers, revision)
 
         await until_isr(leading, {LEADER})
@@ -321,7 +321,7 @@ class TestOffice:
     async def test_alone_and_replaceable_uncleanly_acknowledges_nothing_in_doubt(
         self, start: StartLeading
     ) -> None:
-        """A leader alone in the ISR with unclean elections refuses even acks=all with an expired lease (rule 3.7)."""
+        """A leader alone in the ISR with unclean elections refuses even acks=all with an expired lease."""
         leading = await start(isr=(LEADER,), min_isr=1, unclean=True)
         await leading.produce(b"a")
         leading.confirmed[0] = False
@@ -351,7 +351,7 @@ class TestOffice:
 
 
 class TestDeletion:
-    """Calls of delete-records, answered when every in-sync replica has the new log start (rule 4.12)."""
+    """Calls of delete-records, answered when every in-sync replica has the new log start."""
 
     async def test_waits_for_the_log_starts_of_the_isr(self, start: StartLeading) -> None:
         """A deletion waits until each follower has got the new log start and reported it in its next fetch."""

@@ -342,7 +342,7 @@ async def test_unknown_partition_is_named(make_topic: MakeTopic) -> None:
 
 
 async def test_a_round_that_is_ahead_of_the_append_it_reached_promises_nothing(make_topic: MakeTopic) -> None:
-    """Bytes that a round synced before their append was reported count only after the report."""
+    """Bytes that a sync round covered before their append was reported count only after the report."""
     flights = await make_topic()
     await flights.produce(b"one")
     partition = flights.handle()

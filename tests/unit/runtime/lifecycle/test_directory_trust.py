@@ -55,5 +55,5 @@ def record(
     ],
 )
 def test_what_tells_an_older_copy_of_a_disk(counted: PartitionRecord, newer: bool) -> None:
-    """A record that counts an incarnation unknown to its directory shows that the directory is an older copy."""
+    """A directory that has not stored an incarnation named in a partition record is recognised as an older copy."""
     assert names_a_newer_incarnation(counted, BrokerId(1), PRESENT, IDENTITY) is newer

@@ -56,7 +56,7 @@ def test_what_a_restart_has_kept(
 
 
 def test_a_residence_is_the_kernel_and_the_volume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A residence is the same for all folders of a volume until the kernel restarts."""
+    """A residence names volume and boot: it is the same for all folders of a volume until the kernel restarts."""
     (tmp_path / "data").mkdir()
     here = residence_of(tmp_path)
     boot = tmp_path / "boot_id"

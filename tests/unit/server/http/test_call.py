@@ -20,7 +20,7 @@ from fairlead_broker.server.http.call import (
 
 
 async def never() -> Message:
-    """Fail, because no body is read."""
+    """Fail, because the tests read no body."""
     raise AssertionError("the head is enough")
 
 

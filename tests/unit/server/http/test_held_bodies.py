@@ -38,7 +38,7 @@ def held_by(bodies: list[Body], client: Client) -> tuple[int, int]:
 def test_bodies_end_for_clients_that_hold_less(
     given_bodies: list[tuple[Client, int]], client: Client, nbytes: int, ended: int
 ) -> None:
-    """A body ends only for a client that then holds no more than the body's client; one is found if there is any."""
+    """A body is ended only for a client that then holds no more than the body's client; any such body is found."""
     held = HeldBodies()
     bodies = [Body(each, size, at) for at, (each, size) in enumerate(given_bodies)]
     for body in bodies:

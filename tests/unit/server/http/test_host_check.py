@@ -1,4 +1,4 @@
-"""The requests that a broker on a loopback address refuses as those of another site's web page (rule T13)."""
+"""The requests that a broker on a loopback address refuses as those of another site's web page."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ JSON = "application/json"
 
 
 async def nothing(*_: object) -> Message:
-    """Fail, because the head is enough."""
+    """Fail, because only the headers of the request are read."""
     raise AssertionError("the head is enough")
 
 
@@ -117,7 +117,7 @@ def test_headers_that_mean_nothing_are_refused(name: str) -> None:
 
 
 def test_a_binary_body_has_no_key() -> None:
-    """A binary body with an idempotency key is refused, because it has a producer instead."""
+    """An idempotency key with a binary body is refused, because record batches name their producer themselves."""
     with pytest.raises(ProblemError, match="JSON and Arrow"):
         refuse_idempotency_key(call_of({"idempotency-key": "k"}))
 

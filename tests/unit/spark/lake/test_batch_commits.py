@@ -99,7 +99,7 @@ def test_a_checkpoint_that_is_older_than_the_table_ends_its_stream(tmp_path: Pat
 
 
 def test_values_without_bounds_are_written_all_the_same(tmp_path: Path) -> None:
-    """A file has no bounds if a column has none, as with a timestamp at the very end of Python's calendar."""
+    """No column of a file has bounds if one has none, as with a timestamp at the very end of Python's calendar."""
     ends = dt.datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=dt.UTC)
     schema = pa.schema([("until", pa.timestamp("us", tz="UTC")), ("number", pa.int64())])
     pq.write_table(pa.table({"until": [ends], "number": [3]}, schema), tmp_path / "one.parquet")
@@ -335,7 +335,7 @@ def test_what_killed_tasks_left_is_swept(tmp_path: Path) -> None:
 
 
 def test_bounds_are_in_the_log(tmp_path: Path) -> None:
-    """The log has the bounds of a file, with which readers can skip the file."""
+    """Delta's log has the bounds of a file's columns, with which readers can skip the file."""
     commit(tmp_path, task_files(tmp_path, range(3)), 0)
     [add] = [
         json.loads(line)["add"]

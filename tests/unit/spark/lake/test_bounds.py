@@ -1,4 +1,4 @@
-"""Filters of readers that use the bounds in the log to skip files find the same records as without bounds."""
+"""Filters that skip files by the column bounds in Delta's log find the same records as without bounds."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_filter_finds_what_is_there(tmp_path: Path, kind: str, column: Any, va
 
 
 def test_bounds_are_told_where_every_column_has_them(tmp_path: Path) -> None:
-    """The log has exact bounds, even of floats and decimals, if every column of the file has them."""
+    """Delta's log has exact bounds, even of floats and decimals, if every column of the file has bounds."""
     near = table_of(tmp_path / "near", "double", pa.array([0.5, -1.25, None]), "column")
     endless = table_of(tmp_path / "endless", "double", pa.array([0.5, math.nan]), "column")
 

@@ -172,7 +172,7 @@ def test_text_to_partition_by_is_utf8(tmp_path: Path) -> None:
     )
 )
 def test_bounds_hold_every_value(rows: list[tuple[int | None, str | None, datetime | None]]) -> None:
-    """Every value is within the bounds in the log, and nulls are counted."""
+    """Every value is within the column bounds in Delta's log, and nulls are counted."""
     schema = pa.schema([("number", pa.int64()), ("text", pa.string()), ("at", pa.timestamp("us", "UTC"))])
     columns = {name: [row[place] for row in rows] for place, name in enumerate(schema.names)}
     sink = pa.BufferOutputStream()
