@@ -22,7 +22,7 @@ SECONDS_PER_MINUTE = 60.0
 
 
 def parse_budgets(lines: Sequence[str]) -> dict[str, float]:
-    """Parse `group = minutes` lines into seconds by group; raise `pytest.UsageError` for a line of another form."""
+    """Parse `group = minutes` lines into seconds by group; raise `pytest.UsageError` for a line of any other form."""
     budgets = {}
     for line in lines:
         group, separator, minutes = line.partition("=")

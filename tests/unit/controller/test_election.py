@@ -119,7 +119,7 @@ def test_an_old_copy_of_the_disk_does_not_lead(cluster: Cluster, kit: Any) -> No
 def test_who_has_not_the_bytes_or_will_not_serve_does_not_lead(
     cluster: Cluster, kit: Any, about: dict[str, Any]
 ) -> None:
-    """A replica with another directory, in quarantine or on a stopping broker is not elected, even if it is in sync."""
+    """An in-sync replica in a different directory, in quarantine or on a stopping broker is not elected."""
     cluster.add(1, 11, **about)
 
     assert cluster.elect(kit.partition(kit.entries((1, 11)))) is None
@@ -194,7 +194,7 @@ def test_the_last_member_of_several_replicas_does_not_lead_with_less(
 
 
 def test_fields_of_a_later_release_stay(cluster: Cluster, kit: Any) -> None:
-    """Unknown fields of the record and its entries are kept."""
+    """Unknown fields of the partition record and its entries are kept."""
     cluster.add(1, 20, last_broker_epoch=11)
     [entry] = kit.entries((1, 11))
     record = kit.partition((msgspec.structs.replace(entry, unknown={"new": 1}),))

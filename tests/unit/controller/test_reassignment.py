@@ -49,7 +49,7 @@ class TestStart:
         assert (begun.replicas[2].directory, begun.replicas[2].generation) == ("new", 90)
 
     def test_another_order_of_the_same_brokers_is_no_move(self) -> None:
-        """The same brokers in another order are applied at once, without a move."""
+        """The same brokers in a different order are applied at once, without a move."""
         begun = start(record(1, "123"), places("312"), Revision(90))
 
         assert kept_by(begun) == "312"

@@ -66,7 +66,7 @@ async def in_sync(life: Any, topic_id: TopicId) -> None:
 
 
 async def test_a_partition_that_was_moved_to_more_brokers_needs_its_minimum(cluster: Any) -> None:
-    """The minimum of a partition that is moved to more brokers rises only when they are in sync."""
+    """`min_isr` of a partition that is moved to more brokers rises only when the added replicas are in sync."""
     life = await cluster.add(1)
     await cluster.add(2)
     await cluster.add(3)

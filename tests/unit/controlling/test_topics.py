@@ -68,7 +68,7 @@ async def test_the_same_specification_again_is_not_created_but_returned(life: An
 async def test_another_specification_is_refused_with_the_difference(
     life: Any, other: dict[str, Any], difference: str
 ) -> None:
-    """A topic with another specification is refused with the difference, and stays unchanged, even in a dry run."""
+    """A request for a topic that exists with a different specification is refused with the difference."""
     first, _ = await life.admin.create(request(config={"segment.bytes": 1048576}))
     asked = request(**{"config": {"segment.bytes": 1048576}, **other})
     problem = await refusal(life.admin.create(asked))
@@ -242,7 +242,7 @@ async def test_alterations_at_once_are_all_done(life: Any) -> None:
 
 
 async def test_a_deleted_topic_frees_its_name(life: Any, clock: Any) -> None:
-    """A deleted topic frees its name and leaves a tombstone; the next topic of the name has another id."""
+    """A deleted topic frees its name and leaves a tombstone; the next topic of the name has a different id."""
     first, _ = await life.admin.create(request())
     await life.admin.delete("flights", first.topic_id)
     gone = dict(life.mirror.metadata.topics)

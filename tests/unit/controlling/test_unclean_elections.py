@@ -154,7 +154,7 @@ async def test_whoever_comes_back_late_is_waited_for_as_long(
 
 
 async def test_patience_begins_anew_with_another_record(controller: Controller, replicas: Replicas) -> None:
-    """The waiting time starts again with another partition record, because the partition had a leader in between."""
+    """The waiting time starts again with a new partition record, because the partition had a leader in between."""
     del replicas.ends[3]
     before = await controller.outcome()
     found = controller.partitions[KEY]
@@ -181,7 +181,7 @@ async def test_who_cannot_lead_is_not_waited_for(
 
 
 async def test_another_life_has_told_nothing(controller: Controller) -> None:
-    """A log end that another incarnation of the broker reported is not used."""
+    """A log end that an earlier incarnation of the broker reported is not used."""
     controller.begin(KEY)
     await controller.hear()
     controller.view = ClusterView({**brokers(R2), BrokerId(3): registered(3, 99)})

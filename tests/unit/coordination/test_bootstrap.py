@@ -174,7 +174,7 @@ async def test_an_unknown_outcome_leaves_no_registration(
 async def test_a_lease_that_ran_out_on_the_way_is_taken_anew(
     store: EmbeddedCoordination, kit: Any, clock: Any
 ) -> None:
-    """A registration whose lease expires before its write arrives is repeated with another lease."""
+    """A registration whose lease expires before its write arrives is repeated with a new lease."""
     unreliable = kit.unreliable(store)
 
     async def slowly(call: Any) -> Any:

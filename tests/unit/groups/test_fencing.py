@@ -314,7 +314,7 @@ def settings(driven: Driven, member_id: str) -> list[object]:
 
 
 def test_a_static_member_comes_back_to_its_place(driven: Driven) -> None:
-    """A static member that joins under another member id gets its partitions back, without a new assignment."""
+    """A static member that joins under a new member id gets its partitions back, without a new assignment."""
     driven.join("a", static())
     driven.join("b")
     driven.settle("a", "b")
@@ -359,7 +359,7 @@ def test_a_place_is_kept_until_the_session_ends(driven: Driven) -> None:
 
 
 def test_a_second_living_member_under_one_instance_id_is_fenced(driven: Driven) -> None:
-    """A second member under an instance id in use is fenced; one under another instance id joins."""
+    """A second member under an instance id in use is fenced; a member under a different instance id joins."""
     driven.join("a", static())
 
     assert driven.refused(Heartbeat("b", 0, static())) == "instance_fenced"
@@ -374,7 +374,7 @@ def test_a_second_living_member_under_one_instance_id_is_fenced(driven: Driven) 
 def test_a_member_keeps_the_instance_id_of_its_join(
     driven: Driven, instance_id: str | None, said: str
 ) -> None:
-    """A member that joins again with another instance id is refused, and the refusal names the known instance id."""
+    """A member that joins again with a different instance id is refused, and the refusal names the known one."""
     driven.join("a", wanting("flights", instance_id=instance_id))
     (refusal,) = driven.turn(Heartbeat("a", 0, static("other")))
 
@@ -452,7 +452,7 @@ def test_a_join_takes_nothing_over_from_a_life_before(driven: Driven) -> None:
 
 
 def test_who_asks_for_other_topics_gets_none_of_the_target_before(driven: Driven) -> None:
-    """A member with another subscription is granted no partition outside of it, while the new assignment is pending."""
+    """A member is granted no partition outside its changed subscription, even while the new assignment is pending."""
     driven.topics = BOTH
     driven.join("a", static())
     driven.leave("a", static=True)
@@ -473,7 +473,7 @@ def test_who_asks_for_other_topics_gets_none_of_the_target_before(driven: Driven
 
 
 def test_another_subscription_in_an_old_place_makes_a_new_target(driven: Driven) -> None:
-    """A static member that returns with another subscription causes a new assignment."""
+    """A static member that returns with a changed subscription causes a new assignment."""
     driven.join("a", static())
     driven.leave("a", static=True)
     driven.now += 1

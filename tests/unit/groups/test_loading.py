@@ -164,7 +164,7 @@ def test_portions_go_from_what_ends_to_the_state() -> None:
 
 
 def test_a_record_under_a_key_of_another_kind_ends_the_coordinator() -> None:
-    """A record under a key of another kind stops the coordinator."""
+    """A record under a key of a different kind stops the coordinator."""
     roster = WrittenRoster(GroupRecords())
     with pytest.raises(AssertionError, match="MemberKey"):
         roster.apply(GroupChange({MemberKey("a"): TargetRecord(epoch=1, members={})}, frozenset()))

@@ -1,4 +1,4 @@
-"""Copies of batches that another replica has stamped, and a log that restarts at another offset."""
+"""Copies of batches that another replica has stamped, and a log that restarts at a new offset."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def test_the_directory_of_another_cluster_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_directory_of_another_broker_is_refused(tmp_path: Path) -> None:
-    """A data directory of another broker id is refused."""
+    """A data directory that belongs to a different broker id is refused."""
     open_directory(tmp_path).close(True)
 
     with pytest.raises(IdentityMismatch, match="belongs to broker 1, but this is broker 2"):

@@ -69,7 +69,7 @@ class TestSequences:
         assert shell.answers[late] == OutOfOrder(7, 0, 1, 7)
 
     def test_a_batch_cut_anew_is_no_repeat(self, shell: Shell) -> None:
-        """A batch with a stored first sequence and another count is refused, because a part of it is stored."""
+        """A batch with a stored first sequence and a different count is refused, because a part of it is stored."""
         shell.send(0, 3)
         shell.append()
         cut = shell.send(0, 2)
@@ -280,7 +280,7 @@ class TestKeys:
         assert len(shell.log) == 1
 
     def test_another_body_is_refused(self, shell: Shell) -> None:
-        """A known key with another body is refused, in the same group and later."""
+        """A known key with a different body is refused, in the same group and later."""
         shell.send_key(b"k", b"one")
         assert shell.machine.digest_of(b"k") == b"one"
         beside = shell.send_key(b"k", b"two")
@@ -291,7 +291,7 @@ class TestKeys:
         assert (shell.machine.digest_of(b"k"), shell.machine.digest_of(b"other")) == (b"one", None)
 
     def test_a_failed_append_frees_the_key(self, shell: Shell) -> None:
-        """A failed append releases the key for another body."""
+        """A failed append releases the key, so that it can be used with a different body."""
         shell.send_key(b"k", b"one")
         shell.fail()
         other = shell.send_key(b"k", b"two")

@@ -82,7 +82,7 @@ def test_nothing_else_of_the_record_changes() -> None:
 
 @given(data=st.data())
 def test_the_rule_for_every_isr(data: st.DataObject) -> None:
-    """ELR' is empty if |ISR'| >= min_isr', else the rest of ISR and ELR, without leaving and quarantined replicas."""
+    """The new ELR is empty if the new ISR has `min_isr` replicas, else it has all others that can still be elected."""
     brokers = st.sets(st.integers(1, 6))
     isr, elr = data.draw(brokers), data.draw(brokers)
     elr -= isr

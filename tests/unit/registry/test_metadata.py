@@ -195,7 +195,7 @@ def test_a_recreated_topic_is_another_one(metadata: ClusterMetadata) -> None:
 
 
 def test_the_metadata_revision_grows_with_changes_only(metadata: ClusterMetadata) -> None:
-    """The metadata revision rises with each change, deletions included, and not with progress."""
+    """The metadata revision rises with each change or deletion of metadata, but not with other changes in the store."""
     seen = []
     apply(metadata, 2, item(KEYS.topic("t"), topic(), 2))
     seen.append((metadata.revision, metadata.metadata_revision))

@@ -203,7 +203,7 @@ def test_fields_with_a_default_may_be_missing() -> None:
     ],
 )
 def test_what_cannot_be_read_names_the_key_and_the_reason(value: bytes, reason: str) -> None:
-    """A damaged value, another type, a missing field or a later version is refused with its key and the reason."""
+    """A damaged value, a wrong type, a missing field or a later version is refused with the key and the reason."""
     with pytest.raises(RecordUnreadable, match="/k") as error:
         decode("/k", value, ControllerEpochRecord)
 

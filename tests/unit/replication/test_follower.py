@@ -82,7 +82,7 @@ class TestFetching:
         )
 
     def test_shows_whom_it_follows_as_what_and_how_far_it_is(self) -> None:
-        """The machine has the leader epoch, generation and log end offset, which its shell uses to match answers."""
+        """The machine has leader epoch, generation and log end offset, by which its caller matches late answers."""
         follower = following(end=10)
 
         assert (follower.leader_epoch, follower.generation) == (EPOCH, 3)
@@ -129,7 +129,7 @@ class TestFetching:
         assert follower.next_fetch() is not None
 
     def test_an_answer_of_another_epoch_is_ignored(self) -> None:
-        """An answer to a fetch of another leader epoch is ignored."""
+        """An answer to a fetch of a different leader epoch is ignored."""
         follower = following()
 
         assert fetched(follower, epoch=4, high_watermark=9) == []

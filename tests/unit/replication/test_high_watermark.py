@@ -185,7 +185,7 @@ class TestGate:
 
     @pytest.mark.parametrize("leader", [None, entries([SECOND])[0]])
     def test_stands_still_once_the_record_names_this_incarnation_no_more(self, leader: object) -> None:
-        """The high watermark stops when the record no longer names this incarnation."""
+        """The high watermark stops when the partition record no longer names this incarnation as the leader."""
         leadership = alone()
         leadership.change(51, leader=leader)
 
@@ -346,14 +346,14 @@ class TestInvariants:
             leadership.append(2)
 
     def test_other_leader_epoch_needs_another_machine(self) -> None:
-        """Another leader epoch requires another state machine."""
+        """A state machine refuses a different leader epoch, which needs a state machine of its own."""
         leadership = Office()
 
         with pytest.raises(AssertionError, match="serves one leader epoch"):
             leadership.change(51, leader_epoch=4)
 
     def test_older_version_of_the_record_is_ignored(self) -> None:
-        """An older revision of the record is ignored."""
+        """An older revision of the partition record is ignored."""
         leadership = Office()
         leadership.change(51, min_isr=3)
 

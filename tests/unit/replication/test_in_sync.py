@@ -143,7 +143,7 @@ class TestJoin:
         assert kept.record.replicas == replicas
 
     def test_takes_an_eligible_replica_out_of_elr(self) -> None:
-        """A join that fills the ISR up to min_isr empties the ELR."""
+        """A replica that joins an ISR that stays too small leaves the ELR, and other eligible replicas stay in it."""
         leadership = Office(
             partition_record(isr=entries([LEADER]), elr=entries([SECOND, THIRD]), min_isr=3), end=10
         )
@@ -152,7 +152,7 @@ class TestJoin:
         assert (isr_of(write.record), elr_of(write.record)) == ({LEADER, SECOND}, {THIRD})
 
     def test_another_life_of_a_member_takes_its_place(self) -> None:
-        """A new incarnation of a member takes the place of the previous one."""
+        """A new incarnation of a member replaces the previous incarnation in the ISR."""
         leadership = Office(end=10)
         leadership.register(SECOND, epoch=90)
         write = only_write(leadership.fetch(SECOND, 10, broker_epoch=90))
@@ -326,7 +326,7 @@ class TestUndecided:
         assert advanced(leadership.fetch(THIRD, 15)) == [15]
 
     def test_an_unchanged_record_proves_nothing(self) -> None:
-        """An unchanged record does not end the proposal, because the write may still arrive."""
+        """An unchanged partition record does not end the proposal, because the write may still arrive."""
         leadership = without_third()
         self.propose(leadership)
         leadership.change(FIRST_REVISION)
@@ -334,7 +334,7 @@ class TestUndecided:
         assert leadership.machine.maximal_isr == set(EVERYBODY)
 
     def test_a_refused_second_attempt_proves_nothing_about_the_first(self) -> None:
-        """A refused second attempt does not end the proposal, because it may have lost to the first."""
+        """A refused second attempt does not end the proposal, because the first attempt may have been stored."""
         leadership = without_third()
         self.propose(leadership)
         again = only_write(leadership.pass_time(1))
@@ -343,7 +343,7 @@ class TestUndecided:
         assert leadership.machine.maximal_isr == set(EVERYBODY)
 
     def test_a_record_with_a_higher_revision_decides(self) -> None:
-        """A record with a higher revision ends every proposal on the previous one."""
+        """A partition record with a higher revision ends every proposal on the previous revision."""
         leadership = without_third()
         self.propose(leadership)
         leadership.register(THIRD, joins=False)
@@ -361,7 +361,7 @@ class TestUndecided:
         assert leadership.machine.maximal_isr == {LEADER, SECOND}
 
     def test_a_stored_write_is_the_record(self) -> None:
-        """A stored write becomes the record before the mirror shows it."""
+        """A partition record that was stored is used before the mirror shows it."""
         leadership = without_third()
         write = only_write(leadership.fetch(THIRD, 10))
         leadership.answer(write, WriteOutcome.STORED, 60)
@@ -387,7 +387,7 @@ class TestUndecided:
         assert proposes(leadership.pass_time(1))
 
     def test_an_answer_that_comes_after_a_newer_record_is_ignored(self) -> None:
-        """An answer that arrives after a newer record is ignored."""
+        """The answer to a write is ignored if it arrives after a newer partition record."""
         leadership = without_third()
         write = only_write(leadership.fetch(THIRD, 10))
         leadership.register(THIRD, joins=False)
@@ -478,7 +478,7 @@ class TestRefusals:
         ],
     )
     def test_say_why(self, fields: dict[str, object], refusal: str | None) -> None:
-        """A fetch with another leader epoch or generation, without a replica, or of an ended incarnation is refused."""
+        """A fetch with a wrong leader epoch or generation, without a replica, or of an ended incarnation is refused."""
         leadership = Office(end=10)
         report = leadership.report(SECOND, 10, **fields)
         found = leadership.machine.refusal_of(report)

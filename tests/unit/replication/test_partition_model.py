@@ -1,7 +1,7 @@
 """A leader and its followers over logs in memory: in any order of events no acknowledged record is missing.
 
-Records are unique numbers with the epoch of their leader. A write of the record may be stored late, and its answer
-may be lost; a broker may lose unsynced records; any member of the ISR may be elected next.
+Records are unique numbers with the epoch of their leader. A write of the partition record may be stored late, and its
+answer may be lost; a broker may lose unsynced records; any member of the ISR may be elected next.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Copied = tuple[int, int]
 
 @dataclass
 class Replica:
-    """A broker's log, and its machine as a follower."""
+    """A broker's log, and the state machine of the broker as a follower."""
 
     broker: BrokerId
     epoch: BrokerEpoch
@@ -136,7 +136,7 @@ class PartitionModel(RuleBasedStateMachine):
                     pass
 
     def store(self, write: WriteRecord) -> bool:
-        """Compare and set the record."""
+        """Compare and set the partition record."""
         registrations = self.registrations()
         holds = write.revision == self.revision and all(
             registrations[broker].revision == revision for broker, revision in write.added

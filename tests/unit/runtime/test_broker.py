@@ -144,7 +144,7 @@ class TestLife:
         assert first.ready
 
     async def test_directory_of_another_broker_is_refused(self, start_runtime: StartRuntime) -> None:
-        """A directory with another broker id is refused."""
+        """A directory that belongs to a different broker id is refused."""
         first = await start_runtime()
         await first.stop()
 

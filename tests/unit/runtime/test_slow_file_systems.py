@@ -66,7 +66,7 @@ def disk() -> Iterator[SlowStorage]:
 
 
 async def led_in_the_next_epoch(flights: TopicClient) -> None:
-    """Return after the broker has followed the controller into another leader epoch."""
+    """Write the next leader epoch as the controller does, and wait until the broker uses it."""
     entry = flights.broker.entry
     before = flights.broker.metadata.partitions(flights.topic_id)[PartitionIndex(0)].value
     epoch = LeaderEpoch(before.leader_epoch + 1)

@@ -71,7 +71,7 @@ def test_a_page_of_zeros_is_no_entry() -> None:
 
 
 def test_another_kind_is_not_believed() -> None:
-    """An entry file of another kind, a missing file and an empty file are invalid."""
+    """An entry file of a different kind, a missing file and an empty file are invalid."""
     assert EntryLayout(EntryKind.LEADER_EPOCHS, "qi").decode(encoded()) is None
     assert LAYOUT.decode(None) is None
     assert LAYOUT.decode(b"") is None

@@ -64,7 +64,7 @@ def test_objects_are_found_by_their_cluster(cache: WatchedObjects) -> None:
 
 
 def test_what_was_deleted_stays_so(cache: WatchedObjects) -> None:
-    """A deleted object is not restored by a late event; an object with the same name and another uid is added."""
+    """A deleted object is not restored by a late event; an object with the same name and a new uid is added."""
     cache.observe(POD, an_object("a", 5))
     removed = cache.remove(ref("a"), uid="u1", version=9)
     late = cache.observe(POD, an_object("a", 8))

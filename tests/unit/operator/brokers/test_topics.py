@@ -105,7 +105,7 @@ async def test_a_topic_is_changed_and_the_listing_with_it(calls: TopicCalls) -> 
 
 
 async def test_a_listing_under_way_outlives_another_number_of_brokers(broker: RunningBroker) -> None:
-    """A listing that runs while the Cluster is scaled to another number of brokers still succeeds."""
+    """A listing that runs while the Cluster is scaled to a different number of brokers still succeeds."""
     brokers = BrokerCalls(f"http://{broker.addresses.data}")
     calls = TopicCalls(brokers, HandClock())
     pool = {"name": "a", "firstBrokerId": 0, "replicas": 3}
@@ -131,7 +131,7 @@ async def test_one_listing_serves_all_for_a_moment(calls: TopicCalls, admin: Adm
 
 
 async def test_only_the_very_topic_is_changed_or_deleted(calls: TopicCalls, admin: Admin) -> None:
-    """A topic with the same name and another id is neither changed nor deleted, and an absent topic is not an error."""
+    """A topic of the same name with a different id is neither changed nor deleted; an absent topic is not an error."""
     first = await admin.create_topic("a")
     await admin.delete_topic("a")
     second = await admin.create_topic("a")

@@ -79,7 +79,7 @@ def test_the_newest_pod_tells_what_runs() -> None:
 
 
 def test_a_pod_without_an_index_is_numbered_by_its_name() -> None:
-    """A pod without the index label gets its broker id from its name; a pod with another name is not a broker."""
+    """A pod without the index label gets its broker id from its name; a pod whose name has no id is not a broker."""
     named = observe_pod(pod_object(labels={"fairlead.dev/pool": "a"}))
 
     assert named is not None

@@ -68,7 +68,7 @@ def test_a_smaller_size_is_refused_and_the_set_keeps_the_old_one() -> None:
 
 
 def test_another_storage_class_is_refused() -> None:
-    """Another storage class is refused, because volumes cannot change their class."""
+    """A changed storage class is refused, because volumes cannot change their class."""
     live = stateful_set(1, storage_class="slow")
     planned = plan_storage({"main-a": asked("10Gi", "fast")}, [live], [claim(0)])
 

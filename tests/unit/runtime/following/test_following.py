@@ -287,7 +287,7 @@ async def _parted(tmp_path: Path, tasks: Tasks) -> tuple[Leading, RealFollower, 
 
 
 def _in_epoch(data: memoryview, epoch: int) -> memoryview:
-    """Return a batch with the leader epoch of another leader."""
+    """Return a batch with the leader epoch of a different leader."""
     from fairlead_api.batch.header import STAMP_BYTES, make_stamp, read_header
 
     header = read_header(data)

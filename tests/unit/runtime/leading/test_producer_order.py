@@ -275,7 +275,7 @@ async def produce(flights: TopicClient, *items: ProduceItem) -> list[Answer]:
 async def test_a_keyed_request_is_stored_once_and_its_key_not_for_another(
     start_runtime: StartRuntime,
 ) -> None:
-    """A repeat with a key gets the first offset, even after a restart, and another body is refused."""
+    """A repeat with a key gets the first offset, even after a restart, and a different body is refused."""
     runtime = await start_runtime()
     flights = await topic(runtime)
     first = await produce(flights, keyed(flights, b"order-1", b"1"), keyed(flights, b"order-1", b"1"))

@@ -259,7 +259,7 @@ class TestRefusals:
     async def test_report_that_does_not_belong_here(
         self, start: StartLeading, fields: dict[str, int], code: str
     ) -> None:
-        """A report of another leader epoch or generation is refused."""
+        """A report of a different leader epoch or generation is refused."""
         leading = await start()
         second = leading.follower()
         for name, value in fields.items():

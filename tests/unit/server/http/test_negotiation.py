@@ -70,7 +70,7 @@ def test_headers_of_an_event_make_any_body_its_data() -> None:
 
 
 def test_frames_of_another_version() -> None:
-    """Frames of version 1 are accepted, and another version is refused with the supported one."""
+    """Frames of version 1 are accepted, and any other version is refused with the supported version."""
     accepted = body_type(call_of("produce", content_type='application/vnd.fairlead.frames; v="1"'))
     with pytest.raises(ProblemError) as refused:
         body_type(call_of("produce", content_type="application/vnd.fairlead.frames;v=2"))

@@ -98,7 +98,7 @@ def test_a_path_of_another_listener_says_which() -> None:
 
 @pytest.mark.parametrize("path", ["/v2/topics", "/v0", "/v10/topics/flights/records"])
 def test_another_version_of_the_api(path: str) -> None:
-    """A path of another API version is refused with the supported versions."""
+    """A path of a different API version is refused with the supported versions."""
     with pytest.raises(ProblemError) as refused:
         TABLE.find("GET", path)
 
@@ -135,7 +135,7 @@ def test_other_verbs_are_no_calls(segment: str) -> None:
 
 
 def test_wrong_method_lists_the_allowed_ones() -> None:
-    """A path with another method is refused with the allowed methods, HEAD together with GET."""
+    """A path with a wrong method is refused with the allowed methods, HEAD together with GET."""
     with pytest.raises(ProblemError) as refused:
         TABLE.find("PUT", "/v1/topics/flights")
 

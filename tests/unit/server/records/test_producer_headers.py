@@ -62,7 +62,7 @@ def test_all_three_or_none(missing: str) -> None:
 @pytest.mark.parametrize("name", list(PRODUCER))
 @pytest.mark.parametrize("value", ["", "-1", "x", "1.0", " 7", "9" * 30, str(2**63), "\u00b2"])
 def test_numbers_within_their_range(name: str, value: str) -> None:
-    """A producer header outside its range, or in another notation, is refused."""
+    """A producer header that is not an integer in its range, written in plain digits, is refused."""
     with pytest.raises(ProblemError, match="malformed_request"):
         producer_stamp(call_of({**PRODUCER, name: value}))
 
