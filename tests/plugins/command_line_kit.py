@@ -1,7 +1,7 @@
 """Runs `fairlead` as a user does, in a pipe and in a terminal, for tests of the command line.
 
-Signals, the end of a process and open input are tested with processes. Output and exit codes are tested in the process
-of the tests, which is faster.
+Signals, the end of a process and open input are tested with processes. Output and exit codes are tested in pytest's own
+process, which is faster.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class TerminalWindow:
         self.shown = ""
 
     def press(self, keys: str) -> None:
-        """Type `keys`, including control characters: 3 is Ctrl-C, 4 is Ctrl-D."""
+        """Type `keys`, including control characters: byte 3 is Ctrl-C, byte 4 is Ctrl-D."""
         os.write(self._terminal, keys.encode())
 
     def read_until(self, text: str, timeout_seconds: float = 30) -> None:

@@ -38,7 +38,7 @@ def cluster(kit: Any) -> Cluster:
 
 
 def test_a_life_is_live_while_its_epoch_is_registered(cluster: Cluster, kit: Any) -> None:
-    """A replica is live while its broker is registered in the same epoch."""
+    """A replica is live while its broker is registered in the broker epoch that the partition record names."""
     cluster.add(1, 10)
     named, older, gone = kit.entries((1, 10), (1, 9), (2, 10))
 
@@ -92,7 +92,7 @@ def test_nobody_leads_who_was_not_counted(cluster: Cluster, kit: Any) -> None:
 
 
 def test_the_next_life_leads_with_its_own_epoch(cluster: Cluster, kit: Any) -> None:
-    """A broker that restarted with all its records is elected in its new epoch."""
+    """A broker that restarted with all its records is elected in its new broker epoch."""
     cluster.add(1, 20, last_broker_epoch=11)
     elected = cluster.elect(kit.partition(kit.entries((1, 11)), replicas=(1,)))
 

@@ -1,4 +1,4 @@
-"""The next step of a partition's record, by case and after any history of brokers."""
+"""The next step of a partition record, in single cases and after any history of brokers."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def end(epoch: int, offset: int) -> LogEnd:
 def test_unclean_the_longest_log_leads(
     ends: dict[BrokerId, LogEnd], expected: tuple[object, ...] | None
 ) -> None:
-    """An unclean election picks the longest log by epoch, end and assignment order, in a higher epoch than all."""
+    """An unclean election picks the longest log by epoch, end and assignment order, above every reported epoch."""
     view = ClusterView(brokers(R2, R3))
 
     assert short(elect_unclean(KEY, record(None, "1", min_isr=1), view, ends)) == expected
@@ -260,7 +260,7 @@ class History:
             self.record = with_isr(self.record, isr=(*others, entry), min_isr=self.record.min_isr)
 
     def settle(self) -> list[PartitionRecord]:
-        """Apply steps until there is none; return all of them."""
+        """Apply the controller's steps until none is left; return the record after each step."""
         steps: list[PartitionRecord] = []
         while (after := next_record(KEY, self.record, self.view)) is not None:
             assert after != self.record, "a step changes something"

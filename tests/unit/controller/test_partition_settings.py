@@ -27,7 +27,7 @@ SYNCED, SYNCING, REPLICATED = DurabilityState.SYNCED, DurabilityState.SYNCING, D
 def test_min_isr_follows_the_configuration_up_to_the_replicas(
     kit: Any, replication_factor: int, own: dict[str, str], cluster: dict[str, str], min_isr: int
 ) -> None:
-    """min_isr is the topic's value, else the cluster's, else one replica less than all, and never more than all."""
+    """`min_isr` is the topic's value, else the cluster's, else one replica less than all, and never more than all."""
     topic = kit.new_topic(replication_factor=replication_factor, **own)
 
     assert partition_settings(topic, kit.cluster_config(**cluster)).min_isr == min_isr
@@ -79,7 +79,7 @@ def test_a_lower_min_isr_empties_the_elr(kit: Any) -> None:
 
 
 def test_min_isr_is_never_more_than_the_replicas_of_the_partition(kit: Any) -> None:
-    """min_isr is at most the number of the partition's replicas, which a move may have changed."""
+    """`min_isr` is at most the number of the partition's replicas, which a move may have changed."""
     settings = PartitionSettings(3, synced=True, unclean=False)
     moved = kit.partition(kit.entries((1, 2), (2, 3)), replicas=(1, 2), min_isr=1)
     moving = msgspec.structs.replace(

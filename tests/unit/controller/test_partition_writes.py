@@ -41,7 +41,7 @@ def write_of(world: Any, made: PartitionRecord) -> PartitionWrite:
 
 
 def test_records_are_written_while_everything_holds(term: Any) -> None:
-    """Records are written if term, record and the leader's registration are unchanged."""
+    """A partition record is written if the term, the stored record and the leader's registration are unchanged."""
     made = led(term, 2)
 
     assert term.run(write_partitions(term.term, [write_of(term, made)]))
@@ -57,7 +57,7 @@ def test_a_term_that_is_over_writes_nothing(term: Any) -> None:
 
 
 def test_a_record_that_has_changed_is_not_written_over(term: Any) -> None:
-    """A changed record is not overwritten."""
+    """A partition record that has changed since the write was planned is not overwritten."""
     transaction = write_partitions(term.term, [write_of(term, led(term, 2))])
     term.put(term.term.keys.partition(KEY.topic_id, KEY.partition), led(term, 1))
 
@@ -75,7 +75,7 @@ def test_nobody_is_made_a_leader_in_a_life_that_is_over(term: Any) -> None:
 
 
 def test_a_record_without_a_leader_needs_no_broker(term: Any) -> None:
-    """A record without a leader is written even if every broker has stopped."""
+    """A partition record without a leader is written even if every broker has stopped."""
     transaction = write_partitions(term.term, [write_of(term, record(None, "1", min_isr=1, replicas="12"))])
     term.delete(term.term.keys.broker(BrokerId(1)))
     term.delete(term.term.keys.broker(BrokerId(2)))

@@ -89,7 +89,7 @@ def test_each_broker_is_judged_by_the_partitions_that_it_should_lead() -> None:
 
 
 def test_partitions_that_nobody_leads_are_no_matter_of_balance() -> None:
-    """Partitions without a leader are not counted in the balance."""
+    """Partitions without a leader are not counted as displaced."""
     found = numbered(record(None, "123"), record(2, "123"))
     without_second = ClusterView(brokers(R1, R3))
 

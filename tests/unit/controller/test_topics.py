@@ -84,7 +84,7 @@ def test_many_partitions_take_sixty_a_transaction(world: Any, kit: Any) -> None:
 
 
 def test_a_name_is_created_once(world: Any, kit: Any) -> None:
-    """The second of two plans for one name changes nothing."""
+    """Of two plans that create a topic with the same name, the second changes nothing."""
     first = plan_creation(world.planning(), NAME, kit.new_topic(3))
     other = msgspec.structs.replace(
         kit.new_topic(5), topic_id=TopicId("00000000-0000-4000-8000-000000000000")
@@ -129,7 +129,7 @@ def test_growing_to_the_same_count_is_nothing_to_do(world: Any, kit: Any) -> Non
 
 
 def test_shrinking_is_a_mistake_of_the_caller(world: Any, kit: Any) -> None:
-    """A plan with fewer partitions is rejected by an assertion, because its caller refuses it."""
+    """A plan with fewer partitions is rejected by an assertion, because callers refuse such requests."""
     create(world, kit, 2)
 
     with pytest.raises(AssertionError, match="would shrink to 1"):
@@ -302,7 +302,7 @@ def test_deleting_again_completes_the_deletion(world: Any, kit: Any) -> None:
 
 
 def test_a_leaders_write_in_between_holds_the_settings_back(world: Any, kit: Any) -> None:
-    """A leader's write in between makes the controller's write fail, and a new plan uses the new record."""
+    """If a leader has written since the plan, the controller's write fails, and a new plan uses the new record."""
     create(world, kit, 1)
     world.put(kit.keys.cluster_config, kit.cluster_config(durability="replicated"))
     [planned] = complete(world)

@@ -31,7 +31,7 @@ def cluster(life: Any) -> dict[str, object]:
 
 
 async def test_a_patch_sets_changes_and_resets(life: Any, configs: ConfigAdmin) -> None:
-    """A configuration value is stored in one form and mirrored when the call returns; null removes its key."""
+    """A configuration value is stored as normalized text and mirrored when the call returns; null removes its key."""
     await configs.alter_cluster({"num.partitions": 3, "flush.ms": "007", "auto.create.topics.enable": True})
     first = cluster(life)
     await configs.alter_cluster({"num.partitions": 4, "flush.ms": None})

@@ -174,7 +174,7 @@ async def test_a_stopping_broker_gives_up_its_leaderships_while_it_still_serves(
 
 
 async def test_a_broker_leads_when_its_directory_appears(cluster: Any, kit: Any) -> None:
-    """A broker without a directory in its registration leads nothing, and is checked again when one appears."""
+    """A broker without a directory in its registration leads nothing until its registration has a directory."""
     await three(cluster, min_insync_replicas=1)
     for broker in (1, 2):
         await cluster.kill(broker)
@@ -197,7 +197,7 @@ async def test_a_broker_leads_when_its_directory_appears(cluster: Any, kit: Any)
 
 
 async def test_a_broker_that_comes_back_after_all_were_gone_leads_if_it_was_the_last(cluster: Any) -> None:
-    """The last in-sync broker leads when it returns; an incomplete replica does not lead before."""
+    """The last in-sync broker leads when it returns, and no incomplete replica leads before that."""
     await three(cluster, min_insync_replicas=1)
     epochs = {broker: await cluster.kill(broker) for broker in (1, 2)}
     await cluster.until(every(lambda record: len(record.isr) == 1))
@@ -289,14 +289,14 @@ async def test_the_longest_log_leads_where_losing_records_is_allowed(cluster: An
     waited = leaders(cluster.metadata)
     await configure(cluster, "unclean.leader.election.delay.ms", 0)
     lost_at = cluster.clock.seconds
-    # An isolated leader would consider itself the leader until the end of this lease.
+    # The lost leader may only be isolated, and then considers itself the leader until the end of its own lease.
     for _ in range(4):
         cluster.clock.seconds += kit.ttl_seconds / 2
         for life in cluster.lives.values():
             await life.membership.keep_alive()
     await cluster.until(every(lambda record: record.leader is not None))
     [record] = records(cluster.metadata)
-    # The controller has recorded the election when it has handled a later change.
+    # Once the controller has handled this later change, it has counted the election.
     await cluster.add(4)
 
     assert waited == [None]

@@ -158,7 +158,7 @@ async def test_names_that_are_one_in_metrics_are_refused(life: Any) -> None:
 async def test_what_cannot_be_is_refused_before_anything_is_written(
     life: Any, asked: dict[str, Any], code: str, detail: str
 ) -> None:
-    """An impossible topic is refused with the numbers or the key before anything is written."""
+    """A topic that cannot exist is refused, with the numbers or the key that are wrong, before anything is written."""
     problem = await refusal(life.admin.create(request(**asked)))
 
     assert problem.code == code

@@ -34,19 +34,19 @@ async def standing(store: EmbeddedCoordination, kit: Any) -> KeyValue | None:
 
 
 def drain(registration: BrokerRegistration) -> BrokerRegistration:
-    """Return the registration in the state draining."""
+    """Return the registration in the state `draining`."""
     return msgspec.structs.replace(registration, state=BrokerState.DRAINING)
 
 
 def stop(registration: BrokerRegistration) -> BrokerRegistration:
-    """Return the registration in the state stopping."""
+    """Return the registration in the state `stopping`."""
     return msgspec.structs.replace(registration, state=BrokerState.STOPPING)
 
 
 async def test_a_confirmation_counts_from_its_sending_with_a_margin(
     membership: Membership, clock: Any, kit: Any
 ) -> None:
-    """A keep-alive confirms the registration for three quarters of the lease, from its sending."""
+    """A keep-alive confirms the registration for three quarters of the lease, counted from its sending."""
     clock.seconds += kit.ttl_seconds * 0.74
     before = membership.is_confirmed
     clock.seconds += kit.ttl_seconds * 0.02
@@ -75,7 +75,7 @@ async def test_a_slow_keep_alive_confirms_from_when_it_was_sent(
 async def test_an_ended_lease_is_the_end_of_this_life(
     membership: Membership, store: EmbeddedCoordination, clock: Any, kit: Any
 ) -> None:
-    """A registration whose lease has ended is lost for keep-alives and updates, and leaving has no effect."""
+    """Keep-alives and updates report that a registration is lost if its lease has ended; leaving has no effect."""
     clock.seconds += kit.ttl_seconds + 1
     await store.expire_leases()
     with pytest.raises(MembershipLost, match="broker 1 lost its registration of epoch"):

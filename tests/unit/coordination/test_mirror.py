@@ -97,7 +97,7 @@ async def test_a_listener_can_end_listening(store: EmbeddedCoordination, kit: An
 
 
 async def test_revisions_of_other_keys_can_be_waited_for(store: EmbeddedCoordination, kit: Any) -> None:
-    """A revision that changed other keys can be waited for, and no listener is called."""
+    """A revision that changed only keys outside the mirror can be waited for, and no listener is called."""
     mirror = Mirror(store, kit.keys)
     await mirror.load()
     heard: list[MirrorUpdate] = []

@@ -83,7 +83,7 @@ def test_a_disk_that_does_not_read_is_told(box: LogBox, make: BatchMaker) -> Non
     oldest = box.log_files()[0]
     for path in (oldest, oldest.with_suffix(".timeindex")):
         path.unlink()
-    log.segments[0].body = None  # as the cache closes segments that were not used for long
+    log.segments[0].body = None  # closed, as by the cache after a long time without use
 
     with pytest.raises(StorageFailed, match="cannot read"):
         retention_facts(log)

@@ -1,4 +1,4 @@
-"""The entry of one producer."""
+"""The entry of one producer in the producer state of a partition."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ class TestProgress:
         assert follower.synced_offset == 9
 
     def test_says_nothing_before_the_leader_has_agreed_to_the_log(self) -> None:
-        """A synced offset is reported by the next fetch if the leader had not yet agreed to the log."""
+        """A synced offset is reported by the next fetch if the leader had not yet compared the logs."""
         follower = following(end=10, synced=4)
 
         assert follower.step(FollowerLogSynced(Offset(10))) == []

@@ -87,7 +87,7 @@ class TestJoin:
         assert proposes([*leadership.register(THIRD), *leadership.fetch(THIRD, 10)])
 
     def test_needs_the_life_to_be_known_here(self) -> None:
-        """A replica joins after the leader's mirror shows its registration."""
+        """A replica joins only once the leader's mirror shows the registration of its broker."""
         leadership = without_third()
 
         assert writes(leadership.fetch(THIRD, 10, broker_epoch=90)) == []

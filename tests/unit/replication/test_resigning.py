@@ -70,7 +70,7 @@ class TestFailedDirectory:
         assert writes(leadership.step(DirectoryFailed())) == []
 
     def test_stays_while_the_others_are_away(self) -> None:
-        """The leader resigns only when another member is registered in the incarnation of the record."""
+        """The leader resigns only if another member is registered in the incarnation named by the partition record."""
         leadership = Office(partition_record(isr=entries([LEADER, SECOND])))
         leadership.register(SECOND, epoch=90)
 
@@ -145,7 +145,7 @@ class TestSlowDisk:
 
 
 class TestLowWatermark:
-    """Offsets below which every in-sync replica has deleted its records."""
+    """The low watermark: the offset below which every in-sync replica has deleted its records."""
 
     def test_is_the_least_log_start_of_the_isr(self) -> None:
         """The low watermark is the lowest log start offset in the ISR, and a member without a report holds it back."""

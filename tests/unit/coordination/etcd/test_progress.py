@@ -29,7 +29,7 @@ def test_a_quiet_stream_is_asked_after_a_silence() -> None:
 
 
 def test_who_does_not_answer_for_as_long_again_is_silent() -> None:
-    """A stream that does not answer a progress request within the silence is silent."""
+    """A stream that does not answer a progress request for the time of another silence is silent."""
     progress = begun()
     progress.send(103.0)
 

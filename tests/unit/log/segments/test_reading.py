@@ -82,7 +82,7 @@ def test_bytes_that_the_index_did_not_promise_are_told(make: BatchMaker) -> None
 
 
 def test_a_range_that_cannot_fit_is_not_planned(make: BatchMaker) -> None:
-    """A read has no plan if its first batch may exceed the allowed bytes, or if no batch is below the limit."""
+    """A read has no plan if its first batch may exceed the allowed bytes, or if no batch is below the offset limit."""
     batches = [make(0), make(1, 1, 5000), make(2)]
     index, data = segment_of(batches, 0)
 

@@ -153,7 +153,7 @@ async def test_a_copy_that_cannot_be_cut_yet_is_given_up_once(
     parts, log, index = runtime, flights.handle().log, PartitionIndex(0)
     await give_to_another(flights)
     async with asyncio.timeout(10):
-        # The controller does not know this incarnation, and writes a record without a leader.
+        # Broker 7 is not registered, so the controller writes a partition record without a leader.
         while parts.metadata.partitions(flights.topic_id)[index].value.leader is not None:
             await turns(1)
     await parts.replicas.settled()

@@ -92,7 +92,7 @@ async def test_a_checkpoint_is_written_after_so_many_bytes(directory: LogDirecto
             appends.nbytes = enough
             await until(checkpoint.exists)
             checkpoint.unlink()
-            # The next call starts a new interval.
+            # The next time that the upkeep reads the number, it starts a new interval.
             await appends.wait_asked(1)
 
 

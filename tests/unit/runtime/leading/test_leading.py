@@ -1,4 +1,4 @@
-"""A leader with followers: members of the ISR, waits, and answers while a decision is open."""
+"""A leader with followers: acknowledgements, changes of the ISR, the end of a leadership, and deletions."""
 
 from __future__ import annotations
 
