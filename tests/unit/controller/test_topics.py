@@ -40,7 +40,7 @@ def complete(world: Any, **about: Any) -> Sequence[Transaction]:
 
 
 def test_a_created_topic_is_ready_with_all_of_its_partitions(world: Any, kit: Any) -> None:
-    """A small topic is created in three transactions: announcement, partitions, ready."""
+    """A small topic is created in three transactions: its announcement, its partitions, and its state `ready`."""
     epoch = world.metadata.brokers[1].create_revision
     results = run(world, plan_creation(world.planning(), NAME, kit.new_topic(3, durability="replicated")))
     topic, partitions = world.topic(NAME).value, world.partitions()

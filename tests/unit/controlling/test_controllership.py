@@ -269,7 +269,7 @@ async def test_a_store_that_misbehaves_only_delays(cluster: Any, faults: list[An
 async def test_the_longest_log_leads_where_losing_records_is_allowed(cluster: Any, kit: Any) -> None:
     """The longest log leads in an unclean election after the lost leader's own lease has ended.
 
-    The ISR has only the new leader, and the leader epoch is above every reported one.
+    The ISR has only the new leader, and the leader epoch is above every reported epoch.
     """
     for broker in (1, 2, 3):
         await cluster.add(broker, lease_seconds=2 * kit.ttl_seconds)

@@ -64,7 +64,7 @@ async def test_a_registration_without_a_level_supports_level_one(
 
 
 async def test_the_level_is_never_lowered(life: Any, configs: ConfigAdmin) -> None:
-    """A lower level is refused, null is invalid, the present level changes nothing, a reset of all keys keeps it."""
+    """A lower level is refused, null is invalid, the current level changes nothing, and a reset keeps the level."""
     await configs.alter_cluster({"feature.level": 2})
     codes = []
     for value in (1, None, 0, "x"):

@@ -208,7 +208,7 @@ async def test_names_idle_for_a_week_are_forgotten(store: Spoilt) -> None:
 
 
 async def test_a_name_that_is_asked_for_meanwhile_is_kept(store: Spoilt) -> None:
-    """A producer name that was requested in between is not deleted, because the deletion compares its record."""
+    """A producer name that was requested since it was found idle is not deleted: the deletion compares its record."""
     clock = WallClock()
     ours = registry(store, clock)
     await ours.allocate("idle")

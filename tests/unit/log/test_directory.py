@@ -94,7 +94,7 @@ def test_a_new_directory_may_wait_for_its_cluster(tmp_path: Path) -> None:
 
 
 def test_a_start_that_is_killed_early_leaves_word_of_where_the_bytes_are(tmp_path: Path) -> None:
-    """A data directory without a clean marker keeps the residence of the first start after its last clean stop."""
+    """Without a clean marker, the residence (volume and boot) of the first start after the last clean stop is kept."""
 
     def residence_after(here: str, *, clean: bool) -> str | None:
         directory = open_directory(tmp_path, residence=here)

@@ -97,7 +97,7 @@ def damage_batch(box: LogBox, batches: list[StampedBatch], number: int) -> None:
 
 @pytest.mark.parametrize("number", [0, 1, 7, 18])
 def test_synced_damage_drops_nothing(box: LogBox, make: BatchMaker, number: int) -> None:
-    """A bad batch before good batches is reported and not served with `synced`, and all other batches are served."""
+    """With `synced` durability, a bad batch before good batches is reported, and all other batches are served."""
     log = box.open(SMALL)
     batches = make.fill(log, 20)
     box.kill()
@@ -177,7 +177,7 @@ def test_what_was_synced_is_never_cut(
 
 @EVERY_DURABILITY
 def test_a_lost_end_of_a_closed_segment(box: LogBox, make: BatchMaker, durability: Durability) -> None:
-    """Batches missing between two segments are damage with `synced`, and end the log with `replicated`."""
+    """Batches missing between two segments are damage with `synced` durability, and end the log with `replicated`."""
     log = box.open(replace(SMALL, durability=durability))
     batches = make.fill(log, 20)
     box.kill()

@@ -137,7 +137,7 @@ def sync(box: LogBox, log: PartitionLog, volume: bool) -> None:
 
 
 def test_a_shorter_log_is_no_damage(box: LogBox, make: BatchMaker) -> None:
-    """A log that was truncated, restarted or deleted and made again has no damage after a kill."""
+    """A log that was truncated, restarted, or deleted and created again has no damage after a kill."""
     log = box.open()
     make.fill(log, 6, 1)
     log.sync()

@@ -1,4 +1,4 @@
-"""A file system that is slow with one topic does not delay the roles of another topic."""
+"""A file system that is slow with the files of one topic does not delay changes of leadership in another topic."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ entry, submit = program("entry"), program("submit")
 
 
 def test_an_executor_gets_what_spark_said() -> None:
-    """Each variable of the contract becomes an option of the executor."""
+    """Each variable that Spark sets for executors becomes an option of the executor."""
     command = entry.command_of(["executor"], EXECUTOR)
     options = dict(zip(command[-14::2], command[-13::2], strict=True))
 
@@ -84,7 +84,7 @@ def test_settings_and_classes_of_the_user_come_before_those_of_spark() -> None:
 
 @pytest.mark.parametrize("name", sorted(set(EXECUTOR) - set(PLACES)))
 def test_an_executor_that_spark_did_not_start_says_what_is_missing(name: str) -> None:
-    """An executor without a variable of the contract fails with the variable's name, before Java starts."""
+    """An executor without a variable that Spark sets fails with the variable's name, before Java starts."""
     variables = {key: value for key, value in EXECUTOR.items() if key != name}
 
     with pytest.raises(entry.ContractError, match=name):

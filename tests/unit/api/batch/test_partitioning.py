@@ -22,13 +22,13 @@ COLUMNS = st.one_of(
 
 
 def one_by_one(keys: Keys, count: int) -> list[int]:
-    """Return the partition of each key by the scalar rule."""
+    """Return the partition of each key by the rule for single keys."""
     return [-1 if key is None else partition_for_key(key, count) for key in keys]
 
 
 @given(COLUMNS, st.integers(1, 2**31 - 1))
 def test_columns_are_placed_as_single_keys_are(keys: Keys, count: int) -> None:
-    """Keys of a column are assigned the same partitions as by the scalar rule, even in a slice or a dictionary."""
+    """Keys of a column get the same partitions as by the rule for single keys, even in a slice or a dictionary."""
     column = pa.array(keys, pa.binary())
     expected = one_by_one(keys, count)
 

@@ -1,4 +1,7 @@
-"""Ranges of damaged offsets, and logs and reads that skip losses which an operator has accepted."""
+"""Ranges of damaged offsets, and logs and reads that skip losses which an operator has accepted.
+
+A gap is a range of offsets for which the log has no batches.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +88,7 @@ def test_reads_pass_what_was_accepted_and_nothing_else(damaged: list[DamagedRang
 
 
 def test_a_read_passes_an_accepted_loss_that_nothing_follows_yet(box: LogBox, make: BatchMaker) -> None:
-    """A read in an accepted loss at the log end skips to its limit, so that the reader waits after the loss."""
+    """A read in an accepted loss at the log end skips to its offset limit, so that the reader waits after the loss."""
     log = box.open()
     make.fill(log, 3)
     log.note_damage([DamagedRange(Offset(2), Offset(6))])

@@ -22,7 +22,7 @@ def synced(flights: TopicClient, partition: int = 0) -> int:
 
 
 async def test_replicated_bytes_are_synced_in_the_background(start_runtime: StartRuntime) -> None:
-    """Records of a replicated topic are synced in the background within the interval."""
+    """Records of a topic with `replicated` durability are synced in the background within the sync interval."""
     runtime = await start_runtime(limits={"sync_interval_seconds": 0.05})
     flights = await topic(runtime, durability="replicated")
     await flights.produce(b"a")

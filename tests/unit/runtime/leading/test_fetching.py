@@ -102,7 +102,7 @@ class TestLimits:
         assert len(result.data) > 1
 
     async def test_batch_above_a_mebibyte_is_read_in_the_pool(self, make_topic: MakeTopic) -> None:
-        """A batch larger than one read on the event loop is read in the pool."""
+        """A batch larger than one read on the event loop is read in the thread pool."""
         flights = await make_topic()
         data = batch(b"x" * (3 << 20))
         await flights.produce_batch(data)
@@ -298,7 +298,7 @@ class TestLongPoll:
         assert result.data == []
 
     async def test_is_answered_when_the_topic_is_deleted(self, make_topic: MakeTopic) -> None:
-        """A long poll of a deleted topic is answered."""
+        """A long poll is answered when its topic is deleted."""
         flights = await make_topic()
         async with asyncio.TaskGroup() as group:
             poll = group.create_task(flights.fetch_all(flights.spec(max_wait_seconds=30)))

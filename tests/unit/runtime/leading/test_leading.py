@@ -282,7 +282,7 @@ class TestOffice:
     """The end and the limits of a leadership."""
 
     async def test_failed_disk_gives_the_leadership_away(self, start: StartLeading) -> None:
-        """A leader with a failed disk resigns and leaves the ISR, and waiting batches may be stored."""
+        """A leader with a failed disk resigns and leaves the ISR, and waiting batches fail as possibly stored."""
         storage = FaultyStorage()
         leading = await start(durability=DurabilityState.SYNCED, storage=storage)
         await both(leading.follower(SECOND), leading.follower(THIRD))

@@ -202,7 +202,7 @@ async def test_one_call_over_many_partitions_answers_each_for_itself(make_topic:
 
 @pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD])
 async def test_compressed_batch_is_stored_as_it_came(make_topic: MakeTopic, codec: Codec) -> None:
-    """A compressed batch is validated in the pool and stored unchanged."""
+    """A compressed batch is validated in the thread pool and stored unchanged."""
     flights = await make_topic()
     columns = record_batch([b"x" * 1000] * 50, default_timestamp_us=SystemClock().now_us())
     data = encode(columns, codec).to_bytes()
@@ -230,7 +230,7 @@ async def test_compressed_rubbish_is_refused_in_its_place(make_topic: MakeTopic)
 async def test_what_waits_to_be_opened_is_counted_and_keeps_nobody_else_waiting(
     start_runtime: StartRuntime,
 ) -> None:
-    """The bytes of a compressed batch count before its validation; it delays no other batch, and a stop answers it."""
+    """A batch that waits for decompression counts towards the memory limit and delays no other; a stop answers it."""
     runtime = await start_runtime(limits={"validation_threads": 1})
     flights = await topic(runtime)
     columns = record_batch([b"x" * 1000] * 50, default_timestamp_us=SystemClock().now_us())

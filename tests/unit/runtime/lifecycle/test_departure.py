@@ -154,7 +154,7 @@ async def test_where_nobody_goes_on_there_is_nobody_to_tell(scene: Scene, compan
 
 
 async def test_a_stop_waits_until_others_lead_and_have_seen_it(scene: Scene) -> None:
-    """A stop waits until other brokers lead its partitions and the mirrors of peers have seen it."""
+    """A stop waits until other brokers lead the broker's partitions and the mirrors of peers show the new leaders."""
     other = await scene.other()
     successor = InSync(broker=OTHER, broker_epoch=other.broker_epoch)
     await scene.partition(scene.entry, scene.entry, successor)

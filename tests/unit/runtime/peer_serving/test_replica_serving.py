@@ -142,7 +142,7 @@ class TestWaiting:
     """Waiting fetches of followers."""
 
     async def test_append_wakes_it(self, start: StartLeading) -> None:
-        """An append ends the wait before the leader's own fsync."""
+        """An append ends a follower's wait, even before the leader's own fsync."""
         leading = await start()
         second = leading.follower()
         await second.fetch()
@@ -156,7 +156,7 @@ class TestWaiting:
         assert len(told.data) == 1
 
     async def test_moved_high_watermark_wakes_it_without_data(self, start: StartLeading) -> None:
-        """A new high watermark ends the wait without records."""
+        """A new high watermark ends a follower's wait, with an answer without records."""
         leading = await start(isr=(1, 2))
         second = leading.follower()
         await leading.produce(b"a", acks=Acks.LEADER)

@@ -207,7 +207,7 @@ def test_an_empty_batch_adds_no_version(tmp_path: Path) -> None:
 
 
 def test_overwriting_replaces_and_is_not_repeated(tmp_path: Path) -> None:
-    """A complete batch replaces the previous records, and its repetition changes nothing."""
+    """In the output mode `complete`, a batch replaces the previous records, and its repetition changes nothing."""
     commit(tmp_path, task_files(tmp_path, range(5)), 0)
     commit(tmp_path, task_files(tmp_path, range(7, 9), "second"), 1, overwrite=True)
     again = commit(tmp_path, task_files(tmp_path, range(7, 9), "third"), 1, overwrite=True)
