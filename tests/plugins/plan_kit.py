@@ -1,4 +1,4 @@
-"""Values for tests of the operator's plans: pods, sets, claims and answers from brokers, with defaults."""
+"""Values for tests of the operator's plans: pods, sets, volume claims and answers from brokers, with defaults."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def stateful_set(replicas: int, **said: Any) -> ObservedSet:
 
 
 def claim(broker: int, **said: Any) -> ObservedClaim:
-    """Return the claim of a broker of pool `a`."""
+    """Return the volume claim of a broker of pool `a`."""
     facts: dict[str, Any] = {
         "name": f"data-main-a-{broker}",
         "uid": f"claim-{broker}",

@@ -240,7 +240,7 @@ def test_an_address_from_outside_lasts_while_its_load_balancer_is_made_anew() ->
 
 
 def test_an_address_that_a_broker_learned_when_it_started_is_noted() -> None:
-    """An address that a broker has advertised since its start is recorded in its claim."""
+    """An address that a broker has advertised since its start is recorded in its volume claim."""
     of = cluster(2, listeners={"data": {"type": "loadbalancer", "perBroker": True}})
     services = tuple(
         {

@@ -1,3 +1,5 @@
+"""The plan of a managed etcd: its members, and their pods and volume claims."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -124,7 +126,7 @@ def test_a_new_cluster_is_formed_when_every_member_is_written_down() -> None:
 
 
 def test_members_whose_statefulset_is_gone_come_back_on_their_data() -> None:
-    """Members whose StatefulSet was deleted are restarted on their claims, not as a new cluster."""
+    """Members whose StatefulSet was deleted are restarted with their volume claims, not as a new cluster."""
     plan = plan_etcd(wish_of(1), replace(healthy(), live=None, pods={}, members=None, answers={}))
     found = plan_etcd(wish_of(), replace(healthy(), live=None, pods={}))
 
@@ -260,7 +262,7 @@ def test_a_lost_volume_waits_for_the_others() -> None:
 
 
 def test_a_claim_on_its_way_out_is_no_lost_volume() -> None:
-    """A claim that is being deleted does not count as lost; an answering member is recorded in an unlabelled claim."""
+    """A claim being deleted does not count as lost; an answering member's id is recorded in an unlabelled claim."""
     seen = without_answer(healthy(), 2)
     going = replace(seen, claims={**seen.claims, 2: EtcdClaim("claim-2", deleting=True)})
     answering = replace(healthy(), claims={**healthy().claims, 2: EtcdClaim("claim-2")})

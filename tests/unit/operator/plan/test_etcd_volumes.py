@@ -147,7 +147,7 @@ def test_a_file_system_grows_when_its_pod_starts() -> None:
 
 
 def test_the_store_is_as_large_as_the_smallest_volume_allows() -> None:
-    """The store quota follows the smallest claim; claims that are being deleted or have no size are ignored."""
+    """The store quota follows the smallest volume claim, without claims that are being deleted or have no size."""
     seen = an_etcd()
     claims = {
         **seen.claims,

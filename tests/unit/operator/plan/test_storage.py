@@ -1,4 +1,4 @@
-"""The growth of disks, and the StatefulSets that are recreated for it."""
+"""The growth of disks, which are volume claims, and the StatefulSets that are recreated for the growth."""
 
 from __future__ import annotations
 
