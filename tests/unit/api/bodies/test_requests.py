@@ -163,7 +163,7 @@ def test_a_bad_request_is_refused_with_its_place(
 
 
 def test_a_fetch_has_the_defaults_of_the_contract() -> None:
-    """A fetch has the contract's defaults: a wait of half a second, one byte, 1 MiB per partition, read_uncommitted."""
+    """A fetch has the contract's defaults: half a second, at least 1 byte, 1 MiB per partition, `read_uncommitted`."""
     request = decode_request(FetchRequest, msgspec.json.encode({"partitions": [fetch()]}))
     [partition] = request.partitions
 

@@ -1,4 +1,4 @@
-"""Each batch is committed exactly once, with concurrent writers and lost answers."""
+"""Each micro-batch of a query is committed exactly once, with concurrent writers and lost answers."""
 
 from __future__ import annotations
 
