@@ -74,7 +74,7 @@ async def called(client: Any, name: str, arguments: tuple[Any, ...]) -> None:
 
 @pytest.mark.parametrize("is_closed", [False, True])
 async def test_what_is_not_open_says_so(broker: ScriptedBroker, is_closed: bool) -> None:
-    """The error names the client that is not open, and the block in which it can be used."""
+    """A call of a client that is not open raises an error that names the client and the `async with` block."""
     for client, calls in clients(fairlead, broker.url):
         if is_closed:
             async with client:
@@ -87,7 +87,7 @@ async def test_what_is_not_open_says_so(broker: ScriptedBroker, is_closed: bool)
 
 @pytest.mark.parametrize("is_closed", [False, True])
 async def test_a_blocking_client_that_is_not_open_says_so(broker: ScriptedBroker, is_closed: bool) -> None:
-    """The error names the blocking client that is not open, and the kind of block for blocking clients."""
+    """A call of a blocking client that is not open raises an error that names the client and the `with` block."""
 
     def scenario() -> None:
         for client, calls in clients(blocking, broker.url):

@@ -50,7 +50,7 @@ def test_entries_come_back_in_order(entries: list[ExtensionEntry]) -> None:
     ids=["refusing", "last", "cut", "far", "padding", "rest", "zero-type-with-length"],
 )
 def test_an_extension_that_cannot_be_read_is_refused(extension: bytes) -> None:
-    """An extension with an unknown entry that must be understood, a truncated entry or nonzero padding is malformed."""
+    """An extension with an unknown type that must not be skipped, a truncated entry or nonzero padding is malformed."""
     with pytest.raises(ProblemError, match=r"^malformed_batch: "):
         read_extension(*batch(extension))
 

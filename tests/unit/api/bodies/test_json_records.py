@@ -307,7 +307,7 @@ def test_lines_are_records_each(name: str) -> None:
     ],
 )
 def test_a_wrong_line_is_named(encoding: str, line: bytes, code: str) -> None:
-    """The detail and the data of the problem contain the number of the malformed line."""
+    """The problem of a malformed line has the line's number in its detail and its data."""
     with pytest.raises(ProblemError, match=": line 9: ") as refused:
         parse_record_lines([(7, b'{"value":"aaaa"}'), (9, line)], Encoding(encoding))
 

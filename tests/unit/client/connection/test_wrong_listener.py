@@ -108,7 +108,7 @@ async def test_another_server_is_told(serve: Serve, told: str, scheme: str) -> N
 
 
 async def test_silence_is_told(broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error for a silent address contains the waiting time; a broker and a closed address are not described."""
+    """The error for a silent address has the waiting time; for brokers and closed addresses no server is described."""
     monkeypatch.setattr("fairlead.connection.transport.ANSWER_MARGIN_SECONDS", -0.8)
     async with listening(never_answer) as place:
         error = await refusal(f"http://{place}")

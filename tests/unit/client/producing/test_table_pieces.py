@@ -52,7 +52,7 @@ def test_pieces_are_cut_to_size() -> None:
 
 
 def test_a_named_partition_wins_over_the_keys() -> None:
-    """If the caller names a partition, it gets all rows regardless of their keys."""
+    """If the caller names a partition, all rows are sent to that partition, whatever their keys."""
     table = pa.table({"key": [b"a", b"b"], "value": [b"1", b"2"]})
 
     assert [(partition, piece.num_rows) for partition, piece in whole(table, 7, 1 << 20, 5)] == [(7, 2)]
@@ -69,7 +69,7 @@ def test_a_large_table_is_cut_into_slices_that_cover_it() -> None:
 
 
 def test_a_column_that_cannot_be_sent_is_named() -> None:
-    """The problem names the column that cannot be sent."""
+    """A table with a column that cannot be sent is refused, and the problem names the column."""
     with pytest.raises(ProblemError, match="colour"):
         pieces(pa.table({"value": [b"x"], "colour": ["red"]}), 1, 100, 5)
 

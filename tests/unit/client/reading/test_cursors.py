@@ -190,7 +190,7 @@ def test_partitions_come_and_go_beside_the_others(prefetch: Prefetch) -> None:
 
 
 def test_what_is_paused_or_withheld_is_neither_due_nor_told(prefetch: Prefetch) -> None:
-    """A paused or withheld partition is not fetched, has no deadline, and raises no error."""
+    """A partition that is paused, or withheld during a rebalance, is not fetched and has no deadline or error."""
     paused, withheld = _cursors(prefetch)
     paused.paused = withheld.withheld = True
     prefetch.delayed(paused, paused.life, retry_at=5.0)

@@ -30,7 +30,7 @@ def test_drawing_twice_gives_the_same_whatever_the_order_of_words() -> None:
 
 
 def test_every_object_is_marked_and_owned() -> None:
-    """Every object has the labels of its Cluster and is owned by it, except the claims."""
+    """Every object has the labels of its Cluster and, except for volume claims, is owned by the Cluster."""
     for manifest in render_kit.drawn(render_kit.cluster_of()).values():
         metadata = manifest["metadata"]
         owners = [owner["uid"] for owner in metadata["ownerReferences"]]

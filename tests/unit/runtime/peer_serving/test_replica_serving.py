@@ -284,7 +284,7 @@ class TestRefusals:
     async def test_read_that_ends_after_the_leadership_is_not_answered(self, start: StartLeading) -> None:
         """A read that completes after the leadership is not answered, because the log may have other bytes."""
         storage = PosixStorage()
-        storage.reads_cached = False  # Every read uses the pool, as on tmpfs.
+        storage.reads_cached = False  # Every read uses the thread pool, as on tmpfs.
         leading = await start(storage=storage)
         await leading.produce(b"a", acks=Acks.LEADER)
         reading = asyncio.ensure_future(leading.follower().fetch())
