@@ -150,7 +150,7 @@ def test_a_replica_whose_disk_has_failed_is_not_waited_for() -> None:
 
 
 def test_a_restored_record_elects_nobody_by_itself() -> None:
-    """A record from a backup of the store elects no leader, because its ISR may name replicas that have left since."""
+    """On a partition record from a backup of the store no leader is elected, because the ISR may have shrunk since."""
     view = ClusterView(brokers(R1, R2, R3))
     led, leaderless = (msgspec.structs.replace(record(leader, "23"), restored=True) for leader in (4, None))
 

@@ -1,4 +1,7 @@
-"""Sequences of one partition: the stamps of batches, and the effect of a lost batch on later batches."""
+"""Sequences of one partition: the stamps of batches, and the effect of a lost batch on later batches.
+
+A batch in doubt is a batch that may be stored although its last attempt failed.
+"""
 
 from __future__ import annotations
 
