@@ -14,8 +14,8 @@ pytest_plugins = ("time_budget", "etcd_binaries", "pytester")
 BYTECODE = Path(__file__).parents[1] / "build" / "bytecode"
 if sys.dont_write_bytecode:
     # With PYTHONDONTWRITEBYTECODE, Python writes bytecode to this folder instead of next to the sources, because
-    # compiling every test again takes half of the time of a collection. Only this process uses the folder: programs
-    # that build images and wheels must not inherit the variable.
+    # compiling every test again takes half of the time of a collection. The folder is set in this process only, and not
+    # by PYTHONPYCACHEPREFIX, which programs that build images and wheels would inherit.
     sys.dont_write_bytecode, sys.pycache_prefix = False, str(BYTECODE)
 
 # A shell starts background jobs with SIGINT ignored; programs that a test starts and interrupts would inherit that
@@ -35,7 +35,7 @@ settings.register_profile(
 settings.register_profile("prove", settings.get_profile("fairlead"), max_examples=5_000, derandomize=False)
 settings.load_profile("fairlead")
 
-# The collector runs seldom, because a full pass over the thousands of collected tests costs a tenth of a run.
+# The garbage collector runs seldom, because a full pass over the thousands of collected tests costs a tenth of a run.
 gc.set_threshold(50_000, 20, 100)
 
 

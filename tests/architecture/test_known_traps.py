@@ -40,7 +40,7 @@ def test_every_named_test_exists() -> None:
 
 
 def test_every_named_switch_is_in_the_table_of_findings() -> None:
-    """Every named switch is found by the simulator within its seeds."""
+    """Every named switch, which drops a rule in the simulator, is found within the allowed number of seeds."""
     table = SIMULATION.read_text()
     switches = {
         span

@@ -78,7 +78,7 @@ def examples() -> set[tuple[str, str]]:
 
 
 def test_every_example_is_run_or_has_a_reason() -> None:
-    """Every language of a page has a test or a reason, and every entry has a page."""
+    """The code blocks of every page in every language have a test or a reason, and every entry here has such blocks."""
     assert not RUN_BY.keys() & NOT_RUN.keys()
     assert examples() == RUN_BY.keys() | NOT_RUN.keys()
 
@@ -96,7 +96,7 @@ def test_every_test_that_is_named_reads_its_page() -> None:
 
 
 def test_every_fence_names_its_language_and_is_closed() -> None:
-    """Every fence names its language, without which no test runs it, and is closed."""
+    """Every fenced code block is closed and names its language, without which no test would run it."""
     wrong = []
     for path in checkout.files():
         if path.suffix != ".md" or path.parts[0] != "docs" or path.parts[1] in GENERATED:

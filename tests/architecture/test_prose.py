@@ -30,7 +30,7 @@ def found(prose: Any, path: str, text: str) -> list[tuple[int, str]]:
 
 
 def test_python_is_read_in_docstrings_fields_comments_and_texts(prose: Any) -> None:
-    """Every kind of text in Python is read with its line; some first words count only in certain kinds of text."""
+    """Every kind of text in Python is read with its line; some words are findings only at the start of a docstring."""
     text = (
         '"""A room for whoever asks."""\n'
         "class Part:\n"

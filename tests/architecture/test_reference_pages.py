@@ -58,7 +58,7 @@ def test_no_option_is_shown_with_an_empty_default() -> None:
 
 
 def test_the_page_of_retries_names_arguments_as_clients_take_them() -> None:
-    """A parameter of retries has the name that a call accepts, and an explanation."""
+    """Each parameter on the page of retries is an argument of the client in the SDK, and has an explanation."""
     page = (checkout.ROOT / "docs/reference/sdk/retries.md").read_text(encoding="utf-8")
     parts = re.split(r"^## ", page, flags=re.MULTILINE)[1:]
     clients = {"Connections": Admin, "Producer": Producer, "Consumer": Consumer}

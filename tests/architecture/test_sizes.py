@@ -24,7 +24,7 @@ FUNCTION_LINES_MAX = 60
 
 def functions(source: str) -> Iterator[tuple[str, int]]:
     """Yield every function of a module with its number of lines, from `def` to its last statement."""
-    # Only statements contain functions, and most nodes of a module are expressions.
+    # Expressions are skipped: only statements contain functions, and most nodes of a module are expressions.
     waiting: list[ast.AST] = [ast.parse(source)]
     while waiting:
         node = waiting.pop()

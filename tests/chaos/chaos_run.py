@@ -76,7 +76,7 @@ class ChaosRun:
         await self.cluster.wait_for_partitions(TOPIC, lambda each: each.leader is not None)
 
     def usual_load(self) -> None:
-        """Return producers for the guarantee of the settings, readers, and a client that asks for log ends.
+        """Start producers for the guarantee of the history, readers, and a client that asks for log ends.
 
         One history checks one guarantee. With idempotence and retries every record is stored exactly once. Without
         both, a write without an answer is stored once or not at all.

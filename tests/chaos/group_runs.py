@@ -83,7 +83,7 @@ async def until(run: ChaosRun, check: Callable[[], bool]) -> None:
 
 
 async def finish(run: ChaosRun, *members: MemberProcess, unheard: bool = False) -> int:
-    """Heal all faults, end the load, wait until the group has read all records, judge; return the number of repeats.
+    """Heal all faults, end the load, wait until the group has read all, judge the history; return the count of repeats.
 
     `unheard`: a member may have been cut off for longer than its session.
     """

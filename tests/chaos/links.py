@@ -1,8 +1,8 @@
 """The network between the processes of a cluster: all connections are relayed, and can be held, cut or delayed.
 
 A node is a name: `broker-1`, `etcd`, `clients`. A connection belongs to the node of its relay and to the node whose
-process opened it, as the system's table of sockets shows. Blocked traffic is a set of directed pairs of nodes, so that
-a partition may be one-way.
+process opened it, as the system's table of sockets shows. Blocked traffic is a set of directed pairs of nodes, so
+traffic may be blocked in one direction only.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class AnswerTrouble:
     late: int = field(default=0, init=False)
 
     async def lets_pass(self) -> bool:
-        """Return whether a piece passes; False loses the piece and breaks its connection, as the client notices."""
+        """Return whether a piece passes; on False the caller drops the piece and breaks its connection."""
         chance = self.rng.random()
         if chance < self.share / 2:
             self.lost += 1

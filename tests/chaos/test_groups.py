@@ -196,7 +196,7 @@ async def _join_as(run: ChaosRun, name: str) -> str:
 
 @pytest.mark.scenario
 async def test_members_join_and_leave_one_by_one_and_all_is_read(tmp_path: Path) -> None:
-    """Four members that start and stop in the same order read every record, the last member to the end."""
+    """Four members join one by one and leave in the same order; together they read every record."""
     async with group_run(tmp_path) as run:
         readers = []
         for count in range(1, 5):

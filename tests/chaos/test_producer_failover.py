@@ -1,4 +1,4 @@
-"""The producer state of a partition survives its leader: repeats, keys, names, and acks of repeats."""
+"""The producer state of a partition survives its leader: repeats and their acks, idempotency keys, named producers."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def _never(_settings: Settings) -> bool:
 
 
 FORBIDDEN: Final[Mapping[Anomaly, Callable[[Settings], bool]]] = {
-    # Compared between two polls; an acknowledgement and a poll are compared only for records that must stay.
+    # Polls are compared with each other; an acknowledgement and a poll only for records that must stay.
     Anomaly.INCONSISTENT_OFFSETS: lambda its: not its.unclean,
     Anomaly.LOST_WRITE: lambda its: its.keeps_acknowledged,
     Anomaly.UNSEEN: lambda its: its.keeps_acknowledged,

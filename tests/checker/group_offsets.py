@@ -96,7 +96,7 @@ class GroupOffsets:
                 seen[offset] = number
 
     def judge(self, known: Mapping[str, list[int]]) -> None:
-        """Judge the accounts by the offsets that have a record (sorted, by key)."""
+        """Find committed records that no member received; `known` has the offsets with a record, sorted, by key."""
         for (_, key), place in self._places.items():
             self._account(place, known.get(key, []))
 
@@ -136,7 +136,7 @@ class GroupOffsets:
                 elif other is request and other.offset == value:
                     following = (value, acted | {other.number})
                 else:
-                    continue  # a pending request changes nothing
+                    continue  # a pending read changes nothing
                 if following not in seen:
                     seen.add(following)
                     open_.append(following)

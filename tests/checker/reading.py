@@ -1,7 +1,7 @@
 """Records that readers received, by partition: the value at each offset, and the moves of each reader.
 
-Most polls continue exactly after the previous poll. Only other polls are kept, to be judged when every offset with a
-record is known.
+Most polls continue exactly after the previous poll. Only polls that do not are kept, to be judged when every offset
+with a record is known.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class Reading:
                 self._findings.note(Anomaly.DUPLICATE, said)
 
     def _lag(self, reads: KeyReads, position: int, began: float, who: str, *, healed: bool) -> None:
-        """Return a lower bound of the age of the tail at a poll."""
+        """Record how long at least the reader has been behind the tail at a poll."""
         at = bisect_left(reads.ends, position)
         if at == len(reads.ends):
             return

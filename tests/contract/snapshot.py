@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-# The folders of tests in pytest.ini_options, which a separate program does not have.
+# pytest puts these folders on the path by its setting `pythonpath`; a program has to do so itself.
 sys.path[:0] = [str(Path(__file__).parents[1] / "plugins"), str(Path(__file__).parent)]
 
 import golden

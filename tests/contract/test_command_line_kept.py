@@ -55,7 +55,7 @@ def _walk(command: Any, words: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
 
 
 def _parameter(each: Any) -> Any:
-    """Describe a parameter by its differences from a plain one. An argument has only the name in its usage."""
+    """Describe the properties that a parameter has. Arguments have no option names, only their name in the usage."""
     is_option = each.param_type_name == "option"
     described = {
         "option": [*each.opts, *each.secondary_opts] if is_option else None,

@@ -1,7 +1,7 @@
 """The data directory on disk: names of files and every byte, after a run of the log.
 
-The batches are vectors of the record batch, so that a newer Arrow changes nothing here. The golden directory is also
-opened again, because a later release must read it.
+The batches are the test vectors of docs/reference/record-batch-vectors, so a newer Arrow changes nothing here. The
+golden directory is also opened again, because a later release must read it.
 """
 
 from __future__ import annotations

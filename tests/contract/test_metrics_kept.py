@@ -33,7 +33,7 @@ def metrics() -> Any:
 
 def _registered(registry: CollectorRegistry) -> Any:
     return {
-        # The Prometheus library stores a counter's name without its suffix.
+        # The Prometheus library stores a counter's name without the suffix `_total`.
         each._name + ("_total" if each._type == "counter" else ""): {
             "type": each._type,
             "labels": list(each._labelnames),

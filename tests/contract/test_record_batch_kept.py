@@ -54,7 +54,7 @@ def test_the_record_batch_is_unchanged() -> None:
 
 
 def test_a_header_is_written_as_it_was_read() -> None:
-    """The header of each good vector without a stamp is written again byte for byte."""
+    """The header of each accepted vector without a leader's stamp is written again byte for byte."""
     names = [
         name for name, each in golden.read("record_batch")["vectors"].items() if each["produce"] == "accepted"
     ]

@@ -97,6 +97,6 @@ def test_the_errors_are_unchanged() -> None:
 
 
 def test_public_names_are_sorted() -> None:
-    """Public names of the SDK are sorted, so that they are readable and two additions merge."""
+    """Public names of the SDK are sorted, so that they are readable and two additions merge without a conflict."""
     for module in (fairlead, fairlead.blocking):
         assert module.__all__ == sorted(module.__all__)

@@ -45,7 +45,7 @@ def configuration() -> Any:
 
 
 def settings() -> Any:
-    """Describe every setting by its variable with type, bounds and default, and the variables that replace settings."""
+    """Describe every setting by its variable with type, bounds and default, and the placeholders and credentials."""
     return {
         "broker": _variables("FAIRLEAD_", BrokerSettings) | _variables("FAIRLEAD_LIMITS__", Limits),
         "broker_keys_at_start": START_KEYS,

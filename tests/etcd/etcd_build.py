@@ -1,8 +1,8 @@
 """Builds of etcd and etcdctl from Go modules, once for each of their releases, and the command of a member.
 
 The tests (by `etcd_binaries`), `make cluster` and `make bench` use this module. The programs are kept in the user's
-cache, in a folder named after the hash of `go/go.sum`, so that existing programs have the right release. To update
-etcd, change both versions in `go/go.mod` and run `go mod tidy` in that folder.
+cache, in a folder named after the hash of `go/go.sum`, so existing programs have the right release. To update etcd,
+change both versions in `go/go.mod` and run `go mod tidy` in that folder.
 """
 
 from __future__ import annotations

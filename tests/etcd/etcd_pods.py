@@ -71,7 +71,7 @@ class EtcdPods:
         """Size of a store that the template allows; a test that enlarges volumes increases it."""
 
     def wish(self, replicas: int, pod_spec_hash: str = "first") -> EtcdWish:
-        """Return a wish for members at the given places."""
+        """Return the requested state of the etcd: a number of members, which are at the addresses of this object."""
         places = tuple(
             EtcdPlace(f"member-{ordinal}", f"http://127.0.0.1:{peer}")
             for ordinal, (_, peer) in enumerate(self._ports)
@@ -83,7 +83,7 @@ class EtcdPods:
         return f"http://127.0.0.1:{self._ports[ordinal][0]}"
 
     async def bring(self, wish: EtcdWish, until: Callable[[EtcdPlan], bool] | None = None) -> EtcdPlan:
-        """Look, plan and act until the etcd is as wished, or until another condition holds; return the last plan."""
+        """Look, plan and act until the etcd is as requested, or until another condition holds; return the last plan."""
         met = until or (lambda plan: plan.verdict.reason == "Healthy" and plan.requeue_seconds is None)
         async with asyncio.timeout(CONVERGE_SECONDS):
             while True:
@@ -101,7 +101,7 @@ class EtcdPods:
             try:
                 await self._carry_out(action)
             except EtcdError:
-                # An error such as a change too soon after the last one; the next pass plans the action again.
+                # etcd refused, for example because the last change is too recent; the next pass plans the action again.
                 break
             if not isinstance(action, RecordMember):
                 self.orders.append(action)
@@ -167,7 +167,7 @@ class EtcdPods:
                 await self.client.disarm_no_space(self.url(ordinal))
 
     async def _speaker(self) -> str:
-        """Return the URL of the leader, or of any pod without a leader."""
+        """Return the URL of the leader, or that of the first pod if there is no leader."""
         for ordinal in self.pods:
             with suppress(EtcdError):
                 status = await self.client.status(self.url(ordinal))

@@ -55,9 +55,9 @@ class TcpRelay:
         self._back.set()
 
     def orphan(self) -> None:
-        """Break the connections of the clients.
+        """Break the connections of the clients, but not those to etcd.
 
-        Bytes that they have sent are still passed on by connections that stay open.
+        Bytes that the clients have sent are still passed on to etcd.
         """
         self._orphaned = True
         for writer in self._to_clients:

@@ -148,7 +148,7 @@ async def test_a_lost_lease_is_followed_by_another_life(alone: EtcdCluster, star
 
 
 def leads(client: TopicClient, above: int) -> bool:
-    """Return whether partition 0 is led in a later epoch."""
+    """Return whether partition 0 is led in an epoch after `above`."""
     try:
         return client.handle().leader_epoch > above
     except ProblemError:
@@ -182,7 +182,7 @@ async def test_a_directory_of_another_cluster_is_refused(
 async def test_coordination_moves_to_etcd_with_its_data(
     alone: EtcdCluster, start: Start, tmp_path: Path
 ) -> None:
-    """A directory is refused before the move, served from etcd after it, and never from the old store again."""
+    """A directory is refused before its store moves to etcd, served afterwards, and never again from the old store."""
     broker = await start()
     cluster_id = broker.broker.entry.cluster.cluster_id
     client = await topic(broker.broker, retention_ms=86_400_000)

@@ -47,7 +47,7 @@ async def test_an_external_etcd_is_healthy_as_long_as_a_majority_is(three: EtcdC
 
 @pytest.mark.parametrize(("scheme", "secret"), [("https", None), ("http", "credentials")])
 async def test_what_needs_a_secret_is_not_asked(scheme: str, secret: str | None) -> None:
-    """The operator reads no secret, and reports that instead of an unhealthy etcd."""
+    """An etcd that needs TLS or credentials is reported as unknown, because the operator reads no Secret."""
     plan = await look_at(f"{scheme}://127.0.0.1:1", secret=secret)
 
     assert plan.status.ready == 0

@@ -46,7 +46,7 @@ async def test_a_lease_that_ends_early_is_told(alone: EtcdCluster) -> None:
 
 @pytest.mark.scenario
 async def test_a_lease_may_end_late(three: EtcdCluster) -> None:
-    """A new leader restarts every lease, so that a key may outlive its time to live, but is removed eventually."""
+    """A new leader restarts every lease, so a key may outlive its time to live, but is removed eventually."""
     loop = asyncio.get_running_loop()
     client = three.client()
     lease = await client.grant_lease(5)

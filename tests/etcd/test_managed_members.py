@@ -144,7 +144,7 @@ async def test_a_lost_majority_is_told_and_nothing_is_done(pods: EtcdPods) -> No
 
 
 async def test_a_new_template_restarts_the_leader_last(pods: EtcdPods) -> None:
-    """Members restart one at a time, each once the previous one is healthy, and the membership does not change."""
+    """For a new template members restart one at a time, each once the previous one is healthy, and none is replaced."""
     await pods.bring(pods.wish(3))
     observed = await pods.look()
     leader = next(each for each, answer in observed.answers.items() if answer.leader_id == answer.member_id)
@@ -159,7 +159,7 @@ async def test_a_new_template_restarts_the_leader_last(pods: EtcdPods) -> None:
 
 
 async def test_a_full_store_takes_writes_again_when_volumes_have_grown(pods: EtcdPods) -> None:
-    """Members restart one at a time with the larger volume, then the alarm is cleared, and no stored value is lost."""
+    """When volumes of a full store grow, members restart one at a time, the alarm is cleared, and no value is lost."""
     pods.quota_bytes = 8 << 20
     await pods.bring(pods.wish(3))
     await write(pods, b"precious")

@@ -113,7 +113,7 @@ async def in_sync(admin: Admin, topic: str) -> list[set[int]]:
 
 
 async def test_two_pods_that_are_to_stop_go_one_after_the_other(pods: list[Pod]) -> None:
-    """The second hook waits until the first broker is back and in sync; the pod with the permit does not wait."""
+    """A second pod's hook waits until the first broker is back and in sync; the hook with the permit does not wait."""
     first, second, third = pods
     async with Admin(third.broker.url) as admin:
         await admin.create_topic(
@@ -140,7 +140,7 @@ async def test_two_pods_that_are_to_stop_go_one_after_the_other(pods: list[Pod])
 
 
 async def test_what_the_pod_tells_is_what_others_are_told(alone: EtcdCluster, tmp_path: Path) -> None:
-    """Registrations have addresses from placeholders or by id, no rack without a zone, and the start configuration."""
+    """Brokers register addresses from placeholders or by id, and no rack without a zone; the file's keys apply."""
     ports = [next(free) for free in [free_ports()] for _ in range(6)]
     text = f"cluster: orders.main\nadvertise_each: {{'1': 'localhost:{ports[3]}'}}\n"
     (tmp_path / "broker.yaml").write_text(text + "config_values: {broker.session.timeout.ms: 2000}\n")

@@ -140,7 +140,7 @@ async def test_a_member_that_is_not_known_is_not_believed(secured: EtcdCluster, 
 async def test_renewed_certificates_are_taken_up(
     secured: EtcdCluster, authority: Authority, tmp_path: Path
 ) -> None:
-    """The files are read again for a new connection, without a new client."""
+    """A client reads its certificate files again for each new connection, so a renewed certificate works."""
     (tmp_path / "stranger").mkdir()
     stranger = Authority(trustme.CA(), tmp_path / "stranger").tls("stranger")
     tls = replace(stranger, ca=authority.ca_file)
@@ -162,7 +162,7 @@ async def test_renewed_certificates_are_taken_up(
 
 
 async def test_a_certificate_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    """The error names the unreadable file."""
+    """The error of a client with an unreadable certificate file names the file."""
     missing = tmp_path / "missing.pem"
     with pytest.raises(CoordinationUnavailable, match=str(missing)):
         await connect(EtcdOptions(("https://127.0.0.1:1",), EtcdTls(ca=missing)))

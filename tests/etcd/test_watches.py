@@ -53,7 +53,7 @@ async def put_surely(client: Coordination, value: object) -> None:
 
 
 async def follow_until(watch: Watch, value: bytes) -> list[Revision]:
-    """Collect the revisions of a watch up to the one with this value."""
+    """Collect the revisions of a watch up to the revision that writes this value."""
     revisions = []
     async for batch in watch:
         revisions.append(batch.revision)
@@ -159,7 +159,7 @@ async def test_a_quiet_watch_is_left_alone(alone: EtcdCluster) -> None:
 async def test_what_is_compacted_while_a_watch_is_cut_off_ends_it(
     alone: EtcdCluster, relay: TcpRelay
 ) -> None:
-    """A watch ends without delivering events after the compacted ones; a list and a new watch continue."""
+    """A watch ends when its next events were compacted while its link was cut; a list and a new watch continue."""
     client = alone.client(relay.url)
     watch = client.watch("/k", Revision(1))
     writer = alone.client()

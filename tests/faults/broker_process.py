@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Final
 
 BYTECODE: Final = Path(__file__).parents[2] / "build" / "bytecode"
-"""Limit of every start: the first start on a machine compiles, which takes three times as long as a start."""
+"""Time limit of a start: the first start on a machine compiles, which takes three times as long as other starts."""
 
 
 @dataclass(slots=True)

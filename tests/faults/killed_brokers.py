@@ -3,8 +3,8 @@
 Several clients produce to a real `fairlead broker start` with acks=all, with one partition and one request at a time
 for each client. SIGKILL is sent at a random moment, mostly while requests are unanswered. The broker is started again
 on the same data and must be ready in time. Half of the clients are idempotent and repeat an unanswered batch until it
-is acknowledged, and the batch must be stored once. The other clients continue with the next batch, so that their
-unanswered batches may be stored once or not at all. All answers form a history for `history_checker.py`.
+is acknowledged, and the batch must be stored once. The other clients continue with the next batch, so their unanswered
+batches may be stored once or not at all. All answers form a history for `history_checker.py`.
 
 `python killed_brokers.py --kills 100 --ballast-bytes 1073741824` prints a JSON report and exits with 1 when a record
 was lost, repeated or out of order, or a start took too long.
@@ -56,7 +56,7 @@ class Report:
     repeated_requests_acknowledged: int = 0
     ballast_bytes: int = 0
     empty_start_seconds: float = 0.0
-    """Start without any log: interpreter, imports, listeners."""
+    """Duration of a start without any log: interpreter, imports, listeners."""
     start_seconds: list[float] = field(default_factory=list)
     history: dict[str, Any] = field(default_factory=dict)
     anomalies: dict[str, list[str]] = field(default_factory=dict)

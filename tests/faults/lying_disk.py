@@ -3,7 +3,7 @@
 Every file and folder remembers what is durable and every change since. `cut` is a loss of power: of the changes
 since the last sync it keeps any subset that a file system may keep, and returns the disk as the next start finds it.
 
-Losses that a file system may cause, so that a log has to survive them:
+Losses that a file system may cause and that a log has to survive:
 
   - pages of one file are stored in any order and any subset; a page may be torn at a sector, and hold any state
     between the last sync and the cut

@@ -68,7 +68,7 @@ class Stored:
 
 @dataclass(slots=True)
 class Witness:
-    """The acknowledgements and promises of one partition."""
+    """What one partition must still have after a cut: its acknowledged batches, log start and epochs."""
 
     topic_id: TopicId
     config: TopicConfig
@@ -85,13 +85,13 @@ class Witness:
     epochs: list[tuple[int, int]] = field(default_factory=list)
     """(epoch, start offset) of started epochs."""
     epochs_asked: list[tuple[int, int]] = field(default_factory=list)
-    """Later epochs whose start was interrupted, so that they may be stored or not."""
+    """Later epochs whose start was interrupted; they may be stored or not."""
     cut_asked: int | None = None
     """Offset of a truncation that may have happened."""
     log: PartitionLog | None = None
 
     def check(self, log: PartitionLog) -> int:
-        """Compare an opened log with the witness, and adopt the kept batches. Return the batches that were not kept."""
+        """Compare an opened log with this witness, and forget the batches that were not kept. Return their number."""
         start, end = log.log_start_offset, log.end_offset
         self._expect(
             self.log_start <= start <= self.log_start_asked,

@@ -23,7 +23,7 @@ def test_all_damage_is_reported_and_no_wrong_record_is_served() -> None:
 
 
 def test_unreported_damage_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log whose scrub does not report damage fails the same run, so that the program notices hidden damage."""
+    """The run fails with a log whose scrub reports no damage, so the program notices hidden damage."""
     monkeypatch.setattr(SegmentScrub, "finish", lambda scrub: ())
 
     assert run(TRIALS, seed=1)["wrong"] is not None

@@ -61,7 +61,7 @@ def harm_header(path: Path, number: int) -> int:
 async def served(calls: Calls) -> tuple[dict[int, bytes], list[tuple[int, int]]]:
     """Read like a careful reader; return records by offset, and the damaged ranges.
 
-    The reader checks each batch, so that damage that the broker has not noticed yet is found too.
+    The reader checks each batch, so it also finds damage that the broker has not noticed yet.
     """
     records: dict[int, bytes] = {}
     damaged: list[tuple[int, int]] = []

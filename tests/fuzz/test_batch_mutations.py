@@ -37,7 +37,7 @@ def mutate(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def report() -> dict[str, Any]:
-    """Return the report of a run, which a signal must not have ended."""
+    """Run the mutations and return their report; fail if a signal killed the process."""
     finished = mutate("--seed", "1")
     assert finished.returncode in (0, 1), f"the interpreter died of hostile bytes: {finished.stderr[-2000:]}"
     loaded: dict[str, Any] = json.loads(finished.stdout)

@@ -33,7 +33,7 @@ def coordinated(cluster: Cluster, name: str) -> CoordinatedGroup:
 
 
 async def test_only_who_has_a_partition_commits_it(alone: Cluster) -> None:
-    """A commit with a stale epoch, of an unknown member or for another's partition is refused and changes nothing."""
+    """A commit with a stale epoch, of an unknown member or for another member's partition is refused without effect."""
     group = GroupClient(alone, "etl")
     first, second = group.member("m1", "flights"), group.member("m2", "flights")
     await settle(first)
@@ -105,7 +105,7 @@ class Later(SystemClock):
 
 
 def upkeep(cluster: Cluster, *, minutes: int, mirror: Mirror | None = None) -> GroupUpkeep:
-    """Return the upkeep of the groups at a later time; `mirror` replaces the broker's mirror of the topics."""
+    """Return the periodic work on groups at a later time; `mirror` replaces the broker's mirror of the topics."""
     parts = cluster.broker(1)
     return GroupUpkeep(
         parts.coordinated_groups, mirror or parts.entry.mirror, parts.group_lag, Later(minutes), parts.log

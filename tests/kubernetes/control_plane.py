@@ -90,7 +90,7 @@ def start(authority: Authority) -> None:
 
 
 def etcd_command() -> list[object]:
-    """Return the command of etcd, whose data need not survive a power cut, so that it does not sync."""
+    """Return the command of etcd, which does not sync, because its data need not survive a power cut."""
     addresses = [f"--listen-client-urls={ETCD}", f"--advertise-client-urls={ETCD}"]
     return [BIN / "etcd", f"--data-dir={STATE}/etcd", "--log-level=warn", *addresses, "--unsafe-no-fsync"]
 

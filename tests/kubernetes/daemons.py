@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 STATE = Path("/run/box")
 BIN = STATE / "bin"
 PATH = f"{BIN}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# A Go program of a test is small, so that by default it collects its garbage often.
+# The Go programs of tests are small, so they would collect their garbage often by default.
 GARBAGE = {"GOGC": "400"}
 POLL_SECONDS = 0.05
 STOP_SECONDS = 60.0

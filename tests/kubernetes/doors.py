@@ -22,7 +22,8 @@ API_SERVER = "https://10.88.0.1:6443"
 class Door:
     """A proxy of the API server for one test, whose clients need a token, such as a service account's.
 
-    Orders apply to later requests. Rules are tried in the order in which they were given.
+    The methods give orders to the proxy, which apply to later requests. A request is handled by the first order that
+    matches it.
     """
 
     def __init__(self, process: subprocess.Popen[str]) -> None:

@@ -28,7 +28,7 @@ REASONS = {409: "Conflict", 429: "TooManyRequests", 500: "InternalError", 503: "
 
 @dataclass(slots=True)
 class Rule:
-    """Effect on requests that match."""
+    """An order: what happens to requests that match."""
 
     methods: frozenset[str]
     path: re.Pattern[str]

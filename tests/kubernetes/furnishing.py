@@ -8,7 +8,7 @@ from pathlib import Path
 
 from daemons import STATE, run
 
-# Addresses exist only in the box, so that every box uses the same addresses.
+# Addresses exist only in the box, so every box uses the same addresses.
 CONTROL_PLANE_ADDRESS = "10.88.0.1"
 SERVICE_RANGE = "10.96.0.0/16"
 FIRST_SERVICE_ADDRESS = "10.96.0.1"

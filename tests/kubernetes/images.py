@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-# Files that `make image` writes. The image of Spark takes 2 GB of memory on each node, so that tests load it on one
-# node.
+# Files that `make image` writes. The image of Spark takes 2 GB of memory on each node, so tests load it on one node
+# only.
 PRODUCT_IMAGES = (ROOT / "build/fairlead.oci.tar", ROOT / "build/fairlead-etcd.oci.tar")
 SPARK_IMAGE = ROOT / "build/fairlead-spark.oci.tar"
 PAUSE_IMAGE = "localhost/pause:1"

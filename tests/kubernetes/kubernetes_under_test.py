@@ -1,6 +1,8 @@
 """A test Kubernetes: its box, access to its parts, its start and its sharing.
 
 `start` starts a Kubernetes that runs until it is stopped, for `make kubernetes`. `shared` yields one that several
+processes of a test run use and that ends with the last of these processes, however it ends: each process has a shared
+lock on a file of the box, and the front door ends the box when it gets the exclusive lock.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A `World` has the requested state (`Wish`). Every edit changes both the wish and the resources, or directly changes an
 object that the operator created. Edits that must be refused or delayed name the expected condition and their undo;
-`wishes.py` compares.
+`wishes.py` compares the wish with the real state.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class Shell:
     """The shell of a reader of a page: the checkout, with kubectl, `helm` and a separate kubeconfig."""
 
     def __init__(self, kubernetes: Kubernetes, folder: Path, helm: str = "helm4") -> None:
-        """Copy the kubeconfig, which commands may change, and use the Helm of that release."""
+        """Copy the kubeconfig, which commands may change; the command `helm` is the program `helm`, such as `helm4`."""
         self._kubernetes = kubernetes
         self._kubeconfig = folder / "kubeconfig"
         self._programs = folder / "bin"

@@ -71,7 +71,7 @@ def test_both_helms_render_the_same(chart: Path) -> None:
 
 @pytest.mark.parametrize("scope", ["own", "list"])
 def test_no_right_beyond_namespaces(scope: str) -> None:
-    """An operator that watches its own or listed namespaces has no ClusterRoleBinding, and one binding in each."""
+    """An operator for its own or listed namespaces has a RoleBinding in each of them and no ClusterRoleBinding."""
     settings = ["--set", f"watch.scope={scope}"]
     if scope == "list":
         settings += ["--set", "watch.namespaces={one,two}"]

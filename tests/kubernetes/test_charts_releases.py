@@ -67,7 +67,7 @@ def objects_of_release(kubernetes: Kubernetes, namespace: str) -> list[str]:
 
 
 def test_a_life(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
-    """Definitions change with upgrade and rollback, and Clusters, Topics and claims outlive both releases."""
+    """Definitions change with upgrade and rollback; Clusters, Topics and claims outlive the releases of both charts."""
     namespace, run = kubernetes_alone.namespace(), kubernetes_alone.run
     where = ("--namespace", namespace)
     run("helm4", "install", "operator", str(OPERATOR_CHART), *where, *READY)

@@ -183,7 +183,7 @@ def one_comes_and_leaves(stage: Stage) -> None:
 
 @pytest.mark.scenario
 def test_restarts_are_asked_for_and_wait_for_replicas(stage: Stage) -> None:
-    """Brokers restart on request for a new disk, a larger disk and a roll, which a frozen broker stops."""
+    """Brokers restart on request for a new disk, a larger disk and a roll, which waits while a broker is frozen."""
     stage.start_operator()
     stage.apply()
     stage.wait_done()

@@ -21,7 +21,7 @@ MANIFESTS: list[dict[str, Any]] = [
     for block in re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     for manifest in yaml.safe_load_all(block)
 ]
-# Used on Kubernetes, and by the command line next to the broker.
+# Names the file of settings, and is no setting itself.
 NO_SETTINGS = {"FAIRLEAD_CONFIG"}
 
 

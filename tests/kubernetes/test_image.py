@@ -146,7 +146,7 @@ def test_the_image_says_what_it_is(fairlead_image: Image) -> None:
     assert set(config["ExposedPorts"]) == {"9520/tcp", "9521/tcp", "9522/tcp"}
     assert {"title", "description", "licenses", "version", "revision"} <= fairlead_image.labels.keys()
     assert re.fullmatch(r"[0-9a-f]{40}", fairlead_image.labels["revision"])
-    # Broken invariants must end the process, so that assertions are never removed.
+    # Broken invariants must end the process, so Python must not remove assertions.
     assert "PYTHONOPTIMIZE" not in fairlead_image.environment
 
 

@@ -1,6 +1,6 @@
 """A driver that submits to a real API server: its executors match the chart.
 
-The driver runs outside any pod with the chart's settings and rights; nodes are fake, so that executors are admitted,
+The driver runs outside any pod with the chart's settings and rights; nodes are fake, so executors are admitted,
 scheduled and removed, and run nothing.
 """
 
@@ -30,7 +30,7 @@ import sys
 from fairlead_spark.jobs.session import spark_session
 
 settings = {"spark.kubernetes.executor.podTemplateFile": sys.argv[2], "spark.ui.enabled": "false"}
-# On fake nodes none ever says that it is there.
+# Executors on fake nodes never register, so the driver must not wait for them.
 settings["spark.scheduler.maxRegisteredResourcesWaitingTime"] = "1s"
 session = spark_session("fairlead flights", master="k8s://" + sys.argv[1], conf=settings)
 print("submitted", flush=True)

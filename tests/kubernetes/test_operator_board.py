@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def series_of(prometheus: Prometheus, expression: str) -> list[Any] | None:
-    """Return the series of one query, or None without any."""
+    """Return the series that a query returns, or None if there are none."""
     return prometheus.query(expression) or None
 
 
@@ -43,7 +43,7 @@ def test_every_query_of_the_board_gives_series(
         forbidden = operators.forbidden(operator.user, mark)
     asked = expressions + [rule["expr"] for rule in rules() if "fairlead_operator_" in rule["expr"]]
 
-    # No broker answers, so that the Topic is not ready; the Cluster may be ready for a while.
+    # No broker answers, so the Topic is not ready; the Cluster may be ready for a while.
     assert float(not_ready[0]["value"][1]) >= 1
     # Metrics of etcd, which one alert compares with the operator's, are tested with the boards of brokers.
     named = {each for each in set().union(*map(metrics_of, asked)) if not each.startswith("etcd_")}

@@ -114,7 +114,7 @@ def test_nothing_that_the_operator_asks_is_forbidden(
         api.wait(TOPIC, place, lambda each: each is None)
         api.delete(CLUSTER, place)
         api.wait(CLUSTER, place, lambda each: each is None)
-        # Requests at its end count too.
+        # Requests during the operator's stop must not be forbidden either.
         assert operator.stop() == 0
         forbidden = [f"{each.verb} {each.uri}" for each in operators.forbidden(operator.user, mark)]
         asked = {(each.verb, each.resource) for each in kubernetes.audit(since=mark, user=operator.user)}

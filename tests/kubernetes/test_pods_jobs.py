@@ -45,7 +45,7 @@ def spark_node(kubernetes_pods: KubernetesPods) -> Iterator[str]:
 
 @pytest.fixture
 def monitors(kubernetes_pods: KubernetesPods) -> Iterator[None]:
-    """Yield with the kind of the Prometheus operator defined during the test."""
+    """Define the kind PodMonitor of the Prometheus operator during the test."""
     kubernetes_pods.api.apply(POD_MONITORS)
     kubernetes_pods.kubectl("wait", "--for=condition=Established", f"crd/{MONITORS}")
     yield

@@ -56,7 +56,8 @@ def test_pods_leave_one_after_the_other(stage: PodsStage) -> None:
         for pod in ("main-a-0", "main-a-1"):
             stage.wait_replaced(pod, pods[pod])
         stage.wait_done()
-        # Deletions ask only the brokers, which count in-sync replicas and do not know the kubelet's status.
+        # Ready pods are counted only from here on: the hook of a deleted pod asks only the brokers, which do not know
+        # whether the kubelet has already reported the previous pod as ready.
         watched = ReadyPods(stage.kubernetes, stage.namespace)
         pods, refusals = stage.pods(), dict[str, int]()
         evictions = [

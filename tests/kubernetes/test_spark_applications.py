@@ -1,7 +1,7 @@
 """The manifests for Spark operators: a real API server accepts them by the definitions of these operators.
 
 The definition of Kubeflow's operator is in its Go module. The definition of Apache's operator is not in a Go module, so
-that its members are listed here. Its parts about pods belong to Kubernetes and are checked by the server itself.
+its members are listed here. The parts about pods belong to Kubernetes and are checked by the server itself.
 """
 
 from __future__ import annotations

@@ -182,7 +182,7 @@ def test_what_the_cluster_does_not_allow_is_said(stage: Stage) -> None:
 
 
 def test_deletion_follows_the_policy(stage: Stage) -> None:
-    """A topic is deleted with its resource by Delete and kept by Retain, which sets or removes the finalizer."""
+    """`deletionPolicy: Delete` sets a finalizer and deletes a topic with its resource; `Retain` keeps the topic."""
     namespace = stage.common
     for name, policy in (("going", "Delete"), ("staying", "Retain"), ("switched", "Delete")):
         stage.topic(namespace, name, deletionPolicy=policy)

@@ -1,8 +1,8 @@
 """Plugin for parallel runs: tests that must stay with one worker, and tests that begin first.
 
-Two workers that use one resource in turn would wait for each other, and each worker would create the fixtures of the
-file. Therefore one worker runs all tests of such a file, and other tests are distributed one by one. The xdist
-marks for groups have no effect with this pytest.
+Two workers that run tests of one file would wait for each other's use of a resource, and each would create the fixtures
+of the file. Therefore one worker runs all tests of a file in `GROUPS`, and other tests are distributed one by one. The
+xdist marks for groups have no effect with this pytest.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
 
 GROUPS: Final = {
-    # They drain nodes, and three brokers at a time are enough for two cores.
+    # These tests drain the nodes that all of them use, and three brokers at a time are enough for two cores.
     "test_cluster_pods.py": "pods",
     "test_docs_pods.py": "pods",
     "test_managed_etcd.py": "pods",

@@ -49,7 +49,7 @@ PARTITIONS: Final = (
             labelled("fairlead_controller_active", broker="main-a-1"): "0 0 0 1 1",
         },
     ),
-    # One volume in each of two Kubernetes clusters, with the same names.
+    # One controller in each of two Kubernetes clusters, whose Fairlead clusters have the same name.
     Case(
         alert="FairleadControllerCount",
         series={
@@ -169,7 +169,7 @@ ETCD: Final = (
         {
             labelled("etcd_mvcc_db_total_size_in_bytes", fairlead_component="etcd"): "80+0x12",
             labelled("etcd_server_quota_backend_bytes", fairlead_component="etcd"): "100+0x12",
-            # The metric of Kubernetes itself.
+            # The etcd of Kubernetes itself, which has the same metrics.
             'etcd_mvcc_db_total_size_in_bytes{job="kube-etcd"}': "90+0x12",
             'etcd_server_quota_backend_bytes{job="kube-etcd"}': "100+0x12",
         },

@@ -12,7 +12,7 @@ StartBroker = Callable[..., Awaitable[BrokerUnderLoad]]
 
 @pytest.fixture(scope="session")
 def full(request: pytest.FixtureRequest) -> bool:
-    """Return whether the run is `make prove`, with full numbers and figures written for the documentation."""
+    """Return whether the run is `make prove`, which uses full numbers and writes figures for the documentation."""
     return request.config.getoption("--hypothesis-profile") == "prove"
 
 

@@ -79,7 +79,7 @@ async def returned(broker: BrokerUnderLoad, descriptors: int) -> bool:
 
 
 async def test_idle_connections(start, full) -> None:
-    """Idle connections (silent, kept alive, HTTP/2) cost a broker little memory and no time until they close."""
+    """Idle connections (silent, kept alive, HTTP/2) cost a broker little memory and delay no other client."""
     count = 5_000 if full else 400
     broker = await start()
     async with calm_client(broker) as calm:

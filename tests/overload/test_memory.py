@@ -315,7 +315,7 @@ async def test_no_room_is_told_before_the_body_is_sent(crowded) -> None:
 
 
 async def test_small_bodies_pass_beside_large_ones(crowded) -> None:
-    """A request whose body fits in the free quarter is served."""
+    """A request whose body fits in the free quarter of the memory for bodies is served."""
     async with Calls(crowded.address) as calls:
         stored = await calls.send("calm", one_batch(100, 1))
 

@@ -39,7 +39,7 @@ class CrashKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """The line to crash at, after `lines` others, and for a kill the delay. With `only`, no other line counts."""
+    """A crash before the `lines`-th line, or before the `lines`-th run of line number `only`; a kill may be delayed."""
 
     kind: CrashKind
     lines: int
@@ -98,7 +98,7 @@ class _Tracer:
             case CrashKind.KILL:
                 os.kill(os.getpid(), signal.SIGKILL)
             case CrashKind.KILL_SOON:
-                # The program has no handler for this signal, so that the kernel ends the process at any point.
+                # The program has no handler for this signal, so the kernel ends the process at any point.
                 signal.setitimer(signal.ITIMER_REAL, self._crash.delay_seconds)
             case CrashKind.FAILURE:
                 raise DrawnFailure

@@ -245,7 +245,8 @@ class CrashedProgram:
         if self.recipe.group is None:
             return False
         if self.recipe.at_most is None:
-            # Repeats are allowed, so that no later effect could be wrong.
+            # The program may repeat effects, so the work is done once every record has one; later effects would not be
+            # wrong.
             return len(self.recipe.effects(self.folder, self.environment)) == self.report.records
         lag = await self.admin.group_lag(self.recipe.group)
         return lag.total_records == 0 and len(lag.lag) == PARTITIONS

@@ -1,4 +1,4 @@
-"""The programs of the page on delivery guarantees keep them despite crashes; `make prove` makes more crashes."""
+"""The programs of the page on delivery guarantees keep them despite crashes, of which `make prove` makes more."""
 
 from __future__ import annotations
 

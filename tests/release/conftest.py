@@ -11,7 +11,7 @@ from install_kit import build
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the sdist and from it the wheel, as a release does, with the build backend of the constraints."""
+    """Build the sdist and from it the wheel, as a release does, with the build backend that the constraints pin."""
     folder = tmp_path_factory.mktemp("dist")
     build("--sdist", "--wheel", into=folder)
     return next(folder.glob("fairlead-*.whl"))

@@ -34,7 +34,7 @@ def bare_machine(tmp_path: Path) -> Path:
 
 
 def set_up(machine: Path, part: str) -> subprocess.CompletedProcess[str]:
-    """Run the script on the bare machine for a part."""
+    """Run the script for a part of the project, with only the programs of the bare machine."""
     return subprocess.run(
         [*NOT_ROOT, str(machine / "bin/bash"), ".ci/setup.sh", part],
         cwd=machine / "checkout",

@@ -10,7 +10,8 @@ from typing import Any
 import checkout
 
 INSTALLING = Path("docs/how-to/install.md")
-# Readers of these files have installed the command line, so that the name alone suffices.
+# Readers of this page have already installed the command line, so `pip install` with the bare package name is enough
+# here.
 OF_THE_INSTALLED = Path("docs/reference/command-line.md")
 BY_NAME = re.compile(r"(?:pip|uv|pipx) (?:install|add) [^`\n]*\bfairlead\b[^`\n]*")
 
@@ -43,7 +44,7 @@ def test_the_page_names_every_extra() -> None:
 
 
 def test_the_page_installs_this_wheel() -> None:
-    """Wheels in the lines of the page have the version of this checkout."""
+    """Wheels in the page's commands have the version of this checkout."""
     wheels = re.findall(r"fairlead-[\w.]+?-py3-none-any\.whl", (checkout.ROOT / INSTALLING).read_text())
 
     assert set(wheels) == {f"fairlead-{project()['version']}-py3-none-any.whl"}

@@ -1,7 +1,7 @@
-"""A replica that has deleted more records than the next leader had restarts its log, for either kind of log start.
+"""A replica whose log begins after the end of the next leader's log restarts its log, however the log got its start.
 
-Only an unclean election creates such a leader. These worlds are built for that case: three replicas and no other
-faults.
+Only an unclean election creates a leader with such a short log. These worlds are built for that case: three replicas
+and no other faults.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def test_a_leader_sends_back_a_follower_that_deleted_an_unknown_epoch() -> None:
 
 
 def test_a_log_that_deleted_its_records_has_to_say_so() -> None:
-    """A log that does not report its deleted epoch continues after records that the leader has appended since."""
+    """A log that does not report its deleted epoch wrongly continues after records that the leader appended later."""
     with PARTITIONS.by_name["emptied"].drop():
         found = [verdict_of(seed).violation for seed in range(WORLDS)]
 

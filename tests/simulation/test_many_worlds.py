@@ -25,7 +25,7 @@ def test_no_world_breaks_an_invariant(play: Suite, seeds: range) -> None:
 
 @pytest.mark.parametrize(("play", "name"), SWITCHES, ids=str)
 def test_a_dropped_rule_is_found_in_fresh_worlds(play: Suite, name: str) -> None:
-    """A world with a new seed violates an invariant without the rule."""
+    """Without a rule, some world with a new seed violates an invariant."""
     assert first_found(play, play.by_name[name], FRESH_FROM) is not None
 
 

@@ -27,7 +27,7 @@ class Hurried(ClusterView):
 
 
 def test_a_topic_that_is_deleted_during_a_look_is_left_out(bootstrap: str, topic: str) -> None:
-    """A topic that is deleted during the request is left out.
+    """A topic that is deleted during the metadata request of a read is left out.
 
     The plan reports the loss, as for a topic that was deleted earlier, and the query need not fail.
     """

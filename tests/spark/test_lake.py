@@ -88,7 +88,7 @@ def test_a_topic_becomes_a_table_that_others_read(
 def test_a_driver_killed_between_both_commits_writes_the_batch_once(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
-    """The batch is in the table and not in the checkpoint.
+    """After the kill the batch is in the table and not in the checkpoint.
 
     The next driver runs the batch again, and the table contains it once.
     """
@@ -207,7 +207,7 @@ def test_frames_in_batches_are_appended_replaced_and_repeated(spark: SparkSessio
 
 
 def test_a_frame_that_does_not_fit_the_table_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """The error names the column that differs; the table stays unchanged and no file is left next to it."""
+    """Rows of a type that differs from the table's are refused with the column; table and files are unchanged."""
     table = str(tmp_path / "table")
     spark.range(5).write.format("fairlead-delta").mode("append").save(table)
     with pytest.raises(PySparkException, match=r"column id\b.*\bstring\b.*\blong\b"):

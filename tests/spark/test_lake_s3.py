@@ -72,7 +72,7 @@ def objects_of(s3: S3Server, table: str) -> list[str]:
 
 
 def test_two_drivers_on_one_store_commit_each_batch_once(s3: S3Server) -> None:
-    """The conditional writes of the store decide which driver commits.
+    """The conditional writes of the store decide which of two drivers commits a batch.
 
     The files of the other driver are deleted from the store.
     """

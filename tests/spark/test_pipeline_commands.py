@@ -101,7 +101,7 @@ def started(command: str) -> Iterator[str]:
 def test_the_command_of_a_pipeline_gives_what_the_page_shows(
     clusters: tuple[str, str], tmp_path: Path, name: str
 ) -> None:
-    """The commands send the records, run the job, and print the answers of the page in any order."""
+    """The page's commands send the records, run the job, and print the page's output in any order."""
     here, _ = clusters
     text = sections()[name]
     compared = 0
@@ -134,7 +134,7 @@ def test_the_command_of_a_pipeline_gives_what_the_page_shows(
 def test_an_input_that_is_not_there_is_told_before_spark_starts(
     inputs_missing: str, name: str, options: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The error names the missing topic and the next step, and the exit code is the one for a missing resource."""
+    """A job whose topic is missing ends with exit code 3 and an error that names the topic and the next step."""
     missing = "logs" if name == "logs" else "flights"
     given = [word for option in options for word in ("--option", option)]
     code = run_command(["job", "run", name, *given, "--once", "--bootstrap", inputs_missing])

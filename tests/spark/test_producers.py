@@ -85,7 +85,7 @@ def test_one_task_after_the_other_has_the_same_producer(bootstrap: str, topic: s
 
 
 def test_a_write_to_another_topic_has_the_same_producer(bootstrap: str, topic: str) -> None:
-    """A producer depends only on connection and identity options, so that it can write to every topic."""
+    """A producer depends only on connection and identity options, so it can write to every topic."""
     with Admin(bootstrap) as admin:
         admin.create_topic(f"{topic}-2", partitions=3)
     lent = [send(options_of(bootstrap, topic=name), name, b"1") for name in (topic, f"{topic}-2", topic)]
@@ -192,9 +192,9 @@ def test_batches_fit_a_topic_with_a_lower_limit(bootstrap: str, topic: str) -> N
 
 
 def test_a_worker_is_prepared_once(bootstrap: str, topic: str) -> None:
-    """Objects that were loaded before the first task are frozen.
+    """Objects that were loaded before the first task are exempt from garbage collection (`gc.freeze`).
 
-    Objects that are loaded later are not frozen by the second task.
+    The second task exempts no objects that were loaded later.
     """
     options, columns = options_of(bootstrap), SinkColumns((("value", "value"),), None, "topic")
     rows = pa.record_batch({"value": [b"one"], "topic": [topic]})
@@ -207,7 +207,7 @@ def test_a_worker_is_prepared_once(bootstrap: str, topic: str) -> None:
 
 
 def test_planning_and_commits_leave_no_garbage_collector_at_work() -> None:
-    """Spark plans and commits in separate processes, and collects garbage after each step."""
+    """Planning exempts loaded objects from the garbage collection that Spark runs after steps; a commit adds none."""
     with get_context("forkserver").Pool(1) as worker:
         planned, committed = worker.apply_async(frozen_after_planning).get(SECONDS_MAX)
 

@@ -65,9 +65,9 @@ def read(spark: SparkSession, bootstrap: str, topic: str, checkpoint: Path, name
 def test_the_command_line_shows_how_far_a_query_is(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
-    """The lag is zero after the last micro-batch, then counts the records produced since.
+    """The lag of a query's group is zero after the last micro-batch, then counts the records produced since.
 
-    Other queries do not count.
+    Other queries of the session do not change the lag.
     """
     group, checkpoint = f"{topic}-job", tmp_path / "checkpoint"
     with Admin(bootstrap) as admin:

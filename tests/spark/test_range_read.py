@@ -66,7 +66,7 @@ def test_the_next_part_is_there_while_one_is_held(bootstrap: str, topic: str) ->
     room = SETTINGS.prefetch_bytes + 2 * SETTINGS.fetch_bytes_max
     assert min(waiting) >= SETTINGS.fetch_bytes_max
     assert max(waiting) <= room
-    # The first answers that were delivered at once are at most another buffer.
+    # Besides the buffer, answers that the read has taken and not yet yielded are in memory, at most another buffer.
     assert max(in_memory) <= 2 * room < RECORDS * VALUE_BYTES
     assert found == {(index, offset) for index in range(2) for offset in range(RECORDS // 2)}
 

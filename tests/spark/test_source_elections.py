@@ -185,7 +185,7 @@ def test_a_log_that_grew_anew_past_a_query_is_told_from_growth(log: LostLog) -> 
 
 @pytest.mark.scenario
 def test_what_a_cut_log_has_anew_before_its_end_is_read(log: LostLog) -> None:
-    """A query that continues begins at the divergence, not at the end of the new log, so that no record is skipped."""
+    """With failOnDataLoss=false a query continues at the divergence, not at the new log's end, and skips no record."""
     lenient = reader_of(log, fails=False)
     leader = log.grow()
     place = lenient.latestOffset(lenient.initialOffset(), ReadAllAvailable())
@@ -217,7 +217,7 @@ def test_a_log_that_loses_its_end_under_a_task_is_told(log: LostLog) -> None:
 
 @pytest.mark.parametrize("count", [pytest.param(2, marks=pytest.mark.scenario), 8])
 def test_a_trigger_planned_before_an_election_reads_nothing_twice(log: LostLog, count: int) -> None:
-    """The next trigger goes back to the divergence, whether the new log is shorter or longer than the lost log."""
+    """The trigger after an election goes back to the divergence, whether the new log is shorter or longer."""
     lenient = reader_of(log, fails=False)
     leader = log.grow()
     place = lenient.latestOffset(lenient.initialOffset(), ReadMaxRows(4))
@@ -235,7 +235,7 @@ def test_a_trigger_planned_before_an_election_reads_nothing_twice(log: LostLog, 
 
 @pytest.mark.scenario
 def test_a_log_that_ends_within_a_trigger_is_told(log: LostLog) -> None:
-    """A reader that has read only the first record is not refused, so it asks for the log end while it waits."""
+    """A task at the end of a truncated log gets no error from fetches; it asks for the log end and reports the loss."""
     strict, lenient = (reader_of(log, fails=fails, retryTimeout="2s") for fails in (True, False))
     leader = log.grow()
     start = strict.initialOffset()

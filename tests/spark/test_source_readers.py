@@ -159,7 +159,7 @@ def test_filters_narrow_a_read(bootstrap: str, hundred: str) -> None:
 def test_what_is_wrong_is_told_when_a_read_is_planned(
     bootstrap: str, hundred: str, options: dict[str, str], error: type[Exception], words: list[str]
 ) -> None:
-    """The error names the option, the value and the allowed values; a missing cluster causes an error in time."""
+    """A wrong option is refused at planning with its name, value and allowed values, a missing cluster in time."""
     given = {name: value for name, value in ({"subscribe": hundred} | options).items() if value}
     with pytest.raises(error) as refused:
         batch(given.pop("bootstrap", bootstrap), **given).partitions()
@@ -371,7 +371,7 @@ def test_a_limited_trigger_begins_where_the_log_does(bootstrap: str, topic: str,
 
 
 def test_a_topic_that_is_deleted_under_a_limit_ends_no_query(bootstrap: str, topic: str) -> None:
-    """If a topic is deleted after the request for the ends, the trigger uses no beginnings at all.
+    """If a topic is deleted after the request for the log ends, the trigger uses no log starts at all.
 
     The next trigger reports the deletion.
     """
@@ -458,7 +458,7 @@ def test_a_recreated_topic_is_told_from_growth(bootstrap: str, topic: str, fails
 @pytest.mark.scenario
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_topic_that_is_gone_is_a_loss(bootstrap: str, topic: str, fails: bool) -> None:
-    """A deleted topic ends the query, or the query goes on with the others and reads a new topic of that name."""
+    """A deleted topic ends the query, or the query goes on with its other topics and reads a new topic of that name."""
     with Admin(bootstrap) as admin:
         admin.create_topic(topic, partitions=1)
         send(bootstrap, topic, b"old")

@@ -70,7 +70,7 @@ def test_a_query_goes_on_from_its_checkpoint_and_tells_how_far_it_is(
 def test_retention_that_overtakes_a_query_ends_it_or_is_passed(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
-    """By default a query fails with an error that has the offsets.
+    """By default a query whose next records were deleted fails with an error that has the offsets.
 
     With failOnDataLoss=false the same checkpoint continues after the deleted records.
     """
@@ -94,7 +94,7 @@ def test_retention_that_overtakes_a_query_ends_it_or_is_passed(
 def test_a_stream_begins_at_a_time_and_has_headers(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
-    """A stream reads the records from that time on, each with its headers or null.
+    """A stream with `startingTimestamp` reads the records from that time on, each with its headers or null.
 
     Records that are appended later are read whatever their time is.
     """
@@ -123,7 +123,7 @@ def test_a_stream_begins_at_a_time_and_has_headers(
 def test_an_end_of_a_stream_is_refused_by_its_option_alone(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
-    """The message names the given option, and Spark adds no error of its own."""
+    """The refusal of an end option names the given option, and Spark adds no error of its own."""
     with Producer(bootstrap) as producer:
         producer.send(topic, b"0").result()
 

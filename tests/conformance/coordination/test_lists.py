@@ -108,7 +108,7 @@ async def test_a_future_revision_is_refused(client: Coordination) -> None:
 
 
 async def test_compaction_ends_older_lists_and_keeps_the_others(client: Coordination) -> None:
-    """A list below the compacted revision is refused with it, and a list at or above it is unchanged."""
+    """A list below the compacted revision is refused with that revision, and a list at or above it is unchanged."""
     first = await client.transact((), (Put("/a", b"1"), Put("/gone", b"1"), Put("/same", b"1")))
     second = await client.transact((), (Put("/a", b"2"), Delete("/gone")))
     third = await client.transact((), (Put("/a", b"3"),))

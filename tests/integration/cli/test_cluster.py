@@ -97,7 +97,7 @@ def test_brokers_are_listed_with_their_partitions(cluster: CommandLine, topic: s
 
 
 def test_a_broker_is_described(cluster: CommandLine, addresses: list[str]) -> None:
-    """A broker is described with its configuration and with whether it is the controller."""
+    """The description of a broker contains its configuration and says whether it is the controller."""
     numbers = [broker["id"] for broker in rows(cluster, "broker", "list")]
     described = [rows(cluster, "broker", "describe", str(number)) for number in numbers]
     tables = [cluster("broker", "describe", str(number)) for number in numbers]

@@ -182,7 +182,7 @@ def test_the_help_shows_an_example(fairlead: CommandLine, command: tuple[str, ..
 
 
 def test_verbose_prints_partition_and_offsets(fairlead: CommandLine, topic: str) -> None:
-    """Partition and offsets of sent records are printed with -v only."""
+    """Partition and offsets of sent records are printed with `-v` only."""
     quiet = fairlead("produce", topic, "--partition", "0", typed=b"a\n")
     told = fairlead("produce", topic, "--partition", "0", "-v", typed=b"b\nc\n")
     unacknowledged = fairlead("produce", topic, "--partition", "0", "-v", "--acks", "0", typed=b"d\ne\n")

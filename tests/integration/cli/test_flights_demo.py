@@ -42,7 +42,7 @@ def run_with_all_it_starts(
         try:
             printed, told = program.communicate(timeout=SECONDS_MAX)
         finally:
-            # Brokers and group members, which otherwise wait for records for ever.
+            # End the brokers and group members too, which would otherwise wait for records for ever.
             with suppress(ProcessLookupError):
                 os.killpg(program.pid, signal.SIGKILL)
     return subprocess.CompletedProcess(command, program.returncode, printed, told)
@@ -90,12 +90,12 @@ def test_a_demo_that_stays_prints_its_addresses(
     assert f"'{dev_broker}/v1/topics/flights/partitions/0/records?offset=0&max_bytes=1'" in told[0]
     assert "the first flight" in told[1]
     assert told[-1] == "metrics: http://127.0.0.1:9522/metrics\n"
-    # Python writes a buffered line twice when a signal interrupts the write.
+    # The last line may be printed again: Python writes a buffered line twice when a signal interrupts the write.
     assert rest.removeprefix("the broker stays until Ctrl-C\n") == "stopped\n"
 
 
 def test_no_process_outlives_a_demo_that_fails(shell_environment: dict[str, str]) -> None:
-    """A failed demo leaves no process, as the closed pipe shows."""
+    """A failed demo leaves no process: every process that could write to its pipe has ended."""
     reader, writer = os.pipe()
     with os.fdopen(reader, "rb") as left:
         try:

@@ -110,7 +110,8 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
                 tmp_path / f"broker-{number}", arguments=arguments, listeners=listeners
             )
         try:
-            # Broker 1 becomes the controller, and no test pauses it, because no other broker could answer for it.
+            # Broker 1 becomes the controller; no test pauses it, because no other broker could answer the page's
+            # commands.
             await site.start(1)
             await site.start(2, 3, 4)
             await site.shell.run(
@@ -167,7 +168,7 @@ async def test_a_partition_moves_and_brokers_change(site: Site) -> None:
 
 @pytest.mark.scenario
 async def test_lost_disks_and_a_restored_store(site: Site) -> None:
-    """A replica that lags leads on demand, and an etcd restored from a backup loses no record of the brokers."""
+    """A lagging replica leads on request, and brokers lose no record when etcd is restored from a backup."""
     await site.stop(1)
     await site.shell.run("seq 500 | fairlead produce orders")
     await site.lose(2, 3)

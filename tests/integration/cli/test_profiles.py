@@ -22,7 +22,7 @@ def elsewhere(shell_environment: dict[str, str], tmp_path: Path) -> dict[str, st
 
 @pytest.mark.slow
 def test_a_profile_names_the_cluster(dev_broker: str, elsewhere: dict[str, str], tmp_path: Path) -> None:
-    """The first profile names the cluster unless another profile, a flag or the variable does."""
+    """The first profile names the cluster unless another profile, `--bootstrap` or `FAIRLEAD_BOOTSTRAP` does."""
     fairlead = CommandLine(elsewhere)
     assert fairlead("profile", "list") == "\tPROFILE\tBOOTSTRAP\n"
     assert "and is used" in fairlead("profile", "create", "here", "--bootstrap", dev_broker)

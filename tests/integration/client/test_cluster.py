@@ -42,7 +42,7 @@ async def read_to_the_end(bootstrap: str | list[str], topic: str = "flights") ->
 
 
 async def test_a_topic_is_created_through_any_broker(cluster: Cluster) -> None:
-    """A topic is created by its first record through any broker that has the setting."""
+    """A topic is created by its first record through any broker with `auto.create.topics.enable`."""
     for broker in list(cluster.brokers):
         await cluster.stop(broker)
     await cluster.start(*range(3), config_values={"auto.create.topics.enable": True})
@@ -99,7 +99,7 @@ async def test_leader_changes_neither_lose_nor_repeat_nor_reorder(cluster: Clust
 
 
 async def test_one_broker_is_enough_to_find_the_others(cluster: Cluster) -> None:
-    """A broker of the bootstrap list leads to all other brokers, and may stop afterwards."""
+    """A client learns the addresses of all brokers from one broker of its bootstrap list, which may stop afterwards."""
     await cluster.topic("flights", partitions=PARTITIONS)
     for broker in (1, 2, 3):
         async with Producer(url(cluster, broker)) as producer:
@@ -146,7 +146,7 @@ async def test_any_broker_takes_admin_calls(cluster: Cluster) -> None:
 
 
 async def test_unchanged_metadata_is_not_sent_again(cluster: Cluster) -> None:
-    """Unchanged metadata is not sent again, because every broker knows the tag, and a refresh returns changes."""
+    """Unchanged metadata is not sent again, because every broker computes the same ETag; a refresh returns changes."""
     await cluster.topic("flights", partitions=PARTITIONS)
     addresses = tuple(url(cluster, broker) for broker in cluster.brokers)
     async with Transport(ConnectionSettings(bootstrap=addresses)) as transport:

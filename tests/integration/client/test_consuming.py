@@ -418,7 +418,7 @@ async def test_one_take_at_a_time(bootstrap: str) -> None:
         batch = waiting.result()
         assert batch is not None
         assert len(batch) == 10
-        # A cancelled take does not count.
+        # A take that ended at its timeout does not block the next one.
         assert await consumer.next_batch(timeout="1ms") is None
         assert await consumer.next_batch(timeout="1ms") is None
 

@@ -134,11 +134,11 @@ async def test_batches_that_are_too_large_arrive_once_over_a_bad_network(network
         await admin.create_topic("flights", config={"max.message.bytes": 2000})
     deliveries: list[Delivery] = []
     async with asyncio.timeout(90), Producer(url, batch_bytes=5000, linger_ms=0) as producer:
-        # The number of requests depends on the machine.
+        # How many requests the records become depends on the machine, so the loop counts lost answers.
         while len(deliveries) < 3000 or network.lost < 5:
             deliveries.append(await producer.send("flights", b"%050d" % len(deliveries)))
             if len(deliveries) % 100 == 0:
-                # The producer forgets the limit of the topic.
+                # The refresh makes the producer forget the limit of the topic, so that further batches are refused.
                 await producer.refresh_metadata()
         offsets = [(await delivery).offset for delivery in deliveries]
     network.reliable = True

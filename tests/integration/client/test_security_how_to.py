@@ -44,7 +44,7 @@ async def proxy(behind: str, authority: trustme.CA) -> AsyncIterator[str]:
 
 @pytest.mark.slow
 async def test_a_proxy_that_ends_tls(bootstrap: str, tmp_path: Path) -> None:
-    """A client that trusts the proxy's authority reaches the brokers, whose addresses stay those of metadata."""
+    """A client that trusts the proxy's authority reaches the brokers; metadata still has the brokers' own addresses."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     async with proxy(bootstrap, authority) as url:

@@ -1,4 +1,4 @@
-"""Rule Z17 on running brokers: the level of a mixed cluster, and a broker below the level of its cluster."""
+"""Feature levels of running brokers of two releases, and a broker that supports less than the level of its cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fairlead_broker.runtime.lifecycle import cluster_entry
 async def test_the_level_rises_after_the_last_old_broker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A level is refused while an older release is registered; above it, an old broker stops and does not start."""
+    """A higher level is refused while a broker of an older release is registered; later such a broker cannot run."""
     cluster = await Cluster.open(tmp_path)
     try:
         await cluster.start(1)
@@ -61,7 +61,7 @@ async def test_the_level_rises_after_the_last_old_broker(
 
 
 def _cluster(broker: Broker) -> bytes:
-    """Return the value of the cluster's record."""
+    """Return the stored bytes of the cluster's record."""
     found = broker.metadata.cluster
     assert found is not None
     return encode(found.value)

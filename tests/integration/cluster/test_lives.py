@@ -184,7 +184,7 @@ async def test_an_incarnation_unknown_to_the_directory_is_not_elected(
         )
     )
     await until(lambda: holder in cluster.any.metadata.brokers, "the broker does not register")
-    # After two turns the controller has completed all of its work.
+    # The controller completes its earlier work before it creates two more topics.
     for name in ("one", "two"):
         await cluster.topic(name, replication_factor=1)
     early = cluster.leader(topic_id), cluster.any.metadata.brokers[holder].value.directories

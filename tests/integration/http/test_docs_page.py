@@ -16,7 +16,7 @@ VOID = {"br", "link", "meta"}
 
 
 class Nesting(HTMLParser):
-    """Open elements, and end tags that close another element than the last opened one."""
+    """Open elements, and end tags that do not close the element that was opened last."""
 
     def __init__(self) -> None:
         super().__init__()

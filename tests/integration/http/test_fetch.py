@@ -96,7 +96,7 @@ async def test_arrow_begins_exactly(api, ten) -> None:
 
 
 async def test_max_bytes_never_holds_back_the_first_batch(api, ten) -> None:
-    """A fetch returns at least one batch with any max_bytes."""
+    """A fetch returns at least one batch, however small `max_bytes` is."""
     seen, offset = [], 0
     while offset < 10:
         answer = await api.get(f"{RECORDS}?offset={offset}&max_bytes=1", accept=BATCHES)
@@ -107,7 +107,7 @@ async def test_max_bytes_never_holds_back_the_first_batch(api, ten) -> None:
 
 
 async def test_json_encodings(api) -> None:
-    """Of the encodings, utf8 gives invalid UTF-8 as base64, json gives JSON values as JSON, base64 encodes all."""
+    """`utf8` returns invalid UTF-8 as base64, `json` returns JSON values as JSON, and `base64` encodes every value."""
     await api.create("flights")
     await api.post(
         RECORDS, [{"key": "ü", "value": {"base64": "/wA="}, "headers": [["h", "1"]]}, {"value": '{"a": 1}'}]
@@ -137,7 +137,7 @@ async def test_long_poll_ends_with_records(api, ten, batch_of, broker, polls) ->
 
 
 async def test_min_bytes(api, ten, batch_of, broker, polls) -> None:
-    """A fetch with min_bytes waits until enough bytes are stored, or until its wait is over."""
+    """A fetch with `min_bytes` waits until enough bytes are stored, or until its wait is over."""
     some = await api.get(f"{RECORDS}?min_bytes=100000&max_wait_ms=50")
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
         waiting = group.create_task(

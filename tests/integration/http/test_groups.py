@@ -222,7 +222,7 @@ async def test_repeated_joins_leave_no_ghosts(scene, calls) -> None:
 
 
 async def test_heartbeats_under_other_epochs(scene, calls) -> None:
-    """A heartbeat with an unknown epoch is fenced, and the previous epoch is accepted once with all partitions."""
+    """A heartbeat with an unknown epoch is fenced, and a repeated heartbeat in the current epoch changes nothing."""
     [member] = await scene.joined("m-1")
     before = await calls.get(f"/v1/groups/{scene.group}")
     future = await calls.call("PUT", member.path, {"member_epoch": member.epoch + 1})

@@ -54,7 +54,7 @@ async def test_lookup_of_many(api, batch_of) -> None:
 
 
 async def test_a_lookup_with_a_later_leader_epoch(api, batch_of) -> None:
-    """A lookup at a leader with an older epoch is refused, because the caller may have passed its offsets (KIP-320)."""
+    """A lookup by a client that knows a newer leader epoch is refused: this leader may be outdated (KIP-320)."""
     await api.create("flights")
     stored = await api.post_batch("/v1/topics/flights/partitions/0/records", batch_of(b"a"))
     entry = {"topic": "flights", "partition": 0, "timestamp": "latest"}
@@ -69,7 +69,7 @@ async def test_a_lookup_with_a_later_leader_epoch(api, batch_of) -> None:
 
 
 async def test_wrong_lookups(api) -> None:
-    """A lookup with an invalid position or partition is refused with its place."""
+    """A lookup with an invalid position or partition is refused with the place of the mistake."""
     await api.create("flights")
     codes = [
         (await api.post("/v1/offsets:lookup", body)).code

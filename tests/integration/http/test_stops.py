@@ -9,7 +9,9 @@ from fairlead_api.bodies.frames import iterate_frames
 PARTITION = "/v1/topics/flights/partitions/0/records"
 EVENTS = {"accept": "text/event-stream"}
 STOP_SECONDS_MAX = 4
-"""Bound below the time that a stop allows for running answers, so that none was dropped."""
+"""Bound of a stop, shorter than the time that a stop waits for running answers: all of them have ended by
+themselves.
+"""
 
 
 async def test_polls_at_other_brokers_are_answered_first(three, polls) -> None:

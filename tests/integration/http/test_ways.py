@@ -96,7 +96,7 @@ def tracing() -> Iterator[Trace]:
 
 
 def listed(way: str) -> list[str]:
-    """Return the modules that the page lists for a way, in their order."""
+    """Return the modules that the page lists under a heading, in their order."""
     page = (checkout.ROOT / "docs/explanation/rooms.md").read_text()
     section = re.split(r"^### ", page, flags=re.MULTILINE)
     [text] = [each for each in section if each.startswith(way)]

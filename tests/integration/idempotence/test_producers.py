@@ -129,7 +129,7 @@ async def test_bursts_with_repeats_store_each_once(api: Calls) -> None:
     for burst in range(30):
         sequences = list(range(burst * BURST, burst * BURST + BURST)) * 2
         order.shuffle(sequences)
-        # Ten requests are in flight, more than the broker's limit, so that a refused request is repeated.
+        # Ten requests are in flight, more than the broker's limit, so refused requests are repeated.
         answers = await asyncio.gather(*(api.send("flights", one(sequence)) for sequence in sequences))
         for sequence, answer in zip(sequences, answers, strict=True):
             if answer.status != 200:

@@ -37,7 +37,7 @@ async def test_a_topic_is_altered(api) -> None:
 
 
 async def test_a_topic_is_created_with_the_clusters_defaults(api) -> None:
-    """A topic that is created without -p gets the cluster's number of partitions."""
+    """A topic that is created without `-p` gets the cluster's number of partitions."""
     await api.admin.alter_cluster_config({"num.partitions": 4})
 
     assert await fairlead(api, "topic", "create", "flights") == (
@@ -47,7 +47,7 @@ async def test_a_topic_is_created_with_the_clusters_defaults(api) -> None:
 
 
 async def test_a_broker_is_configured(api) -> None:
-    """A broker is configured with --broker, and the output has every key of a broker."""
+    """A broker is configured with `--broker`, and the output has every key of a broker."""
     code, printed = await fairlead(
         api, "cluster", "config", "--broker", "0", "-c", "flush.ms=7", "--output", "json"
     )

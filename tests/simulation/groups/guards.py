@@ -1,4 +1,4 @@
-"""Rules of a coordinator's shell, one function per rule, so that each rule can be dropped alone."""
+"""Rules of a coordinator's shell (the code around the pure package), each in a function so that it can be dropped."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def claimed(group: str, revision: int) -> tuple[Compare, ...]:
 
 
 def may_answer(broker: Broker) -> bool:
-    """Return whether no other broker can have taken over, so that an answer is current."""
+    """Return whether no other broker can have taken the group over, so an answer is current."""
     return broker.leased
 
 

@@ -178,7 +178,7 @@ class Judge:
         if before is None:
             return
         if after.epoch == AWAY_EPOCH:
-            return  # the member gave up everything
+            return  # the member has left and released all partitions
         if after.epoch < before.epoch:
             raise EpochsRise(f"member {member_id}: {before.epoch} to {after.epoch}")
         had, has = partitions_of(before.assigned), partitions_of(after.assigned)

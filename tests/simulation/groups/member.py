@@ -1,8 +1,8 @@
-"""A member of a group: the SDK's machine (`fairlead.group.member`), and offsets to read and to commit.
+"""A member of a group: the SDK's state machine (`fairlead.group.member`), and offsets to read and to commit.
 
 A twin of the SDK's session, which is a task on an event loop: revoked partitions are finished and committed before they
-are reported as released, and lost ones are dropped at once. Late answers reach the machine, which has to ignore them. A
-fault makes a member pause, crash, delay, or change its subscription as a client of the HTTP API may.
+are reported as released, and lost ones are dropped at once. Late answers reach the SDK's state machine, which has to
+ignore them. A fault makes a member pause, crash, delay, or change its subscription as a client of the HTTP API may.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ BACKOFF: Final = Backoff(0.05, 1.0)
 
 
 class Member(Process):
-    """A member as a sequence of processes, each with its own machine."""
+    """A member as a sequence of processes, each with its own `GroupMember`."""
 
     world: World
 
@@ -84,7 +84,7 @@ class Member(Process):
         self._resubscribed = False
         """Whether every heartbeat names the subscription, because a late heartbeat may restore the previous one."""
         self._numbers: dict[int, int] = {}
-        """The machine's number of each sent heartbeat, by attempt."""
+        """Number that `GroupMember` gave to each sent heartbeat, by attempt."""
         self._attempts = self._wakes = self._broker = 0
         self._commit = self._read = 0
         """Attempts of the running commit and read, 0 for none."""
@@ -151,7 +151,7 @@ class Member(Process):
         return GroupMember(subscription, BACKOFF, self.world.now)
 
     def _feed(self, event: Event) -> None:
-        """Pass an event to the machine, and carry out its actions."""
+        """Pass an event to the SDK's `GroupMember`, and carry out its actions."""
         machine, now = self._machine, self.world.now
         if not self.alive or self.leaving:
             return
@@ -239,7 +239,7 @@ class Member(Process):
         return self._attempts
 
     def answered(self, request: Request, answer: Answer | None) -> None:
-        """Handle an answer, or None after a timeout; a late answer reaches only the machine."""
+        """Handle an answer, or None after a timeout; a late answer to a heartbeat reaches only `GroupMember`."""
         if request.life != self.life or self.leaving:
             return
         match request.content:

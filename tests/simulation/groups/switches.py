@@ -1,7 +1,7 @@
 """Rules of groups that can be dropped, in the order of the protocol's sections.
 
-Rules of the shells are dropped in the simulator's twins; rules of the pure package and of the member's machine in the
-production code.
+Rules of the shells (the code that runs the pure packages) are dropped in the simulator's twins of the shells; rules of
+the pure package and of the SDK's state machine of a member in the production code.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from groups.messages import Request
 from simulator.switches import Switch
 
 READ_BEFORE_SECONDS: Final = 0.4
-"""Age of the read group when the claim is made."""
+"""Seconds by which a coordinator without the rule reads the group before its claim, instead of after it."""
 
 # -- claims and writes
 

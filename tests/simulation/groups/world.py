@@ -1,4 +1,4 @@
-"""Consumer groups: the package `fairlead_broker.groups`, and the member's machine of the SDK.
+"""Consumer groups: the package `fairlead_broker.groups`, and the SDK's state machine of a member.
 
 They are surrounded by twins of brokers, coordinators and sessions that fail as the real parts may.
 """

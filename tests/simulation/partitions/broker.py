@@ -2,8 +2,8 @@
 
 A process registers, checks whether its disk is an old copy, writes its broker epoch into the identity file, and then
 leads or follows as the records say. Before it drops distrusted bytes it leaves ISR and ELR (protocol section 2). A
-failed sync stops all writes to the directory until a restart (T22), because unsynced bytes may be lost although they
-can still be read.
+failed sync stops all writes to the directory until a restart (trap 22 in docs/explanation/known-traps.md), because
+unsynced bytes may be lost although they can still be read.
 
 A twin of `fairlead_broker.runtime`: a world of shipped brokers on virtual time takes seconds, and a world of these
 twins takes milliseconds, while most dropped rules are found only in one of many worlds. It is one file because each
@@ -83,7 +83,8 @@ class Broker(Frame):
         self._recover()
         kept = self.disk.clean_marker or self.disk.boot == self.world.boots[self.number]
         if kept:
-            # Written with the marker, because a kill before this incarnation is stored loses nothing either.
+            # The boot is written when the marker is removed, because a kill before this incarnation is stored loses
+            # nothing either.
             self.disk.boot = self.world.boots[self.number]
         self.remove_clean_marker()
         self.register(kept)
@@ -215,7 +216,8 @@ class Broker(Frame):
     def _write_identity(self, disk: Disk) -> None:
         if not self._kept or disk.intact_since is None:
             disk.intact_since = self.epoch
-        # One write, because a start that lost bytes and ended before it must not make the next start look complete.
+        # The boot is written with the epoch and not earlier: a start that lost bytes and ended before this write must
+        # not make the next start look complete.
         disk.last_broker_epoch, disk.boot = self.epoch, self.world.boots[self.number]
         self._kept = True
 

@@ -96,7 +96,7 @@ class Log:
         self.high_watermark = min(self.high_watermark, self.end)
 
     def restart(self, offset: int, deleted: EpochStart | None = None) -> None:
-        """Drop all cells and restart at an offset, after deleted records of an epoch."""
+        """Drop all cells and restart at an offset; `deleted` is the epoch of the deleted records before it."""
         self.cells.clear()
         self.epochs = [] if deleted is None else [deleted]
         self.base = self.log_start = self.synced = self.high_watermark = offset

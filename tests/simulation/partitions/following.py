@@ -77,7 +77,7 @@ class Following:
         self.closed = True
 
     def step(self, event: FollowerEvent) -> None:
-        """Pass an event to the machine, and execute its effects."""
+        """Pass an event to `PartitionFollower`, and execute its effects."""
         if self.closed:
             return
         for effect in self.machine.step(event):

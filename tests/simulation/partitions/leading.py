@@ -1,6 +1,7 @@
 """The shell of a leader, which appends batches, serves followers, and executes the effects of `PartitionLeader`.
 
-It works like `runtime`, without bytes, for one leader epoch of one partition; `closed` is set afterwards.
+It works like `fairlead_broker.runtime.leading`, without bytes, for one leader epoch of one partition; `closed` is set
+when the leadership ends.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ class Leading:
         self._tick()
 
     def step(self, event: LeaderEvent) -> None:
-        """Pass an event to the machine, and execute its effects."""
+        """Pass an event to `PartitionLeader`, and execute its effects."""
         if self.closed:
             return
         effects = self.machine.step(event)
@@ -195,7 +196,7 @@ class Leading:
         self.broker.after(min(world.plan.lag_seconds / 2, PARK_SECONDS), self._tick)
 
     def look_at_lease(self) -> None:
-        """Report the state of the lease, by this broker's clock, to the machine."""
+        """Report the state of the lease, by this broker's clock, to `PartitionLeader`."""
         confirmed = self.broker.leased
         if confirmed != self.machine.lease_confirmed:
             self.step(LeaseChanged(confirmed))

@@ -68,7 +68,7 @@ class Produce:
     sequence: int
     acks_all: bool
     answer: Callable[[Outcome, int], None]
-    """Function that is called with the outcome and the offset, -1 for none, and that includes the network."""
+    """Function that sends the outcome and the offset (-1 for none) to the client over the network."""
 
 
 @dataclass(slots=True)

@@ -1,6 +1,7 @@
 """Rules of partitions that can be dropped, in the order of the protocol's sections.
 
-Rules of the shells are dropped in the simulator's twins, and all others in the production code.
+Rules of the shells (the code that runs the pure packages) are dropped in the simulator's twins of the shells, and all
+others in the production code.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def _is_registered_at_all(self: PartitionLeader, broker: BrokerId, follower: Any
     registered = self._registered.get(broker)
     if registered is None:
         return False
-    follower.broker_epoch = registered.epoch  # of any reporting incarnation
+    follower.broker_epoch = registered.epoch  # whichever incarnation reported
     return True
 
 
@@ -95,7 +96,7 @@ def _skip_syncing(record: Any) -> Any:
 
 _with_isr = isr_rules.with_isr
 _OTHER: Final = (InSync(broker=BrokerId(0), broker_epoch=BrokerEpoch(0)),)
-"""Entry of another replica, for a record that must not become empty."""
+"""Entry of another broker, because `taken_out` never removes the last replica of a record."""
 
 
 def _with_isr_without_elr(record: Any, **changes: Any) -> Any:
@@ -274,7 +275,8 @@ SWITCHES: Final = (
     Switch(
         "last-broker-epoch",
         "4.7 a candidate's disk knows the incarnation of the entry",
-        # The broker checks for an old copy before it registers its directories, and either rule alone is enough.
+        # Before it registers its directories, a broker itself checks whether they are an old copy; either check alone
+        # is enough, so both are dropped.
         (election, "_kept_everything", _kept_since_intact),
         (Broker, "_is_older_than", _no),
     ),

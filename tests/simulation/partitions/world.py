@@ -1,4 +1,4 @@
-"""Replicated partitions: the leader's and the follower's machine, elections, reassignment, ISR, producers.
+"""Replicated partitions: the state machines of leader and follower, elections, reassignment, ISR, producers.
 
 The rules are the production ones (`replication`, `controller`, `producers`, `registry`), surrounded by twins that fail
 as the real parts may.

@@ -83,7 +83,7 @@ class Broker(Process):
     # -- registration
 
     def register(self, *context: Any) -> None:
-        """Register under a new lease, with retries until it succeeds; `context` is passed on."""
+        """Register under a new lease, with retries until it succeeds; `registration` and `registered` get `context`."""
         self.lease = lease = self.world.next_lease()
         registration, key = self.registration(*context), broker_key(self.number)
         store, seconds = self.world.store, self.world.plan.lease_seconds

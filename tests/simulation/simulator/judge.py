@@ -22,7 +22,7 @@ class Liveness(Violation):
 
 
 class CodeFails(Violation):
-    """A machine failed one of its own assertions."""
+    """The code under test failed one of its own assertions."""
 
 
 BUGS = (AssertionError, AttributeError, LookupError, RuntimeError, StopIteration, TypeError, ValueError)

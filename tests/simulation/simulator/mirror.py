@@ -69,7 +69,7 @@ class Mirror:
         self._broker.after(AGAIN_SECONDS, self.resume)
 
     def resume(self) -> None:
-        """Continue after a break with another list, which includes the missed changes (T19)."""
+        """Continue after a break with another list, which includes the missed changes (trap 19 of the known traps)."""
         self.list()
 
     def _receive(self, revision: Revision, changes: tuple[tuple[Key, Item | None], ...]) -> None:

@@ -31,14 +31,14 @@ from simulator.world import Verdict
 SEEDS_MAX = 10_000
 """Number of seeds within which each dropped rule must be found."""
 TABLE_FOUND = 3
-"""Number of findings whose median distance the table gives."""
+"""Number of findings of a dropped rule; the table has the median number of seeds between them."""
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "explanation" / "simulation.md"
 END = "<!-- end of the table -->"
 TABLE_HEAD = """| dropped rule | switch | found as | median seeds | first seed |
 |---|---|---|---|---|"""
 NOT_FOUND = "not found within"
 DETERMINISM_EVERY = 50
-"""Number of seeds between two runs that are repeated."""
+"""Distance in seeds between two worlds that are run twice, to check that both runs are equal."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,7 +70,7 @@ GROUPS = Suite("groups", groups.world.run, groups.switches.SWITCHES, "--groups "
 BROKERS = Suite(
     "brokers",
     virtual_time.world.run,
-    # Switches of the shells replace the simulator's twins of them.
+    # Switches of shells replace parts of the simulator's twins, which worlds of whole brokers do not use.
     tuple(switch for switch in partitions.switches.SWITCHES if not switch.shell),
     "--brokers ",
 )

@@ -22,7 +22,7 @@ class Switch:
     """A rule, and the replacements that drop it."""
 
     def __init__(self, name: str, rule: str, *replacements: Replacement, shell: bool = False) -> None:
-        """Name the rule; `shell` means that the rule is one of the shells, for which the simulator has twins."""
+        """Name the rule; `shell` means that it belongs to a shell, which the simulator replaces by a twin."""
         self.name = name
         self.rule = rule
         self.shell = shell

@@ -93,7 +93,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: object, call: Callable[..., T], *arguments: Any
     ) -> asyncio.Future[T]:
-        """Run a call in one piece on the next turn."""
+        """Run a call on the loop's next turn, instead of in a thread."""
         del executor
         future: asyncio.Future[T] = self.create_future()
 
