@@ -46,7 +46,7 @@ def pytest_collection_finish() -> None:
 
 
 def _given_seconds(item: pytest.Item) -> float:
-    """Return the time limit that the mark of a test sets, or 0 without a mark."""
+    """Return the time limit that the mark of a test sets, or 0 if there is no mark."""
     mark = item.get_closest_marker("timeout")
     return float(mark.args[0]) if mark is not None and mark.args else 0.0
 

@@ -1,4 +1,4 @@
-"""Files, functions and folders stay small enough to be read at once."""
+"""Files, functions and folders stay small enough to be read in one sitting."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ async def test_a_broker_fails_and_nothing_moves(tmp_path: Path, which: str) -> N
 @pytest.mark.parametrize("together", [True, False], ids=["all", "rolling"])
 @pytest.mark.parametrize("how", ["stopped", "killed"])
 async def test_members_bounce(tmp_path: Path, how: str, together: bool) -> None:
-    """Members that restart at once or one by one, gracefully or killed, share all partitions again."""
+    """Members that restart together or one by one, gracefully or killed, share all partitions again."""
     async with group_run(tmp_path) as run, member_processes(run, tmp_path, 3) as members:
         await settled(run, 3)
 
@@ -83,7 +83,7 @@ async def test_members_bounce(tmp_path: Path, how: str, together: bool) -> None:
 
 @pytest.mark.scenario
 async def test_a_member_fails(tmp_path: Path) -> None:
-    """Partitions of a killed member move to other members after its session, and other partitions stay."""
+    """Partitions of a killed member move to other members after its session, and no other partition moves."""
     async with group_run(tmp_path) as run, member_processes(run, tmp_path, 1) as (victim,):
         readers = start_members(run, 2)
         await settled(run, 3)

@@ -115,7 +115,7 @@ def peer_messages() -> Any:
 
 
 def _any_value(type_: type) -> dict[str, Any]:
-    """Describe the types that msgspec's schemas do not cover: the bytes next to the JSON, and any value."""
+    """Describe a type that msgspec's schemas do not cover, such as the bytes next to the JSON, by its name."""
     return {"other": type_.__name__}
 
 

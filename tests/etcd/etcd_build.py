@@ -111,7 +111,7 @@ def build(package: str, target: Path, module: Path) -> None:
 def go() -> str:
     """Find a Go toolchain: the pinned one of the environment, or the machine's own.
 
-    Raise `EtcdNotBuilt` without one.
+    Raise `EtcdNotBuilt` if there is none.
     """
     beside_python = Path(sys.executable).with_name("go")
     found = next((path for path in (beside_python, Path("/usr/local/go/bin/go")) if path.exists()), None)

@@ -29,7 +29,7 @@ async def look_at(*endpoints: str, secret: str | None = None) -> EtcdPlan:
 
 
 async def test_an_external_etcd_is_healthy_as_long_as_a_majority_is(three: EtcdCluster) -> None:
-    """An external etcd is healthy with a majority of its endpoints; each endpoint has a row."""
+    """An external etcd is healthy with a majority of its endpoints; each endpoint has a row in the status."""
     leader = await three.leader()
     whole = await look_at(*three.urls)
     next(member for member in three.members if member is not leader).kill()

@@ -126,7 +126,7 @@ async def test_a_lost_volume_makes_a_new_member(pods: EtcdPods) -> None:
 
 
 async def test_a_lost_majority_is_told_and_nothing_is_done(pods: EtcdPods) -> None:
-    """With two of three volumes lost, nothing is changed, whatever the wish, and the third member keeps its data."""
+    """With two of three volumes lost, nothing changes, whatever is requested, and the third member keeps its data."""
     await pods.bring(pods.wish(3))
     pods.lose(1)
     pods.lose(2)

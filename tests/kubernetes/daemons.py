@@ -82,7 +82,7 @@ class Daemon:
         os.close(handle)
 
     def wait_until(self, ready: Callable[[], bool], seconds: float) -> None:
-        """Wait until `ready` returns True; raise `NotReady` at once when the daemon ends before."""
+        """Wait until `ready` returns True; raise `NotReady` at once when the daemon ends first."""
         deadline = time.monotonic() + seconds
         try:
             handle = os.pidfd_open(self._record()["pid"])

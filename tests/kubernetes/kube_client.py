@@ -60,7 +60,7 @@ class Resource:
     names: frozenset[str]
 
     def path(self, namespace: str | None, name: str = "", subresource: str = "") -> str:
-        """Return the path of one object, or of the list without a name; None means all namespaces."""
+        """Return the path of one object, or of the list if there is no name; namespace None means all namespaces."""
         parts = [self.prefix]
         if self.namespaced and namespace is not None:
             parts += ["namespaces", namespace]
@@ -117,7 +117,7 @@ class KubeClient:
             raise
 
     def list(self, kind: str, namespace: str | None = None, selector: str = "") -> Manifests:
-        """Return the objects of a kind, of all namespaces without one, by an optional label selector."""
+        """Return the objects of a kind in a namespace, or in all namespaces, by an optional label selector."""
         path = self.resource(kind).path(namespace)
         answer = self.request("GET", path, query={"labelSelector": selector} if selector else {})
         return [self._typed(item, answer) for item in answer["items"]]
@@ -275,7 +275,7 @@ class KubeClient:
         query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
     ) -> Manifest:
-        """Send one request and return the answer; raise `Refused`, or urllib3's errors without a server."""
+        """Send one request and return the answer; raise `Refused`, or urllib3's errors if no server answers."""
         url = f"{self._server}/{path.lstrip('/')}" + (f"?{urlencode(query)}" if query else "")
         headers = {**self._headers, "accept": "application/json", "content-type": content_type}
         data = None if body is None else json.dumps(body).encode()
@@ -320,7 +320,7 @@ class KubeClient:
         return self.resource(kind).path(namespace, name, subresource)
 
     def _typed(self, item: Manifest, answer: Manifest) -> Manifest:
-        """Return an item of a list with its kind and version, which items do not repeat."""
+        """Return an item of a list with its kind and version, which the items of a list omit."""
         kind = str(answer["kind"]).removesuffix("List")
         return {"apiVersion": answer["apiVersion"], "kind": kind, **item}
 

@@ -102,7 +102,7 @@ class World:
         self.undo: list[Undo] = []
         """Functions that undo the refused edits before the next edits."""
         self.disturbed = False
-        """Whether another edit removed brokers since the last quiet point."""
+        """Whether another edit of this round removed brokers."""
         self.names = iter(range(1_000_000))
         self.apply()
         self.put_topic(FIRST_TOPIC, TopicWish(partitions=3))
@@ -433,7 +433,7 @@ ON_TOPICS: Final = (
 
 
 def some_edits(world: World, count: int) -> list[str]:
-    """Undo the refused edits, and make `count` edits at once; return the list of edits."""
+    """Undo the refused edits, and make `count` edits together; return the list of edits."""
     done = []
     world.disturbed, world.wish.held = False, None
     for undo in world.undo:

@@ -30,7 +30,7 @@ def test_lint(helm: str) -> None:
 
 
 def test_their_own_suites() -> None:
-    """The suites of the charts pass."""
+    """The charts' own test suites pass."""
     answer = tool("helm-unittest", *CHARTS).stdout
 
     assert re.search(r"Test Suites:\s+[1-9]\d* passed", answer)

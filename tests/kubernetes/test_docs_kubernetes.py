@@ -40,7 +40,7 @@ def run_page(page: Path, kubernetes: Kubernetes, folder: Path) -> int:
 
 
 def make_room(kubernetes: Kubernetes) -> None:
-    """Install the definitions, and empty the namespace of the pages of Fairlead's objects."""
+    """Install the definitions, and remove Fairlead's objects from the namespace that the pages use."""
     install_definitions(kubernetes)
     for name in DEFINITIONS:
         # The storage of a kind is ready a little later than its definition.

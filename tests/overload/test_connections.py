@@ -30,8 +30,7 @@ from overload_kit import (
 pytestmark = [pytest.mark.serial, pytest.mark.prove]
 
 P99_MS_MAX = 500.0
-"""Bound of a well-behaved client's latency for produce and fetch together during an attack, ten times the latency
-without one.
+"""Bound of a well-behaved client's latency (produce and fetch together) during an attack: ten times the usual latency.
 """
 
 

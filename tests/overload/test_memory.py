@@ -39,7 +39,7 @@ pytestmark = [pytest.mark.serial, pytest.mark.prove]
 P99_MS_MAX = 1000.0
 """Bound of a well-behaved client's latency during an attack that moves data."""
 STALLED_MIB = 1.0
-"""Memory of one stalled reader beyond the counted bytes: the last part of its answer, in buffers."""
+"""Memory of one stalled reader beyond the bytes that the broker counts: the last part of its answer, in buffers."""
 
 
 async def filled(calls: Calls, topic: str, size_mib: int) -> None:
@@ -120,7 +120,7 @@ async def test_stalled_reader_loses_its_connection(start) -> None:
     ("path", "left"), [("/records?from=earliest", 90), ("/partitions/0/records", 20)], ids=["tail", "json"]
 )
 async def test_stalled_readers_of_text(start, full, path, left) -> None:
-    """A fetch of text that its client does not read uses counted memory, and further fetches are refused.
+    """A fetch of text that its client does not read uses memory of the budget, and further fetches are refused.
 
     A small batch may become much text. The bound allows for the open batches of two codec threads. Tails request memory
     repeatedly and thereby close stalled readers, some each second; the few admitted JSON answers stay until another

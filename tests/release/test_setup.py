@@ -54,7 +54,7 @@ def set_up(machine: Path, part: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_what_is_missing_is_listed(bare_machine: Path, part: str, told: list[str]) -> None:
-    """Missing parts are listed at once with their Debian packages, exit code 1, and no installation."""
+    """All missing parts are listed with their Debian packages; the script exits with 1 and installs nothing."""
     before = sorted((bare_machine / "checkout").rglob("*"))
     done = set_up(bare_machine, part)
     *missing, last = done.stderr.splitlines()

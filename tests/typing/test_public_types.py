@@ -17,7 +17,7 @@ BIN = Path(sys.executable).parent
 PROGRAMS = ("async_clients.py", "blocking_clients.py", "errors.py")
 WRONG = "wrong.py"
 CHECKERS = {
-    # A separate configuration, because type checkers of users have other rules than this project.
+    # A separate configuration, because the rules of users' type checkers differ from those of this project.
     "mypy": ("mypy", "--strict", "--config-file=", "--python-executable", sys.executable),
     "basedpyright": ("basedpyright", "--level", "error", "--outputjson", "--pythonpath", sys.executable),
     "pyrefly": (

@@ -83,7 +83,7 @@ async def test_a_transaction_that_changes_nothing_takes_no_revision(client: Coor
 
 
 async def test_deleted_keys_are_counted(client: Coordination) -> None:
-    """A transaction returns the number of removed keys, without missing keys."""
+    """A transaction returns the number of removed keys, not counting missing keys."""
     await client.transact((), (Put("/a", b""), Put("/b", b"")))
     result = await client.transact((), (Delete("/a"), Delete("/b"), Delete("/c")))
 

@@ -120,7 +120,7 @@ async def test_a_cluster_of_processes_survives_a_kill(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 async def test_one_broker_becomes_three_on_several_machines(tmp_path: Path) -> None:
-    """Topics and records of a single broker move with it to an etcd with TLS, without which it no longer starts."""
+    """A single broker moves with its topics and records to an etcd with TLS, and no longer starts without that etcd."""
     [start], [move] = commands(ON_MACHINES), commands(FROM_ONE)
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))

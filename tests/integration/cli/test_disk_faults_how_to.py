@@ -41,7 +41,7 @@ def change_a_byte(data: Path, at: int) -> None:
 
 @pytest.mark.slow
 async def test_damage_is_accepted_as_the_page_says(tmp_path: Path) -> None:
-    """Damage refuses reads with the range that the page's command accepts, after which consumers skip the range."""
+    """Reads of damage are refused with its range, which the page's command accepts; then consumers skip the range."""
     made = [batch(number, count) for number, count in enumerate(BATCHES)]
     path = f"/v1/topics/{TOPIC}/partitions/0/records?offset=1200"
     broker = BrokerProgram(tmp_path / "data")

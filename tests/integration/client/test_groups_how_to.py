@@ -61,7 +61,7 @@ def words(text: str) -> list[list[str]]:
 
 
 async def in_python(code: str, names: dict[str, object], bootstrap: str, folder: Path) -> str:
-    """Return a program's output: of a whole file, or of asyncio lines that continue the previous lines."""
+    """Run a block of Python as a whole program or, with `async with`, after the previous blocks; return its output."""
     if "async with" not in code:
         (folder / "board.py").write_text(code, encoding="utf-8")
         return await in_shell(f"python {folder}/board.py", bootstrap)

@@ -53,7 +53,7 @@ async def traced(collected: InMemorySpanExporter, bootstrap: str) -> str:
 
 
 def one(collected: InMemorySpanExporter, name: str) -> ReadableSpan:
-    """Return the only span of a name."""
+    """Return the only span with a name."""
     [span] = [span for span in collected.get_finished_spans() if span.name == name]
     return span
 
@@ -123,7 +123,7 @@ async def test_headers_of_the_caller_are_kept(collected: InMemorySpanExporter, t
 
 
 async def test_a_refused_request_has_a_span(collected: InMemorySpanExporter, bootstrap: str) -> None:
-    """A refused fetch over HTTP of a traced caller has a span with code and status of its problem."""
+    """The span of a refused HTTP fetch by a traced caller has the code and the status of the problem."""
     command = ["curl", "-s", f"{bootstrap}/v1/topics/no-such-topic/partitions/0/records", "-H"]
     parent = "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     process = await asyncio.create_subprocess_exec(*command, parent, stdout=subprocess.PIPE)

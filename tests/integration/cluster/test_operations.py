@@ -41,7 +41,7 @@ async def test_a_partition_moves_to_a_new_broker_with_its_records(cluster: Clust
 
 
 async def test_a_broker_is_drained_stopped_and_forgotten(cluster: Cluster) -> None:
-    """A broker is drained, stopped and forgotten: its replicas move first, and no record names it afterwards."""
+    """A broker is drained, stopped and forgotten: its replicas move first, and no partition record names it later."""
     topic_id = await cluster.topic("flights", replication_factor=2)
     flights = await cluster.led("flights", topic_id)
     await flights.produce(b"value")

@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 
 async def test_create_is_idempotent(api) -> None:
-    """Creating an existing topic gets 200 with the same specification, and topic_exists with another one."""
+    """Creating an existing topic gets 200 with the same specification, and `topic_exists` with another one."""
     spec = {"name": "flights", "partitions": 3, "config": {"segment.bytes": 1 << 24}}
     first = await api.post("/v1/topics", spec)
     again = await api.post("/v1/topics", spec)

@@ -1,7 +1,7 @@
 """The controller's term: claimed by any broker, fenced by its key's create revision.
 
 Every registered broker tries to claim the term. Its holder writes the record that `controller.next_record` plans for
-each partition, one partition a transaction, mixed with the operator's wishes.
+each partition, one partition a transaction, and fulfils the requests of operators (`wishes.py`).
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ class Drills:
             self._world.faults.bring_back(broker, least, most)
 
     def _end_at_once(self, broker: Broker) -> None:
-        """Kill a process whose lease ends at once; the drill starts it again."""
+        """Kill a process and end its lease at once; the drill starts the process again."""
         if broker.alive:
             broker.kill()
             self._world.store.revoke(broker.lease)
