@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def metrics() -> Any:
-    """Describe every metric that the two programs register, and those of the process."""
+    """Describe every metric that broker and operator register, and the metrics of their processes."""
     return {
         "broker": _registered(fairlead_broker.telemetry.Telemetry().registry),
         "operator": {

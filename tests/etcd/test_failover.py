@@ -160,7 +160,7 @@ async def test_without_a_quorum_calls_fail_in_time_and_recover(three: EtcdCluste
 
 
 async def test_many_calls_at_once_share_one_attempt_to_connect(alone: EtcdCluster) -> None:
-    """A client that many tasks use from its start answers all of them."""
+    """Many tasks that use a client from its start share one attempt to connect, and all get answers."""
     client = alone.client()
     results = await asyncio.gather(*(client.transact((), (Put(f"/k/{n}", b""),)) for n in range(100)))
 

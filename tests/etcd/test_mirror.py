@@ -1,4 +1,4 @@
-"""Tests of the mirror of metadata on a real cluster: it follows through kills and compactions."""
+"""Tests of the mirror of metadata on a real etcd: it stays current through kills and compactions."""
 
 from __future__ import annotations
 

@@ -278,7 +278,7 @@ async def test_members_of_two_clusters_are_refused(alone: EtcdCluster, tmp_path:
 async def test_another_cluster_than_the_one_that_is_meant_is_refused(
     alone: EtcdCluster, tmp_path: Path
 ) -> None:
-    """A client with the id of its cluster does not write into another one."""
+    """A client that knows its cluster's id does not write into another cluster."""
     async with await connect(alone.options()) as client:
         cluster_id = client.cluster_id
     async with etcd_cluster(tmp_path / "other") as other:

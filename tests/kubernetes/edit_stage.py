@@ -161,7 +161,7 @@ class EditStage:
         self.permits.update(str(each["mod_revision"]) for each in answer.json().get("kvs", []))
 
     def writes(self, mark: int) -> list[str]:
-        """Return the writes of the operators since a mark, without their Lease."""
+        """Return the writes of the operators since a mark, without renewals of their Lease."""
         return [f"{event.verb} {event.uri}: {event.body}" for event in self.operators.writes(self.user, mark)]
 
     # ---- current state

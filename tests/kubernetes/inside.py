@@ -109,7 +109,7 @@ def wait_for_fake_nodes(client: KubeClient, number: int) -> None:
 
 
 def wait_for_real_node(client: KubeClient, name: str) -> None:
-    """Wait until a node is Ready; when its kubelet ends before, raise with the end of its log."""
+    """Wait until a node is Ready; when its kubelet ends first, raise an error with the end of the kubelet's log."""
 
     def ready() -> bool:
         node = client.get(f"node/{name}")

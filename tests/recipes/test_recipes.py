@@ -13,7 +13,7 @@ BEFORE_THE_TRANSACTION = '    place = {"topic": batch.topic, "partition": batch.
 
 
 def test_every_program_of_the_page_is_crashed() -> None:
-    """Every program of the page has its guarantee in this file."""
+    """Every program of the page is among the programs that `recipe_crashes.py` crashes, each with its guarantee."""
     assert [recipe.program for recipe in RECIPES] == list(programs())
 
 

@@ -35,7 +35,7 @@ def test_every_switch_was_found(play: Suite) -> None:
     ids=str,
 )
 def test_a_dropped_rule_is_found(play: Suite, name: str, seed: int) -> None:
-    """The world of the recorded seed violates an invariant without the rule, and none with it."""
+    """The world of a recorded seed violates an invariant when its rule is dropped, and none otherwise."""
     switch = play.by_name[name]
     with switch.drop():
         without = play.run(seed)

@@ -24,7 +24,7 @@ def at(partition: int, topic: str = "flights") -> TopicPartition:
 
 
 async def fill(bootstrap: str, numbers: Iterable[int], topic: str = "flights") -> None:
-    """Store numbers, each in the partition that its remainder gives."""
+    """Store numbers, each in the partition `number % PARTITIONS`."""
     async with Producer(bootstrap) as producer:
         for number in numbers:
             await producer.send(topic, b"%d" % number, partition=number % PARTITIONS)

@@ -180,7 +180,7 @@ async def test_partitions_added_in_between_are_read_from_their_start(api, six) -
 
 
 async def test_head_has_the_form_and_no_length(api, six) -> None:
-    """HEAD requests for a tail have its form and no length, because its length is unknown."""
+    """HEAD requests for a tail get its content type and no length, because its length is unknown."""
     answer = await api.call("HEAD", TAIL, headers=EVENTS)
 
     assert (answer.status, answer.headers["content-type"], answer.body) == (200, "text/event-stream", b"")

@@ -96,7 +96,7 @@ async def test_delete_frees_the_name(api) -> None:
 
 
 async def test_metadata_has_an_etag(api) -> None:
-    """Metadata that is unchanged gets 304, and any change of the cluster changes its tag."""
+    """Metadata that is unchanged gets 304, and any change of the cluster changes its ETag."""
     topic_id = await api.create("flights", 2)
     first = await api.get("/v1/metadata?topics=flights")
     same = await api.get("/v1/metadata?topics=flights", if_none_match=first.headers["etag"])
