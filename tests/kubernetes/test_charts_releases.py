@@ -58,7 +58,7 @@ def topic_fields(kubernetes: Kubernetes) -> set[str]:
 
 
 def objects_of_release(kubernetes: Kubernetes, namespace: str) -> list[str]:
-    """Return the objects of a release in a namespace, without the objects that must stay."""
+    """Return the objects of a release in a namespace, except objects that must outlive the release."""
     selector = "app.kubernetes.io/name=fairlead-operator"
     kinds = ("deployment", "role", "rolebinding", "service", "serviceaccount", "networkpolicy")
     return [

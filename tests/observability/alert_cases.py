@@ -245,7 +245,7 @@ BROKERS: Final = (
         },
         step_minutes=4,
     ),
-    # The same increase in a process that was started 100 minutes ago.
+    # The same increase, in a process that was started 100 minutes ago: too young for a forecast.
     Case(
         alert="FairleadMemoryFillsUp",
         series={
@@ -256,7 +256,7 @@ BROKERS: Final = (
         minute=400,
         step_minutes=4,
     ),
-    # The same increase from a low value.
+    # The same increase, from a low value: less than half of the memory is used.
     Case(
         alert="FairleadMemoryFillsUp",
         series={

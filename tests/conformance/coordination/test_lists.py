@@ -136,7 +136,7 @@ async def test_a_list_that_is_compacted_between_its_pages_is_refused(
 
 
 async def test_compacting_again_does_nothing_and_ahead_is_refused(client: Coordination) -> None:
-    """A compaction below the compacted revision changes nothing, and a compaction ahead is refused."""
+    """A compaction below the compacted revision changes nothing, and one ahead of the store's revision is refused."""
     first = await client.transact((), (Put("/a", b"1"),))
     second = await client.transact((), (Put("/a", b"2"),))
     await client.compact(second.revision)

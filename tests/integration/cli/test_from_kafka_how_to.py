@@ -64,7 +64,7 @@ async def test_a_group_begins_after_the_copied_records(tmp_path: Path) -> None:
 
 
 def test_the_settings_and_metrics_that_are_named_exist() -> None:
-    """Each setting of the page is a parameter of the named client, and each metric one of the broker."""
+    """Each setting of the page is a parameter of the named client, and each metric is one that a broker exposes."""
     producer, consumer = SECTIONS["Settings of clients"].split("| Kafka's consumer |")
     wrong = [name for name in cells(producer, 1)[1:] if name not in inspect.signature(Producer).parameters]
     wrong += [name for name in cells(consumer, 1) if name not in inspect.signature(Consumer).parameters]
