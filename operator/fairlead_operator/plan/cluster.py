@@ -11,7 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from fairlead_api.configuration import ConfigEntry, ConfigInput, ConfigSource
+from fairlead_api.configuration import (
+    FEATURE_LEVEL_KEY,
+    SECURITY_MODE_KEY,
+    TOKENS_VALID_AFTER_KEY,
+    ConfigEntry,
+    ConfigInput,
+    ConfigSource,
+)
 from fairlead_api.resources.cluster import Cluster
 from fairlead_api.resources.cluster_parts import Storage
 from fairlead_api.resources.cluster_status import EtcdStatus
@@ -56,7 +63,8 @@ from fairlead_operator.render.inputs import EtcdInputs, Images, RenderInputs
 def changes(wanted: Mapping[str, str], entries: Mapping[str, ConfigEntry]) -> dict[str, ConfigInput]:
     """Return the changes that leave exactly these keys set in the cluster; empty if no change is needed.
 
-    A key that the cluster does not list is omitted, since older brokers do not support it.
+    A key that the cluster does not list is omitted, since older brokers do not support it. A key of `SET_BY_CALLS`
+    stays as it is unless the spec names it.
     """
     differing = dict[str, ConfigInput]()
     for name, entry in entries.items():
@@ -64,10 +72,13 @@ def changes(wanted: Mapping[str, str], entries: Mapping[str, ConfigEntry]) -> di
         if name in wanted:
             if not is_set or entry.value != wanted[name]:
                 differing[name] = wanted[name]
-        elif is_set:
+        elif is_set and name not in SET_BY_CALLS:
             differing[name] = None
     return differing
 
+
+SET_BY_CALLS: Final = frozenset({FEATURE_LEVEL_KEY, SECURITY_MODE_KEY, TOKENS_VALID_AFTER_KEY})
+"""Keys that the operator does not reset: a reset would open a closed cluster, and a feature level cannot be reset."""
 
 SOON_SECONDS: Final = 2.0
 """Time until the next pass during a change for which Kubernetes sends no event."""

@@ -24,3 +24,11 @@ def test_what_is_not_wanted_is_reset() -> None:
 def test_keys_that_the_brokers_do_not_know_are_left_out() -> None:
     """Keys that an older broker release does not support are skipped, and the other keys are applied."""
     assert changes({"key.of.tomorrow": "1"}, answer([0]).config) == {}
+
+
+def test_keys_that_calls_set_are_kept() -> None:
+    """The feature level and the security mode, which calls set, are not reset, and a spec that names one sets it."""
+    entries = answer([0], config={"feature.level": "2", "security.mode": "enforce"}).config
+
+    assert changes({}, entries) == {}
+    assert changes({"security.mode": "open"}, entries) == {"security.mode": "open"}

@@ -48,7 +48,9 @@ def test_body_types(given: str, expected: str) -> None:
     assert body_type(call_of("produce_partition", content_type=given)) == expected
 
 
-@pytest.mark.parametrize("given", ["", "text/plain", "application/x-www-form-urlencoded", "json", ";;;", FRAMES])
+@pytest.mark.parametrize(
+    "given", ["", "text/plain", "application/x-www-form-urlencoded", "json", ";;;", FRAMES]
+)
 def test_other_body_types_list_the_supported_ones(given: str) -> None:
     """An unsupported or missing content type is refused with the supported ones."""
     headers = {"content_type": given} if given else {}
