@@ -25,6 +25,7 @@ from pydantic import (
     Field,
     PlainSerializer,
     SecretStr,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -401,7 +402,7 @@ class BrokerSettings(BaseSettings):
     """Patterns of principals, separated by commas, that are allowed everything, before any ACL: a name such as
     `user:ann`, or a prefix that ends in `*`. `user:admin` is a superuser where `admin_token_file` is set."""
 
-    admin_token_file: Path | None = None
+    admin_token_file: Path | None = Field(default=None, validate_default=True)
     """File with the API token of `user:admin`. If the file does not exist, the broker creates a token and the file,
     which only the broker's user can read. All brokers of a cluster use the same file."""
 
@@ -437,6 +438,18 @@ class BrokerSettings(BaseSettings):
                 parse_value(name, each, ConfigScope.BROKER)
             except ProblemError as problem:
                 raise ValueError(problem.detail) from problem
+        return value
+
+    @field_validator("admin_token_file")
+    @classmethod
+    def _has_administrator(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        """Refuse a closed broker that no principal could administer (rule T4)."""
+        is_closed = info.data.get("security") is SecurityMode.ENFORCE
+        if is_closed and value is None and not info.data.get("superusers"):
+            message = (
+                "security=enforce needs admin_token_file or superusers, so that a caller can create ACLs"
+            )
+            raise ValueError(message)
         return value
 
     @property

@@ -1,4 +1,4 @@
-"""Periodic tasks of the controller: compaction of the coordination store, and removal of old tombstones of topics.
+"""Periodic tasks of the controller: compaction of the coordination store, removal of old tombstones and expired tokens.
 
 The runtime of every broker runs the housekeeping. Every broker records the current revision with its time, so
 that a new controller knows the age of each revision. Only the controller writes.
@@ -15,14 +15,17 @@ import structlog
 from fairlead_api.identifiers import Revision
 from fairlead_api.problems import ProblemError
 from fairlead_broker.clock import Clock
+from fairlead_broker.controller.term import portions
 from fairlead_broker.controller.topics import Planning, plan_forgetting
 from fairlead_broker.controlling.plan_runner import PlanRunner
 from fairlead_broker.controlling.topic_completion import OfficeHeld, required_term
 from fairlead_broker.coordination.mirror import Mirror
 from fairlead_broker.coordination.protocol import Coordination, CoordinationClosed, CoordinationError
-from fairlead_broker.registry.transactions import Transaction
+from fairlead_broker.registry.transactions import Delete, Transaction, unchanged_since
 
 INTERVAL_SECONDS: Final = 300.0
+EXPIRED_TOKEN_SECONDS: Final = 30 * 86_400
+"""Seconds for which an expired API token remains in the list of tokens."""
 HISTORY_SECONDS: Final = 600.0
 """Minimum seconds of history that are kept. A watch can continue at its last revision after a shorter interruption."""
 
@@ -66,6 +69,7 @@ class Housekeeping:
             await self._coordination.compact(due)
             _log.debug("compacted", revision=due)
         await self._runner.complete(self._forgetting)
+        await self._runner.complete(self._removing_tokens)
 
     def _forgetting(self, size: int) -> tuple[Transaction, ...]:
         planning = Planning(
@@ -76,3 +80,20 @@ class Housekeeping:
             partitions_max=size,
         )
         return plan_forgetting(planning, self._mirror.metadata.deleted_topics)
+
+    def _removing_tokens(self, size: int) -> tuple[Transaction, ...]:
+        """Return the removals of API tokens that expired long ago (rule A13), in transactions of a bounded size."""
+        metadata, term = self._mirror.metadata, required_term(self._term)
+        last_us = self._clock.now_us() - EXPIRED_TOKEN_SECONDS * 1_000_000
+        old = [
+            (metadata.keys.token(token_id), token.mod_revision)
+            for token_id, token in metadata.tokens.items()
+            if token.value.expires_us is not None and token.value.expires_us <= last_us
+        ]
+        return tuple(
+            Transaction(
+                (term.guard, *(unchanged_since(key, revision) for key, revision in portion)),
+                tuple(Delete(key) for key, _ in portion),
+            )
+            for portion in portions(old, size)
+        )

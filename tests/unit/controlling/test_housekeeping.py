@@ -6,10 +6,17 @@ from typing import Any
 import pytest
 
 from fairlead_api.bodies.requests import CreateTopicRequest
-from fairlead_api.identifiers import Revision
+from fairlead_api.identifiers import Revision, TimestampUs
 from fairlead_broker.controller.topics import TOMBSTONE_SECONDS
-from fairlead_broker.controlling.housekeeping import HISTORY_SECONDS, INTERVAL_SECONDS, Housekeeping
+from fairlead_broker.controlling.housekeeping import (
+    EXPIRED_TOKEN_SECONDS,
+    HISTORY_SECONDS,
+    INTERVAL_SECONDS,
+    Housekeeping,
+)
 from fairlead_broker.coordination.protocol import Compacted, CoordinationClosed, CoordinationUnavailable
+from fairlead_broker.registry.records import encode
+from fairlead_broker.registry.security_records import TokenRecord
 from fairlead_broker.registry.transactions import Put
 
 
@@ -88,3 +95,26 @@ async def test_a_store_that_is_away_does_not_end_it(life: Any, housekeeping: Hou
     assert still
     with pytest.raises(CoordinationClosed):
         await housekeeping.run()
+
+
+async def test_tokens_are_removed_long_after_their_expiry(
+    life: Any, clock: Any, housekeeping: Housekeeping
+) -> None:
+    """An expired token remains in the list for 30 days; a token without an expiry is never removed (rule A13)."""
+    keys, now_us = life.mirror.metadata.keys, clock.now_us()
+    for number in range(70):
+        record = TokenRecord(
+            principal="user:ann",
+            secret_sha256="ab",
+            created_us=TimestampUs(now_us),
+            created_by="user:admin",
+            expires_us=TimestampUs(now_us) if number else None,
+        )
+        await life.coordination.transact((), (Put(keys.token(f"t{number}"), encode(record)),))
+    clock.seconds += EXPIRED_TOKEN_SECONDS - 1
+    await housekeeping.tick()
+    before = len(life.mirror.metadata.tokens)
+    clock.seconds += 2
+    await housekeeping.tick()
+
+    assert (before, list(life.mirror.metadata.tokens)) == (70, ["t0"])

@@ -242,3 +242,12 @@ def test_the_file_of_the_reference_page_is_understood(tmp_path: Path) -> None:
     assert settings.config_values == {"retention.ms": 86_400_000, "segment.bytes": 268_435_456}
     assert settings.limits.produce_bytes_max == 134_217_728
     assert [name for name in BrokerSettings.model_fields if f'<a id="{name}"></a>' not in page] == []
+
+
+def test_a_closed_broker_needs_an_administrator(tmp_path: Path) -> None:
+    """The mode enforce needs a superuser or a file with the administrator's token (rule T4)."""
+    for given in ({"superusers": "user:ann,group:ops:*"}, {"admin_token_file": tmp_path / "token"}):
+        assert BrokerSettings.load({"security": "enforce", **given}).security == "enforce"
+    for given in ({"security": "enforce"}, {"superusers": "user:ann user:bob"}, {"security": "closed"}):
+        with pytest.raises(ValidationError):
+            BrokerSettings.load(given)
