@@ -395,7 +395,7 @@ async def test_wrong_headers(api, headers: dict[str, str], code: str) -> None:
     [
         ("POST", RECORDS, b'[{"value": "a"}]'),
         ("POST", "/v1/topics", b'{"name": "untyped"}'),
-        ("PATCH", "/v1/topics/flights/config", b'{"retention.ms": 1}'),
+        ("PATCH", "/v1/topics/flights", b'{"config": {"retention.ms": 1}}'),
     ],
 )
 async def test_a_body_without_a_type(api, method: str, path: str, body: bytes) -> None:
