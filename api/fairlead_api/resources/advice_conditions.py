@@ -90,9 +90,9 @@ WARNING: Final = ConditionType(
             "FormatNotSupported",
             ("True",),
             "spec.formatVersion is newer than the format in which the brokers store data (status.formatVersion), "
-            "and has no effect.",
-            "Set formatVersion to status.formatVersion, which is allowed because no data has the newer format. Set the "
-            "next format when the brokers run a release that supports it.",
+            "and has no effect yet.",
+            "Wait until all brokers run a release that supports the format: the operator then raises it. Or set "
+            "formatVersion to status.formatVersion, which is allowed because no data has the newer format.",
             CLUSTER_ONLY,
         ),
         Reason(

@@ -24,6 +24,7 @@ from fairlead_api.resources.cluster_parts import Storage
 from fairlead_api.resources.cluster_status import EtcdStatus
 from fairlead_api.resources.condition_definitions import ConditionName
 from fairlead_api.resources.conditions import Condition, find_condition
+from fairlead_api.versions import FEATURE_LEVEL
 from fairlead_operator.naming import (
     NO_RESTARTS_ANNOTATION,
     POD_SPEC_HASH_ANNOTATION,
@@ -182,6 +183,7 @@ def plan_cluster(cluster: Cluster, observed: Observed, context: Context) -> Clus
             *storage.resizes,
             *storage.replaced,
             *([AlterConfig(alteration)] if alteration else ()),
+            *raised_format(cluster, observed, scale, roll),
             *scale.actions,
             *_notes(cluster, observed, advertised),
             *marks,
@@ -196,6 +198,22 @@ def plan_cluster(cluster: Cluster, observed: Observed, context: Context) -> Clus
         addresses=broker_addresses(cluster, scale.replicas, advertised),
         requeue_seconds=_again(observed, scale, roll, storage),
     )
+
+
+def raised_format(
+    cluster: Cluster, observed: Observed, scale: ScalePlan, roll: RollPlan
+) -> tuple[AlterConfig, ...]:
+    """Return the call that raises the cluster's feature level to the requested format, once no broker is in the way.
+
+    The call waits for every pod to run the newest template, because an older release could not start afterwards. A
+    format that this operator does not know is never requested.
+    """
+    asked, answer = cluster.spec.format_version, observed.brokers
+    if asked is None or answer is None or not answer.feature_level < asked <= FEATURE_LEVEL:
+        return ()
+    if roll.pending or not all(answer.registered(broker) for broker in scale.staying):
+        return ()
+    return (AlterConfig({FEATURE_LEVEL_KEY: asked}),)
 
 
 def cluster_facts(

@@ -391,7 +391,7 @@ def _warning(facts: Facts) -> Iterable[tuple[str, str]]:
         found.append(
             (
                 "FormatNotSupported",
-                f"spec.formatVersion is {asked} and has no effect: the brokers store data in format "
+                f"spec.formatVersion is {asked} and has no effect yet: the brokers store data in format "
                 f"{answer.feature_level}, and the field can be set back to that format",
             )
         )

@@ -281,3 +281,18 @@ def test_an_address_at_nodes_lasts_while_its_port_is_not_known() -> None:
     plan = plan_cluster(of, running(of, 2, claims=told), CONTEXT)
 
     assert plan.addresses[0] == "broker-0:30520"
+
+
+def test_a_format_is_raised_after_the_roll_of_the_brokers() -> None:
+    """A requested format becomes the feature level when every broker runs the newest template, and never before."""
+    wanted = cluster(formatVersion=2)
+    at_rest = plan_cluster(wanted, running(wanted), CONTEXT)
+    unknown = plan_cluster(cluster(formatVersion=3), running(wanted), CONTEXT)
+    absent = plan_cluster(wanted, running(wanted, brokers=answer(range(2))), CONTEXT)
+    old = tuple(pod(broker, pod_spec_hash="old") for broker in range(3))
+    rolling = plan_cluster(wanted, running(wanted, pods=old), CONTEXT)
+    raised = AlterConfig({"feature.level": 2})
+
+    assert at_rest.actions == (raised,)
+    assert [raised in plan.actions for plan in (absent, rolling)] == [False] * 2
+    assert unknown.actions == ()
