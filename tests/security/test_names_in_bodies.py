@@ -125,3 +125,18 @@ async def test_an_answer_leaves_hidden_names_out(secured: Secured) -> None:
     ]
     assert [b"shown" in seen[name] for name in ("metadata", "list_topics")] == [True, True]
     assert msgspec.json.decode(seen["list_groups"])["next"] is None
+
+
+async def test_a_subscription_by_pattern_needs_every_topic_of_its_prefix(secured: Secured) -> None:
+    """A pattern is admitted if all topics with its literal beginning may be read, so it cannot tell hidden names."""
+    token, _ = await scene(secured)
+    await secured.acl("user:ann", "read", "topic:shop.*")
+    answers = [
+        await secured.call(
+            "PUT", f"/v1/groups/g{number}/members/m", token, {"member_epoch": 0, "topic_pattern": pattern}
+        )
+        for number, pattern in enumerate((".*", "hid.*", r"shop\..*"))
+    ]
+
+    assert [answer.status for answer in answers] == [403, 403, 200], answers
+    assert answers[0].json["resource"] == "topic:*"

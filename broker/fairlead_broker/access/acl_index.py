@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Final
 
 from fairlead_api.access_needs import ALL_OPERATIONS, Kind, Operation
-from fairlead_api.patterns import ANY, matches
+from fairlead_api.patterns import ANY, contains, matches
 
 ID_LENGTH: Final = 16
 
@@ -83,6 +83,17 @@ class PatternSet:
             if matches(pattern, name):
                 return acl_id
         return None
+
+    def covers(self, prefix: str) -> bool:
+        """Return whether one pattern matches every name that begins with a prefix."""
+        return any(contains(pattern, prefix + ANY) for pattern, _ in self._prefixes)
+
+    def touches(self, prefix: str) -> bool:
+        """Return whether a pattern may match a name that begins with a prefix."""
+        return any(name.startswith(prefix) for name in self._literals) or any(
+            pattern[:-1].startswith(prefix) or prefix.startswith(pattern[:-1])
+            for pattern, _ in self._prefixes
+        )
 
 
 Table = Mapping[tuple[Effect, Kind, Operation], PatternSet]

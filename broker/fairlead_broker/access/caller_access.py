@@ -81,6 +81,16 @@ class CallerAccess:
         self._told(DeniedOperation(self.caller.principal, operation, named(kind, name)), observed)
         return observed
 
+    def require_all(self, operation: Operation, kind: Kind, prefix: str) -> None:
+        """Raise `forbidden` unless the operation is allowed on every name that begins with a prefix."""
+        if self._mode is SecurityMode.OPEN or self.rules.allows_all(operation, kind, prefix):
+            return
+        observed = self._mode is SecurityMode.OBSERVE
+        pattern = f"{prefix}*"
+        self._told(DeniedOperation(self.caller.principal, operation, named(kind, pattern)), observed)
+        if not observed:
+            raise self.refusal(operation, kind, pattern)
+
     def sees(self, kind: Kind, name: str) -> bool:
         """Return whether an entry of a list is shown. Hidden entries are not refusals and are not counted."""
         if self._mode is not SecurityMode.ENFORCE:

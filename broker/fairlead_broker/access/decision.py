@@ -57,6 +57,18 @@ class CallerRules:
             self._decisions[key] = known
         return known
 
+    def allows_all(self, operation: Operation, kind: Kind, prefix: str) -> bool:
+        """Return whether the caller may execute an operation on every name that begins with a prefix."""
+        if self.is_superuser:
+            return True
+        allowed = self._table.get((Effect.ALLOW, kind, operation))
+        denied = self._table.get((Effect.DENY, kind, operation))
+        return (
+            allowed is not None
+            and allowed.covers(prefix)
+            and not (denied is not None and denied.touches(prefix))
+        )
+
     @property
     def allows_anything(self) -> bool:
         """Whether at least one ACL allows the caller anything, so that `anonymous` may make calls for every caller."""

@@ -135,3 +135,25 @@ def test_an_anonymous_caller_is_never_a_superuser() -> None:
     assert not rules.is_superuser
     assert not rules.allows_anything
     assert not rules.can_set_back
+
+
+def test_a_right_on_every_name_of_a_prefix_is_never_more_than_the_rights_on_names() -> None:
+    """If all names of a prefix are allowed, each name is; the reverse holds for one rule without a deny."""
+    chance = random.Random(3)
+    for _ in range(500):
+        acls, caller = some_acls(chance), some_caller(chance)
+        rules = CallerRules(AclIndex(acls), caller, ())
+        for prefix in ("", "a", "ab", "__a", "x."):
+            if rules.allows_all(Operation.READ, Kind.TOPIC, prefix):
+                names = [name for name in (*NAMES, prefix + "zz") if name.startswith(prefix)]
+                shown = [name for name in names if prefix.startswith("__") or not name.startswith("__")]
+
+                assert all(rules.decide(Operation.READ, Kind.TOPIC, name).allowed for name in shown), acls
+    acl = Acl(
+        effect=Effect.ALLOW, principal="*", operations=frozenset({"read"}), kind=Kind.TOPIC, pattern="shop.*"
+    )
+    rules = CallerRules(AclIndex([acl]), Caller(principal="user:ann"), ())
+
+    assert [rules.allows_all(Operation.READ, Kind.TOPIC, each) for each in ("shop.", "shop.a", "shop", "")] == [
+        True, True, False, False,
+    ]  # fmt: skip

@@ -109,6 +109,8 @@ class GroupCalls:
         # the body again.
         request = decode_request(HeartbeatRequest, body, unique_keys=False)
         _require_read(call, request.topics or ())
+        if request.topic_pattern:
+            call.access.require_all(Operation.READ, Kind.TOPIC, literal_prefix(request.topic_pattern))
         return Answered(await self._broker.groups.heartbeat(_group(call), _member(call), request))
 
     async def leave_group(self, call: Call, body: bytes) -> Answered:
@@ -163,6 +165,24 @@ def _require_read(call: Call, topics: Iterable[str]) -> None:
     if not call.access.is_open:
         for topic in topics:
             call.access.require(Operation.READ, Kind.TOPIC, topic)
+
+
+def literal_prefix(pattern: str) -> str:
+    """Return the text with which every topic that a pattern matches begins; empty if no such text is obvious.
+
+    A pattern with alternatives has no common beginning. A character before a quantifier is not part of the beginning.
+    """
+    prefix = ""
+    rest = pattern.removeprefix("^")
+    if "|" in rest:
+        return ""
+    while rest:
+        escaped = rest.startswith("\\.")
+        character, rest = ("." if escaped else rest[0]), rest[2 if escaped else 1 :]
+        if not (escaped or character.isalnum() or character in "_-") or rest[:1] in ("*", "?", "{"):
+            return prefix
+        prefix += character
+    return prefix
 
 
 def seen_members(access: CallerAccess, described: GroupDescription) -> GroupDescription:
