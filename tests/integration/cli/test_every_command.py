@@ -59,7 +59,7 @@ COMMANDS = [
     ("cluster health", "brokers           3"),
     ("cluster info", "controller  0"),
     ("whoami", "anonymous"),
-    ("token create user:ann --file ann.token", " of user:ann is in ann.token"),
+    ("token create user:ann --file {folder}/ann.token", " of user:ann is in {folder}/ann.token"),
     ("token list", "user:ann"),
     ("token revoke nothing", "no token has the id nothing"),
     ("acl allow user:ann read topic:orders", ": allow user:ann read topic:orders"),
@@ -135,7 +135,7 @@ def test_every_command_in_a_terminal(home: dict[str, str], tmp_path: Path) -> No
         cluster.begin(f"fairlead dev up --brokers 3 --listen 127.0.0.1:0 --data {tmp_path}/brokers")
         ready = cluster.wait_for("broker 2: data")
         address = re.findall(r"broker 0: data http://(\S+),", ready)[0]
-        names = {"data": f"http://{address}", "data_address": address}
+        names = {"data": f"http://{address}", "data_address": address, "folder": str(tmp_path)}
         wrong = []
         for line, seen in COMMANDS:
             typed = line if "fairlead " in line else f"fairlead {line}"
