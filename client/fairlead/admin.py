@@ -558,7 +558,7 @@ class Admin:
         seconds = None if expires_in is None else max(1, int(seconds_of(expires_in, "expires_in")))
         # A dictionary and not the request's type, whose checks would raise the problem without the SDK's error.
         body = {"principal": principal, "expires_in_seconds": seconds, "note": note}
-        call = json_call("POST", TOKENS_PATH, f"create a token of {principal}", body)
+        call = json_call("POST", TOKENS_PATH, f"create a token for {principal}", body)
         answer = await self._transport.send_to_any(call)
         return decoded(answer, CreatedToken, call.subject)
 

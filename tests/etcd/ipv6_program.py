@@ -23,7 +23,7 @@ SECONDS = 60.0
 
 
 def etcd_command(folder: Path, host: str, arguments: list[str]) -> list[str]:
-    """Return the command of a pod's member, with its name in this network."""
+    """Return the command of a pod's etcd member, with the addresses of this network instead of the pod's."""
     peer = f"http://[{host}]:{ETCD_PEER_PORT}"
     return [
         str(etcd_binaries().etcd),

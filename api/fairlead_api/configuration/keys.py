@@ -432,8 +432,8 @@ _OF_THE_CLUSTER: Final = (
         "open",
         ("open", "observe", "enforce"),
         (),
-        "How decisions of access act: not at all, only counted and listed, or held. A broker that was started with a "
-        "stricter mode keeps it. A mode above open needs feature level 2.",
+        "What happens to access decisions: ignored, only counted and listed, or enforced. A broker that was started "
+        "with a stricter mode keeps it. A mode above open needs feature level 2.",
     ),
     _number(
         "tokens.valid.after",

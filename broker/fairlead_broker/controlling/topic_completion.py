@@ -1,4 +1,4 @@
-"""Completion of the operation that a topic's key names, and the inputs of plans for topics.
+"""Completion of the operation that is stored under a topic's key, and the inputs of plans for topics.
 
 `topics` completes the operations of users, and the controllership completes operations that earlier controllers
 left unfinished. Two callers may handle the same topic at the same time: a guard lets only one write succeed, and

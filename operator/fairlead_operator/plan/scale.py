@@ -258,7 +258,7 @@ def _shrunk(
 
 
 def _taken_back(given: ScaleInput, wanted: frozenset[int]) -> tuple[tuple[Action, ...], tuple[int, ...]]:
-    """Return the calls that stop the removal of brokers in the spec, and the brokers that still leave.
+    """Return the calls that cancel the removal of brokers that the spec includes again, and the brokers still leaving.
 
     While no broker answers, every leaving broker still counts as leaving, since the broker may be cordoned. A broker
     that is gone does not count as leaving.

@@ -65,7 +65,7 @@ async def test_records_come_back_as_they_were_sent(
 
 
 async def test_keys_decide_the_partition_alike_for_records_and_tables(bootstrap: str, admin: Admin) -> None:
-    """Keys of records and of table rows get the same partition, in the order of sending."""
+    """A key gets the same partition in a record as in a table row, and each partition keeps the order of sending."""
     await admin.create_topic("flights", partitions=5)
     keys = [f"carrier {row % 17}".encode() for row in range(500)]
     values = [str(row).encode() for row in range(500)]

@@ -170,7 +170,7 @@ def clock() -> MovedClock:
 
 @pytest.fixture
 async def lives(tmp_path: Path, clock: MovedClock) -> AsyncIterator[Lives]:
-    """Yield a starter of brokers for tests that start brokers themselves."""
+    """Yield a `Lives`, with which tests start brokers themselves."""
     async with AsyncExitStack() as stack:
         yield Lives(tmp_path / "data", clock, stack)
 
