@@ -13,7 +13,7 @@ ARG BASE=python:3.11-slim-bookworm
 ARG BUILDER=${BASE}
 ARG SPARK_BASE=java
 
-# The user that everything runs as, and the folder that a volume of data is mounted over.
+# The user of all processes, and the folder on which a volume of data is mounted.
 FROM ${BUILDER} AS user
 RUN set -eu; \
     mkdir -p /made/etc /made/var/lib/fairlead; \
@@ -22,9 +22,9 @@ RUN set -eu; \
     echo 'fairlead:x:10001:10001:Fairlead:/var/lib/fairlead:/usr/sbin/nologin' >> /made/etc/passwd; \
     echo 'fairlead:x:10001:' >> /made/etc/group
 
-# ---------------------------------------------------------------------------------- the packages that we stand on
+# ---------------------------------------------------------------------------------- packages of third parties
 FROM ${BUILDER} AS packages
-# Where pip finds packages: empty for its index, or a folder of wheels that is mounted into the build.
+# Source of pip's packages: empty for its index, or a folder of wheels that is mounted into the build.
 ARG PIP_NO_INDEX=
 ARG PIP_FIND_LINKS=
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore PYTHONDONTWRITEBYTECODE=1
@@ -51,7 +51,7 @@ COPY constraints/setup.txt /constraints/
 RUN set -eu; \
     python3 -m venv --without-pip /opt/backend; \
     python3 -m pip --python /opt/backend/bin/python install --require-hashes -r /constraints/setup.txt
-# Only what .dockerignore lets in.
+# Only files that .dockerignore does not exclude.
 COPY . /source/
 RUN cd /source && /opt/backend/bin/python -m hatchling build --target wheel --directory /wheel
 
@@ -69,7 +69,7 @@ ARG PIP_FIND_LINKS=
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore PYTHONDONTWRITEBYTECODE=1
 COPY constraints/image-spark.txt constraints/setup.txt /constraints/
 # PySpark comes as source alone, so that its build tools are installed for this step. Its programs and packed sources are
-# of no use here: `spark-submit` is ours, and Python finds bytecode beside the sources. Spark looks for data sources of
+# not needed: the image has its own `spark-submit`, and Python finds bytecode beside the sources. Spark looks for data sources of
 # Python only where the archives exist, so empty ones take their place below.
 RUN set -eu; \
     python3 -m venv --without-pip /opt/fairlead; \
@@ -106,7 +106,7 @@ RUN set -eu; \
     install -d /made-spark; \
     install -m 644 /image/entry.py /image/job.py /made-spark/
 
-# Where no base with Java is given.
+# The base with Java, if SPARK_BASE is not set.
 FROM ${BASE} AS java
 RUN set -eu; \
     apt-get update; \
@@ -131,7 +131,7 @@ WORKDIR /var/lib/fairlead
 USER 10001:10001
 COPY --from=fairlead-spark /project /opt/fairlead
 COPY --from=fairlead-spark /made-spark /opt/spark
-# Spark asks a shell whether there is a Python, before it looks for data sources of Python.
+# Spark runs a shell to look for Python before it looks for data sources of Python.
 COPY --from=fairlead-spark /bin/dash /usr/bin/sh
 ARG VERSION=0
 ARG REVISION=unknown
@@ -155,7 +155,7 @@ COPY --from=user --chown=10001:10001 /made/var/lib/fairlead /var/lib/fairlead
 COPY --from=packages /opt/fairlead /opt/fairlead
 WORKDIR /var/lib/fairlead
 USER 10001:10001
-# What changes with the code comes last, so that the layers above stay.
+# Layers that change with the code come last, so that the layers above stay cached.
 COPY --from=fairlead /project /opt/fairlead
 ARG VERSION=0
 ARG REVISION=unknown
