@@ -371,6 +371,24 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
         help="Delay with which the event loop wakes a timer, caused by work that blocks the event loop.",
         buckets=LAG_BUCKETS,
     ),
+    MetricDefinition(
+        name="fairlead_tls_certificate_expiry_timestamp_seconds",
+        kind=_GAUGE,
+        help="End of the validity of a listener's certificate, in seconds since 1970.",
+        labels=("listener",),
+    ),
+    MetricDefinition(
+        name="fairlead_tls_reloads_total",
+        kind=_COUNTER,
+        help="Replacements of a listener's certificate without a restart.",
+        labels=("listener",),
+    ),
+    MetricDefinition(
+        name="fairlead_tls_reload_failures_total",
+        kind=_COUNTER,
+        help="Changed certificate files that were refused; the previous certificate stays in use.",
+        labels=("listener",),
+    ),
 )
 """Catalogue of metrics, in the order of the reference page."""
 

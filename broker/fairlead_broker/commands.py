@@ -3,6 +3,8 @@
 The commands are entry points in the group `fairlead.commands`. The command line of the base install finds the commands
 in this group if the extra `broker` is installed; without the extra, the import of uvloop at the top of this module
 fails. Modules that are slow to import are imported when a command runs.
+
+One file because the commands share their options.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ Id = Annotated[int | None, typer.Option("--id", help="Broker id, unique in the c
 Data = Annotated[Path | None, typer.Option(help="Data directory.", show_default="fairlead-data")]
 Listen = Annotated[
     str | None,
-    typer.Option(metavar="HOST:PORT", help="Address for clients.", show_default="127.0.0.1:9520"),
+    typer.Option(
+        metavar="[SCHEME://]HOST:PORT,...", help="Addresses for clients.", show_default="127.0.0.1:9520"
+    ),
 ]
 PeerListen = Annotated[
     str | None,
@@ -54,6 +58,21 @@ OpsListen = Annotated[
     typer.Option(
         metavar="HOST:PORT", help="Address for health checks and metrics.", show_default="127.0.0.1:9522"
     ),
+]
+Tls = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Folder with tls.crt, tls.key and ca.crt: serve clients with TLS."),
+]
+PeerTlsFolder = Annotated[
+    Path | None,
+    typer.Option("--peer-tls", metavar="DIR", help="Such a folder for other brokers.", show_default="--tls"),
+]
+ClientCa = Annotated[
+    Path | None,
+    typer.Option(help="PEM file: clients need a certificate of one of these authorities."),
+]
+AdvertiseTls = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="Address advertised to clients that use TLS.")
 ]
 Advertise = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Address advertised to clients.")]
 PeerAdvertise = Annotated[
@@ -105,7 +124,11 @@ def broker_start(
     listen: Listen = None,
     peer_listen: PeerListen = None,
     ops_listen: OpsListen = None,
+    tls: Tls = None,
+    peer_tls: PeerTlsFolder = None,
+    client_ca: ClientCa = None,
     advertise: Advertise = None,
+    advertise_tls: AdvertiseTls = None,
     peer_advertise: PeerAdvertise = None,
     rack: Rack = None,
     etcd: Etcd = None,
@@ -132,7 +155,11 @@ def broker_start(
         "listen": listen,
         "peer_listen": peer_listen,
         "ops_listen": ops_listen,
+        "tls": tls,
+        "peer_tls": peer_tls,
+        "client_ca": client_ca,
         "advertise": advertise,
+        "advertise_tls": advertise_tls,
         "peer_advertise": peer_advertise,
         "rack": rack,
         "etcd": etcd,
@@ -155,6 +182,7 @@ def broker_prepare_stop(
     config: ConfigFile = None,
     broker_id: Id = None,
     listen: Listen = None,
+    tls: Tls = None,
 ) -> None:
     """Wait until the cluster can run without this broker: the preStop hook of a pod.
 
@@ -167,7 +195,7 @@ def broker_prepare_stop(
     from fairlead_broker.stop_preparation import StopPreparation
 
     try:
-        settings = _settings({"id": broker_id, "listen": listen}, config)
+        settings = _settings({"id": broker_id, "listen": listen, "tls": tls}, config)
     except typer.Exit:
         # The error has been printed. No broker can be running with these settings.
         return
@@ -178,8 +206,17 @@ def broker_prepare_stop(
     def report(line: str) -> None:
         typer.echo(f"fairlead: {line}", err=True)
 
-    # The command runs without an event loop, and no event announces when to send the next request.
-    preparation = StopPreparation(settings.id, settings.listen, SystemClock(), time.sleep, report)  # noqa: TID251
+    # No event announces when to send the next request.
+    listens = settings.data_listens
+    address = next((each for each in listens if each.scheme == "http"), listens[0])
+    preparation = StopPreparation(
+        settings.id,
+        address,
+        SystemClock(),
+        time.sleep,  # noqa: TID251 - the command runs without an event loop
+        report,
+        settings.tls,
+    )
     preparation.run(seconds)
 
 
@@ -206,7 +243,7 @@ def dev_up(
         # The ports of the brokers are 10 apart and do not change, so that clients find the same brokers after a
         # restart.
         settings = [first] + [
-            _local(number, folder, _beside(first.listen, 10 * number), _ANY_PORT)
+            _local(number, folder, _beside(first.listen[0], 10 * number), _ANY_PORT)
             for number, folder in enumerate(folders[1:], start=1)
         ]
         _run(settings, None if brokers == 1 else data / _STORE, output)
@@ -372,6 +409,7 @@ async def _serve(brokers: list[BrokerSettings], store: Path | None, output: str)
     """Serve until SIGTERM, SIGINT or a failure; return the exit code."""
     import structlog
 
+    from fairlead_broker.certificates.material import MaterialRefused
     from fairlead_broker.coordination.protocol import CoordinationError
     from fairlead_broker.log import LogError
 
@@ -390,6 +428,9 @@ async def _serve(brokers: list[BrokerSettings], store: Path | None, output: str)
     except asyncio.CancelledError:
         typer.echo("fairlead: stopped before the broker was ready", err=True)
         return 0
+    except MaterialRefused as error:
+        typer.echo(f"fairlead: the broker cannot use its certificate: {error}", err=True)
+        return USAGE_EXIT
     except (LogError, CoordinationError, OSError) as error:
         typer.echo(f"fairlead: the broker cannot start: {error}", err=True)
         return FAILED_EXIT
@@ -397,6 +438,8 @@ async def _serve(brokers: list[BrokerSettings], store: Path | None, output: str)
     # traverse these objects, block the event loop for tens of milliseconds, and free nothing.
     gc.collect()
     gc.freeze()
+    if any(settings.tls or settings.peer_tls for settings in brokers):
+        loop.add_signal_handler(signal.SIGHUP, running.look_at_certificates)
     _announce(running.brokers, brokers, output)
     failing = loop.create_task(running.wait_failed(), name="failure")
     try:
@@ -434,11 +477,13 @@ def _resolve(stopped: asyncio.Future[None]) -> None:
 
 def _announce(running: Sequence[RunningBroker], brokers: list[BrokerSettings], output: str) -> None:
     """Announce that all brokers serve: print exactly one JSON object, or human-readable lines."""
+    from fairlead_broker.wiring.start import data_url
+
     found = [
         {
             "id": settings.id,
-            "data": f"http://{broker.addresses.data}",
-            "ops": f"http://{broker.addresses.ops}",
+            "data": data_url(broker.addresses),
+            "ops": f"{settings.listeners.ops.scheme}://{broker.addresses.ops}",
         }
         for broker, settings in zip(running, brokers, strict=True)
     ]

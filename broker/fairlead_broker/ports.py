@@ -32,7 +32,12 @@ class ListenerAddresses(Protocol):
 
     @property
     def data(self) -> str | None:
-        """Address for clients."""
+        """Address for clients without TLS."""
+        ...
+
+    @property
+    def data_tls(self) -> str | None:
+        """Address for clients with TLS."""
         ...
 
     @property

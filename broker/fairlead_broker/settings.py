@@ -14,9 +14,9 @@ import re
 import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -49,6 +49,9 @@ START_KEYS = {
 _HOST = re.compile(r"[A-Za-z0-9._-]{1,253}")
 _ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/?#\s]+")
 _PRINCIPALS = re.compile(r"[!-)+\-./0-~]{1,249}|[!-)+\-./0-~]{0,248}\*")
+SCHEMES = ("http", "https")
+LISTENS_MAX = 3
+"""Maximum number of addresses of the data listener: plain and TLS while clients move, and one for local tools."""
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - a listener may be configured to use these addresses
 
@@ -59,6 +62,8 @@ class Endpoint:
 
     host: str
     port: int
+    scheme: str = ""
+    """`http` or `https` for the address of a listener; empty if it follows from the other settings."""
 
     @classmethod
     def parse(cls, text: str) -> Endpoint:
@@ -72,6 +77,15 @@ class Endpoint:
             msg = f"{text!r} is not HOST:PORT (port 0 to 65535)"
             raise ValueError(msg)
         return cls(host, int(port))
+
+    @classmethod
+    def parse_listener(cls, text: str) -> Endpoint:
+        """Parse `HOST:PORT`, `http://HOST:PORT` or `https://HOST:PORT`. Raises ValueError like `parse`."""
+        scheme, divider, rest = text.strip().rpartition("://")
+        if divider and scheme not in SCHEMES:
+            msg = f"{text!r} is not HOST:PORT, http://HOST:PORT or https://HOST:PORT"
+            raise ValueError(msg)
+        return replace(cls.parse(rest), scheme=scheme)
 
     @property
     def loopback(self) -> bool:
@@ -94,6 +108,44 @@ def _endpoint(value: object) -> object:
 
 EndpointText = Annotated[
     Endpoint, NoDecode, BeforeValidator(_endpoint), PlainSerializer(str, return_type=str)
+]
+
+
+def _listener(value: object) -> object:
+    return Endpoint.parse_listener(value) if isinstance(value, str) else value
+
+
+def _listeners(value: object) -> object:
+    """Return the addresses of a listener, given as one value or several, or as text separated by commas."""
+    if isinstance(value, Endpoint):
+        return (value,)
+    texts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(texts, list | tuple):
+        return value
+    found = tuple(_listener(each) for each in texts)
+    if not 1 <= len(found) <= LISTENS_MAX:
+        msg = f"{len(found)} addresses are given; allowed: 1 to {LISTENS_MAX}, separated by commas"
+        raise ValueError(msg)
+    return found
+
+
+def listener_text(address: Endpoint) -> str:
+    """Return an address as in the setting: with its scheme, if the scheme was given."""
+    return f"{address.scheme}://{address}" if address.scheme else str(address)
+
+
+def _listener_texts(addresses: tuple[Endpoint, ...]) -> str:
+    return ",".join(map(listener_text, addresses))
+
+
+ListenerText = Annotated[
+    Endpoint, NoDecode, BeforeValidator(_listener), PlainSerializer(listener_text, return_type=str)
+]
+ListenerTexts = Annotated[
+    tuple[Endpoint, ...],
+    NoDecode,
+    BeforeValidator(_listeners),
+    PlainSerializer(_listener_texts, return_type=str),
 ]
 
 
@@ -286,17 +338,17 @@ class Limits(BaseModel):
 class ListenerSettings:
     """Settings that the `server` package needs."""
 
-    data_host: str
-    data_port: int
-    peer_host: str
-    peer_port: int
-    ops_host: str
-    ops_port: int
+    data: tuple[Endpoint, ...]
+    """Addresses of the data listener; like those of the others, each with its scheme."""
+    peer: Endpoint
+    ops: Endpoint
     limits: Limits
     access_log: bool
     cors_origins: tuple[str, ...] = ()
-    loopback_hosts: tuple[str, ...] | None = None
-    """Host names by which clients call a data listener on a loopback address; None for other addresses."""
+    own_names: tuple[str, ...] = ()
+    """Host names by which clients call a data listener on a loopback address."""
+    tls_min: str = "1.3"
+    """Lowest version of TLS on the data and ops listeners."""
 
 
 class BrokerSettings(BaseSettings):
@@ -318,19 +370,42 @@ class BrokerSettings(BaseSettings):
     data: Path = Path("fairlead-data")
     """Data directory: logs, and the coordination store if it is embedded."""
 
-    listen: EndpointText = Endpoint("127.0.0.1", 9520)
-    """Address of the data listener. `[::]` means every IPv6 and IPv4 address, `0.0.0.0` every IPv4 address."""
+    listen: ListenerTexts = (Endpoint("127.0.0.1", 9520),)
+    """Address of the data listener, or up to three separated by commas. `[::]` means every IPv6 and IPv4 address,
+    `0.0.0.0` every IPv4 address. An address may begin with `http://` or `https://`; without a scheme it is `https` if
+    `tls` is set. The first address of each scheme is advertised to clients, the others are only served."""
 
-    peer_listen: EndpointText = Endpoint("127.0.0.1", 9521)
-    """Address of the peer listener."""
+    peer_listen: ListenerText = Endpoint("127.0.0.1", 9521)
+    """Address of the peer listener, perhaps with a scheme; without one it is `https` if `peer_tls` or `tls` is set."""
 
-    ops_listen: EndpointText = Endpoint("127.0.0.1", 9522)
-    """Address of the ops listener, for health checks and Prometheus."""
+    ops_listen: ListenerText = Endpoint("127.0.0.1", 9522)
+    """Address of the ops listener, for health checks and Prometheus, perhaps with a scheme; without one it is `https`
+    if `tls` is set."""
+
+    tls: Path | None = None
+    """Folder with `tls.crt` (the broker's certificate, then the certificates between it and its authority), `tls.key`
+    and `ca.crt` (the authorities that sign brokers), in PEM. The data and ops listeners use the certificate. Changed
+    files are in use after about ten seconds, or at once after SIGHUP. Without this setting, nothing is encrypted."""
+
+    peer_tls: Path | None = None
+    """Folder with the same files for the peer listener and for calls to other brokers, which need a certificate signed
+    by an authority in its `ca.crt`, for server and client use. By default the folder `tls`."""
+
+    client_ca: Path | None = None
+    """PEM file with authorities; clients of the data listener need a certificate that one of them signed. The
+    certificate names no client."""
+
+    tls_min: Literal["1.2", "1.3"] = "1.3"
+    """Lowest version of TLS that the data and ops listeners accept. The peer listener accepts only 1.3."""
 
     advertise: EndpointText | None = None
     """Address advertised to clients; by default the bound address of the data listener. In a pod, the address may
     contain the placeholders `{id}`, `{pod}`, `{namespace}` and `{ip}`. The last three are replaced by the variables
-    `POD_NAME`, `POD_NAMESPACE` and `POD_IP`."""
+    `POD_NAME`, `POD_NAMESPACE` and `POD_IP`. If the data listener has addresses of both schemes, this one is for
+    `http`; if it has only `https` addresses, it is for those."""
+
+    advertise_tls: EndpointText | None = None
+    """Address advertised to clients that use TLS, with the same placeholders; by default the bound address."""
 
     advertise_each: dict[int, EndpointText] = Field(default_factory=dict)
     """Addresses advertised to clients, by broker id, for a file that all brokers share. The entry of the broker's own
@@ -423,7 +498,7 @@ class BrokerSettings(BaseSettings):
         )
         if own is not None:
             merged["advertise"] = own
-        for name in ("advertise", "peer_advertise"):
+        for name in ("advertise", "advertise_tls", "peer_advertise"):
             if isinstance(merged.get(name), str):
                 merged[name] = filled(merged[name], broker, os.environ)
         if merged.get("etcd_credentials"):
@@ -452,6 +527,48 @@ class BrokerSettings(BaseSettings):
             raise ValueError(message)
         return value
 
+    @model_validator(mode="after")
+    def _has_material(self) -> Self:
+        """Refuse settings of TLS without the folder that they need."""
+        lacking = {
+            "listen": self.tls is None and any(each.scheme == "https" for each in self.listen),
+            "ops_listen": self.tls is None and self.ops_listen.scheme == "https",
+            "client_ca": self.tls is None and self.client_ca is not None,
+            "advertise_tls": self.tls is None and self.advertise_tls is not None,
+            "peer_listen": self._peer_folder is None and self.peer_listen.scheme == "https",
+        }
+        for name, lacks in lacking.items():
+            if lacks:
+                msg = f"{name} needs the setting tls, a folder with tls.crt, tls.key and ca.crt"
+                raise ValueError(msg)
+        return self
+
+    @property
+    def _peer_folder(self) -> Path | None:
+        return self.peer_tls or self.tls
+
+    @property
+    def data_listens(self) -> tuple[Endpoint, ...]:
+        """Addresses of the data listener, each with its scheme."""
+        return tuple(_with_scheme(each, self.tls) for each in self.listen)
+
+    def advertised(self, scheme: str) -> Endpoint | None:
+        """Return the address advertised to clients that use a scheme; None if no listener has the scheme.
+
+        Without a setting, the result is the first address of the scheme, perhaps with port 0.
+        """
+        listens = self.data_listens
+        first = next((each for each in listens if each.scheme == scheme), None)
+        if first is None:
+            return None
+        is_only = all(each.scheme == scheme for each in listens)
+        named = (
+            self.advertise
+            if scheme == "http"
+            else self.advertise_tls or (self.advertise if is_only else None)
+        )
+        return named or first
+
     @property
     def etcd_endpoints(self) -> tuple[str, ...]:
         """URLs of etcd's members; empty if coordination is embedded."""
@@ -466,20 +583,19 @@ class BrokerSettings(BaseSettings):
     def listeners(self) -> ListenerSettings:
         """Settings for the server package."""
         return ListenerSettings(
-            data_host=self.listen.host,
-            data_port=self.listen.port,
-            peer_host=self.peer_listen.host,
-            peer_port=self.peer_listen.port,
-            ops_host=self.ops_listen.host,
-            ops_port=self.ops_listen.port,
+            data=self.data_listens,
+            peer=_with_scheme(self.peer_listen, self._peer_folder),
+            ops=_with_scheme(self.ops_listen, self.tls),
             limits=self.limits,
             access_log=self.access_log,
             cors_origins=self.cors_origins,
-            loopback_hosts=self._own_names() if self.listen.loopback else None,
+            own_names=self._own_names(),
+            tls_min=self.tls_min,
         )
 
     def _own_names(self) -> tuple[str, ...]:
-        return self.hosts if self.advertise is None else (*self.hosts, self.advertise.host)
+        named = (self.advertise, self.advertise_tls)
+        return (*self.hosts, *(each.host for each in named if each is not None))
 
     @classmethod
     def load(cls, flags: Mapping[str, Any] | None = None, config_file: Path | None = None) -> BrokerSettings:
@@ -505,6 +621,11 @@ class BrokerSettings(BaseSettings):
 
         loaded = Layered(**given)
         return cls.model_construct(**{name: getattr(loaded, name) for name in cls.model_fields})
+
+
+def _with_scheme(address: Endpoint, folder: Path | None) -> Endpoint:
+    """Return the address of a listener with its scheme, which follows from the folder with material."""
+    return replace(address, scheme=address.scheme or ("http" if folder is None else "https"))
 
 
 def _with_start_keys(given: dict[str, Any]) -> dict[str, Any]:

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import http.client
 import json
+import ssl
 from collections.abc import Callable
 from enum import Enum
+from pathlib import Path
 
+from fairlead_broker.certificates.files import CA_FILE, CHAIN_FILE, KEY_FILE
 from fairlead_broker.clock import Clock
 from fairlead_broker.settings import Endpoint
 
@@ -50,11 +53,14 @@ class StopPreparation:
         clock: Clock,
         wait: Callable[[float], None],
         report: Callable[[str], None],
+        tls: Path | None = None,
     ) -> None:
-        """`listen`: bound address of the broker's data listener.
+        """`listen`: bound address of the broker's data listener, with its scheme.
 
-        `wait` sleeps for a number of seconds, and `report` prints a line.
+        `wait` sleeps for a number of seconds, and `report` prints a line. `tls`: folder with the broker's certificate,
+        for a data listener that uses TLS.
         """
+        self._tls = tls if listen.scheme == "https" else None
         self._broker = broker
         self._host = "127.0.0.1" if listen.everywhere else listen.host
         self._port = listen.port
@@ -106,7 +112,7 @@ class StopPreparation:
 
         Returns None if the permit is granted, otherwise the problem's code and detail.
         """
-        connection = http.client.HTTPConnection(self._host, self._port, timeout=seconds_max)
+        connection = self._connection(seconds_max)
         try:
             connection.request("POST", f"/v1/brokers/{self._broker}:request-restart")
             answer = connection.getresponse()
@@ -114,6 +120,25 @@ class StopPreparation:
         finally:
             connection.close()
         return None if answer.status == http.client.OK else _problem(answer.status, body)
+
+    def _connection(self, seconds_max: float) -> http.client.HTTPConnection:
+        if self._tls is None:
+            return http.client.HTTPConnection(self._host, self._port, timeout=seconds_max)
+        try:
+            context = _context(self._tls)
+        except ssl.SSLError as error:
+            message = f"the certificate in {self._tls} cannot be used: {error}"
+            raise OSError(message) from error
+        return http.client.HTTPSConnection(self._host, self._port, timeout=seconds_max, context=context)
+
+
+def _context(folder: Path) -> ssl.SSLContext:
+    """Return the context for calls to the broker of this pod, with the broker's own certificate."""
+    context = ssl.create_default_context(cafile=folder / CA_FILE)
+    # The certificate names the addresses by which clients call, and the call stays on this machine.
+    context.check_hostname = False
+    context.load_cert_chain(folder / CHAIN_FILE, folder / KEY_FILE)
+    return context
 
 
 def _problem(status: int, body: bytes) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from typing import Final
 
 from fairlead_broker.settings import BrokerSettings, Endpoint
 from fairlead_broker.telemetry import quiet_by_default
-from fairlead_broker.wiring.start import start_broker, start_local_cluster
+from fairlead_broker.wiring.start import data_url, start_broker, start_local_cluster
 
 _ANY_PORT: Final = Endpoint("127.0.0.1", 0)
 _STORE: Final = "coordination.sqlite"
@@ -37,7 +37,7 @@ async def cluster(
             BrokerSettings(
                 id=number,
                 data=folder / f"broker-{number}",
-                listen=_ANY_PORT,
+                listen=(_ANY_PORT,),
                 peer_listen=_ANY_PORT,
                 ops_listen=_ANY_PORT,
                 config_values={"auto.create.topics.enable": True, **config},
@@ -48,13 +48,13 @@ async def cluster(
         folder.mkdir(parents=True, exist_ok=True)
         if brokers == 1:
             running = await start_broker(settings[0])
-            addresses = [running.addresses.data]
+            addresses = [data_url(running.addresses)]
             stop = running.stop
         else:
             local = await start_local_cluster(settings, folder / _STORE)
-            addresses = [broker.addresses.data for broker in local.brokers]
+            addresses = [data_url(broker.addresses) for broker in local.brokers]
             stop = local.stop
         try:
-            yield ",".join(f"http://{address}" for address in addresses)
+            yield ",".join(addresses)
         finally:
             await stop()

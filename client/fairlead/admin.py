@@ -31,6 +31,7 @@ from fairlead.errors import (
 from fairlead.group.calls import commit_errors
 from fairlead.reading.offsets import OffsetAndTimestamp, OffsetLookup, Position
 from fairlead.settings import DEFAULT_BOOTSTRAP, Duration, connection_of, seconds_of
+from fairlead.tls_files import FilePath
 from fairlead.topic_partition import TopicPartition
 from fairlead_api.bodies.group_answers import (
     CommitAnswer,
@@ -115,11 +116,15 @@ class Admin:
         request_timeout: Duration = "30s",
         connect_timeout: Duration = "5s",
         retry_timeout: Duration = "30s",
+        ca_file: FilePath | None = None,
+        client_cert_file: FilePath | None = None,
+        client_key_file: FilePath | None = None,
     ) -> None:
-        self._transport = Transport(
-            connection_of(bootstrap, connect=connect_timeout, request=request_timeout, retry=retry_timeout),
-            "admin",
-        )
+        connection = connection_of(
+            bootstrap, connect=connect_timeout, request=request_timeout, retry=retry_timeout,
+            ca_file=ca_file, client_cert_file=client_cert_file, client_key_file=client_key_file,
+        )  # fmt: skip
+        self._transport = Transport(connection, "admin")
 
     async def __aenter__(self) -> Self:
         await self._transport.__aenter__()

@@ -42,6 +42,7 @@ from fairlead.settings import (
     policy_of,
     seconds_of,
 )
+from fairlead.tls_files import FilePath
 from fairlead.topic_partition import TopicPartition
 from fairlead_api.bodies.group_requests import OffsetCommit
 
@@ -98,6 +99,9 @@ class Consumer:
     - offset_policy: reaction to a position outside the log: `"error"`, `"earliest"`, `"latest"` or a duration.
     - request_timeout, connect_timeout, retry_timeout: timeouts of one attempt, of a new connection, and of a call with
       its retries.
+    - ca_file: PEM file with the authorities that sign brokers, in addition to those of the system.
+    - client_cert_file, client_key_file: PEM files with the client's certificate and key, for brokers that want one.
+      Changed files are in use within 30 seconds.
 
     Raises `SettingError` for a value that is not allowed.
     """
@@ -129,11 +133,15 @@ class Consumer:
         request_timeout: Duration = "30s",
         connect_timeout: Duration = "5s",
         retry_timeout: Duration = "30s",
+        ca_file: FilePath | None = None,
+        client_cert_file: FilePath | None = None,
+        client_key_file: FilePath | None = None,
     ) -> None:
         self._connection = connection_of(
-            bootstrap, connect=connect_timeout, request=request_timeout, retry=retry_timeout
-        )
-        settings = ConsumerSettings(
+            bootstrap, connect=connect_timeout, request=request_timeout, retry=retry_timeout,
+            ca_file=ca_file, client_cert_file=client_cert_file, client_key_file=client_key_file,
+        )  # fmt: skip
+        self._settings = ConsumerSettings(
             fetch_wait_seconds_max=seconds_of(fetch_wait_max, "fetch_wait_max"),
             fetch_bytes_min=fetch_bytes_min,
             fetch_bytes_max=fetch_bytes_max,
@@ -146,8 +154,7 @@ class Consumer:
             processing=processing_timeout, session=session_timeout, rebalance=rebalance_timeout,
             instance_id=instance_id, rack=rack, assignor=assignor, on_assigned=on_assigned, on_revoked=on_revoked,
         )  # fmt: skip
-        self._settings = settings
-        self._prefetch = Prefetch(settings)
+        self._prefetch = Prefetch(self._settings)
         self._reader = BatchReader(self._prefetch, self._wake_fetcher)
         self._partitions = AssignedPartitions(self._prefetch, self._reader)
         self._running: _Running | None = None

@@ -61,6 +61,7 @@ from fairlead.settings import (
     seconds_of_ms,
 )
 from fairlead.timestamps import timestamp_us_of
+from fairlead.tls_files import FilePath
 from fairlead.topic_partition import TopicPartition
 from fairlead.tracing import ProducerTracing
 from fairlead_api.batch.header import Codec
@@ -156,6 +157,9 @@ class Producer:
     - name: identity that outlives the producer: the next producer with the same name fences this producer.
     - request_timeout, connect_timeout, retry_timeout: timeouts of one attempt, of a new connection, and of a call with
       its retries.
+    - ca_file: PEM file with the authorities that sign brokers, in addition to those of the system.
+    - client_cert_file, client_key_file: PEM files with the client's certificate and key, for brokers that want one.
+      Changed files are in use within 30 seconds.
 
     Raises `SettingError` for a value that is not allowed.
     """
@@ -179,10 +183,14 @@ class Producer:
         request_timeout: Duration = "30s",
         connect_timeout: Duration = "5s",
         retry_timeout: Duration = "30s",
+        ca_file: FilePath | None = None,
+        client_cert_file: FilePath | None = None,
+        client_key_file: FilePath | None = None,
     ) -> None:
         self._connection = connection_of(
-            bootstrap, connect=connect_timeout, request=request_timeout, retry=retry_timeout
-        )
+            bootstrap, connect=connect_timeout, request=request_timeout, retry=retry_timeout,
+            ca_file=ca_file, client_cert_file=client_cert_file, client_key_file=client_key_file,
+        )  # fmt: skip
         self._settings = ProducerSettings(
             acks=acks_of(acks),
             linger_seconds=seconds_of_ms(linger_ms, "linger_ms"),

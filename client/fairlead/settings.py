@@ -17,6 +17,7 @@ from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
 from fairlead.errors import SettingError
+from fairlead.tls_files import NO_FILES, FilePath, TlsFiles
 from fairlead_api.batch.header import Codec
 from fairlead_api.identifiers import Acks
 
@@ -195,11 +196,18 @@ class ConnectionSettings:
     """Maximum pause between two attempts."""
     metadata_age_seconds_max: float = 300.0
     """Age at which the metadata is refreshed even without a refusal, so that the client detects new partitions."""
+    tls: TlsFiles = NO_FILES
+    """Files for brokers with `https` addresses."""
 
     def __post_init__(self) -> None:
         """Check the values."""
         _require(self.connect_timeout_seconds > 0, "connect_timeout", self.connect_timeout_seconds, "above 0")
         _require(self.request_timeout_seconds > 0, "request_timeout", self.request_timeout_seconds, "above 0")
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether a bootstrap address is an `https` address; brokers then report such addresses only."""
+        return any(address.startswith("https://") for address in self.bootstrap)
 
     @property
     def backoff(self) -> Backoff:
@@ -208,7 +216,14 @@ class ConnectionSettings:
 
 
 def connection_of(
-    bootstrap: str | Iterable[str], *, connect: Duration, request: Duration, retry: Duration
+    bootstrap: str | Iterable[str],
+    *,
+    connect: Duration,
+    request: Duration,
+    retry: Duration,
+    ca_file: FilePath | None = None,
+    client_cert_file: FilePath | None = None,
+    client_key_file: FilePath | None = None,
 ) -> ConnectionSettings:
     """Return the connection settings from the arguments that all three clients accept."""
     return ConnectionSettings(
@@ -216,6 +231,7 @@ def connection_of(
         connect_timeout_seconds=seconds_of(connect, "connect_timeout"),
         request_timeout_seconds=seconds_of(request, "request_timeout"),
         retry_timeout_seconds=seconds_of(retry, "retry_timeout"),
+        tls=TlsFiles.chosen(ca_file, client_cert_file, client_key_file),
     )
 
 

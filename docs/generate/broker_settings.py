@@ -66,4 +66,6 @@ def _default(name: str) -> str:
     field = BrokerSettings.model_fields[name]
     if field.default in (None, ()) or field.default_factory is not None:
         return ""
+    if name == "listen":
+        return code(",".join(map(str, field.default)))
     return code("false" if field.default is False else str(field.default))

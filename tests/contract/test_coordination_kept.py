@@ -39,6 +39,7 @@ from fairlead_broker.registry.records import (
     Addresses,
     BrokerRegistration,
     BrokerState,
+    CertificateRecord,
     ClusterRecord,
     ConfigRecord,
     ControllerEpochRecord,
@@ -91,7 +92,7 @@ RECORDS: dict[str, Record] = {
     "config": ConfigRecord(values={"segment.bytes": "1048576"}),
     "broker": BrokerRegistration(
         state=BrokerState.DRAINING,
-        addresses=Addresses(data="h:1", peer="h:2", ops="h:3"),
+        addresses=Addresses(data="h:1", peer="h:2", ops="h:3", data_tls="h:4", peer_scheme="https"),
         rack="zone-a",
         release="0.1.0",
         peer_secret_hash="ab",
@@ -99,6 +100,8 @@ RECORDS: dict[str, Record] = {
         quarantined=(QuarantinedReplica(topic_id=_TOPIC, partition=PartitionIndex(2)),),
         intact_since=BrokerEpoch(2),
         lease_seconds=3,
+        tls=CertificateRecord(certificate_sha256="cd", not_after_us=_TIME, ca_sha256=("ef", "01")),
+        peer_tls=CertificateRecord(certificate_sha256="23", not_after_us=_TIME, ca_sha256=("ef",)),
     ),
     "broker, least": BrokerRegistration(
         state=BrokerState.RUNNING,

@@ -51,7 +51,7 @@ def test_the_variables_of_the_manifest_are_good(monkeypatch: pytest.MonkeyPatch)
     assert (settings.id, settings.etcd_endpoints) == (2, ("http://etcd:2379",))
     assert str(settings.advertise) == "broker-2.brokers.orders.svc:9520"
     assert str(settings.peer_advertise) == "broker-2.brokers.orders.svc:9521"
-    assert not settings.listen.loopback
+    assert not settings.listen[0].loopback
 
 
 def test_the_manifest_is_admitted_where_pods_are_restricted(kubernetes: Kubernetes, namespace: str) -> None:

@@ -53,7 +53,7 @@ class BrokerIdHeld(CoordinationError):
 
     def __init__(self, broker: BrokerId, holder: BrokerRegistration, waited_seconds: float) -> None:
         super().__init__(
-            f"broker id {broker} is held by a running broker (data {holder.addresses.data}, peer "
+            f"broker id {broker} is held by a running broker (data {holder.addresses.any_data}, peer "
             f"{holder.addresses.peer}, release {holder.release}) and did not become free in "
             f"{waited_seconds:.0f} s; stop that broker, or give this broker another id"
         )
@@ -157,7 +157,7 @@ class ClusterBootstrap:
                 _log.info(
                     "waiting for an earlier registration of this broker id to end",
                     broker=broker,
-                    holder=holder.addresses.data,
+                    holder=holder.addresses.any_data,
                     ends_after="the end of its lease, if that broker is gone",
                     seconds_max=round(wait_seconds, 1),
                 )

@@ -18,6 +18,8 @@ BROKER_ID: Final = "fairlead-broker-id"
 BROKER_EPOCH: Final = "fairlead-broker-epoch"
 PEER_SECRET: Final = "fairlead-peer-secret"  # noqa: S105 - a header name, not a secret
 MIRROR_REVISION: Final = "fairlead-mirror-revision"
+CALLER_SCHEME: Final = "fairlead-caller-scheme"
+"""Header of a forwarded call from a client with TLS, which gets the addresses of brokers for clients with TLS."""
 
 
 @dataclass(frozen=True, slots=True)

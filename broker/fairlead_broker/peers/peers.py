@@ -7,7 +7,8 @@ which states whether the request may have been executed; the caller decides whet
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from http import HTTPStatus
@@ -55,6 +56,8 @@ FRAME_BYTES: Final = 1 << 20
 """Maximum number of bytes of an HTTP/2 frame. The defaults of HTTP/2 (64 KiB windows, 16 KiB frames) are three to five
 times slower."""
 
+RENEWED_SECONDS: Final = 60.0
+"""Time after which connections with replaced material are closed; every call to a peer ends within this time."""
 TIMER_SECONDS_MAX: Final = 0.1
 """Maximum difference in seconds between the two clocks that measure the duration of a request."""
 
@@ -85,6 +88,16 @@ class PeerUnavailable(Exception):
         self.expected = expected
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class PeerTls:
+    """Material for calls to peers with TLS. It has no `repr`, because it holds a key."""
+
+    ca_pem: bytes
+    """Certificates of the authorities that sign brokers."""
+    identity_pem: bytes
+    """Key and certificate chain that this broker presents."""
+
+
 @dataclass(frozen=True, slots=True)
 class PeerAnswer:
     """Answer from a peer with any status; header names are in lower case."""
@@ -102,14 +115,20 @@ class Peers:
         own: PeerIdentity,
         brokers: Callable[[], Mapping[BrokerId, Versioned[BrokerRegistration]]],
         clock: Clock,
+        tls: PeerTls | None = None,
     ) -> None:
-        """`brokers` returns the current registrations, which contain the addresses."""
+        """`brokers` returns the current registrations, which contain the addresses.
+
+        `tls` is the material for peers whose listeners use TLS.
+        """
         self.own = own
         self._brokers = brokers
         self._clock = clock
         self._seen: dict[BrokerId, Revision] = {}
-        self._forwarding: pyreqwest.client.Client | None = _client()
-        self._replication: pyreqwest.client.Client | None = _client()
+        self._closing: set[asyncio.Task[None]] = set()
+        """Tasks that close replaced connections."""
+        self._forwarding: pyreqwest.client.Client | None = _client(tls)
+        self._replication: pyreqwest.client.Client | None = _client(tls)
         """Client for replication. Replication has separate connections, because forwarded long polls may occupy all
         streams of a connection and must not delay replication."""
 
@@ -210,10 +229,25 @@ class Peers:
         answer = await self._post(broker, POSITIONS_PATH, messages.encode(request), seconds_max)
         return messages.decode(PositionsAnswer, answer.body).partitions
 
+    async def renew(self, tls: PeerTls) -> None:
+        """Use other material for new connections; calls under way have a minute to end on the previous connections."""
+        if self._forwarding is None:
+            return
+        old = (self._forwarding, self._replication)
+        self._forwarding, self._replication = _client(tls), _client(tls)
+        closing = asyncio.get_running_loop().create_task(_close_later(old), name="peers-renewed")
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
     async def close(self) -> None:
         """Close every connection; running calls fail."""
         clients = (self._forwarding, self._replication)
         self._forwarding = self._replication = None
+        closing = list(self._closing)
+        for each in closing:
+            each.cancel()
+        if closing:
+            await asyncio.wait(closing)
         for client in clients:
             if client is not None:
                 await client.close()
@@ -238,7 +272,8 @@ class Peers:
         registered = self._brokers().get(broker)
         if registered is None:
             raise PeerUnavailable(broker, "it is not registered", sent=False, expected=True)
-        return f"http://{registered.value.addresses.peer}"
+        addresses = registered.value.addresses
+        return f"{addresses.peer_scheme}://{addresses.peer}"
 
     def _check_origin(self, broker: BrokerId, answer: PeerAnswer) -> None:
         """Record the peer's revision; refuse an answer from another cluster or broker at the peer's address."""
@@ -264,9 +299,19 @@ def problem_of(answer: PeerAnswer) -> ProblemError:
     return ProblemError.from_document(document)
 
 
-def _client() -> pyreqwest.client.Client:
+async def _close_later(clients: Iterable[pyreqwest.client.Client | None]) -> None:
+    """Close clients after their calls have had time to end, or at once when cancelled."""
+    try:
+        await asyncio.sleep(RENEWED_SECONDS)  # noqa: TID251 - no event announces the last answer of a client
+    finally:
+        for client in clients:
+            if client is not None:
+                await client.close()
+
+
+def _client(tls: PeerTls | None) -> pyreqwest.client.Client:
     rest_before_exit()
-    return (
+    builder = (
         pyreqwest.client.ClientBuilder()
         .http2_prior_knowledge()
         .http2_initial_stream_window_size(STREAM_WINDOW_BYTES)
@@ -284,8 +329,10 @@ def _client() -> pyreqwest.client.Client:
         # A proxy from the environment would break HTTP/2 without TLS between brokers.
         .no_proxy()
         .user_agent("fairlead-broker")
-        .build()
     )
+    if tls is not None:
+        builder = builder.add_root_certificate_pem(tls.ca_pem).identity_pem(tls.identity_pem)
+    return builder.build()
 
 
 def _unavailable(

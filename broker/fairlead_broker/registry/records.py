@@ -103,8 +103,33 @@ class Addresses(Entry, frozen=True, kw_only=True):
     """Addresses of a broker's listeners, each `host:port`."""
 
     data: str
+    """Address for clients without TLS; empty if the broker serves only clients with TLS."""
     peer: str
     ops: str
+    data_tls: str | None = None
+    """Address for clients with TLS, or None if the broker serves none."""
+    peer_scheme: str = "http"
+    """Scheme of the peer listener: `http` or `https`."""
+
+    @property
+    def any_data(self) -> str:
+        """Address for clients without TLS or, if there is none, for clients with TLS."""
+        return self.data or self.data_tls or ""
+
+    def data_url(self, scheme: str) -> str | None:
+        """Return the base URL for clients that use a scheme; None if the broker has no address for them."""
+        address = self.data_tls if scheme == "https" else self.data
+        return f"{scheme}://{address}" if address else None
+
+
+class CertificateRecord(Entry, frozen=True, kw_only=True):
+    """Certificate that a broker uses now, after every replacement."""
+
+    certificate_sha256: str
+    """SHA-256 of the broker's certificate in lower-case hexadecimal digits."""
+    not_after_us: TimestampUs
+    ca_sha256: tuple[str, ...]
+    """SHA-256 of the certificates of the authorities that the broker accepts."""
 
 
 class Directory(Entry, frozen=True, kw_only=True):
@@ -129,6 +154,8 @@ class BrokerRegistration(Record, frozen=True, kw_only=True):
 
     nested: ClassVar[Mapping[str, type[Entry]]] = {
         "addresses": Addresses,
+        "tls": CertificateRecord,
+        "peer_tls": CertificateRecord,
         "directories": Directory,
         "quarantined": QuarantinedReplica,
     }
@@ -153,6 +180,10 @@ class BrokerRegistration(Record, frozen=True, kw_only=True):
     """Highest feature level that the broker's release supports. A registration without this field is from a release
     that supports level 1.
     """
+    tls: CertificateRecord | None = None
+    """Certificate of the data listener; None without TLS, or if an older release wrote the registration."""
+    peer_tls: CertificateRecord | None = None
+    """Certificate of the peer listener and of calls to peers, even if the listener does not use TLS yet."""
 
 
 class ControllerRecord(Record, frozen=True, kw_only=True):

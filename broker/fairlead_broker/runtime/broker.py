@@ -206,13 +206,13 @@ class Broker:
         """Epoch of the broker's current incarnation."""
         return self.entry.incarnation.epoch
 
-    def brokers(self) -> list[BrokerDescription]:
-        """Return the registered brokers, ordered by id."""
+    def brokers(self, scheme: str) -> list[BrokerDescription]:
+        """Return the registered brokers, ordered by id, with their addresses for clients that use a scheme."""
         cordoned, states = cordoned_brokers(self.metadata), registered_states(self.metadata)
         return [
             BrokerDescription(
                 id=broker,
-                address=registered.value.addresses.data,
+                address=registered.value.addresses.data_url(scheme),
                 rack=registered.value.rack,
                 state=states[broker].value,
                 cordoned=broker in cordoned,
@@ -220,7 +220,7 @@ class Broker:
             for broker, registered in sorted(self.metadata.brokers.items())
         ]
 
-    def known_brokers(self) -> list[BrokerDescription]:
+    def known_brokers(self, scheme: str) -> list[BrokerDescription]:
         """Return all known brokers by id, including unregistered ones, with the replicas that a drain cannot move."""
         cordoned = cordoned_brokers(self.metadata)
         gone = [
@@ -229,7 +229,7 @@ class Broker:
         ]
         found = [
             msgspec.structs.replace(each, immovable=self.operations.immovable(BrokerId(each.id)))
-            for each in (*self.brokers(), *gone)
+            for each in (*self.brokers(scheme), *gone)
         ]
         return sorted(found, key=lambda each: each.id)
 

@@ -113,7 +113,7 @@ class TopicViews:
         if record is None or record.leader is None or leads(record):
             return refusals.no_leader(view.name, index)
         leader = self._metadata.brokers.get(record.leader.broker)
-        address = leader.value.addresses.data if leader else None
+        address = leader.value.addresses.any_data if leader else None
         return refusals.not_leader(view.name, index, record.leader_epoch, address)
 
     def preview(self, name: str, record: TopicRecord) -> TopicView:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from fairlead_api.routes import ROUTES, Listener
+from fairlead_broker.certificates.material import Material, Side
 from fairlead_broker.clock import Clock, SystemClock
 from fairlead_broker.runtime import BrokerState
 from fairlead_broker.runtime.engine.loop_lag import LoopLag
@@ -20,20 +22,23 @@ from fairlead_broker.server.admin.ops import OpsApplication
 from fairlead_broker.server.http import body as admission
 from fairlead_broker.server.http.access_gate import AccessGate
 from fairlead_broker.server.http.application import Application, HostCheck
+from fairlead_broker.server.http.asgi import AsgiApplication
 from fairlead_broker.server.http.body import BodyBudget, BodyLimits
 from fairlead_broker.server.http.bound_socket import BoundSocket
 from fairlead_broker.server.http.call import Endpoint
 from fairlead_broker.server.http.cross_origin import CrossOrigin
 from fairlead_broker.server.http.http2_listener import (
     ConnectionLimits,
-    Http2Listener,
+    TlsVersion,
     connections_from_descriptor_limit,
 )
+from fairlead_broker.server.http.listener_generations import ListenerGenerations
 from fairlead_broker.server.http.peer_gate import PeerGate
-from fairlead_broker.server.http.problem_handler import FailureLog
+from fairlead_broker.server.http.problem_handler import FailureLog, Registrations
 from fairlead_broker.server.http.request_metrics import RequestMetrics
 from fairlead_broker.server.ops_listener import OpsListener
 from fairlead_broker.server.routing.peer_calls import PEER_ROUTES
+from fairlead_broker.settings import Endpoint as Address
 from fairlead_broker.settings import ListenerSettings
 from fairlead_broker.telemetry import Telemetry
 
@@ -50,6 +55,9 @@ class Addresses:
     """Addresses of the listeners, each ``host:port``; None before ``bind``."""
 
     data: str | None = None
+    """First address of the data listener without TLS; None if there is none."""
+    data_tls: str | None = None
+    """First address of the data listener with TLS; None if there is none."""
     peer: str | None = None
     ops: str | None = None
 
@@ -62,14 +70,19 @@ class Listeners:
         settings: ListenerSettings,
         telemetry: Telemetry,
         clock: Clock | None = None,
+        materials: Mapping[Side, Material] = MappingProxyType({}),
     ) -> None:
+        """`materials` has the certificate of each listener with TLS."""
+        self._materials = dict(materials)
         self._settings = settings
         self._telemetry = telemetry
         self._clock = clock or SystemClock()
         self._failures = FailureLog(telemetry.log, f"{self._clock.now_us():x}")
-        self._bound: dict[str, BoundSocket] = {}
-        self._data: Http2Listener | None = None
-        self._peer: Http2Listener | None = None
+        self._bound_data: list[tuple[Address, BoundSocket]] = []
+        self._bound: dict[Side, BoundSocket] = {}
+        """Bound peer and ops address."""
+        self._data: list[ListenerGenerations] = []
+        self._peer: ListenerGenerations | None = None
         self._ops: OpsListener | None = None
         self._loop_lag: LoopLag | None = None
         limits = settings.limits
@@ -87,22 +100,24 @@ class Listeners:
     @property
     def addresses(self) -> Addresses:
         """Bound addresses, with their actual ports."""
-        return Addresses(**{name: str(bound) for name, bound in self._bound.items()})
+        data: dict[str, str] = {}
+        for address, bound in self._bound_data:
+            data.setdefault(address.scheme, str(bound))
+        others = {side.value: str(bound) for side, bound in self._bound.items()}
+        return Addresses(data=data.get("http"), data_tls=data.get("https"), **others)
 
     def bind(self) -> None:
-        """Bind all three addresses so that the broker can register them; no call is served yet.
+        """Bind all addresses so that the broker can register them; no call is served yet.
 
         Raises ListenError; no address remains bound after the error.
         """
         settings = self._settings
-        wanted = {
-            "data": (settings.data_host, settings.data_port),
-            "peer": (settings.peer_host, settings.peer_port),
-            "ops": (settings.ops_host, settings.ops_port),
-        }
         try:
-            for name, (host, port) in wanted.items():
-                self._bound[name] = BoundSocket(name, host, port)
+            for address in settings.data:
+                bound = BoundSocket(Side.DATA.value, address.host, address.port)
+                self._bound_data.append((address, bound))
+            for side, address in ((Side.PEER, settings.peer), (Side.OPS, settings.ops)):
+                self._bound[side] = BoundSocket(side.value, address.host, address.port)
         except Exception:
             self._close_sockets()
             raise
@@ -110,22 +125,70 @@ class Listeners:
     async def start_ops(self, state: BrokerState) -> None:
         """Start the ops listener, which answers probes and scrapers."""
         application = OpsApplication(OPS_ROUTES, state, self._telemetry.registry, self._failures)
-        self._ops = OpsListener(application, self._bound["ops"])
+        material = self._material(Side.OPS, self._settings.ops)
+        self._ops = OpsListener(application, self._bound[Side.OPS], material, self._settings.tls_min)
         await self._ops.start()
 
-    async def start_data(self, endpoints: Mapping[str, Endpoint], access: AccessGate | None = None) -> None:
-        """Start the data listener, which answers clients; `endpoints` has one endpoint per route of this listener."""
+    async def start_data(
+        self,
+        endpoints: Mapping[str, Endpoint],
+        access: AccessGate | None = None,
+        brokers: Registrations = dict,
+    ) -> None:
+        """Start the data listener, which answers clients; `endpoints` has one endpoint per route of this listener.
+
+        `access` names and admits callers; `brokers` returns the registered brokers.
+        """
         self._loop_lag = LoopLag(self._bodies.calls.observe_lag, admission.INTERVAL_SECONDS)
         self._loop_lag.start()
-        self._data = self._http2(self._bound["data"], endpoints, access)
-        await self._data.start()
+        for address, bound in self._bound_data:
+            listener = self._http2(
+                self._data_application(address, endpoints, access, brokers),
+                bound,
+                self._settings.limits.streams_per_connection_max,
+                self._material(Side.DATA, address),
+                TlsVersion(self._settings.tls_min),
+            )
+            self._data.append(listener)
+            await listener.start()
 
     async def start_peer(
-        self, endpoints: Mapping[str, Endpoint], gate: PeerGate, access: AccessGate | None = None
+        self,
+        endpoints: Mapping[str, Endpoint],
+        gate: PeerGate,
+        access: AccessGate | None = None,
+        brokers: Registrations = dict,
     ) -> None:
         """Start the peer listener, which answers calls from other brokers and client calls that they forward."""
-        self._peer = self._http2(self._bound["peer"], endpoints, access, gate)
+        self._peer = self._http2(
+            self._application(endpoints, access, brokers, gate=gate),
+            self._bound[Side.PEER],
+            PEER_STREAMS_MAX,
+            self._material(Side.PEER, self._settings.peer),
+            TlsVersion.TLS_1_3,
+        )
         await self._peer.start()
+
+    async def renew(self, side: Side, material: Material) -> None:
+        """Use another certificate for the connections that a listener accepts from now on.
+
+        A listener that has not started yet starts with this certificate.
+        """
+        self._materials[side] = material
+        match side:
+            case Side.DATA:
+                tls = [
+                    listener
+                    for (address, _), listener in zip(self._bound_data, self._data, strict=False)
+                    if address.scheme == "https"
+                ]
+                await asyncio.gather(*(listener.renew(material) for listener in tls))
+            case Side.PEER:
+                if self._peer is not None and self._settings.peer.scheme == "https":
+                    await self._peer.renew(material)
+            case Side.OPS:
+                if self._ops is not None:
+                    await self._ops.renew(material)
 
     def end_bodies(self) -> None:
         """Refuse all current and later produce calls with incomplete bodies, with `shutting_down`."""
@@ -133,7 +196,7 @@ class Listeners:
 
     async def stop(self, seconds_max: float = STOP_SECONDS_MAX) -> None:
         """Stop accepting connections, wait for answers under way, and close the listeners, the ops listener last."""
-        serving = [listener for listener in (self._data, self._peer) if listener is not None]
+        serving = [listener for listener in (*self._data, self._peer) if listener is not None]
         await asyncio.gather(*(listener.stop(seconds_max) for listener in serving))
         if self._loop_lag is not None:
             self._loop_lag.stop()
@@ -141,43 +204,68 @@ class Listeners:
             await self._ops.stop()
         self._close_sockets()
 
-    def _http2(
+    def _material(self, side: Side, address: Address) -> Material | None:
+        """Return the certificate for an address of a listener; None for an address without TLS."""
+        return self._materials[side] if address.scheme == "https" else None
+
+    def _data_application(
         self,
-        bound: BoundSocket,
+        address: Address,
         endpoints: Mapping[str, Endpoint],
         access: AccessGate | None,
+        brokers: Registrations,
+    ) -> AsgiApplication:
+        origins = self._settings.cors_origins
+        check = HostCheck(self._settings.own_names, origins, address.scheme) if address.loopback else None
+        application = self._application(endpoints, access, brokers, host_check=check)
+        return CrossOrigin(application, origins) if origins else application
+
+    def _application(
+        self,
+        endpoints: Mapping[str, Endpoint],
+        access: AccessGate | None,
+        brokers: Registrations,
+        *,
         gate: PeerGate | None = None,
-    ) -> Http2Listener:
-        metrics = RequestMetrics(self._telemetry, access_log=self._settings.access_log)
-        routes = [route for route in (*ROUTES, *PEER_ROUTES) if route.name in endpoints]
-        limits, origins, hosts = (
-            self._settings.limits,
-            self._settings.cors_origins,
-            self._settings.loopback_hosts,
-        )
-        application = Application(
-            routes,
+        host_check: HostCheck | None = None,
+    ) -> Application:
+        limits = self._settings.limits
+        return Application(
+            [route for route in (*ROUTES, *PEER_ROUTES) if route.name in endpoints],
             endpoints,
             self._clock,
-            metrics,
+            RequestMetrics(self._telemetry, access_log=self._settings.access_log),
             self._failures,
             self._bodies,
             limits.reader_stall_seconds_max,
             gate,
             limits.header_bytes_max,
-            HostCheck(hosts, origins) if hosts is not None and gate is None else None,
+            host_check,
             access,
+            brokers,
         )
-        return Http2Listener(
-            CrossOrigin(application, origins) if origins and gate is None else application,
+
+    def _http2(
+        self,
+        application: AsgiApplication,
+        bound: BoundSocket,
+        streams_max: int,
+        material: Material | None,
+        version_min: TlsVersion,
+    ) -> ListenerGenerations:
+        limits = self._settings.limits
+        return ListenerGenerations(
+            application,
             bound,
             connections_max=limits.connections_max or connections_from_descriptor_limit(),
             connection_limits=ConnectionLimits(
-                streams_max=limits.streams_per_connection_max if gate is None else PEER_STREAMS_MAX,
+                streams_max=streams_max,
                 header_bytes_max=limits.header_bytes_max,
                 header_seconds_max=limits.header_seconds_max,
                 ping_interval_seconds=limits.ping_interval_seconds,
             ),
+            material=material,
+            version_min=version_min,
         )
 
     def _show_bodies(self) -> None:
@@ -188,6 +276,7 @@ class Listeners:
         metric("fairlead_admitted_produce_calls").set_function(lambda: bodies.calls.limit)
 
     def _close_sockets(self) -> None:
-        for bound in self._bound.values():
+        for bound in (*(bound for _, bound in self._bound_data), *self._bound.values()):
             bound.close()
+        self._bound_data.clear()
         self._bound.clear()

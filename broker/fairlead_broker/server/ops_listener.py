@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import Iterator
 
 import uvicorn
 
+from fairlead_broker.certificates.material import Material
+from fairlead_broker.certificates.snapshots import Snapshot
 from fairlead_broker.server.http.asgi import AsgiApplication
 from fairlead_broker.server.http.bound_socket import BoundSocket
 
@@ -26,7 +29,17 @@ class OpsListener:
     The owner calls ``start`` once and then ``stop`` once.
     """
 
-    def __init__(self, application: AsgiApplication, bound: BoundSocket) -> None:
+    def __init__(
+        self,
+        application: AsgiApplication,
+        bound: BoundSocket,
+        material: Material | None = None,
+        tls_min: str = "1.3",
+    ) -> None:
+        """`material`: certificate of a listener with TLS; `tls_min`: its lowest version of TLS, `1.2` or `1.3`."""
+        self._material = material
+        self._tls_min = tls_min
+        self._tls: ssl.SSLContext | None = None
         self._application = application
         self._bound = bound
         self._server: _QuietServer | None = None
@@ -47,6 +60,9 @@ class OpsListener:
             limit_concurrency=REQUESTS_AT_ONCE_MAX,
             timeout_graceful_shutdown=1,
         )
+        if self._material is not None:
+            config.load()
+            config.ssl = self._tls = await _context(self._material, self._tls_min)
         self._server = _QuietServer(config)
         self._serving = asyncio.get_running_loop().create_task(
             self._server.serve(sockets=[listening]), name="listener-ops"
@@ -56,6 +72,11 @@ class OpsListener:
                 await self._serving
             await asyncio.sleep(0)  # noqa: TID251 - uvicorn reports its start only through a flag
 
+    async def renew(self, material: Material) -> None:
+        """Use another certificate for later handshakes; no effect on a listener without TLS."""
+        if self._tls is not None:
+            await _load(self._tls, material)
+
     async def stop(self) -> None:
         """Stop accepting connections and close the listener; running requests have one second to finish."""
         if self._server is None or self._serving is None:
@@ -63,6 +84,23 @@ class OpsListener:
         self._server.should_exit = True
         await self._serving
         self._server = None
+
+
+async def _context(material: Material, tls_min: str) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2 if tls_min == "1.2" else ssl.TLSVersion.TLSv1_3
+    context.set_alpn_protocols(["http/1.1"])
+    await _load(context, material)
+    return context
+
+
+async def _load(context: ssl.SSLContext, material: Material) -> None:
+    """Load the certificate of later handshakes; the context of a running server may be changed."""
+    snapshot = await asyncio.to_thread(Snapshot.write, material)
+    try:
+        await asyncio.to_thread(context.load_cert_chain, snapshot.chain, snapshot.key)
+    finally:
+        snapshot.remove()
 
 
 class _QuietServer(uvicorn.Server):

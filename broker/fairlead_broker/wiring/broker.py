@@ -13,7 +13,7 @@ from fairlead_broker.coordination.mirror import MirrorUpdate
 from fairlead_broker.coordination.protocol import Coordination
 from fairlead_broker.log import LogError
 from fairlead_broker.log.segments.storage import PosixStorage, Storage
-from fairlead_broker.peers.peers import Peers
+from fairlead_broker.peers.peers import Peers, PeerTls
 from fairlead_broker.registry.metadata import ConfigChange
 from fairlead_broker.runtime.broker import Broker, BrokerState
 from fairlead_broker.runtime.configs import ClusterConfigFollower
@@ -40,13 +40,14 @@ async def open_broker(
     advertised: Advertised | None = None,
     storage: Storage | None = None,
     coordination: Coordination | None = None,
+    tls: PeerTls | None = None,
 ) -> Broker:
     """Enter the cluster, open and recover every replica, and start every task; return the broker when it is ready.
 
     `new_id` returns a random version 4 UUID. `storage` replaces the disk. `coordination` is a client of a store that
-    several brokers share; the client is closed with the broker. Raises LogError for errors of the directory and
-    CoordinationError for errors of coordination, with advice in the message. All opened components are closed before an
-    exception is raised.
+    several brokers share; the client is closed with the broker. `tls` is the material for peers with TLS.
+    Raises LogError for errors of the directory and CoordinationError for errors of coordination, with advice in the
+    message. All opened components are closed before an exception is raised.
     """
     state = state or BrokerState()
     engine = build_engine(settings, telemetry, clock, new_id)
@@ -58,7 +59,7 @@ async def open_broker(
         engine.loop_lag.start()
         secret = new_id()
         entry = await cluster.enter(advertised or addresses_of(settings), release, peer_secret=secret)
-        peers = build_peers(engine, entry, secret)
+        peers = build_peers(engine, entry, secret, tls)
         syncing = Syncing(settings.limits.sync_threads, entry.directory.volume)
         broker = await _opened(engine, cluster, entry, peers, syncing, state, release)
     except BaseException:
@@ -104,9 +105,11 @@ def _cluster_entry(engine: Engine, storage: Storage, coordination: Coordination 
 def addresses_of(settings: BrokerSettings) -> Advertised:
     """Return the addresses to register, as given in the settings."""
     return Advertised(
-        data=str(settings.advertise or settings.listen),
+        data=str(settings.advertised("http") or ""),
         peer=str(settings.peer_advertise or settings.peer_listen),
         ops=str(settings.ops_listen),
+        data_tls=None if (secure := settings.advertised("https")) is None else str(secure),
+        peer_scheme=settings.listeners.peer.scheme,
     )
 
 

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from fairlead_api.identifiers import BrokerId
+from fairlead_broker.certificates.material import Side
+from fairlead_broker.certificates.watching import Certificates
 from fairlead_broker.clock import Clock, SystemClock
 from fairlead_broker.controlling.moving import CoordinationMove, Moved, MoveRefused
 from fairlead_broker.coordination.embedded import EmbeddedCoordination
@@ -18,6 +22,8 @@ from fairlead_broker.coordination.protocol import Coordination
 from fairlead_broker.log.segments.storage import Storage
 from fairlead_broker.ports import ListenerAddresses
 from fairlead_broker.registry.keys import Keys
+from fairlead_broker.registry.metadata import Versioned
+from fairlead_broker.registry.records import BrokerRegistration
 from fairlead_broker.runtime import Broker, BrokerState
 from fairlead_broker.runtime.lifecycle.cluster_entry import Advertised
 from fairlead_broker.runtime.lifecycle.coordination_access import open_coordination, store_path
@@ -26,6 +32,7 @@ from fairlead_broker.server.routing.forwarding import Forwarding
 from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.telemetry import Log, Telemetry
 from fairlead_broker.wiring.broker import addresses_of, open_broker
+from fairlead_broker.wiring.certificates import follow, load_certificates, peer_tls, registered
 from fairlead_broker.wiring.endpoints import build_endpoints
 from fairlead_broker.wiring.security import keep_admin_token
 
@@ -37,8 +44,15 @@ limit."""
 class RunningBroker:
     """A running broker; it serves until it is stopped."""
 
-    def __init__(self, broker: Broker, listeners: Listeners, forwarding: Forwarding) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        listeners: Listeners,
+        forwarding: Forwarding,
+        certificates: Certificates | None = None,
+    ) -> None:
         self.broker = broker
+        self._certificates = certificates
         self._listeners = listeners
         self._forwarding = forwarding
 
@@ -51,6 +65,11 @@ class RunningBroker:
     def addresses(self) -> ListenerAddresses:
         """Addresses to which the listeners are bound."""
         return self._listeners.addresses
+
+    def look_at_certificates(self) -> None:
+        """Look at the files of the certificates now."""
+        if self._certificates is not None:
+            self._certificates.look_now()
 
     async def wait_failed(self) -> BaseException:
         """Wait until the broker fails unexpectedly, and return the error; the process must exit afterwards."""
@@ -90,10 +109,11 @@ async def start_broker(
     """
     clock = clock or SystemClock()
     telemetry = Telemetry(log)
+    certificates = load_certificates(settings, clock, telemetry)
     warn_if_open(settings, telemetry.log)
     warn_if_unreachable(settings, telemetry.log)
     state = BrokerState()
-    listeners = Listeners(settings.listeners, telemetry, clock)
+    listeners = Listeners(settings.listeners, telemetry, clock, certificates.materials)
     try:
         listeners.bind()
         await listeners.start_ops(state)
@@ -104,28 +124,39 @@ async def start_broker(
             release=release(),
             new_id=_new_id,
             state=state,
-            advertised=_advertised(settings, listeners.addresses),
+            advertised=replace(
+                _advertised(settings, listeners.addresses), certificates=lambda: registered(certificates)
+            ),
             storage=storage,
             coordination=coordination,
+            tls=peer_tls(certificates.materials.get(Side.PEER)),
         )
     except BaseException:
         await listeners.stop()
         raise
     try:
-        return await serve(broker, listeners)
+        running = await serve(broker, listeners, certificates)
+        follow(certificates, listeners, broker)
     except BaseException:
         await listeners.stop()
         await broker.stop()
         raise
+    return running
 
 
-async def serve(broker: Broker, listeners: Listeners) -> RunningBroker:
+async def serve(
+    broker: Broker, listeners: Listeners, certificates: Certificates | None = None
+) -> RunningBroker:
     """Start the data and the peer listener of an opened broker."""
     endpoints = build_endpoints(broker)
     await keep_admin_token(broker)
-    await listeners.start_data(endpoints.data, endpoints.access)
-    await listeners.start_peer(endpoints.peer, endpoints.gate, endpoints.access)
-    return RunningBroker(broker, listeners, endpoints.forwarding)
+
+    def brokers() -> Mapping[BrokerId, Versioned[BrokerRegistration]]:
+        return broker.metadata.brokers
+
+    await listeners.start_data(endpoints.data, endpoints.access, brokers)
+    await listeners.start_peer(endpoints.peer, endpoints.gate, endpoints.access, brokers)
+    return RunningBroker(broker, listeners, endpoints.forwarding, certificates)
 
 
 class LocalCluster:
@@ -144,6 +175,11 @@ class LocalCluster:
         failures = [broker.broker.failure for broker in self.brokers]
         await asyncio.wait(failures, return_when=asyncio.FIRST_COMPLETED)
         return next(failure.result() for failure in failures if failure.done())
+
+    def look_at_certificates(self) -> None:
+        """Look at the files of the certificates of all brokers now."""
+        for broker in self.brokers:
+            broker.look_at_certificates()
 
     async def stop(self) -> None:
         """Stop all brokers in parallel, because no broker remains that could take over partitions."""
@@ -212,10 +248,15 @@ def release() -> str:
         return "unknown"
 
 
+def data_url(addresses: ListenerAddresses) -> str:
+    """Return the URL of a broker's data listener, without TLS if it has such an address."""
+    return f"http://{addresses.data}" if addresses.data else f"https://{addresses.data_tls}"
+
+
 def warn_if_open(settings: BrokerSettings, log: Log) -> None:
     """Warn if every machine on the network may read and write, because there is no authentication."""
     for name, endpoint in (
-        ("data", settings.listen),
+        *(("data", address) for address in settings.listen),
         ("peer", settings.peer_listen),
         ("ops", settings.ops_listen),
     ):
@@ -229,7 +270,10 @@ def warn_if_open(settings: BrokerSettings, log: Log) -> None:
 
 def warn_if_unreachable(settings: BrokerSettings, log: Log) -> None:
     """Warn if the advertised address can be used only on this machine."""
-    addresses = {"advertise": settings.advertise or settings.listen}
+    secure = settings.advertised("https")
+    addresses = {} if (plain := settings.advertised("http")) is None else {"advertise": plain}
+    if secure is not None:
+        addresses["advertise-tls"] = secure
     if settings.etcd_endpoints:
         addresses["peer-advertise"] = settings.peer_advertise or settings.peer_listen
     for option, address in addresses.items():
@@ -245,10 +289,20 @@ def _advertised(settings: BrokerSettings, bound: ListenerAddresses) -> Advertise
     """Return the addresses to register: those in the settings, or else the bound addresses with their actual ports."""
     known = addresses_of(settings)
     return Advertised(
-        data=known.data if settings.advertise else bound.data or known.data,
+        data=known.data if settings.advertise and known.data else bound.data or "",
         peer=known.peer if settings.peer_advertise else bound.peer or known.peer,
         ops=bound.ops or known.ops,
+        data_tls=_advertised_tls(settings, bound),
+        peer_scheme=known.peer_scheme,
     )
+
+
+def _advertised_tls(settings: BrokerSettings, bound: ListenerAddresses) -> str | None:
+    """Return the address for clients with TLS; None if there is none."""
+    if bound.data_tls is None:
+        return None
+    named = settings.advertise_tls or (settings.advertise if bound.data is None else None)
+    return str(named) if named else bound.data_tls
 
 
 def _new_id() -> str:

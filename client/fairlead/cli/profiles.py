@@ -10,11 +10,19 @@ import json
 import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+
+from fairlead.tls_files import CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE
 
 BOOTSTRAP_VARIABLE = "FAIRLEAD_BOOTSTRAP"
 PROFILE_VARIABLE = "FAIRLEAD_PROFILE"
+FILE_VARIABLES = {
+    "ca_file": CA_VARIABLE,
+    "client_cert_file": CERT_VARIABLE,
+    "client_key_file": KEY_VARIABLE,
+}
+"""Fields of a profile with paths of files, and the environment variables that clients read."""
 
 
 class ProfilesUnreadable(Exception):
@@ -26,21 +34,41 @@ class HomeUnknown(ProfilesUnreadable):
 
 
 @dataclass(frozen=True, slots=True)
+class Profile:
+    """How to reach one cluster. The fields have the names of the file and of the clients' arguments."""
+
+    bootstrap: str
+    ca_file: str | None = None
+    client_cert_file: str | None = None
+    client_key_file: str | None = None
+
+    @classmethod
+    def of(cls, document: Mapping[str, object]) -> Profile:
+        """Return the profile in a table of the file. Raises `KeyError` without addresses."""
+        files = {name: str(document[name]) for name in FILE_VARIABLES if name in document}
+        return cls(bootstrap=str(document["bootstrap"]), **files)
+
+    def values(self) -> dict[str, str]:
+        """Return the fields that are set, in their order."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
 class Profiles:
     """Content of the profile file."""
 
     current: str | None = None
-    bootstraps: Mapping[str, str] = field(default_factory=dict)
-    """Addresses of each profile by its name, in the order of the file."""
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+    """Profiles by name, in the order of the file."""
 
     @classmethod
     def load(cls, path: Path) -> Profiles:
         """Read the profile file; return no profiles if the file does not exist. Raises `ProfilesUnreadable`."""
         try:
             document = tomllib.loads(path.read_text(encoding="utf-8"))
-            bootstraps = {name: str(each["bootstrap"]) for name, each in document.get("profiles", {}).items()}
+            profiles = {name: Profile.of(each) for name, each in document.get("profiles", {}).items()}
             current = document.get("current")
-            known = current if current in bootstraps else None
+            known = current if current in profiles else None
         except FileNotFoundError:
             return cls()
         except (
@@ -53,11 +81,11 @@ class Profiles:
         ) as error:
             message = f"the profiles in {path} cannot be read: {error}"
             raise ProfilesUnreadable(message) from error
-        return cls(known, bootstraps)
+        return cls(known, profiles)
 
-    def with_profile(self, name: str, bootstrap: str) -> Profiles:
+    def with_profile(self, name: str, profile: Profile) -> Profiles:
         """Return the profiles with one profile added or replaced; the first profile becomes the current profile."""
-        return Profiles(self.current or name, {**self.bootstraps, name: bootstrap})
+        return Profiles(self.current or name, {**self.profiles, name: profile})
 
     def using(self, name: str) -> Profiles:
         """Return the profiles with a different current profile."""
@@ -65,16 +93,18 @@ class Profiles:
 
     def without(self, name: str) -> Profiles:
         """Return the profiles without one profile; if the current profile is removed, no profile is current."""
-        left = {each: bootstrap for each, bootstrap in self.bootstraps.items() if each != name}
+        left = {each: profile for each, profile in self.profiles.items() if each != name}
         return Profiles(self.current if self.current in left else None, left)
 
     def save(self, path: Path) -> None:
-        """Write the profile file atomically."""
+        """Write the profile file atomically; only the user can read it."""
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = [] if self.current is None else [f"current = {_quoted(self.current)}"]
-        for name, bootstrap in self.bootstraps.items():
-            lines += ["", f"[profiles.{_quoted(name)}]", f"bootstrap = {_quoted(bootstrap)}"]
+        for name, profile in self.profiles.items():
+            lines += ["", f"[profiles.{_quoted(name)}]"]
+            lines += [f"{field} = {_quoted(value)}" for field, value in profile.values().items()]
         made = path.with_suffix(f".{os.getpid()}")
+        made.touch(mode=0o600)
         made.write_text("\n".join(lines) + "\n", encoding="utf-8")
         made.replace(path)
 
@@ -90,8 +120,9 @@ def profiles_file() -> Path:
 
 
 def apply_profile() -> None:
-    """Set the environment variable with the cluster's addresses from the profile, unless the variable is set.
+    """Set the environment variables with the cluster's addresses and files of TLS from the profile.
 
+    Without a profile, or with `FAIRLEAD_BOOTSTRAP`, nothing is set; variables that are set stay as they are.
     `FAIRLEAD_PROFILE` selects the profile; without the variable, the current profile is used. Raises
     `ProfilesUnreadable`, for example for an unknown profile.
     """
@@ -107,10 +138,15 @@ def apply_profile() -> None:
     name = wanted or profiles.current
     if name is None:
         return
-    if name not in profiles.bootstraps:
+    if name not in profiles.profiles:
         message = f"{PROFILE_VARIABLE} is {name!r}, and there is no such profile in {profiles_file()}"
         raise ProfilesUnreadable(message)
-    os.environ[BOOTSTRAP_VARIABLE] = profiles.bootstraps[name]
+    profile = profiles.profiles[name]
+    os.environ[BOOTSTRAP_VARIABLE] = profile.bootstrap
+    for field_name, variable in FILE_VARIABLES.items():
+        value = getattr(profile, field_name)
+        if value is not None and not os.environ.get(variable):
+            os.environ[variable] = value
 
 
 def _quoted(text: str) -> str:

@@ -190,10 +190,14 @@ def topic_not_found(name: str) -> TopicNotFoundError:
 
 def _picture_of(answer: Answer, names: frozenset[str], asked: frozenset[str], now: float) -> Picture:
     metadata = decoded(answer, Metadata, "metadata")
+    # A broker that was called with TLS must not send the client to an address without TLS.
+    is_secure = answer.broker.startswith("https://")
     return Picture(
         cluster_id=metadata.cluster_id,
         addresses={
-            broker.id: broker.address.rstrip("/") for broker in metadata.brokers if broker.address is not None
+            broker.id: broker.address.rstrip("/")
+            for broker in metadata.brokers
+            if broker.address is not None and (not is_secure or broker.address.startswith("https://"))
         },
         # A request without names returns every topic, and only the requested topics are kept.
         topics={topic.name: topic for topic in metadata.topics if topic.name in names},

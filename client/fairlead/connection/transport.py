@@ -19,7 +19,7 @@ import pyreqwest.client
 import pyreqwest.exceptions
 
 from fairlead import clock
-from fairlead.connection.http_threads import rest_before_exit
+from fairlead.connection.pool import ConnectionPool
 from fairlead.connection.wrong_listener import WANTED, told_of
 from fairlead.credentials import TokenSource
 from fairlead.errors import (
@@ -32,7 +32,7 @@ from fairlead.errors import (
     error_of,
     second_start,
 )
-from fairlead.settings import MIB, ConnectionSettings
+from fairlead.settings import ConnectionSettings
 from fairlead_api.bodies.media_types import FORWARD_NEVER, JSON, Header
 from fairlead_api.problems import ProblemError
 
@@ -41,15 +41,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-STREAM_WINDOW_BYTES: Final = 16 * MIB
-CONNECTION_WINDOW_BYTES: Final = 64 * MIB
-FRAME_BYTES: Final = 1 * MIB
-"""Flow-control windows and frame size; the defaults of HTTP/2 (64 KiB, 16 KiB) are three to five times slower."""
-
-KEEP_ALIVE_INTERVAL: Final = timedelta(seconds=20)
-KEEP_ALIVE_TIMEOUT: Final = timedelta(seconds=10)
-"""Ping interval and timeout, which detect a broker whose machine has failed, even during a long poll."""
 
 ANSWER_MARGIN_SECONDS: Final = 5.0
 """Seconds that the client waits in addition to the timeout sent to the broker, so that the broker's typed answer
@@ -61,6 +52,7 @@ SILENT_SECONDS: Final = 10.0
 SECOND_OPINION_SECONDS: Final = 1.0
 """Timeout of the request to a second broker, which may delay the first broker's answer by this time."""
 
+CERTIFICATE_WANTED: Final = "the broker may want a client certificate (client_cert_file)"
 NO_BROKER: Final = f"The address belongs to another service or to a proxy in front of a broker: {WANTED}."
 PEER_LISTENER: Final = f"The address is that of the listener on which brokers call each other: {WANTED}."
 
@@ -101,7 +93,7 @@ class Transport:
     def __init__(self, settings: ConnectionSettings, owner: str = "connection") -> None:
         self.settings = settings
         self._owner = owner
-        self._client: pyreqwest.client.Client | None = None
+        self._pool: ConnectionPool | None = None
         self._token = TokenSource.of_environment()
         self._first = 0
         """Index of the address that is tried first."""
@@ -114,11 +106,10 @@ class Transport:
         """Broker addresses from the metadata, tried after the bootstrap addresses."""
 
     async def __aenter__(self) -> Self:
-        if self._client is not None:
+        if self._pool is not None:
             raise second_start()
-        rest_before_exit()
         try:
-            self._client = _client(self.settings)
+            self._pool = ConnectionPool(self.settings)
         except RuntimeError as error:
             # The HTTP client's threads are not copied to a forked process.
             if "fork" not in str(error):
@@ -134,9 +125,9 @@ class Transport:
 
     async def close(self) -> None:
         """Close every connection; calls in flight fail."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.close()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.close()
 
     async def send(self, call: Call, broker: str) -> Answer:
         """Send a call once to a broker, which must not forward it.
@@ -156,12 +147,18 @@ class Transport:
     async def _send_as(
         self, token: Mapping[str, str], call: Call, broker: str, headers: Mapping[str, str]
     ) -> Answer:
-        if self._client is None:
+        if self._pool is None:
             raise ClosedError(self._owner)
+        with self._pool.client() as client:
+            return await self._send_with(client, call, broker, {**headers, **token})
+
+    async def _send_with(
+        self, client: pyreqwest.client.Client, call: Call, broker: str, headers: Mapping[str, str]
+    ) -> Answer:
         timeout = (call.timeout_seconds or self.settings.request_timeout_seconds) + ANSWER_MARGIN_SECONDS
-        builder = self._client.request(call.method, broker + call.path)
+        builder = client.request(call.method, broker + call.path)
         builder = builder.timeout(timedelta(seconds=timeout))
-        builder = builder.headers({**headers, **token})
+        builder = builder.headers(headers)
         if call.query:
             builder = builder.query({name: str(value) for name, value in call.query.items()})
         if call.body is not None:
@@ -177,7 +174,10 @@ class Transport:
                 self._unclear.add(broker)
             # A failed ping may close a connection before the call times out.
             waited = min(timeout, clock.monotonic() - began)
-            raise _unreachable(call.subject, broker, error, waited) from error
+            unreachable = _unreachable(call.subject, broker, error, waited)
+            if self.settings.tls.client_cert_file is None and _wants_certificate(broker, error):
+                unreachable.attempts[broker] += f"; {CERTIFICATE_WANTED}"
+            raise unreachable from error
         if response.status >= 400:
             raise _refusal(response, body, call.subject, broker)
         return Answer(response.status, body, response.get_header("etag"), broker)
@@ -306,28 +306,6 @@ def json_call(
     )
 
 
-def _client(settings: ConnectionSettings) -> pyreqwest.client.Client:
-    return (
-        pyreqwest.client.ClientBuilder()
-        .http2_prior_knowledge()
-        .http2_initial_stream_window_size(STREAM_WINDOW_BYTES)
-        .http2_initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .http2_max_frame_size(FRAME_BYTES)
-        .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
-        .http2_keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
-        .connect_timeout(timedelta(seconds=settings.connect_timeout_seconds))
-        .follow_redirects(False)
-        .gzip(False)
-        .brotli(False)
-        .zstd(False)
-        .deflate(False)
-        # A proxy from the environment variables would break HTTP/2 without TLS.
-        .no_proxy()
-        .user_agent("fairlead-python")
-        .build()
-    )
-
-
 def _unreachable(
     subject: str, broker: str, error: pyreqwest.exceptions.RequestError, waited_seconds: float
 ) -> UnreachableError:
@@ -354,6 +332,16 @@ def _is_unclear(error: pyreqwest.exceptions.RequestError) -> bool:
         return bool(causes)
     is_garbled = "client error (SendRequest)" in causes or "client error (Canceled)" in causes
     return is_garbled or any("InvalidContentType" in cause for cause in causes)
+
+
+def _wants_certificate(broker: str, error: pyreqwest.exceptions.RequestError) -> bool:
+    """Return whether the broker may have ended the connection because it wants a client certificate.
+
+    The client has completed its part of the handshake by then. It sees an alert, or a connection that breaks while it
+    sends the first request.
+    """
+    is_broken = isinstance(error, pyreqwest.exceptions.ConnectError) and not _was_never_connected(error)
+    return broker.startswith("https://") and is_broken
 
 
 def _cause_of(error: pyreqwest.exceptions.RequestError) -> str:

@@ -108,7 +108,7 @@ class GroupCalls:
 def _url(address: str, like: str) -> str:
     """Return a problem's address, HOST:PORT, as a URL with the scheme of the broker that reported the problem."""
     scheme, _, _ = like.partition("://")
-    return address.rstrip("/") if "://" in address else f"{scheme}://{address}"
+    return f"{scheme}://{address.rpartition('://')[2].rstrip('/')}"
 
 
 def commit_errors(

@@ -14,6 +14,7 @@ from fairlead.connection.metadata import MetadataCache, topic_not_found
 from fairlead.connection.transport import Transport, decoded, json_call
 from fairlead.reading.offsets import OffsetLookup
 from fairlead.settings import Duration, connection_of
+from fairlead.tls_files import FilePath
 from fairlead_api.bodies.metadata import Metadata, TopicMetadata
 
 
@@ -27,11 +28,15 @@ class ReadConnection:
         connect_timeout: Duration = "5s",
         request_timeout: Duration = "30s",
         retry_timeout: Duration = "60s",
+        ca_file: FilePath | None = None,
+        client_cert_file: FilePath | None = None,
+        client_key_file: FilePath | None = None,
     ) -> None:
         """Create the connection; arguments are those of a `Consumer`. Raises `SettingError`."""
         settings = connection_of(
-            bootstrap, connect=connect_timeout, request=request_timeout, retry=retry_timeout
-        )
+            bootstrap, connect=connect_timeout, request=request_timeout, retry=retry_timeout,
+            ca_file=ca_file, client_cert_file=client_cert_file, client_key_file=client_key_file,
+        )  # fmt: skip
         self.transport = Transport(settings)
         self.metadata = MetadataCache(self.transport)
         self.lookup = OffsetLookup(self.transport, self.metadata)

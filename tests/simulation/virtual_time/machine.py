@@ -7,13 +7,13 @@ import contextvars
 import random
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import structlog
 
 from fairlead_api.identifiers import TimestampUs
+from fairlead_broker.certificates.material import Side
 from fairlead_broker.coordination.embedded import EmbeddedCoordination
 from fairlead_broker.runtime.lifecycle.cluster_entry import Advertised
 from fairlead_broker.server.listeners import Addresses, Listeners
@@ -81,24 +81,18 @@ class VirtualListeners(Listeners):
 
     def bind(self) -> None:
         """Bind no port."""
-        self._bound = {each: f"{self._name}.{each}:1" for each in ("data", "peer", "ops")}  # type: ignore[misc,assignment]
+        self._bound_data = [(self._settings.data[0], f"{self._name}.data:1")]  # type: ignore[list-item]
+        self._bound = {side: f"{self._name}.{side.value}:1" for side in (Side.PEER, Side.OPS)}  # type: ignore[misc]
 
     async def start_ops(self, state: Any) -> None:
         """Serve no scrapes."""
 
-    def _http2(self, bound: Any, endpoints: Any, gate: Any = None) -> Any:
-        made = super()._http2(_Bound(bound), endpoints, gate)  # type: ignore[arg-type]
-        return VirtualListener(made._application, bound, self._network)
+    def _http2(self, application: Any, bound: Any, *further: Any) -> Any:
+        return VirtualListener(application, bound, self._network)
 
     def _close_sockets(self) -> None:
+        self._bound_data.clear()
         self._bound.clear()
-
-
-@dataclass(slots=True)
-class _Bound:
-    """The part of a socket that a listener reads before its start."""
-
-    name: str
 
 
 class Machine:

@@ -14,7 +14,7 @@ from fairlead_broker.peers.peers import Peers, PeerUnavailable
 from fairlead_broker.registry.records import BrokerState
 
 async def main():
-    addresses = SimpleNamespace(peer="127.0.0.1:1")
+    addresses = SimpleNamespace(peer="127.0.0.1:1", peer_scheme="http")
     nowhere = SimpleNamespace(value=SimpleNamespace(addresses=addresses, state=BrokerState.RUNNING))
     own = PeerIdentity("cluster", 1, "secret", lambda: 1, lambda: 1)
     peers = Peers(own, lambda: {2: nowhere}, SystemClock())

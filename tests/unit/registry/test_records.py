@@ -12,6 +12,7 @@ from fairlead_broker.registry.records import (
     Addresses,
     BrokerRegistration,
     BrokerState,
+    CertificateRecord,
     ClusterRecord,
     ConfigRecord,
     ControllerEpochRecord,
@@ -66,7 +67,7 @@ STORED: list[tuple[Any, dict[str, Any]]] = [
     (
         BrokerRegistration(
             state=BrokerState.RUNNING,
-            addresses=Addresses(data="h:1", peer="h:2", ops="h:3"),
+            addresses=Addresses(data="h:1", peer="h:2", ops="h:3", data_tls="h:4", peer_scheme="https"),
             rack=None,
             release="0.1.0",
             peer_secret_hash="ab",
@@ -75,11 +76,19 @@ STORED: list[tuple[Any, dict[str, Any]]] = [
             intact_since=2,  # type: ignore[arg-type]
             lease_seconds=3,
             feature_level=2,
+            tls=CertificateRecord(certificate_sha256="cd", not_after_us=5, ca_sha256=("ef",)),  # type: ignore[arg-type]
+            peer_tls=CertificateRecord(certificate_sha256="01", not_after_us=6, ca_sha256=()),  # type: ignore[arg-type]
         ),
         {
             "v": 1,
             "state": "running",
-            "addresses": {"data": "h:1", "peer": "h:2", "ops": "h:3"},
+            "addresses": {
+                "data": "h:1",
+                "peer": "h:2",
+                "ops": "h:3",
+                "data_tls": "h:4",
+                "peer_scheme": "https",
+            },
             "rack": None,
             "release": "0.1.0",
             "peer_secret_hash": "ab",
@@ -88,6 +97,8 @@ STORED: list[tuple[Any, dict[str, Any]]] = [
             "intact_since": 2,
             "lease_seconds": 3,
             "feature_level": 2,
+            "tls": {"certificate_sha256": "cd", "not_after_us": 5, "ca_sha256": ["ef"]},
+            "peer_tls": {"certificate_sha256": "01", "not_after_us": 6, "ca_sha256": []},
         },
     ),
     (

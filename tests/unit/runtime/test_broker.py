@@ -402,9 +402,14 @@ class TestCluster:
     async def test_describes_itself(self, start_runtime: StartRuntime) -> None:
         """A single broker describes itself as the controller, with its configured addresses."""
         runtime = await start_runtime(rack="a", listen="127.0.0.1:1234")
-        [broker] = runtime.brokers()
+        [broker] = runtime.brokers("http")
 
-        assert (broker.id, broker.address, broker.rack, broker.state) == (0, "127.0.0.1:1234", "a", "running")
+        assert (broker.id, broker.address, broker.rack, broker.state) == (
+            0,
+            "http://127.0.0.1:1234",
+            "a",
+            "running",
+        )
         assert runtime.peer_side.controller == 0
         assert not runtime.configs.auto_create_topics
 

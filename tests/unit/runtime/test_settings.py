@@ -17,12 +17,12 @@ def test_defaults_serve_this_machine_only() -> None:
     """The default listeners are on loopback."""
     settings = BrokerSettings.load()
 
-    assert [str(each) for each in (settings.listen, settings.peer_listen, settings.ops_listen)] == [
+    assert [str(each) for each in (*settings.listen, settings.peer_listen, settings.ops_listen)] == [
         "127.0.0.1:9520",
         "127.0.0.1:9521",
         "127.0.0.1:9522",
     ]
-    assert all(each.loopback for each in (settings.listen, settings.peer_listen, settings.ops_listen))
+    assert all(each.loopback for each in (*settings.listen, settings.peer_listen, settings.ops_listen))
     assert (settings.cluster, settings.id, settings.data) == ("fairlead", 0, Path("fairlead-data"))
 
 

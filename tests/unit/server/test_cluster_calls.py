@@ -1,18 +1,14 @@
-"""The metadata of a partition that is being moved, and the addresses of brokers."""
+"""The metadata of a partition that is being moved."""
 
 from __future__ import annotations
 
 from types import MappingProxyType
 
-import msgspec
-import pytest
-
-from fairlead_api.bodies.metadata import BrokerDescription
 from fairlead_api.configuration import effective_topic_config
 from fairlead_api.identifiers import BrokerId, PartitionIndex
 from fairlead_broker.registry.records import TopicState
 from fairlead_broker.runtime.topic_views import TopicView
-from fairlead_broker.server.admin.cluster import topic_metadata, with_urls
+from fairlead_broker.server.admin.cluster import topic_metadata
 from partition_kit import TOPIC_ID, record, registered
 
 
@@ -44,11 +40,3 @@ def test_partitions_that_are_still_being_made_are_shown() -> None:
         (1, 1, [1, 2, 3]),
         (2, None, []),
     ]
-
-
-@pytest.mark.parametrize(("address", "url"), [("b:9520", "http://b:9520"), (None, None)])
-def test_brokers_are_told_with_urls(address: str | None, url: str | None) -> None:
-    """Brokers are listed with URLs, and a broker that is gone has no URL."""
-    broker = BrokerDescription(id=1, address=address)
-
-    assert with_urls([broker]) == [msgspec.structs.replace(broker, address=url)]

@@ -47,7 +47,7 @@ def not_coordinator(group: str, broker: BrokerId | None, metadata: ClusterMetada
         f"group {group} is coordinated by {where}",
         data={
             "group": group,
-            "address": registered.value.addresses.data if registered else None,
+            "address": registered.value.addresses.any_data if registered else None,
             "epoch": registered.create_revision if registered else None,
         },
     )

@@ -55,7 +55,7 @@ from fairlead_broker.runtime.lifecycle.coordination_access import (
 )
 from fairlead_broker.runtime.lifecycle.directory_trust import kept_since, newer_lives, residence_of, take_out
 from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
-from fairlead_broker.runtime.lifecycle.own_registration import OwnRegistration
+from fairlead_broker.runtime.lifecycle.own_registration import OwnRegistration, RegisteredCertificates
 from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.telemetry import Log
 
@@ -66,11 +66,17 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class Advertised:
-    """Addresses that a broker advertises, each as `host:port`."""
+    """What a broker advertises: addresses, each as `host:port`, and certificates."""
 
     data: str
+    """Address for clients without TLS; empty if there is none."""
     peer: str
     ops: str
+    data_tls: str | None = None
+    """Address for clients with TLS; None if there is none."""
+    peer_scheme: str = "http"
+    certificates: Callable[[], RegisteredCertificates] = RegisteredCertificates
+    """Function that returns the certificates in use, which change while the broker runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +155,7 @@ class ClusterEntry:
         )
         incarnation = self._incarnation = Incarnation(membership)
         mirror = Mirror(coordination, keys)
-        registration = self._keep_registered(bootstrap, incarnation, mirror)
+        registration = self._keep_registered(bootstrap, incarnation, mirror, advertised)
         await self._patiently(mirror.load, "read the metadata")
         # The level may have been raised between the first read of the cluster's record and the registration.
         if mirror.metadata.cluster is not None:
@@ -258,10 +264,16 @@ class ClusterEntry:
     def _registration(
         self, directory: LogDirectory, advertised: Advertised, release: str, peer_secret: str
     ) -> BrokerRegistration:
-        identity = directory.identity
+        identity, certificates = directory.identity, advertised.certificates()
         return BrokerRegistration(
             state=BrokerState.RUNNING,
-            addresses=Addresses(data=advertised.data, peer=advertised.peer, ops=advertised.ops),
+            addresses=Addresses(
+                data=advertised.data,
+                peer=advertised.peer,
+                ops=advertised.ops,
+                data_tls=advertised.data_tls,
+                peer_scheme=advertised.peer_scheme,
+            ),
             rack=self._settings.rack,
             release=release,
             peer_secret_hash=secret_hash(peer_secret),
@@ -273,10 +285,12 @@ class ClusterEntry:
             intact_since=kept_since(identity, was_clean=directory.was_clean, residence=self._residence),
             lease_seconds=self._settings.lease_seconds,
             feature_level=FEATURE_LEVEL,
+            tls=certificates.data,
+            peer_tls=certificates.peer,
         )
 
     def _keep_registered(
-        self, bootstrap: ClusterBootstrap, incarnation: Incarnation, mirror: Mirror
+        self, bootstrap: ClusterBootstrap, incarnation: Incarnation, mirror: Mirror, advertised: Advertised
     ) -> OwnRegistration:
         def draining() -> bool:
             config = mirror.metadata.broker_config(incarnation.broker)
@@ -300,6 +314,7 @@ class ClusterEntry:
             self._log,
             remember=self._remember,
             draining=draining,
+            certificates=advertised.certificates,
         )
         mirror.subscribe(changed)
         self._supervisor.spawn(registration.keep(), "membership")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 import msgspec
 
@@ -17,12 +18,20 @@ from fairlead_api.identifiers import BrokerEpoch, Revision
 from fairlead_broker.coordination.bootstrap import ClusterBootstrap
 from fairlead_broker.coordination.membership import Membership, MembershipLost
 from fairlead_broker.coordination.protocol import CoordinationClosed, CoordinationUnavailable, UnknownOutcome
-from fairlead_broker.registry.records import BrokerRegistration, BrokerState, Directory
+from fairlead_broker.registry.records import BrokerRegistration, BrokerState, CertificateRecord, Directory
 from fairlead_broker.runtime.lifecycle.coordination_access import patiently
 from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
 from fairlead_broker.telemetry import Log
 
 RETRY_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredCertificates:
+    """Certificates in use that the registration shows, so that operators see when a replacement is complete."""
+
+    data: CertificateRecord | None = None
+    peer: CertificateRecord | None = None
 
 
 class OwnRegistration:
@@ -37,8 +46,11 @@ class OwnRegistration:
         *,
         remember: Callable[[Membership], Awaitable[None]],
         draining: Callable[[], bool],
+        certificates: Callable[[], RegisteredCertificates] = RegisteredCertificates,
     ) -> None:
         """`remember` writes a new incarnation to the data directory; `draining` returns whether a drain is requested.
+
+        `certificates` returns the certificates in use.
 
         A new incarnation is registered without a directory. The directory is registered after it has stored the new
         epoch.
@@ -49,6 +61,7 @@ class OwnRegistration:
         self._log = log
         self._remember = remember
         self._draining = draining
+        self._certificates = certificates
         self._begun = asyncio.Event()
         self._wake = asyncio.Event()
         self._stopping = False
@@ -173,10 +186,17 @@ class OwnRegistration:
                 written.set_result(None)
 
     def _wanted(self, registration: BrokerRegistration) -> BrokerRegistration:
-        """Return the registration with the desired state and directories."""
+        """Return the registration with the desired state, directories and certificates."""
         state = BrokerState.RUNNING
         if self._stopping:
             state = BrokerState.STOPPING
         elif self._draining():
             state = BrokerState.DRAINING
-        return msgspec.structs.replace(registration, state=state, directories=self._directories)
+        certificates = self._certificates()
+        return msgspec.structs.replace(
+            registration,
+            state=state,
+            directories=self._directories,
+            tls=certificates.data,
+            peer_tls=certificates.peer,
+        )

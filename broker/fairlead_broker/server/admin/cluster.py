@@ -6,14 +6,11 @@ Callers: ``application`` for the routes named in ``endpoints``.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from http import HTTPStatus
-
-import msgspec
 
 from fairlead_api.access_needs import Kind, Operation
 from fairlead_api.bodies.metadata import (
-    BrokerDescription,
     ClusterDescription,
     Metadata,
     Page,
@@ -68,14 +65,14 @@ class ClusterCalls:
                 cluster_id=self._broker.entry.cluster.cluster_id,
                 cluster=self._broker.settings.cluster,
                 controller=self._broker.peer_side.controller,
-                brokers=with_urls(self._broker.known_brokers()),
+                brokers=self._broker.known_brokers(call.caller_scheme),
             )
         )
 
     async def list_brokers(self, call: Call) -> None:
         """``GET /v1/brokers``, sorted by id, including brokers that are not running."""
         chosen, following = page(
-            with_urls(self._broker.known_brokers()),
+            self._broker.known_brokers(call.caller_scheme),
             lambda broker: f"{broker.id:010d}",
             limit=call.query.integer("limit"),
             after=call.query.text_or_none("after"),
@@ -93,7 +90,7 @@ class ClusterCalls:
             if names is None
             else [self._broker.views.by_name(name) for name in names]
         )
-        tag = self._tag(names, access.caller.names if access.hides else ())
+        tag = self._tag(names, call.caller_scheme, access.caller.names if access.hides else ())
         headers = [(b"etag", tag.encode()), (b"cache-control", b"no-cache")]
         if not access.is_open:
             headers.append((b"vary", b"authorization"))
@@ -104,31 +101,24 @@ class ClusterCalls:
             Metadata(
                 cluster_id=self._broker.entry.cluster.cluster_id,
                 controller=self._broker.peer_side.controller,
-                brokers=with_urls(self._broker.brokers()),
+                brokers=self._broker.brokers(call.caller_scheme),
                 topics=[topic_metadata(view, self._broker.peer_side.registrations) for view in views],
             ),
             headers=headers,
         )
 
-    def _tag(self, names: tuple[str, ...] | None, seen_by: tuple[str, ...]) -> str:
-        """Return the entity tag of an answer, which depends on the mirrored revision and the requested topics.
+    def _tag(self, names: tuple[str, ...] | None, scheme: str, seen_by: tuple[str, ...]) -> str:
+        """Return the entity tag of an answer.
 
+        The tag depends on the mirrored revision, the requested topics, and the scheme of the brokers' addresses.
         `seen_by`: names of the caller if the answer depends on its access.
         """
         chosen = "" if names is None else hashlib.sha256(",".join(sorted(names)).encode()).hexdigest()[:16]
         if seen_by:
             chosen += hashlib.sha256(",".join(seen_by).encode()).hexdigest()[:16]
+        if scheme == "https":
+            chosen += "-tls"
         return f'"{self._broker.entry.cluster.cluster_id[:8]}-{self._broker.metadata.metadata_revision}-{chosen}"'
-
-
-def with_urls(brokers: Iterable[BrokerDescription]) -> list[BrokerDescription]:
-    """Return brokers with the base URLs of their data listeners in place of the addresses."""
-    return [
-        broker
-        if broker.address is None
-        else msgspec.structs.replace(broker, address=f"http://{broker.address}")
-        for broker in brokers
-    ]
 
 
 def topic_metadata(

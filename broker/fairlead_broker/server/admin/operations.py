@@ -25,7 +25,6 @@ from fairlead_api.identifiers import BrokerId, PartitionIndex, TopicId, TopicIdP
 from fairlead_broker.controlling.operations import ElectionKind
 from fairlead_broker.registry.records import PartitionRecord
 from fairlead_broker.runtime import Broker
-from fairlead_broker.server.admin.cluster import with_urls
 from fairlead_broker.server.admin.configs import broker_in_path
 from fairlead_broker.server.http.call import Call, Endpoint, json_body
 from fairlead_broker.server.http.paging import page
@@ -134,11 +133,11 @@ class OperationCalls:
     async def _change_broker(self, call: Call, change: Callable[[BrokerId], Awaitable[None]]) -> None:
         broker = broker_in_path(call)
         await change(broker)
-        await call.answer_json(self._description(broker))
+        await call.answer_json(self._description(call, broker))
 
-    def _description(self, broker: BrokerId) -> BrokerDescription:
+    def _description(self, call: Call, broker: BrokerId) -> BrokerDescription:
         """Return the description of a broker; a broker that is not registered gets the state `gone`."""
-        for found in with_urls(self._broker.known_brokers()):
+        for found in self._broker.known_brokers(call.caller_scheme):
             if found.id == broker:
                 return found
         return BrokerDescription(id=broker, address=None, state="gone")

@@ -28,7 +28,12 @@ from fairlead_broker.server.http.body import (
 from fairlead_broker.server.http.call import READING_METHODS, STALL_SECONDS_MAX, Call, Endpoint, ReaderStalled
 from fairlead_broker.server.http.connections import Connections
 from fairlead_broker.server.http.peer_gate import PeerGate
-from fairlead_broker.server.http.problem_handler import FailureLog, problem_answer
+from fairlead_broker.server.http.problem_handler import (
+    FailureLog,
+    Registrations,
+    problem_answer,
+    with_address_for,
+)
 from fairlead_broker.server.http.request_metrics import RequestMetrics
 from fairlead_broker.server.http.request_tracing import traced
 from fairlead_broker.server.http.route_table import ParsedQueries, RouteTable
@@ -102,11 +107,12 @@ class HostCheck:
     which the page's own host name resolves to 127.0.0.1.
     """
 
-    def __init__(self, hosts: Iterable[str], origins: Iterable[str]) -> None:
+    def __init__(self, hosts: Iterable[str], origins: Iterable[str], scheme: str = "http") -> None:
         """`hosts`: names of the broker in addition to IP addresses and localhost.
 
-        `origins`: allowed origins, `*` for all.
+        `origins`: allowed origins, `*` for all. `scheme` of the listener is part of the broker's own origin.
         """
+        self._own_origin = f"{scheme}://".encode()
         self._hosts = frozenset(host.lower() for host in (*hosts, LOCALHOST))
         self._origins = frozenset(origin.encode() for origin in origins)
         self._allowed: set[bytes] = set()
@@ -137,7 +143,7 @@ class HostCheck:
             if site is None or site in _OWN_SITE:
                 return
             origin = b"of " + site
-        elif origin in self._origins or b"*" in self._origins or origin == b"http://" + authority:
+        elif origin in self._origins or b"*" in self._origins or origin == self._own_origin + authority:
             return
         raise _forbidden(
             route,
@@ -200,14 +206,17 @@ class Application:
         header_bytes_max: int = HEADER_BYTES_MAX,
         host_check: HostCheck | None = None,
         access: AccessGate | None = None,
+        brokers: Registrations = dict,
     ) -> None:
         """`budget` is shared by all listeners.
 
         `stall_seconds_max`: maximum number of seconds for which a client may read nothing. `gate` checks each call on
         the peer listener, which only brokers may call. `header_bytes_max` limits the head of an HTTP/1.1 request.
         `host_check` refuses requests from web pages of other sites. `access` names and admits the caller of each
-        request; without it everything is allowed.
+        request; without it everything is allowed. `brokers` returns the registered brokers, whose addresses some
+        problems contain.
         """
+        self._brokers = brokers
         self._header_bytes_max = header_bytes_max
         self._gate = gate
         self._host_check = host_check
@@ -291,7 +300,7 @@ class Application:
         if call.status:
             self._failures.record(problem, self._route_name(call))
             return
-        answer = problem_answer(problem)
+        answer = problem_answer(with_address_for(problem, call.caller_scheme, self._brokers()))
         call.problem_code = problem.code
         call.body_reader.release()
         if problem.code == OVERLOADED and not call.http1:

@@ -1,23 +1,39 @@
 """TCP socket that is bound before connections are accepted.
 
-Callers: ``http2_listener`` and ``ops_listener``. A broker registers its addresses before recovery and serves only after
-recovery. For this reason binding, which determines the port, and listening are separate steps. SO_REUSEPORT is never
-set: if two brokers use one port, the second broker must fail instead of sharing the clients of the first. `::` means
-every IPv6 and IPv4 address.
+Callers: ``http2_listener``, ``listener_generations`` and ``ops_listener``. A broker registers its addresses before
+recovery and serves only after recovery. For this reason binding, which determines the port, and listening are separate
+steps. SO_REUSEPORT is never set: if two brokers use one port, the second broker must fail instead of sharing the
+clients of the first. `::` means every IPv6 and IPv4 address.
 """
 
 from __future__ import annotations
 
 import errno
+import os
 import socket
+from contextlib import suppress
+from pathlib import Path
 
 BACKLOG = 1024
+OWN_DESCRIPTORS = Path("/proc/self/fd")
 EVERY_ADDRESS = "::"
 EVERY_IPV4_ADDRESS = "0.0.0.0"  # noqa: S104 - replaces `::` on a machine without IPv6
 
 
 class ListenError(OSError):
     """Raised when a listener cannot bind its address; the message states the address, the reason and the remedy."""
+
+
+def take_over(descriptors: set[int]) -> None:
+    """Replace descriptors of a listening socket by ones of another listening socket that no client knows.
+
+    A server that accepts connections from these descriptors then gets no more connections, and continues to serve its
+    existing connections and unfinished handshakes. Only a stop of the server would end the handshakes.
+    """
+    with socket.create_server(("127.0.0.1", 0), backlog=1) as silent:
+        silent.setblocking(False)
+        for descriptor in descriptors:
+            os.dup2(silent.fileno(), descriptor, inheritable=False)
 
 
 class BoundSocket:
@@ -47,6 +63,25 @@ class BoundSocket:
             raise self._refused(self.port, error) from error
         self._socket.setblocking(False)
         return self._socket
+
+    def duplicate(self) -> socket.socket:
+        """Start listening and return a duplicate of the non-blocking socket, which the caller closes.
+
+        Servers on duplicates accept connections from one queue of the kernel. The address is in use until this socket
+        and all duplicates are closed.
+        """
+        return self.listen().dup()
+
+    def duplicates(self) -> set[int]:
+        """Return the descriptors of this process that are duplicates of the socket."""
+        own = os.fstat(self._socket.fileno())
+        found = set()
+        for entry in list(OWN_DESCRIPTORS.iterdir()):
+            with suppress(OSError):  # the descriptor may be closed at any moment
+                state = os.fstat(int(entry.name))
+                if (state.st_dev, state.st_ino) == (own.st_dev, own.st_ino):
+                    found.add(int(entry.name))
+        return found - {self._socket.fileno()}
 
     def close(self) -> None:
         """Release the address. The call has no effect if a listener has already closed the socket."""

@@ -32,6 +32,7 @@ from fairlead_api.problems import ProblemError
 from fairlead_api.routes import Route
 from fairlead_api.routes.query_parameters import QueryValues
 from fairlead_broker.access.caller_access import OPEN_ACCESS, CallerAccess
+from fairlead_broker.peers import identity
 from fairlead_broker.peers.messages import PeerIncarnation
 from fairlead_broker.runtime.engine.budget import HeldAnswer
 from fairlead_broker.server.http.asgi import HeaderList, Receive, Scope, Send
@@ -99,6 +100,13 @@ class Call:
         """Code of the problem in the answer; None when the answer has no problem."""
         self._headers: dict[bytes, bytes] | None = None
         self._query: QueryValues | None = None
+
+    @property
+    def caller_scheme(self) -> str:
+        """Scheme of the client's request, `http` or `https`, also if another broker forwarded the request."""
+        if self.peer is not None:
+            return "https" if self.header_text(CALLER_SCHEME) == "https" else "http"
+        return str(self.scope["scheme"])
 
     @property
     def matched_route(self) -> Route:
@@ -327,6 +335,7 @@ Endpoint: TypeAlias = Callable[[Call], Awaitable[None]]
 ACCEPT_LENGTH_MAX = 1000
 BINARY_EVENT = "a CloudEvent in binary mode"
 """Name used in place of a media type for a binary-mode event, because the event's data may have any media type."""
+CALLER_SCHEME: Final = identity.CALLER_SCHEME.encode()
 _FORWARD: Final = Header.FORWARD.lower().encode()
 EVENT_VERSION = b"ce-specversion"
 STRUCTURED_EVENTS = (CLOUD_EVENT, CLOUD_EVENTS)

@@ -1,9 +1,10 @@
 """Closing of connections whose clients have stopped reading their answers.
 
-Callers: ``application``. granian neither exposes the descriptor of a request's connection nor can close the connection
-on request, and it keeps the data that are queued for a stalled client as long as the connection exists (measured: up to
-2 MiB). Therefore this module searches the process's descriptors for the socket by the address of its client, and shuts
-the socket down. granian then behaves as if the client had disconnected.
+Callers: ``application`` for one stalled client, ``listener_generations`` for the connections of a replaced
+certificate. granian neither exposes the descriptor of a request's connection nor can close the connection on request,
+and it keeps the data that are queued for a stalled client as long as the connection exists (measured: up to 2 MiB).
+Therefore this module searches the process's descriptors for the socket by the address of its client, and shuts the
+socket down. granian then behaves as if the client had disconnected.
 """
 
 from __future__ import annotations
@@ -42,22 +43,46 @@ class Connections:
             self._cutting = None
 
 
+def peers_at(port: int) -> set[Peer]:
+    """Return the clients of the TCP connections of this process to one of its ports."""
+    found = (_peer_at(int(entry.name), port) for entry in list(OWN_DESCRIPTORS.iterdir()))
+    return {peer for peer in found if peer is not None}
+
+
+def _peer_at(descriptor: int, port: int) -> Peer | None:
+    found = _opened(descriptor)
+    if found is None:
+        return None
+    with found:
+        try:
+            own, peer = found.getsockname(), found.getpeername()
+        except OSError:
+            return None
+    is_ours = isinstance(own, tuple) and isinstance(peer, tuple) and own[1] == port
+    return (peer[0], peer[1]) if is_ours else None
+
+
 def shut_down(peers: set[Peer]) -> int:
     """Shut down the TCP connections of this process to these peers, and return their number."""
     return sum(_shut_down(int(entry.name), peers) for entry in list(OWN_DESCRIPTORS.iterdir()))
 
 
-def _shut_down(descriptor: int, peers: set[Peer]) -> bool:
+def _opened(descriptor: int) -> socket.socket | None:
+    """Return a socket on a duplicate of a descriptor, which may be closed and reused for another file at any moment."""
     try:
-        # The socket is opened on a duplicate of the descriptor, because the descriptor may be closed and reused for
-        # another file at any moment.
         duplicate = os.dup(descriptor)
     except OSError:
-        return False
+        return None
     try:
-        found = socket.socket(fileno=duplicate)
+        return socket.socket(fileno=duplicate)
     except OSError:
         os.close(duplicate)
+        return None
+
+
+def _shut_down(descriptor: int, peers: set[Peer]) -> bool:
+    found = _opened(descriptor)
+    if found is None:
         return False
     with found:
         try:

@@ -1,7 +1,7 @@
 """HTTP/2 and HTTP/1.1 listener: granian, embedded in the running event loop, on a socket that the broker binds.
 
-Callers: ``listeners`` (data and peer listeners). This module does not depend on topics, routes or the runtime, and
-serves any ASGI callable.
+Callers: ``listener_generations`` (data and peer listeners). This module does not depend on topics, routes or the
+runtime, and serves any ASGI callable.
 
 The broker binds the socket itself because granian binds with SO_REUSEPORT, so a second broker on the same port would
 silently take half of the clients of the first broker. Also, with port 0, granian does not report the actual port. The
@@ -14,13 +14,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import resource
+import socket
 from dataclasses import dataclass
+from enum import Enum
 
 from granian._granian import SocketHolder
-from granian.constants import HTTPModes, Interfaces
+from granian.constants import HTTPModes, Interfaces, SSLProtocols
 from granian.http import HTTP1Settings, HTTP2Settings
 from granian.server.embed import Server
 
+from fairlead_broker.certificates.snapshots import Snapshot
 from fairlead_broker.server.http.asgi import AsgiApplication
 from fairlead_broker.server.http.bound_socket import BACKLOG, BoundSocket
 
@@ -46,6 +49,21 @@ class ConnectionLimits:
     ping_interval_seconds: float = 30.0
 
 
+class TlsVersion(Enum):
+    """Lowest version of TLS that a listener accepts."""
+
+    TLS_1_2 = "1.2"
+    TLS_1_3 = "1.3"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTls:
+    """Material and lowest version for a listener with TLS. The files are read only while the server starts."""
+
+    snapshot: Snapshot
+    version_min: TlsVersion = TlsVersion.TLS_1_3
+
+
 class Http2Listener:
     """Listener of one ASGI application on a bound address. The owner calls ``start`` once and then ``stop`` once."""
 
@@ -56,7 +74,9 @@ class Http2Listener:
         *,
         connections_max: int,
         connection_limits: ConnectionLimits | None = None,
+        tls: ServerTls | None = None,
     ) -> None:
+        self._tls = tls
         self._limits = connection_limits or ConnectionLimits()
         self._application = application
         self._bound = bound
@@ -64,12 +84,16 @@ class Http2Listener:
         self._server: Server | None = None
         self._serving: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
-        """Listen and accept connections. Raises ListenError when another process already listens on the address."""
+    async def start(self, listening: socket.socket | None = None) -> None:
+        """Listen and accept connections. Raises ListenError when another process already listens on the address.
+
+        `listening` is a duplicate of the bound socket, whose ownership passes to the listener; by default, the bound
+        socket itself is used.
+        """
         server = self._build_server()
         # granian closes the descriptor when it stops. The Python socket is detached so that it does not close a
         # descriptor number that has been reused.
-        hand_over(server, self._bound.listen().detach())
+        hand_over(server, (listening or self._bound.listen()).detach())
         self._server = server
         self._serving = asyncio.get_running_loop().create_task(
             server.serve(), name=f"listener-{self._bound.name}"
@@ -79,8 +103,11 @@ class Http2Listener:
         if self._serving.done():
             await self._serving
 
-    async def stop(self, timeout_seconds: float) -> None:
-        """Stop accepting connections, wait up to ``timeout_seconds`` for running requests, and cancel the rest."""
+    async def stop(self, timeout_seconds: float | None) -> None:
+        """Stop accepting connections, wait up to ``timeout_seconds`` for running requests, and cancel the rest.
+
+        A call that was cancelled may be repeated.
+        """
         if self._server is None or self._serving is None:
             return
         self._server.stop()  # type: ignore[no-untyped-call]
@@ -94,8 +121,9 @@ class Http2Listener:
         self._server = None
 
     def _build_server(self) -> Server:
-        limits = self._limits
-        return Server(
+        limits, tls = self._limits, self._tls
+        client_ca = None if tls is None else tls.snapshot.client_ca
+        server = Server(
             self._application,
             address=self._bound.host,
             port=self._bound.port,
@@ -116,7 +144,20 @@ class Http2Listener:
                 keep_alive_interval=round(limits.ping_interval_seconds * 1000),
                 keep_alive_timeout=PING_TIMEOUT_SECONDS,
             ),
+            ssl_cert=None if tls is None else tls.snapshot.chain,
+            ssl_key=None if tls is None else tls.snapshot.key,
+            ssl_protocol_min=SSLProtocols.tls12
+            if tls is not None and tls.version_min is TlsVersion.TLS_1_2
+            else SSLProtocols.tls13,
+            ssl_ca=client_ca,
+            ssl_client_verify=client_ca is not None,
         )
+        # Without an authority, granian would serve and request no certificate.
+        assert server.ssl_ctx[0] is (tls is not None), "a listener with material must use TLS"
+        assert server.ssl_ctx[-1] is (client_ca is not None), (
+            "a listener with client_ca must request certificates"
+        )
+        return server
 
 
 def hand_over(server: Server, descriptor: int) -> None:

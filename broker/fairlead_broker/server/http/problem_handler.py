@@ -7,16 +7,22 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
 from fairlead_api.bodies.media_types import PROBLEM
+from fairlead_api.identifiers import BrokerId
 from fairlead_api.problems import ProblemError, SideEffect
+from fairlead_broker.registry.metadata import Versioned
+from fairlead_broker.registry.records import BrokerRegistration
 from fairlead_broker.server.http.asgi import HeaderList
 from fairlead_broker.telemetry import Log
 
+Registrations: TypeAlias = Callable[[], Mapping[BrokerId, Versioned[BrokerRegistration]]]
+"""Function that returns the registered brokers."""
 _CONTENT_TYPE: Final = (b"content-type", PROBLEM.encode())
 
 
@@ -39,6 +45,24 @@ def problem_answer(problem: ProblemError) -> ProblemAnswer:
     if problem.code == "unauthenticated":
         headers.append((b"www-authenticate", b'Bearer realm="fairlead"'))
     return ProblemAnswer(problem.status, headers, msgspec.json.encode(problem.to_document()))
+
+
+def with_address_for(
+    problem: ProblemError, scheme: str, brokers: Mapping[BrokerId, Versioned[BrokerRegistration]]
+) -> ProblemError:
+    """Return the problem with the address of a broker for clients that use a scheme.
+
+    The runtime does not know the scheme of a client and names a broker by its first address.
+    """
+    named = problem.data.get("address")
+    if not isinstance(named, str):
+        return problem
+    for registered in brokers.values():
+        addresses = registered.value.addresses
+        if addresses.any_data == named:
+            problem.data["address"] = (addresses.data_tls if scheme == "https" else addresses.data) or None
+            break
+    return problem
 
 
 class FailureLog:

@@ -70,6 +70,7 @@ _OWN_HEADERS: Final = frozenset(
         identity.BROKER_EPOCH,
         identity.PEER_SECRET,
         identity.MIRROR_REVISION,
+        identity.CALLER_SCHEME,
     }
 )
 
@@ -262,11 +263,12 @@ class Forwarding:
 
 
 def passed_on(call: Call) -> list[tuple[str, str]]:
-    """Return the headers of a call that are forwarded to another broker, with the caller in place of its token."""
-    return [
-        caller_header(call.access),
-        *_as_given(call),
-    ]
+    """Return the headers of a call that are forwarded to another broker.
+
+    They name the caller in place of its token, and the client's scheme if it is https.
+    """
+    scheme = [(identity.CALLER_SCHEME, "https")] if call.caller_scheme == "https" else []
+    return [caller_header(call.access), *scheme, *_as_given(call)]
 
 
 def _as_given(call: Call) -> list[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from shlex import quote
 from typing import Annotated
 
@@ -9,10 +10,11 @@ import typer
 
 from fairlead.cli.options import Output, OutputFormat
 from fairlead.cli.printing import print_document, print_done, print_rows
-from fairlead.cli.profiles import Profiles, ProfilesUnreadable, profiles_file
+from fairlead.cli.profiles import Profile, Profiles, ProfilesUnreadable, profiles_file
 from fairlead.cli.session import ExitCode, fail_usage
 from fairlead.errors import SettingError
 from fairlead.settings import bootstrap_of
+from fairlead.tls_files import TlsFiles
 
 app = typer.Typer(no_args_is_help=True, help="Name clusters, and choose the default cluster of commands.")
 
@@ -28,8 +30,8 @@ def _loaded() -> Profiles:
 
 def _loaded_with(name: str) -> Profiles:
     profiles = _loaded()
-    if name not in profiles.bootstraps:
-        known = ", ".join(profiles.bootstraps) or "none"
+    if name not in profiles.profiles:
+        known = ", ".join(profiles.profiles) or "none"
         typer.echo(f"error: there is no profile {name}; there are: {known}", err=True)
         raise typer.Exit(ExitCode.NOT_FOUND)
     return profiles
@@ -41,22 +43,40 @@ def create(
     bootstrap: Annotated[
         str, typer.Option("--bootstrap", metavar="URL,URL", help="Addresses of one or more brokers.")
     ],
+    ca_file: Annotated[
+        Path | None,
+        typer.Option(help="PEM file with the authorities that sign brokers, for https addresses."),
+    ] = None,
+    client_cert_file: Annotated[
+        Path | None, typer.Option(help="PEM file with your certificate, if brokers want one.")
+    ] = None,
+    client_key_file: Annotated[Path | None, typer.Option(help="Key of --client-cert-file.")] = None,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Create a profile of a cluster, or change its addresses; the first profile becomes the current profile.
+    """Create a profile of a cluster, or replace it; the first profile becomes the current profile.
 
     Example: fairlead profile create prod --bootstrap http://fairlead.example:9520
+
+    Example: fairlead profile create prod --bootstrap https://fairlead.example:9520 --ca-file ca.crt
     """
     profiles = _loaded()
+    # The profile is used in other folders.
+    files = [
+        None if file is None else file.absolute() for file in (ca_file, client_cert_file, client_key_file)
+    ]
+    if (client_cert_file is None) != (client_key_file is None):
+        fail_usage("--client-cert-file and --client-key-file are used together")
     if not name or name.strip() != name or not name.isprintable():
         fail_usage(
             f"a profile name consists of printable characters without surrounding spaces, not {name!r}"
         )
     try:
         bootstrap_of(bootstrap)
+        TlsFiles(*files).read()
     except SettingError as error:
         fail_usage(str(error))
-    profiles = profiles.with_profile(name, bootstrap)
+    texts = [None if file is None else str(file) for file in files]
+    profiles = profiles.with_profile(name, Profile(bootstrap, *texts))
     profiles.save(profiles_file())
     used = (
         " and is used" if profiles.current == name else f"; use it with: fairlead profile use {quote(name)}"
@@ -72,7 +92,7 @@ def use(name: ProfileName, output: Output = OutputFormat.TABLE) -> None:
     """
     profiles = _loaded_with(name).using(name)
     profiles.save(profiles_file())
-    print_done(f"commands go to {profiles.bootstraps[name]}", _document(profiles, name), output)
+    print_done(f"commands go to {profiles.profiles[name].bootstrap}", _document(profiles, name), output)
 
 
 @app.command("delete")
@@ -98,13 +118,13 @@ def list_profiles(output: Output = OutputFormat.TABLE) -> None:
     profiles = _loaded()
     if output is OutputFormat.TABLE:
         rows = [
-            ("*" if name == profiles.current else "", name, bootstrap)
-            for name, bootstrap in profiles.bootstraps.items()
+            ("*" if name == profiles.current else "", name, profile.bootstrap)
+            for name, profile in profiles.profiles.items()
         ]
         print_rows(["", "PROFILE", "BOOTSTRAP"], rows)
         return
-    print_document([_document(profiles, name) for name in profiles.bootstraps], output)
+    print_document([_document(profiles, name) for name in profiles.profiles], output)
 
 
 def _document(profiles: Profiles, name: str) -> dict[str, str | bool]:
-    return {"name": name, "bootstrap": profiles.bootstraps[name], "current": name == profiles.current}
+    return {"name": name, **profiles.profiles[name].values(), "current": name == profiles.current}

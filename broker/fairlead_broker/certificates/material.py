@@ -1,0 +1,317 @@
+"""Material of TLS: the certificate chain, key and certificate authorities of one listener, read and checked (rule T6).
+
+`watching` calls `read_material` at the start and after each change of the files. The checks are strict because granian
+ends the process on a file that it cannot read, and serves without client certificates if the authority is missing.
+Only this module uses the package `cryptography`. The module must not depend on listeners.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, PublicKeyAlgorithmOID
+
+from fairlead_broker.certificates.files import CA_FILE, CHAIN_FILE, KEY_FILE
+
+FILE_BYTES_MAX: Final = 1 << 20
+"""Maximum size of a file; bundles of all public authorities have a quarter of this size."""
+RSA_BITS_MIN: Final = 2048
+RSA_BITS_MAX: Final = 4096
+"""Maximum size of an RSA key. Each handshake with a larger key takes tens of milliseconds of the only TLS thread."""
+
+_KEYS_ALLOWED: Final = f"RSA of {RSA_BITS_MIN} to {RSA_BITS_MAX} bits, EC on P-256 or P-384, Ed25519"
+_CURVES: Final = (ec.SECP256R1, ec.SECP384R1)
+_HASHES: Final = (hashes.SHA256, hashes.SHA384, hashes.SHA512)
+_SERVER: Final = ExtendedKeyUsageOID.SERVER_AUTH
+_CLIENT: Final = ExtendedKeyUsageOID.CLIENT_AUTH
+_PURPOSES: Final = {_SERVER: "serverAuth", _CLIENT: "clientAuth"}
+
+
+class MaterialRefused(ValueError):
+    """Raised for a file that TLS must not use. The message names the file, its fault and what is allowed."""
+
+    def __init__(self, file: Path, fault: str, allowed: str) -> None:
+        super().__init__(f"{file}: {fault}; allowed: {allowed}")
+        self.file = file
+        self.fault = fault
+        self.allowed = allowed
+
+
+class Side(Enum):
+    """Listener that presents the certificate."""
+
+    DATA = "data"
+    PEER = "peer"
+    """Brokers also present this certificate as clients of each other."""
+    OPS = "ops"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedCertificate:
+    """Facts about the certificate in use that a registration and the metrics show."""
+
+    certificate_sha256: str
+    """SHA-256 of the leaf certificate in lower-case hexadecimal digits."""
+    not_before_us: int
+    not_after_us: int
+    ca_sha256: tuple[str, ...]
+    """SHA-256 of each certificate in `ca.crt`, in the order of the file."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Material:
+    """Checked material, written again in the form that TLS libraries read. It has no `repr`, because it holds a key."""
+
+    chain_pem: bytes
+    key_pem: bytes
+    ca_pem: bytes
+    client_ca_pem: bytes | None
+    """Certificate authorities whose clients may connect; None if clients need no certificate."""
+    facts: LoadedCertificate
+
+
+def read_material(
+    folder: Path,
+    side: Side,
+    *,
+    hosts: Iterable[str],
+    now_us: int,
+    client_ca: Path | None = None,
+) -> Material:
+    """Read and check `tls.crt`, `tls.key` and `ca.crt` in `folder`, and the file `client_ca`.
+
+    `hosts` are the names and IP addresses by which the listener is called. On the peer side, callers need a certificate
+    of `ca.crt`. Raises `MaterialRefused`.
+    """
+    chain_file, ca_file = folder / CHAIN_FILE, folder / CA_FILE
+    chain = _certificates(chain_file)
+    leaf = chain[0]
+    _check_validity(chain_file, leaf, now_us)
+    _check_algorithms(chain_file, chain)
+    _check_purpose(chain_file, leaf, [_SERVER, _CLIENT] if side is Side.PEER else [_SERVER])
+    _check_names(chain_file, leaf, hosts)
+    key_pem = _key(folder / KEY_FILE, leaf)
+    authorities = _authorities(ca_file)
+    client_ca_pem = None if client_ca is None else _pem(_authorities(client_ca))
+    if side is Side.PEER:
+        _check_signed_by(chain_file, chain, ca_file, authorities)
+        client_ca_pem = _pem(authorities)
+    return Material(
+        chain_pem=_pem(chain),
+        key_pem=key_pem,
+        ca_pem=_pem(authorities),
+        client_ca_pem=client_ca_pem,
+        facts=LoadedCertificate(
+            certificate_sha256=_sha256(leaf),
+            not_before_us=_us(leaf.not_valid_before_utc),
+            not_after_us=_us(leaf.not_valid_after_utc),
+            ca_sha256=tuple(_sha256(each) for each in authorities),
+        ),
+    )
+
+
+def _content(file: Path) -> bytes:
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise MaterialRefused(
+            file, f"cannot be read: {error.strerror}", "a file that the broker may read"
+        ) from error
+    if len(content) > FILE_BYTES_MAX:
+        raise MaterialRefused(file, "is too large", f"at most {FILE_BYTES_MAX} bytes")
+    return content
+
+
+def _certificates(file: Path) -> list[x509.Certificate]:
+    """Return the certificates of a PEM file, at least one."""
+    try:
+        found = x509.load_pem_x509_certificates(_content(file))
+        for each in found:
+            # Parsing is lazy: a broken extension or key shows only when it is read.
+            _ = each.extensions, each.public_key(), each.not_valid_after_utc
+    except (ValueError, TypeError, UnsupportedAlgorithm, x509.DuplicateExtension) as error:
+        raise MaterialRefused(
+            file, f"holds no readable certificates ({error})", "certificates in PEM, the broker's own first"
+        ) from error
+    return found
+
+
+def _check_validity(file: Path, leaf: x509.Certificate, now_us: int) -> None:
+    begin, end = leaf.not_valid_before_utc, leaf.not_valid_after_utc
+    if not _us(begin) <= now_us <= _us(end):
+        fault = "the certificate has expired" if now_us > _us(end) else "the certificate is not valid yet"
+        raise MaterialRefused(
+            file,
+            fault,
+            f"a certificate that is valid now; this one is valid from {begin:%F %TZ} to {end:%F %TZ}",
+        )
+
+
+def _check_algorithms(file: Path, chain: Iterable[x509.Certificate]) -> None:
+    for each in chain:
+        _check_key(file, each.public_key(), each.public_key_algorithm_oid)
+        is_root = each.issuer == each.subject
+        try:
+            hashed = each.signature_hash_algorithm
+        except UnsupportedAlgorithm:
+            hashed = hashes.MD5()  # noqa: S303 - stands for any weak hash, which is refused
+        # Ed25519 has no separate hash. The signature of a root is not verified by any peer.
+        if not is_root and hashed is not None and not isinstance(hashed, _HASHES):
+            raise MaterialRefused(
+                file,
+                f"the signature of certificate {_name(each)} uses {hashed.name}",
+                "signatures with SHA-256, SHA-384, SHA-512 or Ed25519",
+            )
+
+
+def _check_key(file: Path, key: object, algorithm: x509.ObjectIdentifier) -> None:
+    match key:
+        case rsa.RSAPublicKey():
+            right = RSA_BITS_MIN <= key.key_size <= RSA_BITS_MAX
+            right = right and algorithm == PublicKeyAlgorithmOID.RSAES_PKCS1_v1_5
+            shown = f"RSA of {key.key_size} bits"
+        case ec.EllipticCurvePublicKey():
+            right, shown = isinstance(key.curve, _CURVES), f"EC on {key.curve.name}"
+        case _:
+            right, shown = isinstance(key, ed25519.Ed25519PublicKey), type(key).__name__
+    if not right:
+        raise MaterialRefused(file, f"the key is {shown}", _KEYS_ALLOWED)
+
+
+def _check_purpose(file: Path, leaf: x509.Certificate, wanted: Iterable[x509.ObjectIdentifier]) -> None:
+    """Check the extended key usage; a certificate without the extension may be used for everything."""
+    try:
+        usage = leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    except x509.ExtensionNotFound:
+        return
+    for each in wanted:
+        if each not in usage:
+            names = " and ".join(_PURPOSES[purpose] for purpose in wanted)
+            raise MaterialRefused(
+                file, f"the certificate is not for {_PURPOSES[each]}", f"extended key usage {names}, or none"
+            )
+
+
+def _check_names(file: Path, leaf: x509.Certificate, hosts: Iterable[str]) -> None:
+    try:
+        names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        names = x509.SubjectAlternativeName([])
+    dns = [name.lower() for name in names.get_values_for_type(x509.DNSName)]
+    addresses = names.get_values_for_type(x509.IPAddress)
+    for host in hosts:
+        try:
+            named = ipaddress.ip_address(host) in addresses
+        except ValueError:
+            named = any(is_named(host.lower(), each) for each in dns)
+        if not named:
+            known = ", ".join([*dns, *map(str, addresses)]) or "none"
+            raise MaterialRefused(
+                file,
+                f"the certificate does not name {host}, by which the broker is called",
+                f"a certificate with each advertised host as a subject alternative name; its names: {known}",
+            )
+
+
+def is_named(host: str, name: str) -> bool:
+    """Return whether a name of a certificate covers a host; `*.` covers exactly one label."""
+    if name.startswith("*."):
+        return host.partition(".")[2] == name[2:]
+    return host == name
+
+
+def _key(file: Path, leaf: x509.Certificate) -> bytes:
+    """Return the key of the leaf certificate as PKCS #8."""
+    try:
+        key = load_pem_private_key(_content(file), None)
+    except TypeError as error:
+        raise MaterialRefused(file, "the key is encrypted", "a key in PEM without a password") from error
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise MaterialRefused(file, "holds no readable key", "a key in PEM without a password") from error
+    public = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    if public != leaf.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo):
+        raise MaterialRefused(
+            file, "is not the key of the certificate", f"the key of the first certificate in {CHAIN_FILE}"
+        )
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _authorities(file: Path) -> list[x509.Certificate]:
+    """Return the certificates of authorities in a file, at least one of which may sign."""
+    found = _certificates(file)
+    if not any(_may_sign(each) for each in found):
+        raise MaterialRefused(
+            file, "no certificate may sign others", "certificates of authorities (basic constraints: CA)"
+        )
+    return found
+
+
+def _may_sign(certificate: x509.Certificate) -> bool:
+    try:
+        constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
+    except x509.ExtensionNotFound:
+        return False
+    try:
+        usage = certificate.extensions.get_extension_for_class(x509.KeyUsage).value
+    except x509.ExtensionNotFound:
+        return constraints.ca
+    return constraints.ca and usage.key_cert_sign
+
+
+def _check_signed_by(
+    file: Path, chain: list[x509.Certificate], ca_file: Path, authorities: list[x509.Certificate]
+) -> None:
+    """Check that the chain leads to an authority, so that the other brokers accept the certificate."""
+    for position, each in enumerate(chain):
+        if any(_is_issued_by(each, authority) for authority in authorities if _may_sign(authority)):
+            return
+        following = chain[position + 1 : position + 2]
+        if not following or not _is_issued_by(each, following[0]):
+            break
+    raise MaterialRefused(
+        file,
+        f"the certificate is not signed by an authority in {ca_file}",
+        f"a certificate of the cluster's authority, with the certificates between the two in {CHAIN_FILE}",
+    )
+
+
+def _is_issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def _pem(certificates: Iterable[x509.Certificate]) -> bytes:
+    return b"".join(each.public_bytes(Encoding.PEM) for each in certificates)
+
+
+def _sha256(certificate: x509.Certificate) -> str:
+    return certificate.fingerprint(hashes.SHA256()).hex()
+
+
+def _us(time: datetime) -> int:
+    return int(time.timestamp()) * 1_000_000
+
+
+def _name(certificate: x509.Certificate) -> str:
+    return certificate.subject.rfc4514_string() or "without a name"

@@ -1,0 +1,149 @@
+"""Watch of the files of certificates: the first load, and the replacement while the broker runs (rule T7).
+
+`wiring` loads all material at the start, where a fault ends the broker, and runs the watch, which reads changed files.
+While the broker runs, a fault changes nothing: the previous certificate stays in use, and the fault is logged once. The
+module must not depend on listeners, which subscribe to changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from fairlead_broker.certificates.files import CA_FILE, CHAIN_FILE, KEY_FILE
+from fairlead_broker.certificates.material import Material, MaterialRefused, Side, read_material
+from fairlead_broker.clock import Clock
+from fairlead_broker.telemetry import Telemetry
+
+LOOK_SECONDS: Final = 10.0
+"""Time between two looks at the files. A mounted Secret reaches the files of a pod a minute after its change."""
+
+FileState: TypeAlias = tuple[int, int, int, int] | None
+Subscriber: TypeAlias = Callable[[Side, Material], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Files of the certificate of one listener, and the hosts by which the listener is called."""
+
+    side: Side
+    folder: Path
+    hosts: tuple[str, ...]
+    client_ca: Path | None = None
+
+    def read(self, now_us: int) -> Material:
+        """Read and check the files. Raises `MaterialRefused`."""
+        return read_material(
+            self.folder, self.side, hosts=self.hosts, now_us=now_us, client_ca=self.client_ca
+        )
+
+    def states(self) -> tuple[FileState, ...]:
+        """Return the identity, size and modification time of each file, which change with its content."""
+        names = [self.folder / name for name in (CHAIN_FILE, KEY_FILE, CA_FILE)]
+        return tuple(_state(file) for file in (*names, self.client_ca) if file is not None)
+
+
+class Certificates:
+    """Certificates of a broker's listeners, by listener."""
+
+    def __init__(self, sources: Sequence[Source], clock: Clock, telemetry: Telemetry) -> None:
+        self._sources = {source.side: source for source in sources}
+        self._clock = clock
+        self._log = telemetry.log
+        self._expiry = telemetry.metric("fairlead_tls_certificate_expiry_timestamp_seconds")
+        self._reloads = telemetry.metric("fairlead_tls_reloads_total")
+        self._failures = telemetry.metric("fairlead_tls_reload_failures_total")
+        self._states: dict[Side, tuple[FileState, ...]] = {}
+        self._faults: dict[Side, tuple[tuple[FileState, ...], str]] = {}
+        """State and fault of the files of each listener at the last look; such files are read again at each look."""
+        self._materials: dict[Side, Material] = {}
+        self._subscribers: list[Subscriber] = []
+        self._look = asyncio.Event()
+
+    @property
+    def materials(self) -> Mapping[Side, Material]:
+        """Certificates in use."""
+        return self._materials
+
+    def load(self) -> None:
+        """Read all files for the first time. Raises `MaterialRefused`."""
+        for side, source in self._sources.items():
+            # The state is read first: a change during the read is noticed at the next look.
+            self._states[side] = source.states()
+            self._use(side, source.read(self._clock.now_us()))
+            self._reloads.labels(side.value)
+            self._failures.labels(side.value)
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Call `subscriber` with each later certificate of each listener; the watch waits for the call."""
+        self._subscribers.append(subscriber)
+
+    def look_now(self) -> None:
+        """Look at the files at once instead of at the next interval."""
+        self._look.set()
+
+    async def run(self) -> None:
+        """Look at the files every ten seconds until cancelled."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._look.wait()
+            self._look.clear()
+            for side, source in self._sources.items():
+                await self._look_at(side, source)
+
+    async def _look_at(self, side: Side, source: Source) -> None:
+        states = await asyncio.to_thread(source.states)
+        if states == self._states[side] and side not in self._faults:
+            return
+        try:
+            material = await asyncio.to_thread(source.read, self._clock.now_us())
+        except MaterialRefused as refused:
+            self._refuse(side, states, refused)
+            return
+        self._states[side] = states
+        self._faults.pop(side, None)
+        if material == self._materials[side]:
+            return
+        self._use(side, material)
+        for subscriber in self._subscribers:
+            await subscriber(side, material)
+        self._reloads.labels(side.value).inc()
+        facts = material.facts
+        self._log.info(
+            "certificate replaced",
+            listener=side.value,
+            certificate_sha256=facts.certificate_sha256,
+            not_after_us=facts.not_after_us,
+        )
+
+    def _use(self, side: Side, material: Material) -> None:
+        self._materials[side] = material
+        self._expiry.labels(side.value).set(material.facts.not_after_us / 1e6)
+
+    def _refuse(self, side: Side, states: tuple[FileState, ...], refused: MaterialRefused) -> None:
+        fault = (states, str(refused))
+        if self._faults.get(side) == fault:
+            return
+        self._faults[side] = fault
+        self._failures.labels(side.value).inc()
+        self._log.error(
+            "certificate not replaced; the previous one stays in use",
+            listener=side.value,
+            file=str(refused.file),
+            fault=refused.fault,
+            allowed=refused.allowed,
+        )
+
+
+def _state(file: Path) -> FileState:
+    """Return what identifies the content of a file; None for a missing file."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

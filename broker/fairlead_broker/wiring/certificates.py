@@ -1,0 +1,82 @@
+"""Certificates of a broker: which files each listener uses, and what follows the replacement of a certificate."""
+
+from __future__ import annotations
+
+from fairlead_api.identifiers import TimestampUs
+from fairlead_broker.certificates.material import Material, Side
+from fairlead_broker.certificates.watching import Certificates, Source
+from fairlead_broker.clock import Clock
+from fairlead_broker.peers.peers import PeerTls
+from fairlead_broker.registry.records import CertificateRecord
+from fairlead_broker.runtime import Broker
+from fairlead_broker.runtime.lifecycle.own_registration import RegisteredCertificates
+from fairlead_broker.server.listeners import Listeners
+from fairlead_broker.settings import BrokerSettings, Endpoint
+from fairlead_broker.telemetry import Telemetry
+
+
+def load_certificates(settings: BrokerSettings, clock: Clock, telemetry: Telemetry) -> Certificates:
+    """Read and check the files of all listeners with TLS. Raises `MaterialRefused`."""
+    certificates = Certificates(_sources(settings), clock, telemetry)
+    certificates.load()
+    return certificates
+
+
+def _sources(settings: BrokerSettings) -> list[Source]:
+    listeners, found = settings.listeners, []
+    if settings.tls is not None:
+        hosts = _hosts(settings.advertised("https"))
+        found.append(Source(Side.DATA, settings.tls, hosts, settings.client_ca))
+        if listeners.ops.scheme == "https":
+            # Prometheus and supervisors call the ops listener by names that the broker does not know.
+            found.append(Source(Side.OPS, settings.tls, ()))
+    peer_folder = settings.tls if listeners.peer.scheme == "https" else None
+    if peer_folder := settings.peer_tls or peer_folder:
+        found.append(Source(Side.PEER, peer_folder, _hosts(settings.peer_advertise or settings.peer_listen)))
+    return found
+
+
+def _hosts(address: Endpoint | None) -> tuple[str, ...]:
+    """Return the host by which a listener is called; an address that stands for all addresses names none."""
+    return () if address is None or address.everywhere else (address.host,)
+
+
+def registered(certificates: Certificates) -> RegisteredCertificates:
+    """Return the certificates in use as the broker registers them."""
+    return RegisteredCertificates(
+        data=_record(certificates.materials.get(Side.DATA)),
+        peer=_record(certificates.materials.get(Side.PEER)),
+    )
+
+
+def _record(material: Material | None) -> CertificateRecord | None:
+    if material is None:
+        return None
+    facts = material.facts
+    return CertificateRecord(
+        certificate_sha256=facts.certificate_sha256,
+        not_after_us=TimestampUs(facts.not_after_us),
+        ca_sha256=facts.ca_sha256,
+    )
+
+
+def peer_tls(material: Material | None) -> PeerTls | None:
+    """Return what calls to peers need of a certificate."""
+    return None if material is None else PeerTls(material.ca_pem, material.key_pem + material.chain_pem)
+
+
+def follow(certificates: Certificates, listeners: Listeners, broker: Broker) -> None:
+    """Use each later certificate in listeners, calls to peers and registration, and watch the files."""
+    if not certificates.materials:
+        return
+
+    async def use(side: Side, material: Material) -> None:
+        if side is Side.PEER:
+            await broker.peer_side.peers.renew(
+                PeerTls(material.ca_pem, material.key_pem + material.chain_pem)
+            )
+        await listeners.renew(side, material)
+        broker.entry.registration.look_again()
+
+    certificates.subscribe(use)
+    broker.supervisor.spawn(certificates.run(), "certificates")

@@ -1,0 +1,210 @@
+"""Certificates that change while brokers serve: no request fails, and files that cannot be used change nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from certificate_kit import Authority
+from fairlead import Admin, Consumer, Producer
+from fairlead_broker.certificates.snapshots import MEMORY_FOLDER, PREFIX
+from fairlead_broker.settings import BrokerSettings
+from fairlead_broker.wiring.start import LocalCluster, RunningBroker, start_local_cluster
+from waiting import until
+
+FREE = "127.0.0.1:0"
+
+
+async def shown(address: str | None, ca: Path, client: Path | None = None) -> str:
+    """Return the SHA-256 of the certificate that a new connection to an address is shown."""
+    assert address is not None
+    host, _, port = address.rpartition(":")
+    context = ssl.create_default_context(cafile=ca)
+    if client is not None:
+        context.load_cert_chain(client / "tls.crt", client / "tls.key")
+    _, writer = await asyncio.open_connection(host, int(port), ssl=context)
+    try:
+        found = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    finally:
+        writer.transport.abort()
+    return hashlib.sha256(found).hexdigest()
+
+
+@asynccontextmanager
+async def cluster(tls: Path, tmp_path: Path) -> AsyncIterator[LocalCluster]:
+    """Run three brokers that share one folder with a certificate."""
+    settings = [
+        BrokerSettings.load(
+            {
+                "id": number, "data": tmp_path / f"broker-{number}", "tls": tls,
+                "listen": FREE, "peer_listen": FREE, "ops_listen": FREE,
+            }
+        )
+        for number in range(3)
+    ]  # fmt: skip
+    running = await start_local_cluster(settings, tmp_path / "store.sqlite")
+    try:
+        yield running
+    finally:
+        await running.stop()
+
+
+def leaves(broker: RunningBroker) -> set[tuple[str, str]]:
+    """Return the certificates that all brokers have registered, as this broker knows them."""
+    found = broker.broker.metadata.brokers.values()
+    return {
+        (each.value.tls.certificate_sha256, each.value.peer_tls.certificate_sha256)
+        for each in found
+        if each.value.tls is not None and each.value.peer_tls is not None
+    }
+
+
+@pytest.mark.slow
+async def test_no_call_fails_while_certificates_are_replaced(
+    authority: Authority, tls: Path, tmp_path: Path
+) -> None:
+    """Producers, a long-polling group and replication go on while every listener of three brokers changes twice.
+
+    The replacements change the authority as well, while every broker and client accepts both authorities.
+    """
+    later = Authority.make("Later authority")
+    authority.issue().write(tls, authority, later)
+    bundle = tmp_path / "bundle.crt"
+    bundle.write_bytes(authority.pem + later.pem)
+    async with cluster(tls, tmp_path) as running:
+        first = running.brokers[0]
+        bootstrap = f"https://{first.addresses.data_tls}"
+        sent: list[bytes] = []
+        read: list[bytes] = []
+        done = asyncio.Event()
+
+        async def produce(producer: Producer, number: int) -> None:
+            while not done.is_set():
+                value = b"%d-%d" % (number, len(sent))
+                await producer.send_and_wait("flights", value)
+                sent.append(value)
+
+        async def consume() -> None:
+            async with Consumer(bootstrap, group="delays", topics="flights", ca_file=bundle) as consumer:
+                async for record in consumer.records():
+                    assert record.value is not None
+                    read.append(record.value)
+
+        async with Admin(bootstrap, ca_file=bundle) as admin:
+            await admin.create_topic("flights", partitions=6, replication_factor=3)
+        async with (
+            Producer(bootstrap, ca_file=bundle, linger_ms=0, retries_max=0, acks="all") as producer,
+            asyncio.TaskGroup() as tasks,
+        ):
+            consuming = tasks.create_task(consume())
+            producing = [tasks.create_task(produce(producer, number)) for number in range(5)]
+            for signer in (later, authority):
+                before = len(sent)
+                issued = signer.issue()
+                issued.write(tls, authority, later)
+                running.look_at_certificates()
+                wanted = {(issued.sha256, issued.sha256)}
+                await until(lambda wanted=wanted: leaves(first) == wanted, seconds=30)
+                for broker in running.brokers:
+                    at = broker.addresses
+                    assert await shown(at.data_tls, bundle) == issued.sha256
+                    assert await shown(at.ops, bundle) == issued.sha256
+                    assert await shown(at.peer, bundle, tls) == issued.sha256
+                await until(lambda before=before: len(sent) > before + 20, seconds=30)
+            done.set()
+            await asyncio.wait(producing)
+            await until(lambda: len(read) >= len(sent))
+            consuming.cancel()
+
+        assert sorted(read) == sorted(sent)
+    assert not list(MEMORY_FOLDER.glob(f"{PREFIX}{os.getpid()}-*"))
+
+
+async def test_material_that_cannot_be_used_changes_nothing(
+    broker: RunningBroker, authority: Authority, tls: Path
+) -> None:
+    """A broken file leaves the previous certificate in use and is counted; a good file is used."""
+    ca = tls / "ca.crt"
+    before = await shown(broker.addresses.data_tls, ca)
+    registry = broker.broker.telemetry.registry
+
+    def counted(name: str, listener: str = "data") -> float | None:
+        return registry.get_sample_value(name, {"listener": listener})
+
+    for number, content in enumerate((b"", b"garbage", authority.issue(["broker-1"]).pem), start=1):
+        (tls / "tls.crt").write_bytes(content)
+        broker.look_at_certificates()
+        await until(lambda number=number: counted("fairlead_tls_reload_failures_total") == number)
+        assert await shown(broker.addresses.data_tls, ca) == before
+    good = authority.issue()
+    good.write(tls, authority)
+    broker.look_at_certificates()
+    for listener in ("data", "ops", "peer"):
+        await until(lambda listener=listener: counted("fairlead_tls_reloads_total", listener) == 1)
+
+    assert await shown(broker.addresses.data_tls, ca) == good.sha256
+    assert await shown(broker.addresses.ops, ca) == good.sha256
+    expiry = counted("fairlead_tls_certificate_expiry_timestamp_seconds")
+    assert expiry == good.certificate.not_valid_after_utc.timestamp()
+
+
+@pytest.mark.parametrize("presented", ["none", "stranger", "cluster"])
+async def test_only_brokers_of_the_cluster_reach_the_peer_listener(
+    presented: str, broker: RunningBroker, authority: Authority, tls: Path, tmp_path: Path
+) -> None:
+    """A connection to the peer listener needs a certificate of the cluster's authority, before any request."""
+    context = ssl.create_default_context(cafile=tls / "ca.crt")
+    if presented != "none":
+        signer = authority if presented == "cluster" else Authority.make("Stranger")
+        own = signer.issue().write(tmp_path / "own", authority)
+        context.load_cert_chain(own / "tls.crt", own / "tls.key")
+    host, _, port = str(broker.addresses.peer).rpartition(":")
+    answer = b""
+    try:
+        reader, writer = await asyncio.open_connection(host, int(port), ssl=context)
+        writer.write(b"GET /v1/metadata HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        answer = await reader.read(12)
+        writer.transport.abort()
+    except (ssl.SSLError, ConnectionError):
+        pass
+
+    assert answer.startswith(b"HTTP/1.1 403") is (presented == "cluster")
+    assert bool(answer) is (presented == "cluster")
+
+
+async def test_no_handshake_is_refused_while_a_certificate_is_replaced(
+    broker: RunningBroker, authority: Authority, tls: Path
+) -> None:
+    """Connections that are made at any moment of a replacement are served, even with slow handshakes."""
+    ca = tls / "ca.crt"
+    host, _, port = str(broker.addresses.data_tls).rpartition(":")
+    slow = [await asyncio.open_connection(host, int(port)) for _ in range(5)]
+    done = asyncio.Event()
+    seen: set[str] = set()
+
+    async def connect() -> None:
+        while not done.is_set():
+            seen.add(await shown(broker.addresses.data_tls, ca))
+
+    async with asyncio.TaskGroup() as tasks:
+        connecting = [tasks.create_task(connect()) for _ in range(4)]
+        await until(lambda: seen)
+        issued = authority.issue()
+        issued.write(tls, authority)
+        broker.look_at_certificates()
+        await until(lambda: issued.sha256 in seen)
+        done.set()
+        await asyncio.wait(connecting)
+    for _, writer in slow:
+        await writer.start_tls(ssl.create_default_context(cafile=ca), server_hostname=host)
+        writer.transport.abort()
+
+    assert len(seen) == 2
+    assert await shown(broker.addresses.data_tls, ca) == issued.sha256

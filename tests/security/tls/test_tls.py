@@ -1,0 +1,123 @@
+"""Clients with TLS: the SDK, the command line, and what a stranger on the wire can do."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from pathlib import Path
+
+import pytest
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from certificate_kit import Authority
+from fairlead import Admin, Consumer, Producer, clock
+from fairlead.connection.pool import LOOK_SECONDS
+from fairlead.errors import UnreachableError
+from fairlead_broker.settings import BrokerSettings
+from fairlead_broker.wiring.start import RunningBroker, start_broker
+
+FREE = "127.0.0.1:0"
+
+
+async def test_records_pass_through_tls(broker: RunningBroker, tls: Path) -> None:
+    """A producer and a group's consumer that know the authority store and read records through TLS."""
+    bootstrap, ca = f"https://{broker.addresses.data_tls}", tls / "ca.crt"
+    async with Admin(bootstrap, ca_file=ca) as admin:
+        await admin.create_topic("flights", partitions=3)
+        addresses = [each.address for each in await admin.brokers()]
+    async with Producer(bootstrap, ca_file=ca) as producer:
+        for number in range(100):
+            await producer.send("flights", b"%d" % number, key=b"%d" % (number % 7))
+    read = set()
+    async with Consumer(bootstrap, group="delays", topics="flights", ca_file=ca) as consumer:
+        async for record in consumer.records():
+            read.add(record.value)
+            if len(read) == 100:
+                break
+
+    assert addresses == [bootstrap]
+    assert broker.addresses.data is None
+    assert read == {b"%d" % number for number in range(100)}
+
+
+@pytest.mark.parametrize(
+    ("bootstrap", "ca", "told"),
+    [
+        ("https", False, "UnknownIssuer"),
+        ("http", True, "did you mean https://"),
+    ],
+)
+async def test_a_wrong_way_to_call_is_explained(
+    bootstrap: str, ca: bool, told: str, broker: RunningBroker, tls: Path
+) -> None:
+    """A client that does not know the authority, or calls without TLS, gets an error that says why."""
+    address = f"{bootstrap}://{broker.addresses.data_tls}"
+    async with Admin(address, ca_file=tls / "ca.crt" if ca else None, retry_timeout="1s") as admin:
+        with pytest.raises(UnreachableError, match=told):
+            await admin.list_topics()
+
+
+async def test_a_listener_with_an_authority_of_clients_wants_certificates(
+    authority: Authority, tls: Path, tmp_path: Path
+) -> None:
+    """With `client_ca`, a client needs a certificate; the error of one without says what the broker may want."""
+    given = {"listen": FREE, "peer_listen": FREE, "ops_listen": FREE, "tls": tls, "client_ca": tls / "ca.crt"}
+    broker = await start_broker(BrokerSettings.load({"data": tmp_path / "data", **given}))
+    own = authority.issue([], uses=[ExtendedKeyUsageOID.CLIENT_AUTH]).write(tmp_path / "own", authority)
+    bootstrap, ca = f"https://{broker.addresses.data_tls}", tls / "ca.crt"
+    try:
+        async with Admin(
+            bootstrap, ca_file=ca, client_cert_file=own / "tls.crt", client_key_file=own / "tls.key"
+        ) as admin:
+            assert await admin.list_topics() == []
+        async with Admin(bootstrap, ca_file=ca, retry_timeout="1s") as admin:
+            with pytest.raises(UnreachableError, match="client_cert_file"):
+                await admin.list_topics()
+    finally:
+        await broker.stop()
+
+
+async def test_both_schemes_are_served_and_told_apart(tls: Path, tmp_path: Path) -> None:
+    """With one address of each scheme, a client learns addresses of the scheme by which it calls."""
+    given = {"listen": f"http://{FREE},https://{FREE}", "peer_listen": FREE, "ops_listen": FREE, "tls": tls}
+    broker = await start_broker(BrokerSettings.load({"data": tmp_path / "data", **given}))
+    plain, secure = f"http://{broker.addresses.data}", f"https://{broker.addresses.data_tls}"
+    try:
+        for bootstrap in (plain, secure):
+            async with Admin(bootstrap, ca_file=tls / "ca.crt") as admin:
+                assert [each.address for each in await admin.brokers()] == [bootstrap]
+                assert [each.address for each in (await admin.metadata()).brokers] == [bootstrap]
+    finally:
+        await broker.stop()
+
+
+async def test_only_tls_1_3_is_spoken_unless_a_setting_says_otherwise(
+    broker: RunningBroker, tls: Path
+) -> None:
+    """By default a client that offers at most TLS 1.2 is refused by every listener."""
+    context = ssl.create_default_context(cafile=tls / "ca.crt")
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    for address in (broker.addresses.data_tls, broker.addresses.ops, broker.addresses.peer):
+        host, _, port = str(address).rpartition(":")
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await asyncio.open_connection(host, int(port), ssl=context)
+
+
+async def test_a_client_changes_to_new_files_by_itself(
+    authority: Authority,
+    broker: RunningBroker,
+    tls: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A client whose files change uses the new ones for its next connections, without a restart."""
+    ca = tmp_path / "known.crt"
+    ca.write_bytes(Authority.make("Stranger").pem)
+    monotonic = clock.monotonic
+    async with Admin(f"https://{broker.addresses.data_tls}", ca_file=ca, retry_timeout="1ms") as admin:
+        with pytest.raises(UnreachableError, match="UnknownIssuer"):
+            await admin.list_topics()
+        ca.write_bytes(authority.pem)
+        monkeypatch.setattr(clock, "monotonic", lambda: monotonic() + LOOK_SECONDS)
+
+        assert await admin.list_topics() == []
