@@ -76,7 +76,7 @@ async def test_pages_of_other_sites_do_not_reach_a_loopback_broker(cluster) -> N
     evil = await api.call(*create, headers={"origin": "https://page.example"})
     rebound = await api.call("GET", "/v1/topics", headers={"host": "page.example"})
     listed = await api.call("GET", "/v1/topics", headers={"host": "log.example"})
-    shop = await api.call(*create, headers={"origin": SHOP})
+    shop = await api.call(*create, headers={"origin": SHOP, "content-type": "application/json"})
 
     assert (evil.status, evil.code) == (403, "forbidden")
     assert (rebound.status, rebound.code) == (403, "forbidden")
