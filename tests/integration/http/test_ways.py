@@ -44,6 +44,7 @@ LOOKUPS = frozenset(
         "broker/fairlead_broker/runtime/security_view.py",
         "broker/fairlead_broker/server/http/access_gate.py",
         "broker/fairlead_broker/server/http/request_metrics.py",
+        "client/fairlead/connection/pool.py",
         "client/fairlead/credentials.py",
         "client/fairlead/producing/delivery.py",
     }
