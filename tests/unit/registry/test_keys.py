@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from fairlead_api.identifiers import BrokerId, PartitionIndex, TopicId
 from fairlead_broker.registry.keys import (
     NAME_BYTES_MAX,
+    AclKey,
     BrokerConfigKey,
     BrokerKey,
     ClusterConfigKey,
@@ -17,6 +18,7 @@ from fairlead_broker.registry.keys import (
     Keys,
     MetaKey,
     PartitionKey,
+    TokenKey,
     TopicKey,
     encode_name,
 )
@@ -24,6 +26,8 @@ from fairlead_broker.registry.keys import (
 KEYS = Keys("prod")
 ID = TopicId("1b4e28ba-2fa1-4d3b-a3f5-ef19b5a7633b")
 BUILT: list[tuple[str, MetaKey]] = [
+    (KEYS.token("t1"), TokenKey("t1")),
+    (KEYS.acl("a1"), AclKey("a1")),
     (KEYS.cluster, ClusterKey()),
     (KEYS.broker(BrokerId(3)), BrokerKey(BrokerId(3))),
     (KEYS.broker(BrokerId(0)), BrokerKey(BrokerId(0))),

@@ -208,8 +208,8 @@ def test_a_trigger_waits_for_enough_records_or_for_its_delay() -> None:
     pace = TriggerPace(10, 60.0)
     due = [
         pace.is_due(rows, now)
-        for rows, now in [(1, 0.0), (9, 30.0), (10, 31.0), (0, 32.0), (1, 90.0), (1, 91.0)]
+        for rows, now in [(1, 0.0), (9, 30.0), (10, 31.0), (0, 32.0), (1, 90.0), (1, 91.0), (0, 200.0)]
     ]
 
-    assert due == [True, False, True, False, False, True]
+    assert due == [True, False, True, False, False, True, True]
     assert TriggerPace(None, 60.0).is_due(1, 0.0)
