@@ -1,0 +1,48 @@
+"""Tokens, ACLs and addresses with TLS in the metadata of the cluster."""
+
+from __future__ import annotations
+
+from fairlead_api.access_needs import Kind
+from fairlead_api.identifiers import Revision, TimestampUs
+from fairlead_broker.registry.keys import Keys
+from fairlead_broker.registry.metadata import ClusterMetadata
+from fairlead_broker.registry.records import Addresses, encode
+from fairlead_broker.registry.security_records import AclRecord, TokenRecord
+from fairlead_broker.registry.transactions import KeyValue
+
+KEYS = Keys("test")
+
+
+def test_tokens_and_acls_are_in_the_metadata() -> None:
+    """The metadata has the token and the ACL of an applied revision, by their ids."""
+    token = TokenRecord(
+        principal="user:ann", secret_sha256="0" * 64, created_us=TimestampUs(1), created_by="user:root"
+    )
+    acl = AclRecord(
+        effect="allow",
+        principal="user:ann",
+        operations=("read",),
+        kind=Kind.TOPIC,
+        pattern="*",
+        created_us=TimestampUs(1),
+        created_by="user:root",
+    )
+    metadata = ClusterMetadata(KEYS)
+    records = {KEYS.token("t1"): token, KEYS.acl("a1"): acl}
+    metadata.apply(
+        Revision(1),
+        {key: KeyValue(key, encode(record), Revision(1), Revision(1)) for key, record in records.items()},
+    )
+
+    assert metadata.tokens["t1"].value == token
+    assert metadata.acls["a1"].value == acl
+
+
+def test_addresses_follow_the_scheme_of_the_client() -> None:
+    """A client gets the address of its own scheme, or none."""
+    both = Addresses(data="h:1", peer="h:2", ops="h:3", data_tls="h:4")
+    closed = Addresses(data="", peer="h:2", ops="h:3", data_tls="h:4")
+
+    assert (both.any_data, closed.any_data) == ("h:1", "h:4")
+    assert (both.data_url("http"), both.data_url("https")) == ("http://h:1", "https://h:4")
+    assert closed.data_url("http") is None
