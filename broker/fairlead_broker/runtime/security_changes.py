@@ -15,12 +15,13 @@ from fairlead_api.bodies.security import AclRequest, CreateTokenRequest
 from fairlead_api.identifiers import BrokerId, Revision, TimestampUs
 from fairlead_api.problems import ProblemError
 from fairlead_api.token_text import TokenText
-from fairlead_broker.access.acl_index import Acl, Effect
+from fairlead_broker.access.acl_index import Acl
 from fairlead_broker.clock import Clock
 from fairlead_broker.controlling.security import SecurityAdmin
 from fairlead_broker.coordination.mirror import Mirror
 from fairlead_broker.peers.peers import Peers, PeerUnavailable
 from fairlead_broker.registry.security_records import AclRecord, TokenRecord
+from fairlead_broker.runtime.security_view import acl_of
 
 APPLIED_SECONDS_MAX: Final = 5.0
 PAUSE_SECONDS: Final = 0.05
@@ -79,22 +80,16 @@ class SecurityChanges:
 
     async def create_acl(self, request: AclRequest, by: str) -> tuple[Acl, AclRecord, bool]:
         """Store an ACL; return it, its record, and whether it is new."""
-        acl = Acl(
-            effect=Effect(request.effect),
-            principal=request.principal,
-            operations=frozenset(request.operations),
-            kind=request.kind,
-            pattern=request.pattern,
-        )
         record = AclRecord(
             effect=request.effect,
             principal=request.principal,
-            operations=tuple(sorted(acl.operations)),
+            operations=tuple(sorted(set(request.operations))),
             kind=request.kind,
             pattern=request.pattern,
             created_us=TimestampUs(self._clock.now_us()),
             created_by=by,
         )
+        acl = acl_of(record)
         created = await self._admin.put_acl(acl, record)
         stored = self._mirror.metadata.acls.get(acl.acl_id)
         return acl, record if stored is None else stored.value, created

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Final
+from typing import Final, TypeVar
 
 from fairlead_api.access_needs import Kind
 from fairlead_api.configuration import SECURITY_MODE_KEY, TOKENS_VALID_AFTER_KEY
@@ -29,6 +29,9 @@ from fairlead_broker.credentials.bearer import Refused, bearer_token, too_many_f
 from fairlead_broker.credentials.failure_budget import FailureBudget
 from fairlead_broker.registry.metadata import ClusterMetadata
 from fairlead_broker.registry.security_records import AclRecord, TokenRecord
+
+_KeyT = TypeVar("_KeyT")
+_ValueT = TypeVar("_ValueT")
 
 CALLERS_MAX: Final = 10_000
 """Maximum number of remembered callers; the caller that was added first is dropped."""
@@ -109,13 +112,9 @@ class SecurityView:
                 raise
             return self._anonymous
         self._counters.authentication("api_token", "accepted")
-        self._verified[digest] = None
-        if len(self._verified) > CALLERS_MAX:
-            self._verified.pop(next(iter(self._verified)))
+        _remember(self._verified, digest, None)
         access = self._access(caller)
-        if len(self._known) >= CALLERS_MAX:
-            self._known.pop(next(iter(self._known)))
-        self._known[digest] = _Known(access, caller.expires_us)
+        _remember(self._known, digest, _Known(access, caller.expires_us))
         return access
 
     def of(self, caller: Caller) -> CallerAccess:
@@ -125,9 +124,7 @@ class SecurityView:
         access = self._named.get(key)
         if access is None:
             access = self._access(caller)
-            if len(self._named) >= CALLERS_MAX:
-                self._named.pop(next(iter(self._named)))
-            self._named[key] = access
+            _remember(self._named, key, access)
         return access
 
     def again(self, access: CallerAccess) -> CallerAccess:
@@ -183,6 +180,13 @@ class SecurityView:
         self._counters.denied(observed)
         if observed:
             self.would_be_denied.add(denied)
+
+
+def _remember(table: dict[_KeyT, _ValueT], key: _KeyT, value: _ValueT) -> None:
+    """Add an entry, and drop the entry that was added first if there are too many."""
+    table[key] = value
+    if len(table) > CALLERS_MAX:
+        del table[next(iter(table))]
 
 
 def acl_of(record: AclRecord) -> Acl:
