@@ -143,6 +143,13 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
         help="Connections closed because their clients stopped reading an answer.",
     ),
     MetricDefinition(
+        name="fairlead_closed_connections_total",
+        kind=_COUNTER,
+        help="Connections closed by the broker, by reason: no_request and unauthenticated in the allowed time, or "
+        "address for one of too many connections of an address.",
+        labels=("reason",),
+    ),
+    MetricDefinition(
         name="fairlead_append_group_batches",
         kind=_HISTOGRAM,
         help="Batches in one write to a partition.",

@@ -311,6 +311,15 @@ class Limits(BaseModel):
     """Maximum number of connections of the data listener; 0 means three quarters of the limit of open files. Further
     connections wait in the listener's queue."""
 
+    connections_per_address_max: int | None = Field(default=None, ge=0)
+    """Maximum number of connections of one address (of one network /64 with IPv6) to the data listener; by default half
+    of `connections_max`, so that one client cannot take all. The newest connections beyond it are closed. 0 turns the
+    limit off, for clients behind one proxy."""
+
+    first_request_seconds_max: float = Field(default=30.0, gt=0)
+    """Maximum time until the first request of a connection. A connection whose tokens were all refused is closed after
+    twice this time. A handshake of TLS has ten seconds."""
+
     streams_per_connection_max: int = Field(default=256, ge=1, le=4096)
     """Maximum number of concurrent requests of one HTTP/2 connection. Further requests wait; other connections are not
     affected."""

@@ -80,6 +80,8 @@ BUILT_IN = (
     ),
     BuiltIn(f"{_SERVER}.http.http2_listener", "PING_TIMEOUT_SECONDS", "s", "Time after which an HTTP/2 connection is closed if a ping is not answered."),
     BuiltIn(f"{_SERVER}.http.bound_socket", "BACKLOG", "connections", "Number of connections that wait to be accepted."),
+    BuiltIn(f"{_SERVER}.http.listener_generations", "HANDSHAKE_SECONDS_MAX", "s", "Time after which the HTTP server ends a handshake of TLS."),
+    BuiltIn(f"{_SERVER}.http.connection_guard", "LOOK_SECONDS_MAX", "s", "Time between two looks at the connections without a request."),
     BuiltIn(f"{_SERVER}.ops_listener", "REQUESTS_AT_ONCE_MAX", "requests", "Number of concurrent requests on the ops listener: enough for probes and a few scrapers."),
     BuiltIn(f"{_SERVER}.ops_listener", "KEEP_ALIVE_SECONDS", "s", "Time after which an idle connection to the ops listener is closed."),
     BuiltIn(f"{_RUNTIME}.leading.fetching", "ON_LOOP_BYTES_MAX", "bytes", "Bytes that are read on the event loop for one fetch; the disk pool reads the rest."),
@@ -104,7 +106,8 @@ def _setting(name: str, field: FieldInfo, reason: str) -> list[str]:
         for kind, (word, attribute) in signs.items()
         if kind in bounds
     ]
-    return [f'<a id="{name}"></a>{code(name)}', number(field.default), " ".join(allowed), reason]
+    default = "none" if field.default is None else number(field.default)
+    return [f'<a id="{name}"></a>{code(name)}', default, " ".join(allowed), reason]
 
 
 def _built_in(limit: BuiltIn) -> str:

@@ -80,7 +80,7 @@ async def returned(broker: BrokerUnderLoad, descriptors: int) -> bool:
 async def test_idle_connections(start, full) -> None:
     """Idle connections (silent, kept alive, HTTP/2) cost a broker little memory and delay no other client."""
     count = 5_000 if full else 400
-    broker = await start()
+    broker = await start(connections_per_address_max=0)
     async with calm_client(broker) as calm:
         quiet = await calm.run(3 if full else 1)
         memory, descriptors = broker.memory_mib, broker.descriptors

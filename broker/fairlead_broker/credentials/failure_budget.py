@@ -14,6 +14,8 @@ FAILURES_PER_SECOND: Final = 20.0
 BURST: Final = 50.0
 ADDRESSES_MAX: Final = 4096
 """Maximum number of remembered addresses; the address that failed longest ago is dropped."""
+IPV4_PREFIX: Final = "::ffff:"
+"""Beginning of the IPv6 form of an IPv4 address."""
 NETWORK_BITS: Final = 64
 """Bits of an IPv6 address that count, because one client usually has a whole network of this size."""
 
@@ -28,11 +30,11 @@ class FailureBudget:
 
     def wait_seconds(self, address: str, now: float) -> float:
         """Return the number of seconds until a token of this address is looked at again; 0 to look now."""
-        return max(0.0, (self._level(_counted(address), now) - BURST) / FAILURES_PER_SECOND)
+        return max(0.0, (self._level(network_of(address), now) - BURST) / FAILURES_PER_SECOND)
 
     def fail(self, address: str, now: float) -> None:
         """Count a refused token."""
-        key = _counted(address)
+        key = network_of(address)
         level = self._level(key, now) + 1.0
         self._failures.pop(key, None)
         self._failures[key] = level, now
@@ -44,9 +46,9 @@ class FailureBudget:
         return max(0.0, level - (now - at) * FAILURES_PER_SECOND)
 
 
-def _counted(address: str) -> str:
-    """Return the network of an IPv6 address, or the address itself."""
-    if ":" not in address:
+def network_of(address: str) -> str:
+    """Return the network of an IPv6 address, or the address itself, also if it is an IPv4 address in IPv6 form."""
+    if ":" not in address or address.startswith(IPV4_PREFIX):
         return address
     try:
         return str(ipaddress.ip_network((address.partition("%")[0], NETWORK_BITS), strict=False))

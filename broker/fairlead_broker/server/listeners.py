@@ -26,6 +26,7 @@ from fairlead_broker.server.http.asgi import AsgiApplication
 from fairlead_broker.server.http.body import BodyBudget, BodyLimits
 from fairlead_broker.server.http.bound_socket import BoundSocket
 from fairlead_broker.server.http.call import Endpoint
+from fairlead_broker.server.http.connection_guard import ConnectionGuard, ConnectionSweep, GuardLimits
 from fairlead_broker.server.http.cross_origin import CrossOrigin
 from fairlead_broker.server.http.http2_listener import (
     ConnectionLimits,
@@ -85,6 +86,9 @@ class Listeners:
         self._peer: ListenerGenerations | None = None
         self._ops: OpsListener | None = None
         self._loop_lag: LoopLag | None = None
+        self._guards: dict[int, ConnectionGuard] = {}
+        """Guard of each bound port."""
+        self._sweeping: asyncio.Task[None] | None = None
         limits = settings.limits
         self._bodies = BodyBudget(
             BodyLimits(
@@ -118,15 +122,19 @@ class Listeners:
                 self._bound_data.append((address, bound))
             for side, address in ((Side.PEER, settings.peer), (Side.OPS, settings.ops)):
                 self._bound[side] = BoundSocket(side.value, address.host, address.port)
+            self._guard_ports()
         except Exception:
             self._close_sockets()
             raise
 
     async def start_ops(self, state: BrokerState) -> None:
         """Start the ops listener, which answers probes and scrapers."""
-        application = OpsApplication(OPS_ROUTES, state, self._telemetry.registry, self._failures)
+        self._sweeping = asyncio.get_running_loop().create_task(self._sweep().run(), name="connection-guard")
+        bound = self._bound[Side.OPS]
+        guard = self._guards[bound.port]
+        application = OpsApplication(OPS_ROUTES, state, self._telemetry.registry, self._failures, guard)
         material = self._material(Side.OPS, self._settings.ops)
-        self._ops = OpsListener(application, self._bound[Side.OPS], material, self._settings.tls_min)
+        self._ops = OpsListener(application, bound, material, self._settings.tls_min)
         await self._ops.start()
 
     async def start_data(
@@ -143,7 +151,7 @@ class Listeners:
         self._loop_lag.start()
         for address, bound in self._bound_data:
             listener = self._http2(
-                self._data_application(address, endpoints, access, brokers),
+                self._data_application(address, bound.port, endpoints, access, brokers),
                 bound,
                 self._settings.limits.streams_per_connection_max,
                 self._material(Side.DATA, address),
@@ -161,7 +169,7 @@ class Listeners:
     ) -> None:
         """Start the peer listener, which answers calls from other brokers and client calls that they forward."""
         self._peer = self._http2(
-            self._application(endpoints, access, brokers, gate=gate),
+            self._application(self._bound[Side.PEER].port, endpoints, access, brokers, gate=gate),
             self._bound[Side.PEER],
             PEER_STREAMS_MAX,
             self._material(Side.PEER, self._settings.peer),
@@ -200,6 +208,9 @@ class Listeners:
         await asyncio.gather(*(listener.stop(seconds_max) for listener in serving))
         if self._loop_lag is not None:
             self._loop_lag.stop()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            await asyncio.wait([self._sweeping])
         if self._ops is not None:
             await self._ops.stop()
         self._close_sockets()
@@ -211,17 +222,45 @@ class Listeners:
     def _data_application(
         self,
         address: Address,
+        port: int,
         endpoints: Mapping[str, Endpoint],
         access: AccessGate | None,
         brokers: Registrations,
     ) -> AsgiApplication:
         origins = self._settings.cors_origins
         check = HostCheck(self._settings.own_names, origins, address.scheme) if address.loopback else None
-        application = self._application(endpoints, access, brokers, host_check=check)
+        application = self._application(port, endpoints, access, brokers, host_check=check)
         return CrossOrigin(application, origins) if origins else application
+
+    def _guard_ports(self) -> None:
+        """Create the guard of each bound port; only clients of the data listener have a limit for each address."""
+        limits = self._settings.limits
+        allowed = limits.connections_per_address_max
+        if allowed is None:
+            allowed = max(1, self._connections_max // 2)
+        data = {bound.port for _, bound in self._bound_data}
+        for port in (*data, *(bound.port for bound in self._bound.values())):
+            self._guards[port] = ConnectionGuard(
+                port,
+                GuardLimits(
+                    first_request_seconds_max=limits.first_request_seconds_max,
+                    connections_per_address_max=allowed if port in data else 0,
+                ),
+            )
+
+    def _sweep(self) -> ConnectionSweep:
+        closed = self._telemetry.metric("fairlead_closed_connections_total")
+        return ConnectionSweep(
+            tuple(self._guards.values()), self._clock, lambda reason, count: closed.labels(reason).inc(count)
+        )
+
+    @property
+    def _connections_max(self) -> int:
+        return self._settings.limits.connections_max or connections_from_descriptor_limit()
 
     def _application(
         self,
+        port: int,
         endpoints: Mapping[str, Endpoint],
         access: AccessGate | None,
         brokers: Registrations,
@@ -243,6 +282,7 @@ class Listeners:
             host_check,
             access,
             brokers,
+            self._guards[port],
         )
 
     def _http2(
@@ -257,7 +297,7 @@ class Listeners:
         return ListenerGenerations(
             application,
             bound,
-            connections_max=limits.connections_max or connections_from_descriptor_limit(),
+            connections_max=self._connections_max,
             connection_limits=ConnectionLimits(
                 streams_max=streams_max,
                 header_bytes_max=limits.header_bytes_max,

@@ -38,8 +38,11 @@ def test_addresses_of_one_network_count_together() -> None:
     for number in range(int(BURST) + 5):
         budget.fail(f"2001:db8::{number:x}", 0.0)
         budget.fail("::odd::", 0.0)
+        budget.fail("::ffff:10.0.0.1", 0.0)
 
     assert budget.wait_seconds("2001:db8::ffff%eth0", 0.0) > 0
+    assert budget.wait_seconds("::ffff:10.0.0.1", 0.0) > 0
+    assert budget.wait_seconds("::ffff:10.0.0.2", 0.0) == 0
     assert budget.wait_seconds("2001:db8:0:1::1", 0.0) == 0
     assert budget.wait_seconds("::odd::", 0.0) > 0
 

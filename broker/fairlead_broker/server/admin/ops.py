@@ -16,6 +16,7 @@ from fairlead_api.problems import ProblemError
 from fairlead_api.routes import Route
 from fairlead_broker.runtime import BrokerState
 from fairlead_broker.server.http.asgi import HeaderList, Receive, Scope, Send
+from fairlead_broker.server.http.connection_guard import ConnectionGuard
 from fairlead_broker.server.http.problem_handler import FailureLog, problem_answer
 from fairlead_broker.server.http.route_table import RouteTable
 
@@ -35,7 +36,10 @@ class OpsApplication:
         state: BrokerState,
         registry: CollectorRegistry,
         failures: FailureLog,
+        guard: ConnectionGuard | None = None,
     ) -> None:
+        """`guard` learns which connections have made a request."""
+        self._guard = guard
         self._endpoints: dict[str, OpsEndpoint] = {
             "healthz": self.healthz,
             "readyz": self.readyz,
@@ -50,6 +54,9 @@ class OpsApplication:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         del receive
+        if self._guard is not None:
+            host, port = scope["client"]
+            self._guard.admitted.add((host, str(port)))
         try:
             route, _ = self._routes.find(scope["method"], scope["raw_path"].decode("latin-1"))
             status, headers, body = await self._endpoints[route.name](scope)

@@ -26,6 +26,7 @@ from fairlead_broker.server.http.body import (
     ClientGone,
 )
 from fairlead_broker.server.http.call import READING_METHODS, STALL_SECONDS_MAX, Call, Endpoint, ReaderStalled
+from fairlead_broker.server.http.connection_guard import ConnectionGuard
 from fairlead_broker.server.http.connections import Connections
 from fairlead_broker.server.http.peer_gate import PeerGate
 from fairlead_broker.server.http.problem_handler import (
@@ -173,6 +174,7 @@ def _forbidden(route: Route, detail: str) -> ProblemError:
 
 
 OVERLOADED: Final = "overloaded"
+UNAUTHENTICATED: Final = "unauthenticated"
 SHED: Final = problem_answer(
     ProblemError(
         OVERLOADED,
@@ -207,6 +209,7 @@ class Application:
         host_check: HostCheck | None = None,
         access: AccessGate | None = None,
         brokers: Registrations = dict,
+        guard: ConnectionGuard | None = None,
     ) -> None:
         """`budget` is shared by all listeners.
 
@@ -214,8 +217,9 @@ class Application:
         the peer listener, which only brokers may call. `header_bytes_max` limits the head of an HTTP/1.1 request.
         `host_check` refuses requests from web pages of other sites. `access` names and admits the caller of each
         request; without it everything is allowed. `brokers` returns the registered brokers, whose addresses some
-        problems contain.
+        problems contain. `guard` learns which connections have made a request.
         """
+        self._guard = guard
         self._brokers = brokers
         self._header_bytes_max = header_bytes_max
         self._gate = gate
@@ -268,6 +272,7 @@ class Application:
         if self._gate is not None:
             await self._gate.admit(call)
         self._access.admit(call)
+        self._note(call.scope)
         call.check_query(self._queries)
         await self._endpoints[route.name](call)
 
@@ -278,6 +283,7 @@ class Application:
         read. Over HTTP/2, a client that is still sending may see only the reset of its stream instead of the answer;
         clients also treat the reset as a refusal.
         """
+        self._note(scope)
         headers = SHED_HEADERS if self._gate is None else [*SHED_HEADERS, *self._gate.stamp()]
         self._metrics.count_shed("produce" if scope["raw_path"].endswith(b"produce") else "produce_partition")
         await send({"type": "http.response.start", "status": SHED.status, "headers": headers})
@@ -297,6 +303,7 @@ class Application:
 
     async def _refuse(self, call: Call, problem: ProblemError) -> None:
         """Answer with the problem; if an answer has already begun, only log the problem."""
+        self._note(call.scope, refused=problem.code == UNAUTHENTICATED)
         if call.status:
             self._failures.record(problem, self._route_name(call))
             return
@@ -329,6 +336,11 @@ class Application:
         )
         if not call.status:
             await self._refuse(call, problem)
+
+    def _note(self, scope: Scope, *, refused: bool = False) -> None:
+        """Note in the guard that a connection has made a request (rule T11)."""
+        if self._guard is not None:
+            (self._guard.refused if refused else self._guard.admitted).add(scope["client"])
 
     @staticmethod
     def _route_name(call: Call) -> str:

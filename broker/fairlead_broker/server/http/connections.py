@@ -1,21 +1,27 @@
-"""Closing of connections whose clients have stopped reading their answers.
+"""The sockets of clients' connections: their list, and the closing of connections by the address of the client.
 
-Callers: ``application`` for one stalled client, ``listener_generations`` for the connections of a replaced
-certificate. granian neither exposes the descriptor of a request's connection nor can close the connection on request,
-and it keeps the data that are queued for a stalled client as long as the connection exists (measured: up to 2 MiB).
-Therefore this module searches the process's descriptors for the socket by the address of its client, and shuts the
-socket down. granian then behaves as if the client had disconnected.
+Callers: ``application`` for one client that reads nothing, ``listener_generations`` for the connections of a replaced
+certificate, ``connection_guard`` for connections without requests. granian neither exposes the descriptor of a
+request's connection nor can close the connection on request, and it keeps the data that are queued for a stalled client
+as long as the connection exists (measured: up to 2 MiB). Therefore this module searches the process's descriptors for
+the socket by the address of its client, and shuts the socket down. granian then behaves as if the client had
+disconnected.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-Peer: TypeAlias = tuple[str, int]
+Peer: TypeAlias = tuple[str, str]
+"""Host and port of a client, both as text, as the ASGI servers name it."""
 OWN_DESCRIPTORS = Path("/proc/self/fd")
 
 
@@ -30,7 +36,7 @@ class Connections:
 
     def cut(self, host: str, port: int | str) -> None:
         """Schedule the closing of a client's connection; concurrent calls share one search."""
-        self._wanted.add((host, int(port)))
+        self._wanted.add((host, str(port)))
         if self._cutting is None:
             self._cutting = asyncio.get_running_loop().create_task(self._cut_wanted())
 
@@ -43,35 +49,53 @@ class Connections:
             self._cutting = None
 
 
+@dataclass(frozen=True, slots=True)
+class ListedSocket:
+    """Connection of a client to a port of this process."""
+
+    inode: int
+    """Number that no other open socket has."""
+    peer: Peer
+
+
 def peers_at(port: int) -> set[Peer]:
     """Return the clients of the TCP connections of this process to one of its ports."""
-    found = (_peer_at(int(entry.name), port) for entry in list(OWN_DESCRIPTORS.iterdir()))
-    return {peer for peer in found if peer is not None}
+    return {each.peer for each in listed_sockets([port])[port]}
 
 
-def _peer_at(descriptor: int, port: int) -> Peer | None:
-    found = _opened(descriptor)
-    if found is None:
-        return None
-    with found:
-        try:
-            own, peer = found.getsockname(), found.getpeername()
-        except OSError:
-            return None
-    is_ours = isinstance(own, tuple) and isinstance(peer, tuple) and own[1] == port
-    return (peer[0], peer[1]) if is_ours else None
+def listed_sockets(ports: Iterable[int]) -> Mapping[int, list[ListedSocket]]:
+    """Return the TCP connections of this process to each of its ports.
+
+    Raises OSError if the process has no free descriptors.
+    """
+    found: dict[int, list[ListedSocket]] = {port: [] for port in ports}
+    for entry in list(OWN_DESCRIPTORS.iterdir()):
+        opened = _opened(int(entry.name))
+        if opened is None:
+            continue
+        with opened, suppress(OSError):
+            own, peer = opened.getsockname(), opened.getpeername()
+            if isinstance(own, tuple) and isinstance(peer, tuple) and own[1] in found:
+                inode = os.fstat(opened.fileno()).st_ino
+                found[own[1]].append(ListedSocket(inode, (peer[0], str(peer[1]))))
+    return found
 
 
-def shut_down(peers: set[Peer]) -> int:
-    """Shut down the TCP connections of this process to these peers, and return their number."""
-    return sum(_shut_down(int(entry.name), peers) for entry in list(OWN_DESCRIPTORS.iterdir()))
+def shut_down(peers: set[Peer], port: int | None = None) -> int:
+    """Shut down the TCP connections of this process to these peers, and return their number.
+
+    `port`: own port of the connections; None for any.
+    """
+    return sum(_shut_down(int(entry.name), peers, port) for entry in list(OWN_DESCRIPTORS.iterdir()))
 
 
 def _opened(descriptor: int) -> socket.socket | None:
     """Return a socket on a duplicate of a descriptor, which may be closed and reused for another file at any moment."""
     try:
         duplicate = os.dup(descriptor)
-    except OSError:
+    except OSError as error:
+        if error.errno != errno.EBADF:
+            raise
         return None
     try:
         return socket.socket(fileno=duplicate)
@@ -80,14 +104,16 @@ def _opened(descriptor: int) -> socket.socket | None:
         return None
 
 
-def _shut_down(descriptor: int, peers: set[Peer]) -> bool:
+def _shut_down(descriptor: int, peers: set[Peer], port: int | None) -> bool:
     found = _opened(descriptor)
     if found is None:
         return False
     with found:
         try:
-            address = found.getpeername()
-            if not isinstance(address, tuple) or (address[0], address[1]) not in peers:
+            own, peer = found.getsockname(), found.getpeername()
+            if not isinstance(own, tuple) or not isinstance(peer, tuple):
+                return False
+            if (peer[0], str(peer[1])) not in peers or port not in (None, own[1]):
                 return False
             found.shutdown(socket.SHUT_RDWR)
         except OSError:

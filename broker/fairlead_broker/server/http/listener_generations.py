@@ -173,7 +173,7 @@ class _Generation:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, and note its client until then."""
         host, port = scope["client"]
-        client = (host, int(port))
+        client = (host, str(port))
         self._clients[client] = self._clients.get(client, 0) + 1
         try:
             await self._application(scope, receive, send)

@@ -1,0 +1,150 @@
+"""Closing of connections that use nothing but a place (rules T11, T12).
+
+Callers: ``listeners`` creates one guard for each bound address; the applications of the listeners note requests in it.
+granian and uvicorn keep a connection without any request for ever, and report a connection only with its first request.
+Therefore a thread lists the sockets of the listeners, and shuts down the connections that the guards name:
+
+- a connection without any request, some time after it was first seen;
+- a connection whose requests were all answered with 401, after twice that time (only the mode `enforce` answers 401);
+- the newest connections of an address that has more than the allowed number.
+
+A request costs one entry in a set. This module must not depend on topics, routes or the runtime.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+import structlog
+
+from fairlead_broker.clock import Clock
+from fairlead_broker.credentials.failure_budget import network_of
+from fairlead_broker.server.http.connections import ListedSocket, Peer, listed_sockets, shut_down
+
+LOOK_SECONDS_MAX: Final = 10.0
+"""Time between two looks at the sockets; shorter if a connection may live only shortly without a request."""
+LOOKS_PER_WAIT: Final = 3
+UNAUTHENTICATED_FACTOR: Final = 2
+"""Ratio of the time that a connection without an accepted token may live to the time without any request."""
+
+_log = structlog.get_logger("fairlead.connections")
+
+
+class CutReason(StrEnum):
+    """Reason for which a connection is shut down."""
+
+    NO_REQUEST = "no_request"
+    UNAUTHENTICATED = "unauthenticated"
+    ADDRESS = "address"
+    """The client's address has too many connections."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardLimits:
+    """Limits of the connections to one listener; the settings of the same names document the reasons."""
+
+    first_request_seconds_max: float
+    connections_per_address_max: int = 0
+    """Maximum number of connections of one address, or 0 for no limit."""
+
+
+@dataclass(slots=True)
+class ConnectionGuard:
+    """Connections to one bound port: since when each exists, and which ones have made a request."""
+
+    port: int
+    limits: GuardLimits
+    admitted: set[Peer] = field(default_factory=set)
+    """Clients with a request that was not refused with 401."""
+    refused: set[Peer] = field(default_factory=set)
+    """Clients with a request that was refused with 401."""
+    _seen: dict[int, tuple[Peer, float]] = field(default_factory=dict)
+    """Client and time of the first look of each connection, by the inode of its socket."""
+
+    def noted(self) -> frozenset[Peer]:
+        """Return the clients with requests. Sockets that are listed afterwards include those of all of them."""
+        return frozenset(self.admitted | self.refused)
+
+    def due(
+        self, sockets: Iterable[ListedSocket], noted: frozenset[Peer], now: float
+    ) -> Mapping[CutReason, set[Peer]]:
+        """Return the connections to shut down.
+
+        `sockets`: all connections to the port; `noted`: result of `noted` before they were listed. Clients that were
+        noted and have no connection any more are forgotten.
+        """
+        self._seen = {
+            each.inode: (each.peer, since) for each in sockets for since in (self._since(each, now),)
+        }
+        gone = noted - {peer for peer, _ in self._seen.values()}
+        self.admitted -= gone
+        self.refused -= gone
+        found: dict[CutReason, set[Peer]] = defaultdict(set)
+        by_address: dict[str, list[tuple[float, int, Peer]]] = defaultdict(list)
+        for inode, (peer, since) in self._seen.items():
+            reason = self._overdue(peer, now - since)
+            if reason is not None:
+                found[reason].add(peer)
+            else:
+                by_address[network_of(peer[0])].append((since, inode, peer))
+        allowed = self.limits.connections_per_address_max
+        for connections in by_address.values():
+            if 0 < allowed < len(connections):
+                found[CutReason.ADDRESS].update(peer for _, _, peer in sorted(connections)[allowed:])
+        return found
+
+    def _since(self, listed: ListedSocket, now: float) -> float:
+        seen = self._seen.get(listed.inode)
+        return seen[1] if seen is not None and seen[0] == listed.peer else now
+
+    def _overdue(self, peer: Peer, seconds: float) -> CutReason | None:
+        wait_seconds = self.limits.first_request_seconds_max
+        if peer in self.admitted:
+            return None
+        if peer in self.refused:
+            is_late = seconds >= wait_seconds * UNAUTHENTICATED_FACTOR
+            return CutReason.UNAUTHENTICATED if is_late else None
+        return CutReason.NO_REQUEST if seconds >= wait_seconds else None
+
+
+class ConnectionSweep:
+    """Regular look at the sockets of all guarded listeners of a broker."""
+
+    def __init__(
+        self, guards: Sequence[ConnectionGuard], clock: Clock, count: Callable[[str, int], None]
+    ) -> None:
+        """`count` adds a number of closed connections to a metric, by reason."""
+        self._guards = guards
+        self._clock = clock
+        self._count = count
+        shortest = min(guard.limits.first_request_seconds_max for guard in guards)
+        self._look_seconds = min(LOOK_SECONDS_MAX, shortest / LOOKS_PER_WAIT)
+
+    async def run(self) -> None:
+        """Look at the sockets until cancelled."""
+        while True:
+            # No event announces a connection that makes no request.
+            await asyncio.sleep(self._look_seconds)  # noqa: TID251
+            await self.look()
+
+    async def look(self) -> None:
+        """List the sockets once, and shut down the connections that are due."""
+        noted = [guard.noted() for guard in self._guards]
+        try:
+            listed = await asyncio.to_thread(listed_sockets, {guard.port for guard in self._guards})
+        except OSError as error:
+            # Without free descriptors the list would be incomplete, and noted requests would be lost.
+            _log.warning("connections cannot be listed", reason=os.strerror(error.errno or 0))
+            return
+        now = self._clock.monotonic()
+        for guard, before in zip(self._guards, noted, strict=True):
+            for reason, peers in guard.due(listed[guard.port], before, now).items():
+                closed = await asyncio.to_thread(shut_down, peers, guard.port)
+                self._count(reason, closed)
+                _log.info("connections closed", port=guard.port, reason=reason, connections=closed)

@@ -1,0 +1,143 @@
+"""Connections that take places only: closed in time, without an effect on a client that makes requests (proof V13)."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from pathlib import Path
+
+import pytest
+
+from certificate_kit import Authority
+from fairlead_broker.settings import BrokerSettings
+from fairlead_broker.wiring.start import RunningBroker, start_broker
+from waiting import until
+
+FREE = "127.0.0.1:0"
+HALF_HELLO = b"\x16\x03\x01\x02\x00\x01"
+"""Beginning of the first record of a TLS handshake."""
+REQUEST = b"GET /v1/whoami HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\n\r\n"
+
+
+class Client:
+    """A client with TLS that makes requests over one connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: bytes) -> None:
+        self.reader, self.writer, self._token = reader, writer, token
+
+    async def status(self) -> int:
+        """Make a request and return the status of its answer."""
+        self.writer.write(REQUEST % self._token)
+        head = await self.reader.readuntil(b"\r\n\r\n")
+        length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length"))
+        await self.reader.readexactly(int(length.partition(b":")[2]))
+        return int(head.split(b" ", 2)[1])
+
+    async def slowest(self, requests: int) -> float:
+        """Return the 99th percentile of the seconds of some requests."""
+        taken = []
+        for _ in range(requests):
+            begun = time.perf_counter()
+            assert await self.status() == 200
+            taken.append(time.perf_counter() - begun)
+        return sorted(taken)[requests * 99 // 100]
+
+
+class Attack:
+    """Connections without a request, before, in and after the handshake, and such with refused tokens only."""
+
+    def __init__(self, port: int, context: ssl.SSLContext) -> None:
+        self._port, self._context = port, context
+        self.connections: list[Client] = []
+
+    async def connect(self, number: int, token: bytes = b"flt_wrong") -> Client:
+        """Open the connection with a number, whose kind follows from it."""
+        with_tls = number % 4 >= 2
+        opened = await asyncio.open_connection(
+            "127.0.0.1", self._port, ssl=self._context if with_tls else None
+        )
+        client = Client(*opened, token)
+        self.connections.append(client)
+        if number % 4 == 1:
+            client.writer.write(HALF_HELLO)
+        if number % 4 == 3:
+            await client.status()
+        return client
+
+    async def ended(self) -> None:
+        """Wait until the broker has closed every connection."""
+        for each in self.connections:
+            try:
+                while await each.reader.read(1 << 16):
+                    pass
+            except (ConnectionError, ssl.SSLError):
+                pass
+            each.writer.transport.abort()
+
+
+async def closed_broker(folder: Path, authority: Authority, seconds: float) -> RunningBroker:
+    """Start a broker with TLS in the mode `enforce`, whose connections need a request within some seconds."""
+    return await start_broker(
+        BrokerSettings.load(
+            {
+                "data": folder / "data", "listen": FREE, "peer_listen": FREE, "ops_listen": FREE,
+                "tls": authority.issue().write(folder / "tls", authority),
+                "security": "enforce", "admin_token_file": folder / "admin.token",
+                "limits": {"first_request_seconds_max": seconds, "connections_per_address_max": 0},
+            }
+        )
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("count", "seconds"), [(24, 1.0), pytest.param(5000, 30.0, marks=pytest.mark.scenario)]
+)
+async def test_connections_without_requests_are_closed(tmp_path: Path, count: int, seconds: float) -> None:
+    """Every kind of such a connection ends within twice the time and a look, and a client is served as before."""
+    authority = Authority.make()
+    broker = await closed_broker(tmp_path, authority, seconds)
+    try:
+        port = int(str(broker.addresses.data_tls).rpartition(":")[2])
+        context = ssl.create_default_context(cafile=tmp_path / "tls" / "ca.crt")
+        attack = Attack(port, context)
+        token = (tmp_path / "admin.token").read_bytes().strip()
+        opened = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+        good = Client(*opened, token)
+        before = await good.slowest(300)
+        begun = time.monotonic()
+        for number in range(count):
+            await attack.connect(number)
+        connected = time.monotonic() - begun
+        during = await good.slowest(300)
+        async with asyncio.timeout(connected + 3 * seconds + 10):
+            await attack.ended()
+
+        assert during <= max(2 * before, 0.05)
+        assert await good.status() == 200
+        good.writer.transport.abort()
+    finally:
+        await broker.stop()
+
+
+async def test_an_address_has_half_of_the_connections(tmp_path: Path) -> None:
+    """By default the newest connections of an address beyond half of all are closed, and the older ones go on."""
+    settings = {
+        "data": tmp_path, "listen": FREE, "peer_listen": FREE, "ops_listen": FREE,
+        "limits": {"first_request_seconds_max": 3.0, "connections_max": 8},
+    }  # fmt: skip
+    broker = await start_broker(BrokerSettings.load(settings))
+    try:
+        host, _, port = str(broker.addresses.data).rpartition(":")
+        clients = []
+        for _ in range(6):
+            client = Client(*await asyncio.open_connection(host, int(port)), b"x")
+            clients.append(client)
+            await client.status()
+        await until(lambda: sum(each.reader.at_eof() for each in clients) == 2)
+
+        assert [await each.status() for each in clients[:4]] == [200] * 4
+        for each in clients:
+            each.writer.transport.abort()
+    finally:
+        await broker.stop()

@@ -1,0 +1,127 @@
+"""Which connections are shut down, and when (rules T11, T12); the sockets of a process."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Iterable
+from contextlib import closing
+
+import pytest  # noqa: TC002
+
+from fairlead_broker.clock import SystemClock
+from fairlead_broker.server.http import connections
+from fairlead_broker.server.http.connection_guard import (
+    ConnectionGuard,
+    ConnectionSweep,
+    CutReason,
+    GuardLimits,
+)
+from fairlead_broker.server.http.connections import ListedSocket, Peer, listed_sockets
+
+A, B = ("10.0.0.1", "1001"), ("10.0.0.2", "1002")
+
+
+def guard(per_address: int = 0) -> ConnectionGuard:
+    """Return the guard of a listener whose connections need a request within 30 s."""
+    limits = GuardLimits(first_request_seconds_max=30, connections_per_address_max=per_address)
+    return ConnectionGuard(9520, limits)
+
+
+def sockets(*peers: Peer, first: int = 1) -> list[ListedSocket]:
+    """Return the sockets of these clients, with rising numbers."""
+    return [ListedSocket(first + number, peer) for number, peer in enumerate(peers)]
+
+
+def look(guarded: ConnectionGuard, now: float, listed: Iterable[ListedSocket]) -> dict[CutReason, set[Peer]]:
+    """Return what is due at a look."""
+    return dict(guarded.due(listed, guarded.noted(), now))
+
+
+def test_a_connection_without_a_request_is_due() -> None:
+    """A silent connection is due 30 s after it was first seen; a request at any time keeps it."""
+    guarded = guard()
+
+    assert look(guarded, 100, sockets(A, B)) == {}
+    guarded.admitted.add(B)
+    assert look(guarded, 129, sockets(A, B)) == {}
+    assert look(guarded, 130, sockets(A, B)) == {CutReason.NO_REQUEST: {A}}
+    assert look(guarded, 1000, sockets(B, first=2)) == {}
+
+
+def test_a_connection_with_refused_tokens_only_is_due_later() -> None:
+    """Answers of 401 keep a connection for twice the time; one other answer keeps it for good."""
+    guarded = guard()
+    look(guarded, 0, sockets(A, B))
+    guarded.refused |= {A, B}
+
+    assert look(guarded, 59, sockets(A, B)) == {}
+    guarded.admitted.add(B)
+    assert look(guarded, 60, sockets(A, B)) == {CutReason.UNAUTHENTICATED: {A}}
+
+
+def test_notes_end_with_their_connection() -> None:
+    """Another connection from the same port begins without notes and with its own time."""
+    guarded = guard()
+    guarded.admitted.add(A)
+    guarded.refused.add(B)
+    look(guarded, 0, sockets(A, B))
+    look(guarded, 10, [])
+
+    assert guarded.noted() == frozenset()
+    assert look(guarded, 20, sockets(A)) == {}
+    assert look(guarded, 40, sockets(A, first=9)) == {}
+    assert look(guarded, 69, sockets(A, first=9)) == {}
+    assert look(guarded, 70, sockets(A, first=9)) == {CutReason.NO_REQUEST: {A}}
+
+
+def test_a_note_of_a_connection_that_was_not_listed_yet_is_kept() -> None:
+    """A client that connects and calls while the sockets are listed is not forgotten."""
+    guarded = guard()
+    before = guarded.noted()
+    guarded.admitted.add(A)
+    guarded.due([], before, 0)
+
+    assert guarded.admitted == {A}
+
+
+def test_the_newest_connections_of_an_address_are_due() -> None:
+    """Beyond the limit, the newest connections go, also with requests; addresses of one IPv6 network count together."""
+    guarded = guard(per_address=2)
+    old = [(A[0], "1"), (A[0], "2")]
+    wide = [(f"2001:db8::{number}", "1") for number in range(3)]
+    mapped = [(f"::ffff:10.0.0.{number}", "1") for number in range(3)]
+    new = (A[0], "3")
+    guarded.admitted.add(new)
+    look(guarded, 0, sockets(*old, first=5))
+    listed = [*sockets(new), *sockets(*old, first=5), *sockets(B, *wide, *mapped, first=10)]
+
+    assert look(guarded, 1, listed) == {CutReason.ADDRESS: {new, wide[2]}}
+    assert look(guard(), 1, listed) == {}
+
+
+def test_sockets_of_a_port_are_listed() -> None:
+    """The list has the connections to the port, by the client's address, and no others."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as server, closing(socket.socket()) as client:
+        client.connect(server.getsockname())
+        accepted, (host, port) = server.accept()
+        own = server.getsockname()[1]
+        with closing(accepted):
+            [found] = listed_sockets([own])[own]
+
+            assert found.peer == (host, str(port))
+
+
+async def test_a_look_without_free_descriptors_forgets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a descriptor cannot be looked at because there are no free ones, no request is forgotten."""
+    guarded = guard()
+    guarded.admitted.add(A)
+
+    def full(_: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(connections.os, "dup", full)
+    await ConnectionSweep([guarded], SystemClock(), lambda *_: None).look()
+
+    assert guarded.admitted == {A}
