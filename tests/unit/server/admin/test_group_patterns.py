@@ -32,6 +32,7 @@ def test_the_beginning_ends_at_the_first_operator(pattern: str, prefix: str) -> 
     assert literal_prefix(pattern) == prefix
 
 
+@pytest.mark.filterwarnings("ignore:Possible (nested set|set difference):FutureWarning")
 @given(st.text("ab.\\\\*+?|()[]{2}^$", max_size=8), st.text("ab.", max_size=6))
 def test_every_match_begins_with_the_prefix(pattern: str, name: str) -> None:
     """A name that a pattern matches begins with the pattern's literal beginning."""
