@@ -102,6 +102,7 @@ RECORDS: dict[str, Record] = {
         lease_seconds=3,
         tls=CertificateRecord(certificate_sha256="cd", not_after_us=_TIME, ca_sha256=("ef", "01")),
         peer_tls=CertificateRecord(certificate_sha256="23", not_after_us=_TIME, ca_sha256=("ef",)),
+        peer_key="45",
     ),
     "broker, least": BrokerRegistration(
         state=BrokerState.RUNNING,

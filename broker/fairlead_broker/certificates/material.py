@@ -2,7 +2,7 @@
 
 `watching` calls `read_material` at the start and after each change of the files. The checks are strict because granian
 ends the process on a file that it cannot read, and serves without client certificates if the authority is missing.
-Only this module uses the package `cryptography`. The module must not depend on listeners.
+Only this module and the proofs of brokers use the package `cryptography`. The module must not depend on listeners.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Identity of brokers in calls between them, and the headers of each call.
 
-The headers of peer calls name the cluster, the broker, its epoch, its secret (in requests only) and the revision of its
-mirror. `peers` and the server's peer listener write and check the headers.
+The headers of peer calls name the cluster, the broker, its epoch and the revision of its mirror. Requests also contain
+a proof, or the broker's secret for a broker whose registration has no key. `peers` and the server's peer listener write
+and check the headers.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ CLUSTER_ID: Final = "fairlead-cluster-id"
 BROKER_ID: Final = "fairlead-broker-id"
 BROKER_EPOCH: Final = "fairlead-broker-epoch"
 PEER_SECRET: Final = "fairlead-peer-secret"  # noqa: S105 - a header name, not a secret
+BROKER_PROOF: Final = "fairlead-broker-proof"
 MIRROR_REVISION: Final = "fairlead-mirror-revision"
 CALLER_SCHEME: Final = "fairlead-caller-scheme"
 """Header of a forwarded call from a client with TLS, which gets the addresses of brokers for clients with TLS."""
@@ -29,12 +31,13 @@ class PeerIdentity:
     cluster_id: str
     broker: BrokerId
     secret: str
+    """Secret for brokers of older releases, whose registrations have no key."""
     epoch: Callable[[], BrokerEpoch]
     revision: Callable[[], Revision]
     """Function that returns the revision of this broker's mirror."""
 
     def headers(self) -> dict[str, str]:
-        """Return the identity headers of an answer; a request also contains the secret."""
+        """Return the identity headers of an answer; a request also contains a proof or the secret."""
         return {
             CLUSTER_ID: self.cluster_id,
             BROKER_ID: str(self.broker),

@@ -38,6 +38,7 @@ from fairlead_broker.peers.messages import (
     ReplicaFetchRequest,
 )
 from fairlead_broker.peers.positions import PositionsAnswer, PositionsRequest, PositionTold
+from fairlead_broker.peers.proofs import ProofMaker
 from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import BrokerRegistration, BrokerState
 
@@ -116,12 +117,14 @@ class Peers:
         brokers: Callable[[], Mapping[BrokerId, Versioned[BrokerRegistration]]],
         clock: Clock,
         tls: PeerTls | None = None,
+        proofs: ProofMaker | None = None,
     ) -> None:
         """`brokers` returns the current registrations, which contain the addresses.
 
-        `tls` is the material for peers whose listeners use TLS.
+        `proofs` makes the proofs for brokers that check them. `tls` is the material for peers whose listeners use TLS.
         """
         self.own = own
+        self._proofs = proofs
         self._brokers = brokers
         self._clock = clock
         self._seen: dict[BrokerId, Revision] = {}
@@ -173,10 +176,10 @@ class Peers:
     ) -> PeerAnswer:
         if client is None:
             raise PeerUnavailable(broker, "this broker is stopping", sent=False, expected=True)
-        builder = client.request(method, self._address(broker) + path)
+        builder = client.request(method, self._url(broker) + path)
         builder = builder.timeout(timedelta(seconds=timeout_seconds))
         # The headers are added one by one, because the `headers` method accepts each name only once.
-        for name, value in (*self.own.headers().items(), (identity.PEER_SECRET, self.own.secret), *headers):
+        for name, value in (*self.own.headers().items(), self.evidence(broker), *headers):
             builder = builder.header(name, value)
         content = body if isinstance(body, bytes) else b"".join(body)
         if content:
@@ -268,12 +271,25 @@ class Peers:
         registered = self._brokers().get(broker)
         return registered is None or registered.value.state is BrokerState.STOPPING
 
-    def _address(self, broker: BrokerId) -> str:
+    def _url(self, broker: BrokerId) -> str:
+        addresses = self._registered(broker).addresses
+        return f"{addresses.peer_scheme}://{addresses.peer}"
+
+    def _registered(self, broker: BrokerId) -> BrokerRegistration:
         registered = self._brokers().get(broker)
         if registered is None:
             raise PeerUnavailable(broker, "it is not registered", sent=False, expected=True)
-        addresses = registered.value.addresses
-        return f"{addresses.peer_scheme}://{addresses.peer}"
+        return registered.value
+
+    def evidence(self, broker: BrokerId) -> tuple[str, str]:
+        """Return the header that authenticates this broker to another one (rule A20).
+
+        A broker of an older release, without a key, only knows secrets. Raises `PeerUnavailable` for an unknown broker.
+        """
+        registered = self._registered(broker)
+        if registered.peer_key is None or self._proofs is None:
+            return identity.PEER_SECRET, self.own.secret
+        return identity.BROKER_PROOF, self._proofs.proof(broker)
 
     def _check_origin(self, broker: BrokerId, answer: PeerAnswer) -> None:
         """Record the peer's revision; refuse an answer from another cluster or broker at the peer's address."""

@@ -184,6 +184,9 @@ class BrokerRegistration(Record, frozen=True, kw_only=True):
     """Certificate of the data listener; None without TLS, or if an older release wrote the registration."""
     peer_tls: CertificateRecord | None = None
     """Certificate of the peer listener and of calls to peers, even if the listener does not use TLS yet."""
+    peer_key: str | None = None
+    """Public Ed25519 key, in lower-case hexadecimal digits, of the proofs with which the broker authenticates to peers,
+    or None if an older release wrote the registration. Without a key, the broker sends and accepts secrets."""
 
 
 class ControllerRecord(Record, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from fairlead_broker.coordination.protocol import Coordination
 from fairlead_broker.log import LogError
 from fairlead_broker.log.segments.storage import PosixStorage, Storage
 from fairlead_broker.peers.peers import Peers, PeerTls
+from fairlead_broker.peers.proofs import BrokerKey, PeerEvidence
 from fairlead_broker.registry.metadata import ConfigChange
 from fairlead_broker.runtime.broker import Broker, BrokerState
 from fairlead_broker.runtime.configs import ClusterConfigFollower
@@ -57,9 +58,9 @@ async def open_broker(
     try:
         await engine.supervisor.start()
         engine.loop_lag.start()
-        secret = new_id()
-        entry = await cluster.enter(advertised or addresses_of(settings), release, peer_secret=secret)
-        peers = build_peers(engine, entry, secret, tls)
+        evidence = PeerEvidence(new_id(), BrokerKey(new_id(), new_id(), new_id()))
+        entry = await cluster.enter(advertised or addresses_of(settings), release, evidence)
+        peers = build_peers(engine, entry, evidence, tls)
         syncing = Syncing(settings.limits.sync_threads, entry.directory.volume)
         broker = await _opened(engine, cluster, entry, peers, syncing, state, release)
     except BaseException:

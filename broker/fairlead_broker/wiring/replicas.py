@@ -8,6 +8,7 @@ from functools import partial
 from fairlead_api.identifiers import BrokerId
 from fairlead_broker.peers.identity import PeerIdentity
 from fairlead_broker.peers.peers import Peers, PeerTls
+from fairlead_broker.peers.proofs import PeerEvidence, ProofMaker
 from fairlead_broker.runtime.configs import Configs
 from fairlead_broker.runtime.engine.sync_rounds import Syncing, SyncRounds
 from fairlead_broker.runtime.following.replica_fetching import ReplicaFetching
@@ -170,17 +171,18 @@ def build_peer_serving(engine: Engine, entry: Entry, peers: Peers, replicas: Rep
     )
 
 
-def build_peers(engine: Engine, entry: Entry, secret: str, tls: PeerTls | None) -> Peers:
+def build_peers(engine: Engine, entry: Entry, evidence: PeerEvidence, tls: PeerTls | None) -> Peers:
     """Build the client for calls to other brokers.
 
-    `secret` proves to peers that this process is the registered broker. `tls` is the material for peers with TLS.
+    `evidence` proves to peers that this process is the registered broker. `tls` is the material for peers with TLS.
     """
     metadata = entry.mirror.metadata
     identity = PeerIdentity(
         entry.cluster.cluster_id,
         entry.incarnation.broker,
-        secret,
+        evidence.secret,
         lambda: entry.incarnation.epoch,
         lambda: metadata.revision,
     )
-    return Peers(identity, lambda: metadata.brokers, engine.clock, tls)
+    proofs = ProofMaker(evidence.key, identity.cluster_id, identity.broker, identity.epoch, engine.clock)
+    return Peers(identity, lambda: metadata.brokers, engine.clock, tls, proofs)

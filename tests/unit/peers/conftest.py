@@ -23,6 +23,7 @@ from fairlead_broker.peers.messages import (
 )
 from fairlead_broker.peers.peers import Peers
 from fairlead_broker.peers.positions import PositionAsked, PositionTold
+from fairlead_broker.peers.proofs import BrokerKey, ProofMaker
 from fairlead_broker.registry.keys import Keys
 from fairlead_broker.registry.records import (
     Addresses,
@@ -103,6 +104,8 @@ class Broker:
 
     id: BrokerId
     secret: str
+    key: BrokerKey | None
+    """Key of the broker's proofs; None for a broker of an older release."""
     epoch: BrokerEpoch
     side: PeerSide
     replicas: Replicas
@@ -125,7 +128,12 @@ class World:
         self.brokers: list[Broker] = []
 
     async def register(
-        self, broker: BrokerId, peer_address: str, secret: str, state: BrokerState = BrokerState.RUNNING
+        self,
+        broker: BrokerId,
+        peer_address: str,
+        secret: str,
+        state: BrokerState = BrokerState.RUNNING,
+        key: BrokerKey | None = None,
     ) -> BrokerEpoch:
         """Put a registration with a new incarnation."""
         registration = BrokerRegistration(
@@ -135,21 +143,26 @@ class World:
             release="0.1.0",
             peer_secret_hash=secret_hash(secret),
             directories=(Directory(id="d", last_broker_epoch=BrokerEpoch(0)),),
+            peer_key=None if key is None else key.public,
         )
         result = await self.coordination.transact((), (Put(self.keys.broker(broker), encode(registration)),))
         return BrokerEpoch(result.revision)
 
-    async def start(self, number: int, *, cluster_id: str = CLUSTER_ID) -> Broker:
-        """Start a broker that serves its peers, with the epoch of its first registration."""
+    async def start(self, number: int, *, cluster_id: str = CLUSTER_ID, older: bool = False) -> Broker:
+        """Start a broker that serves its peers, with the epoch of its first registration.
+
+        A broker of an older release has a secret and no key.
+        """
         broker, secret = BrokerId(number), f"secret of {number}"
+        key = None if older else BrokerKey(secret)
         bound = BoundSocket("peer", "127.0.0.1", 0)
-        epoch = await self.register(broker, str(bound), secret)
+        epoch = await self.register(broker, str(bound), secret, key=key)
         mirror = Mirror(self.coordination, self.keys)
         await mirror.load()
         own = PeerIdentity(cluster_id, broker, secret, lambda: epoch, lambda: mirror.metadata.revision)
         replicas = Replicas()
         side = PeerSide(
-            Peers(own, lambda: mirror.metadata.brokers, SystemClock()),
+            Peers(own, lambda: mirror.metadata.brokers, SystemClock(), None, maker(own, key)),
             mirror,
             replicas,
             replicas.log_ends,
@@ -169,7 +182,7 @@ class World:
         listener = Http2Listener(application, bound, connections_max=64)
         await listener.start()
         mirroring = asyncio.get_running_loop().create_task(mirror.run())
-        started = Broker(broker, secret, epoch, side, replicas, listener, bound, mirroring)
+        started = Broker(broker, secret, key, epoch, side, replicas, listener, bound, mirroring)
         self.brokers.append(started)
         return started
 
@@ -186,6 +199,11 @@ class World:
             await broker.listener.stop(2)
             broker.mirroring.cancel()
             await asyncio.wait({broker.mirroring})
+
+
+def maker(own: PeerIdentity, key: BrokerKey | None) -> ProofMaker | None:
+    """Return what makes the proofs of an identity; None for a broker of an older release."""
+    return None if key is None else ProofMaker(key, own.cluster_id, own.broker, own.epoch, SystemClock())
 
 
 def _cluster() -> bytes:

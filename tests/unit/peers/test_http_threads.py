@@ -15,7 +15,8 @@ from fairlead_broker.registry.records import BrokerState
 
 async def main():
     addresses = SimpleNamespace(peer="127.0.0.1:1", peer_scheme="http")
-    nowhere = SimpleNamespace(value=SimpleNamespace(addresses=addresses, state=BrokerState.RUNNING))
+    registration = SimpleNamespace(addresses=addresses, state=BrokerState.RUNNING, peer_key=None)
+    nowhere = SimpleNamespace(value=registration)
     own = PeerIdentity("cluster", 1, "secret", lambda: 1, lambda: 1)
     peers = Peers(own, lambda: {2: nowhere}, SystemClock())
     try:

@@ -29,6 +29,7 @@ from fairlead_broker.peers.messages import (
     ReplicaFetchResult,
 )
 from fairlead_broker.peers.peers import Peers, PeerUnavailable
+from fairlead_broker.peers.proofs import BrokerKey, ProofMaker
 from fairlead_broker.registry.records import BrokerState
 from fairlead_broker.registry.transactions import Delete
 
@@ -229,14 +230,21 @@ def as_other(real, **changes: object) -> Peers:
     """Return calls with a broker's headers, some of which are wrong."""
     own = real.peers.own
     claimed = {name: getattr(own, name) for name in ("cluster_id", "broker", "secret", "epoch", "revision")}
+    key = changes.pop("key", real.key)
     identity = type(own)(**{**claimed, **changes})
-    return Peers(identity, lambda: real.side.registrations, SystemClock())
+    proofs = (
+        None
+        if key is None
+        else ProofMaker(key, real.peers.own.cluster_id, identity.broker, identity.epoch, SystemClock())
+    )
+    return Peers(identity, lambda: real.side.registrations, SystemClock(), None, proofs)
 
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"secret": "guessed"}, "its secret does not match its registration"),
+        ({"key": BrokerKey("guessed")}, "its proof is not signed with its registered key"),
+        ({"key": None}, "its proof is missing"),
         ({"broker": BrokerId(8)}, "it is not registered in this cluster"),
     ],
 )
@@ -253,6 +261,24 @@ async def test_impostors_are_refused(pair, changes: dict, reason: str) -> None:
     assert caught.value.code == "peer_refused"
     assert reason in caught.value.detail
     assert second.replicas.asked == []
+
+
+async def test_brokers_of_two_releases_talk(world) -> None:
+    """A broker without a key sends and receives secrets; a wrong secret is refused (rule A20)."""
+    older, newer = await world.start(1, older=True), await world.start(2)
+    await world.settle()
+    await older.peers.log_ends(newer.id, [])
+    # The test's listener checks proofs, unlike that of an older release, and so shows that the call had none.
+    with pytest.raises(ProblemError, match="its proof is missing"):
+        await newer.peers.log_ends(older.id, [])
+    peers = as_other(older, secret="guessed")
+    try:
+        with pytest.raises(ProblemError) as caught:
+            await peers.log_ends(newer.id, [])
+    finally:
+        await peers.close()
+
+    assert "its secret does not match its registration" in caught.value.detail
 
 
 async def test_peers_of_another_cluster_do_not_talk(world) -> None:
@@ -272,7 +298,7 @@ async def test_calls_of_an_older_life_are_refused(pair, world) -> None:
     """Calls of a broker's previous incarnation are refused."""
     first, second = pair
     await world.coordination.transact((), (Delete(world.keys.broker(first.id)),))
-    newer = await world.register(first.id, str(first.bound), first.secret)
+    newer = await world.register(first.id, str(first.bound), first.secret, key=first.key)
     await world.settle()
 
     with pytest.raises(ProblemError) as caught:
@@ -286,7 +312,7 @@ async def test_a_newer_life_waits_for_the_mirror(pair, world) -> None:
     """A call of a new incarnation waits until this mirror shows its registration."""
     first, second = pair
     await world.coordination.transact((), (Delete(world.keys.broker(first.id)),))
-    newer = await world.register(first.id, str(first.bound), first.secret)
+    newer = await world.register(first.id, str(first.bound), first.secret, key=first.key)
     peers = as_other(first, epoch=lambda: newer)
     try:
         await peers.replica_fetch(second.id, fetch())

@@ -78,6 +78,7 @@ STORED: list[tuple[Any, dict[str, Any]]] = [
             feature_level=2,
             tls=CertificateRecord(certificate_sha256="cd", not_after_us=5, ca_sha256=("ef",)),  # type: ignore[arg-type]
             peer_tls=CertificateRecord(certificate_sha256="01", not_after_us=6, ca_sha256=()),  # type: ignore[arg-type]
+            peer_key="45",
         ),
         {
             "v": 1,
@@ -99,6 +100,7 @@ STORED: list[tuple[Any, dict[str, Any]]] = [
             "feature_level": 2,
             "tls": {"certificate_sha256": "cd", "not_after_us": 5, "ca_sha256": ["ef"]},
             "peer_tls": {"certificate_sha256": "01", "not_after_us": 6, "ca_sha256": []},
+            "peer_key": "45",
         },
     ),
     (

@@ -34,6 +34,7 @@ from fairlead_broker.coordination.protocol import Coordination, CoordinationUnav
 from fairlead_broker.log import LogDirectory
 from fairlead_broker.log.segments.storage import PosixStorage, Storage
 from fairlead_broker.peers.identity import secret_hash
+from fairlead_broker.peers.proofs import PeerEvidence
 from fairlead_broker.registry.keys import Keys
 from fairlead_broker.registry.metadata import BrokerChange, ClusterChange, ConfigChange
 from fairlead_broker.registry.records import (
@@ -140,7 +141,7 @@ class ClusterEntry:
         self._incarnation: Incarnation | None = None
         self._residence: str | None = None
 
-    async def enter(self, advertised: Advertised, release: str, peer_secret: str) -> Entry:
+    async def enter(self, advertised: Advertised, release: str, evidence: PeerEvidence) -> Entry:
         """Execute every step of the entry. The caller must call `leave`, even after an exception."""
         settings, keys = self._settings, self._keys
         directory = self.directory = await self._pool.run(self._open_directory)
@@ -149,7 +150,7 @@ class ClusterEntry:
         cluster = await self._cluster(bootstrap, directory)
         await self._pool.run(directory.adopt_cluster, cluster.cluster_id)
         before = BrokerEpoch(directory.identity.last_broker_epoch)
-        wanted = self._registration(directory, advertised, release, peer_secret)
+        wanted = self._registration(directory, advertised, release, evidence)
         membership = await self._patiently(
             lambda: bootstrap.register(BrokerId(settings.id), wanted, settings.lease_seconds), "register"
         )
@@ -262,7 +263,7 @@ class ClusterEntry:
         return CoordinationElsewhere(f"{said}; {advice}")
 
     def _registration(
-        self, directory: LogDirectory, advertised: Advertised, release: str, peer_secret: str
+        self, directory: LogDirectory, advertised: Advertised, release: str, evidence: PeerEvidence
     ) -> BrokerRegistration:
         identity, certificates = directory.identity, advertised.certificates()
         return BrokerRegistration(
@@ -276,7 +277,7 @@ class ClusterEntry:
             ),
             rack=self._settings.rack,
             release=release,
-            peer_secret_hash=secret_hash(peer_secret),
+            peer_secret_hash=secret_hash(evidence.secret),
             directories=(),
             quarantined=tuple(
                 QuarantinedReplica(topic_id=key.topic_id, partition=key.partition)
@@ -287,6 +288,7 @@ class ClusterEntry:
             feature_level=FEATURE_LEVEL,
             tls=certificates.data,
             peer_tls=certificates.peer,
+            peer_key=evidence.key.public,
         )
 
     def _keep_registered(

@@ -1,7 +1,7 @@
 """Admission to the peer listener, which serves only brokers of this cluster in their newest incarnation.
 
 Callers: ``application`` before any endpoint of the peer listener runs. The identity in a peer's headers is compared
-with the peer's registration, which contains the hash of its secret.
+with the peer's registration, which contains the key of its proofs or, from an older release, the hash of its secret.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from fairlead_api.routes.definitions import Listener
 from fairlead_broker.coordination.protocol import CoordinationUnavailable
 from fairlead_broker.peers import identity
 from fairlead_broker.peers.messages import PeerIncarnation
+from fairlead_broker.peers.proofs import ProofChecker, ProofRefused
 from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import BrokerRegistration
 from fairlead_broker.runtime.peer_serving.peer_side import PeerSide
@@ -42,6 +43,7 @@ class PeerGate:
     def __init__(self, side: PeerSide) -> None:
         self._side = side
         self._own = side.peers.own
+        self._proofs = ProofChecker(self._own.cluster_id, self._own.broker)
         self._logged: set[tuple[BrokerId, str]] = set()
 
     def stamp(self) -> HeaderList:
@@ -61,16 +63,28 @@ class PeerGate:
         registered = await self._registration(broker, epoch)
         if registered is None:
             raise self._refused(broker, "it is not registered in this cluster")
-        secret = call.header_text(identity.PEER_SECRET.encode())
-        known = BrokerEpoch(registered.create_revision) == epoch
-        if known and not hmac.compare_digest(identity.secret_hash(secret), registered.value.peer_secret_hash):
-            raise self._refused(broker, "its secret does not match its registration")
-        if not known:
+        if BrokerEpoch(registered.create_revision) != epoch:
             raise _stale(broker, epoch, BrokerEpoch(registered.create_revision))
+        self._authenticate(call, broker, epoch, registered.value)
         call.peer = PeerIncarnation(broker, epoch)
         self._side.peers.note_revision(broker, revision)
         if call.matched_route.listener is Listener.DATA:
             await self._catch_up(revision)
+
+    def _authenticate(
+        self, call: Call, broker: BrokerId, epoch: BrokerEpoch, registered: BrokerRegistration
+    ) -> None:
+        """Raise peer_refused unless the call proves that the registered incarnation made it (rule A20)."""
+        if registered.peer_key is None:
+            secret = call.header_text(identity.PEER_SECRET.encode())
+            if not hmac.compare_digest(identity.secret_hash(secret), registered.peer_secret_hash):
+                raise self._refused(broker, "its secret does not match its registration")
+            return
+        proof = call.header_text(identity.BROKER_PROOF.encode())
+        try:
+            self._proofs.check(proof, broker, epoch, registered.peer_key)
+        except ProofRefused as refused:
+            raise self._refused(broker, str(refused)) from refused
 
     async def _registration(
         self, broker: BrokerId, epoch: BrokerEpoch

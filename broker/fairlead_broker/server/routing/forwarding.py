@@ -69,6 +69,7 @@ _OWN_HEADERS: Final = frozenset(
         identity.BROKER_ID,
         identity.BROKER_EPOCH,
         identity.PEER_SECRET,
+        identity.BROKER_PROOF,
         identity.MIRROR_REVISION,
         identity.CALLER_SCHEME,
     }
