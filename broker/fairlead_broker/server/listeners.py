@@ -282,7 +282,7 @@ class Listeners:
             host_check,
             access,
             brokers,
-            self._guards[port],
+            self._guards.get(port),
         )
 
     def _http2(

@@ -66,6 +66,13 @@ class VirtualListener:
         self._network.served.pop(self._address, None)
 
 
+class VirtualAddress(str):
+    """Address of a listener without a socket."""
+
+    __slots__ = ()
+    port = 1
+
+
 class VirtualListeners(Listeners):
     """The broker's listeners without sockets."""
 
@@ -81,8 +88,8 @@ class VirtualListeners(Listeners):
 
     def bind(self) -> None:
         """Bind no port."""
-        self._bound_data = [(self._settings.data[0], f"{self._name}.data:1")]  # type: ignore[list-item]
-        self._bound = {side: f"{self._name}.{side.value}:1" for side in (Side.PEER, Side.OPS)}  # type: ignore[misc]
+        self._bound_data = [(self._settings.data[0], VirtualAddress(f"{self._name}.data:1"))]  # type: ignore[list-item]
+        self._bound = {side: VirtualAddress(f"{self._name}.{side.value}:1") for side in (Side.PEER, Side.OPS)}  # type: ignore[misc]
 
     async def start_ops(self, state: Any) -> None:
         """Serve no scrapes."""
