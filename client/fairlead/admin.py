@@ -119,10 +119,11 @@ class Admin:
         ca_file: FilePath | None = None,
         client_cert_file: FilePath | None = None,
         client_key_file: FilePath | None = None,
+        one_address: bool | None = None,
     ) -> None:
         connection = connection_of(
-            bootstrap, connect=connect_timeout, request=request_timeout, retry=retry_timeout,
-            ca_file=ca_file, client_cert_file=client_cert_file, client_key_file=client_key_file,
+            bootstrap, connect=connect_timeout, request=request_timeout, retry=retry_timeout, ca_file=ca_file,
+            client_cert_file=client_cert_file, client_key_file=client_key_file, one_address=one_address,
         )  # fmt: skip
         self._transport = Transport(connection, "admin")
 

@@ -102,6 +102,8 @@ class Consumer:
     - ca_file: PEM file with the authorities that sign brokers, in addition to those of the system.
     - client_cert_file, client_key_file: PEM files with the client's certificate and key, for brokers that want one.
       Changed files are in use within 30 seconds.
+    - one_address: whether every call goes to a bootstrap address, whose broker forwards calls to the leaders, for
+      clients that cannot reach the other brokers; by default the environment's `FAIRLEAD_ONE_ADDRESS`.
 
     Raises `SettingError` for a value that is not allowed.
     """
@@ -136,10 +138,11 @@ class Consumer:
         ca_file: FilePath | None = None,
         client_cert_file: FilePath | None = None,
         client_key_file: FilePath | None = None,
+        one_address: bool | None = None,
     ) -> None:
         self._connection = connection_of(
-            bootstrap, connect=connect_timeout, request=request_timeout, retry=retry_timeout,
-            ca_file=ca_file, client_cert_file=client_cert_file, client_key_file=client_key_file,
+            bootstrap, connect=connect_timeout, request=request_timeout, retry=retry_timeout, ca_file=ca_file,
+            client_cert_file=client_cert_file, client_key_file=client_key_file, one_address=one_address,
         )  # fmt: skip
         self._settings = ConsumerSettings(
             fetch_wait_seconds_max=seconds_of(fetch_wait_max, "fetch_wait_max"),
@@ -159,8 +162,7 @@ class Consumer:
         self._partitions = AssignedPartitions(self._prefetch, self._reader)
         self._running: _Running | None = None
         self._closing = False
-        """Whether no more batches are handed out; callbacks may still use the consumer until the partitions are
-        released."""
+        """Whether no more batches are handed out; callbacks may use the consumer until partitions are released."""
         self._is_taking = False
         """Whether a call waits for a batch. Only one call may wait: with several waiting calls, the consumer could not
         tell which batch is finished."""

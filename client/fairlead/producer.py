@@ -160,6 +160,8 @@ class Producer:
     - ca_file: PEM file with the authorities that sign brokers, in addition to those of the system.
     - client_cert_file, client_key_file: PEM files with the client's certificate and key, for brokers that want one.
       Changed files are in use within 30 seconds.
+    - one_address: whether every call goes to a bootstrap address, whose broker forwards calls to the leaders, for
+      clients that cannot reach the other brokers; by default the environment's `FAIRLEAD_ONE_ADDRESS`.
 
     Raises `SettingError` for a value that is not allowed.
     """
@@ -186,10 +188,11 @@ class Producer:
         ca_file: FilePath | None = None,
         client_cert_file: FilePath | None = None,
         client_key_file: FilePath | None = None,
+        one_address: bool | None = None,
     ) -> None:
         self._connection = connection_of(
-            bootstrap, connect=connect_timeout, request=request_timeout, retry=retry_timeout,
-            ca_file=ca_file, client_cert_file=client_cert_file, client_key_file=client_key_file,
+            bootstrap, connect=connect_timeout, request=request_timeout, retry=retry_timeout, ca_file=ca_file,
+            client_cert_file=client_cert_file, client_key_file=client_key_file, one_address=one_address,
         )  # fmt: skip
         self._settings = ProducerSettings(
             acks=acks_of(acks),

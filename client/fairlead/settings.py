@@ -8,6 +8,7 @@ unit. The module must not depend on how a setting is used.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,6 +23,9 @@ from fairlead_api.batch.header import Codec
 from fairlead_api.identifiers import Acks
 
 DEFAULT_BOOTSTRAP: Final = "http://127.0.0.1:9520"
+
+ONE_ADDRESS_VARIABLE: Final = "FAIRLEAD_ONE_ADDRESS"
+_TRUTHS: Final = {"": False, "false": False, "0": False, "true": True, "1": True}
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -198,6 +202,9 @@ class ConnectionSettings:
     """Age at which the metadata is refreshed even without a refusal, so that the client detects new partitions."""
     tls: TlsFiles = NO_FILES
     """Files for brokers with `https` addresses."""
+    one_address: bool = False
+    """Whether every call goes to a bootstrap address, whose broker forwards calls to leaders and coordinators; for
+    clients that cannot reach the addresses of the other brokers."""
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -224,6 +231,7 @@ def connection_of(
     ca_file: FilePath | None = None,
     client_cert_file: FilePath | None = None,
     client_key_file: FilePath | None = None,
+    one_address: bool | None = None,
 ) -> ConnectionSettings:
     """Return the connection settings from the arguments that all three clients accept."""
     return ConnectionSettings(
@@ -232,7 +240,18 @@ def connection_of(
         request_timeout_seconds=seconds_of(request, "request_timeout"),
         retry_timeout_seconds=seconds_of(retry, "retry_timeout"),
         tls=TlsFiles.chosen(ca_file, client_cert_file, client_key_file),
+        one_address=one_address_of(one_address),
     )
+
+
+def one_address_of(value: bool | None) -> bool:
+    """Return whether every call goes to a bootstrap address; None means the environment's `FAIRLEAD_ONE_ADDRESS`."""
+    if isinstance(value, bool):
+        return value
+    text = os.environ.get(ONE_ADDRESS_VARIABLE, "") if value is None else ""
+    if value is not None or text.lower() not in _TRUTHS:
+        raise SettingError("one_address", value if value is not None else text, "True or False")
+    return _TRUTHS[text.lower()]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,16 +20,18 @@ T = TypeVar("T")
 
 _LOCK: Final = threading.Lock()
 # A fork keeps the entries of its parent process, since closing them would disturb the parent's connections.
-_CONNECTIONS: Final[dict[tuple[int, str, float], Connection]] = {}
-_ADMINS: Final[dict[tuple[int, str, float], Admin]] = {}
+_CONNECTIONS: Final[dict[tuple[int, str, float, bool | None], Connection]] = {}
+_ADMINS: Final[dict[tuple[int, str, float, bool | None], Admin]] = {}
 
 
 class Connection:
     """The SDK's connection for reads, on an event loop in a separate thread."""
 
-    def __init__(self, bootstrap: str, retry_timeout_seconds: float) -> None:
+    def __init__(self, bootstrap: str, retry_timeout_seconds: float, one_address: bool | None) -> None:
         self._thread = LoopThread("fairlead spark")
-        self.reads = ReadConnection(bootstrap, retry_timeout=f"{retry_timeout_seconds}s")
+        self.reads = ReadConnection(
+            bootstrap, retry_timeout=f"{retry_timeout_seconds}s", one_address=one_address
+        )
         self._thread.start()
         self._thread.run(self.reads.__aenter__())
 
@@ -38,19 +40,23 @@ class Connection:
         return self._thread.run(work)
 
 
-def connection(bootstrap: str, retry_timeout_seconds: float = 60.0) -> Connection:
+def connection(
+    bootstrap: str, retry_timeout_seconds: float = 60.0, one_address: bool | None = None
+) -> Connection:
     """Return this process's connection to a cluster."""
-    key = (os.getpid(), bootstrap, retry_timeout_seconds)
+    key = (os.getpid(), bootstrap, retry_timeout_seconds, one_address)
     with _LOCK:
         if key not in _CONNECTIONS:
-            _CONNECTIONS[key] = Connection(bootstrap, retry_timeout_seconds)
+            _CONNECTIONS[key] = Connection(bootstrap, retry_timeout_seconds, one_address)
         return _CONNECTIONS[key]
 
 
-def admin(bootstrap: str, retry_timeout_seconds: float = 60.0) -> Admin:
+def admin(bootstrap: str, retry_timeout_seconds: float = 60.0, one_address: bool | None = None) -> Admin:
     """Return this process's admin client for a cluster."""
-    key = (os.getpid(), bootstrap, retry_timeout_seconds)
+    key = (os.getpid(), bootstrap, retry_timeout_seconds, one_address)
     with _LOCK:
         if key not in _ADMINS:
-            _ADMINS[key] = Admin(bootstrap, retry_timeout=f"{retry_timeout_seconds}s").start()
+            _ADMINS[key] = Admin(
+                bootstrap, retry_timeout=f"{retry_timeout_seconds}s", one_address=one_address
+            ).start()
         return _ADMINS[key]

@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from fairlead.errors import SettingError
-from fairlead.settings import DEFAULT_BOOTSTRAP, bootstrap_of, seconds_of
+from fairlead.settings import (
+    DEFAULT_BOOTSTRAP,
+    ONE_ADDRESS_VARIABLE,
+    bootstrap_of,
+    one_address_of,
+    seconds_of,
+)
 from fairlead_spark.planning import columns
 from fairlead_spark.planning.positions import (
     ASSIGN_FORM,
@@ -78,6 +84,15 @@ class Option:
     reads: str = "batch, stream"
     """Kinds of read that support the option."""
 
+
+ONE_ADDRESS: Final = Option(
+    "oneAddress",
+    "`true`, `false`",
+    f"the environment's `{ONE_ADDRESS_VARIABLE}` on the driver, else `false`",
+    "whether every call goes to a bootstrap address, whose broker forwards calls to the leaders, for drivers and "
+    "executors that cannot reach the other brokers",
+)
+"""Option of reads and writes."""
 
 READ_OPTIONS: Final = (
     Option(
@@ -209,6 +224,7 @@ READ_OPTIONS: Final = (
         '`"60s"`',
         "time for which a call is retried while no broker answers, before the query fails",
     ),
+    ONE_ADDRESS,
 )
 
 
@@ -239,6 +255,7 @@ class ReadOptions:
     pushdown: bool = False
     group: str | None = None
     retry_timeout_seconds: float = 60.0
+    one_address: bool = False
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> ReadOptions:
@@ -275,6 +292,7 @@ class ReadOptions:
             pushdown=take_bool(options, "pushdown", default=False),
             group=options.get("groupId"),
             retry_timeout_seconds=take_seconds(options, "retryTimeout", default=60.0),
+            one_address=take_one_address(options),
         )
 
     def for_batch(self) -> ReadOptions:
@@ -317,6 +335,15 @@ def take_bootstrap(options: Mapping[str, str]) -> str:
         return ",".join(bootstrap_of(text))
     except SettingError as error:
         raise OptionError("bootstrap", error.value, error.allowed) from None
+
+
+def take_one_address(options: Mapping[str, str]) -> bool:
+    """Return whether every call goes to a bootstrap address; the environment of the driver has the default."""
+    try:
+        default = one_address_of(None)
+    except SettingError as error:
+        raise OptionError(ONE_ADDRESS_VARIABLE, error.value, error.allowed) from None
+    return take_bool(options, ONE_ADDRESS.name, default=default)
 
 
 def take_bool(options: Mapping[str, str], name: str, *, default: bool) -> bool:

@@ -20,8 +20,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 
-import pytest
-
 from fairlead.cli.main import run_command
 
 
@@ -50,12 +48,15 @@ class CommandLine:
 @contextmanager
 def _environment(wanted: dict[str, str]) -> Iterator[None]:
     """Give this process exactly the wanted variables, and restore its own variables afterwards."""
-    with pytest.MonkeyPatch.context() as variables:
-        for name in os.environ.keys() - wanted.keys():
-            variables.delenv(name)
-        for name, value in wanted.items():
-            variables.setenv(name, value)
+    before = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(wanted)
+    try:
         yield
+    finally:
+        # A command sets variables of its own, such as those of the profile.
+        os.environ.clear()
+        os.environ.update(before)
 
 
 @contextmanager

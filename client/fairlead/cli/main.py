@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from fairlead.cli.options import one_address
 from fairlead.cli.profiles import ProfilesUnreadable, apply_profile
 from fairlead.cli.session import ExitCode, fail_usage
 
@@ -143,10 +144,11 @@ def extra_command(group: str, verb: str) -> Command:
 
 
 def _with_help(command: Command) -> Command:
-    """Add the short help option, and keep each example on one line, so that users can copy the example.
+    """Add the options of all commands, and keep each example on one line, so that users can copy the example.
 
     Paragraphs other than examples are wrapped.
     """
+    _add_one_address(command)
     command.context_settings["help_option_names"] = HELP_OPTIONS
     if command.help is not None:
         command.help = command.help.replace("\n\nExample: ", "\n\n\b\nExample: ")
@@ -154,6 +156,17 @@ def _with_help(command: Command) -> Command:
         for verb in command.commands.values():
             _with_help(verb)
     return command
+
+
+def _add_one_address(command: Command) -> None:
+    """Add `--one-address` after the `--bootstrap` of a command that calls the cluster."""
+    names = [parameter.name for parameter in command.params]
+    if "bootstrap" in names and "one_address" not in names:
+        holder = typer.Typer(add_completion=False)
+        holder.command()(one_address)
+        [option, *_] = typer.main.get_command(holder).params
+        option.expose_value = False
+        command.params.insert(names.index("bootstrap") + 1, option)
 
 
 app = typer.Typer(

@@ -5,6 +5,7 @@ Every command module imports this module, which must not depend on the commands.
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
 from typing import Annotated
 
@@ -12,6 +13,7 @@ import typer
 
 from fairlead.cli.profiles import ProfilesUnreadable
 from fairlead.cli.session import fail_usage
+from fairlead.settings import ONE_ADDRESS_VARIABLE
 
 
 class OutputFormat(StrEnum):
@@ -49,6 +51,32 @@ Bootstrap = Annotated[
     ),
 ]
 BOOTSTRAP_DEFAULT = "http://127.0.0.1:9520"
+
+ONE_ADDRESS_HELP = "Send every call to --bootstrap; a broker there forwards calls that others must answer."
+
+
+def _use_one_address(value: bool) -> bool:
+    if value:
+        os.environ[ONE_ADDRESS_VARIABLE] = "true"
+    return value
+
+
+def one_address(
+    _one_address: Annotated[
+        bool,
+        typer.Option(
+            "--one-address",
+            envvar=ONE_ADDRESS_VARIABLE,
+            callback=_use_one_address,
+            help=ONE_ADDRESS_HELP,
+        ),
+    ] = False,
+) -> None:
+    """Declare the option of every command with `--bootstrap`.
+
+    The option sets the variable that the clients read, so that no command passes it on.
+    """
+
 
 Output = Annotated[OutputFormat, typer.Option("--output", help="Format of the answer.")]
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from fairlead.settings import ONE_ADDRESS_VARIABLE
 from fairlead.tls_files import CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE
 
 BOOTSTRAP_VARIABLE = "FAIRLEAD_BOOTSTRAP"
@@ -41,16 +42,18 @@ class Profile:
     ca_file: str | None = None
     client_cert_file: str | None = None
     client_key_file: str | None = None
+    one_address: bool = False
 
     @classmethod
     def of(cls, document: Mapping[str, object]) -> Profile:
         """Return the profile in a table of the file. Raises `KeyError` without addresses."""
         files = {name: str(document[name]) for name in FILE_VARIABLES if name in document}
-        return cls(bootstrap=str(document["bootstrap"]), **files)
+        one_address = document.get("one_address") is True
+        return cls(bootstrap=str(document["bootstrap"]), **files, one_address=one_address)
 
-    def values(self) -> dict[str, str]:
+    def values(self) -> dict[str, str | bool]:
         """Return the fields that are set, in their order."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        return {name: value for name, value in asdict(self).items() if value not in (None, False)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +123,7 @@ def profiles_file() -> Path:
 
 
 def apply_profile() -> None:
-    """Set the environment variables with the cluster's addresses and files of TLS from the profile.
+    """Set the environment variables with the cluster's addresses, files of TLS and use of one address from the profile.
 
     Without a profile, or with `FAIRLEAD_BOOTSTRAP`, nothing is set; variables that are set stay as they are.
     `FAIRLEAD_PROFILE` selects the profile; without the variable, the current profile is used. Raises
@@ -147,9 +150,12 @@ def apply_profile() -> None:
         value = getattr(profile, field_name)
         if value is not None and not os.environ.get(variable):
             os.environ[variable] = value
+    if profile.one_address:
+        os.environ.setdefault(ONE_ADDRESS_VARIABLE, "true")
 
 
-def _quoted(text: str) -> str:
+def _quoted(text: str | bool) -> str:
     # A basic string of TOML is written like a JSON string, with two exceptions: TOML accepts neither the surrogate
     # pairs with which JSON escapes characters beyond 16 bits, nor an unescaped DEL.
+    # A truth value is written in the same way in both.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -17,7 +17,7 @@ from fairlead.connection.transport import Answer, Call, Transport, decoded, json
 from fairlead.errors import PartitionNotFoundError, TopicNotFoundError, UnreachableError, error_of
 from fairlead.settings import KIB
 from fairlead.topic_partition import TopicPartition
-from fairlead_api.bodies.metadata import ConfigDescription, Metadata, TopicMetadata
+from fairlead_api.bodies.metadata import BrokerDescription, ConfigDescription, Metadata, TopicMetadata
 from fairlead_api.identifiers import check_topic_name
 from fairlead_api.problems import JSON, ProblemError
 
@@ -140,7 +140,7 @@ class MetadataCache:
         if answer.status == 304:
             self.picture = replace(before, asked=asked, taken_at=now)
         else:
-            self._take(_picture_of(answer, names, asked, now))
+            self._take(self._picture_of(answer, names, asked, now))
 
     async def _ask_another(self) -> None:
         """Use another broker's metadata if that metadata is newer than the current metadata.
@@ -153,10 +153,37 @@ class MetadataCache:
         answer = await self._transport.second_opinion(_call(names, before.etag), self._answered_by)
         if answer is None or answer.status == 304:
             return
-        other = _picture_of(answer, names, before.asked, clock.monotonic())
+        other = self._picture_of(answer, names, before.asked, clock.monotonic())
         if other.is_newer(before):
             self._take(other)
             self._transport.prefer(answer.broker)
+
+    def _picture_of(
+        self, answer: Answer, names: frozenset[str], asked: frozenset[str], now: float
+    ) -> Picture:
+        metadata = decoded(answer, Metadata, "metadata")
+        return Picture(
+            cluster_id=metadata.cluster_id,
+            addresses=self._addresses_of(metadata.brokers, answer.broker),
+            # A request without names returns every topic, and only the requested topics are kept.
+            topics={topic.name: topic for topic in metadata.topics if topic.name in names},
+            asked=asked,
+            etag=answer.etag,
+            taken_at=now,
+        )
+
+    def _addresses_of(self, brokers: Iterable[BrokerDescription], answered_by: str) -> Mapping[int, str]:
+        """Return the address of each broker that has one for this client."""
+        if self._transport.settings.one_address:
+            # The transport calls none of these addresses; they only distinguish the brokers.
+            return {broker.id: broker.address or f"broker {broker.id}" for broker in brokers}
+        # A broker that was called with TLS must not send the client to an address without TLS.
+        is_secure = answered_by.startswith("https://")
+        return {
+            broker.id: broker.address.rstrip("/")
+            for broker in brokers
+            if broker.address is not None and (not is_secure or broker.address.startswith("https://"))
+        }
 
     def _take(self, picture: Picture) -> None:
         self.picture = picture
@@ -186,25 +213,6 @@ def topic_not_found(name: str) -> TopicNotFoundError:
     """Return the error for a topic that the metadata does not list."""
     problem = ProblemError("topic_not_found", f"topic {name} does not exist", data={"topic": name})
     return TopicNotFoundError(problem, subject="metadata")
-
-
-def _picture_of(answer: Answer, names: frozenset[str], asked: frozenset[str], now: float) -> Picture:
-    metadata = decoded(answer, Metadata, "metadata")
-    # A broker that was called with TLS must not send the client to an address without TLS.
-    is_secure = answer.broker.startswith("https://")
-    return Picture(
-        cluster_id=metadata.cluster_id,
-        addresses={
-            broker.id: broker.address.rstrip("/")
-            for broker in metadata.brokers
-            if broker.address is not None and (not is_secure or broker.address.startswith("https://"))
-        },
-        # A request without names returns every topic, and only the requested topics are kept.
-        topics={topic.name: topic for topic in metadata.topics if topic.name in names},
-        asked=asked,
-        etag=answer.etag,
-        taken_at=now,
-    )
 
 
 def partition_not_found(place: TopicPartition, partition_count: int) -> PartitionNotFoundError:

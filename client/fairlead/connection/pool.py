@@ -35,6 +35,9 @@ KEEP_ALIVE_TIMEOUT: Final = timedelta(seconds=10)
 LOOK_SECONDS: Final = 30.0
 """Time between two looks at the files of TLS."""
 
+RECONNECT_SECONDS: Final = 5.0
+"""Minimum age of a pool that `reconnect` replaces, so that the failures of many calls open one pool."""
+
 _log = logging.getLogger("fairlead.connection")
 
 
@@ -49,6 +52,7 @@ class ConnectionPool:
         self._material = settings.tls.read() if settings.uses_tls else None
         self._current = _Pool(_client(settings, self._material))
         self._look_at = clock.monotonic() + LOOK_SECONDS
+        self._opened_at = clock.monotonic()
         self._closing: set[asyncio.Task[None]] = set()
 
     @contextmanager
@@ -64,6 +68,11 @@ class ConnectionPool:
             pool.requests -= 1
             if pool is not self._current and not pool.requests:
                 self._close_later(pool)
+
+    def reconnect(self) -> None:
+        """Open new connections for later requests, unless the current ones are only a few seconds old."""
+        if clock.monotonic() - self._opened_at >= RECONNECT_SECONDS:
+            self._use(_Pool(_client(self._settings, self._material)), self._material)
 
     async def close(self) -> None:
         """Close every connection; requests in flight fail."""
@@ -86,7 +95,11 @@ class ConnectionPool:
         except SettingError as error:
             _log.warning("files of TLS not used; the previous ones stay in use: %s", error)
             return
+        self._use(opened, material)
+
+    def _use(self, opened: _Pool, material: TlsMaterial | None) -> None:
         self._material, previous, self._current = material, self._current, opened
+        self._opened_at = clock.monotonic()
         if not previous.requests:
             self._close_later(previous)
 

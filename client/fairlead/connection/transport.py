@@ -53,6 +53,9 @@ SECOND_OPINION_SECONDS: Final = 1.0
 """Timeout of the request to a second broker, which may delay the first broker's answer by this time."""
 
 CERTIFICATE_WANTED: Final = "the broker may want a client certificate (client_cert_file)"
+ONE_ADDRESS_WANTED: Final = (
+    "a client that can reach only its bootstrap addresses sets one_address (--one-address)"
+)
 NO_BROKER: Final = f"The address belongs to another service or to a proxy in front of a broker: {WANTED}."
 PEER_LISTENER: Final = f"The address is that of the listener on which brokers call each other: {WANTED}."
 
@@ -132,8 +135,16 @@ class Transport:
     async def send(self, call: Call, broker: str) -> Answer:
         """Send a call once to a broker, which must not forward it.
 
-        Raises `UnreachableError` if there is no answer, and the typed `ClusterError` for a problem.
+        With `one_address`, the call goes to a bootstrap address instead, and the broker there forwards it. Raises
+        `UnreachableError` if there is no answer, and the typed `ClusterError` for a problem.
         """
+        if self.settings.one_address:
+            address = self._in_order()[0]
+            try:
+                return await self._send(call, address, call.headers)
+            except UnreachableError:
+                self._count_silent(address)
+                raise
         return await self._send(call, broker, {Header.FORWARD: FORWARD_NEVER, **call.headers})
 
     async def _send(self, call: Call, broker: str, headers: Mapping[str, str]) -> Answer:
@@ -177,6 +188,8 @@ class Transport:
             unreachable = _unreachable(call.subject, broker, error, waited)
             if self.settings.tls.client_cert_file is None and _wants_certificate(broker, error):
                 unreachable.attempts[broker] += f"; {CERTIFICATE_WANTED}"
+            if broker not in self.settings.bootstrap and _is_out_of_reach(error):
+                unreachable.attempts[broker] += f"; {ONE_ADDRESS_WANTED}"
             raise unreachable from error
         if response.status >= 400:
             raise _refusal(response, body, call.subject, broker)
@@ -233,22 +246,20 @@ class Transport:
         another address: a broker that is cut off from the other brokers refuses every call until the connection
         returns.
         """
-        addresses = self._addresses
-        first = self._first % len(addresses)
         failures: dict[str, str] = {}
         sent = False
-        # The stable sort moves brokers that did not answer to the end and keeps the order of the others.
-        for broker in sorted(addresses[first:] + addresses[:first], key=self._is_silent):
+        for broker in self._in_order():
             try:
                 answer = await self._send(call, broker, call.headers)
             except UnreachableError as error:
                 failures.update(error.attempts)
                 sent = sent or error.side_effect.value == "maybe"
-                self._silent_until[broker] = clock.monotonic() + SILENT_SECONDS
+                self._count_silent(broker)
                 continue
             except ClusterError as error:
                 if error.retryable:
-                    self._first = addresses.index(broker) + 1
+                    self._first = self._addresses.index(broker) + 1
+                    self._reconnect_if_one()
                 raise
             self.prefer(broker)
             return answer
@@ -258,6 +269,7 @@ class Transport:
         """Send a call to a broker other than `first`, in rotation; return None unless the call succeeds in time."""
         others = [broker for broker in self._addresses if broker != first and not self._is_silent(broker)]
         if not others:
+            self._reconnect_if_one()
             return None
         self._second += 1
         broker = others[self._second % len(others)]
@@ -265,7 +277,7 @@ class Transport:
             async with asyncio.timeout(SECOND_OPINION_SECONDS):
                 return await self._send(call, broker, call.headers)
         except (UnreachableError, TimeoutError):
-            self._silent_until[broker] = clock.monotonic() + SILENT_SECONDS
+            self._count_silent(broker)
         except ClusterError:
             pass
         return None
@@ -279,7 +291,27 @@ class Transport:
 
     @property
     def _addresses(self) -> list[str]:
-        return list(dict.fromkeys(self.settings.bootstrap + self.known_brokers))
+        known = () if self.settings.one_address else self.known_brokers
+        return list(dict.fromkeys(self.settings.bootstrap + known))
+
+    def _in_order(self) -> list[str]:
+        """Return the addresses in the order in which they are tried."""
+        addresses = self._addresses
+        first = self._first % len(addresses)
+        # The stable sort moves brokers that did not answer to the end and keeps the order of the others.
+        return sorted(addresses[first:] + addresses[:first], key=self._is_silent)
+
+    def _count_silent(self, broker: str) -> None:
+        self._silent_until[broker] = clock.monotonic() + SILENT_SECONDS
+        self._reconnect_if_one()
+
+    def _reconnect_if_one(self) -> None:
+        """With `one_address`, send later calls over new connections.
+
+        Behind the address, a load balancer may connect them to a broker with newer metadata, or to one that answers.
+        """
+        if self.settings.one_address and self._pool is not None:
+            self._pool.reconnect()
 
     def _is_silent(self, broker: str) -> bool:
         return self._silent_until.get(broker, 0.0) > clock.monotonic()
@@ -323,6 +355,11 @@ def _unreachable(
 def _was_never_connected(error: pyreqwest.exceptions.RequestError) -> bool:
     """Return whether the request failed before a connection was established."""
     return "client error (Connect)" in _causes_of(error)
+
+
+def _is_out_of_reach(error: pyreqwest.exceptions.RequestError) -> bool:
+    """Return whether the machine of the address was not found; a stopped broker's machine refuses the connection."""
+    return _was_never_connected(error) and not any("refused" in cause for cause in _causes_of(error))
 
 
 def _is_unclear(error: pyreqwest.exceptions.RequestError) -> bool:

@@ -31,11 +31,12 @@ class ReadConnection:
         ca_file: FilePath | None = None,
         client_cert_file: FilePath | None = None,
         client_key_file: FilePath | None = None,
+        one_address: bool | None = None,
     ) -> None:
         """Create the connection; arguments are those of a `Consumer`. Raises `SettingError`."""
         settings = connection_of(
-            bootstrap, connect=connect_timeout, request=request_timeout, retry=retry_timeout,
-            ca_file=ca_file, client_cert_file=client_cert_file, client_key_file=client_key_file,
+            bootstrap, connect=connect_timeout, request=request_timeout, retry=retry_timeout, ca_file=ca_file,
+            client_cert_file=client_cert_file, client_key_file=client_key_file, one_address=one_address,
         )  # fmt: skip
         self.transport = Transport(settings)
         self.metadata = MetadataCache(self.transport)

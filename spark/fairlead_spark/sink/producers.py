@@ -74,5 +74,6 @@ def _opened(options: WriteOptions) -> Producer:
         idempotence=options.idempotent,
         delivery_timeout=options.delivery_timeout,
         columnar_batch_bytes=options.batch_bytes,
+        one_address=options.one_address,
         retry_timeout=timedelta(seconds=min(delivery_seconds, METADATA_SECONDS_MAX)),
     ).start()

@@ -16,12 +16,14 @@ from fairlead_api.identifiers import Acks, check_topic_name
 from fairlead_api.problems import ProblemError
 from fairlead_spark.options import (
     BOOTSTRAP_VARIABLE,
+    ONE_ADDRESS,
     Option,
     OptionError,
     known_options,
     take_bool,
     take_bootstrap,
     take_number,
+    take_one_address,
 )
 
 WRITE_OPTIONS: Final = (
@@ -58,6 +60,7 @@ WRITE_OPTIONS: Final = (
         "payload of the largest batches, before compression; a topic with a lower `max.message.bytes` gets smaller "
         "batches",
     ),
+    ONE_ADDRESS,
 )
 
 BATCH_BYTES: Final = 4 << 20
@@ -81,6 +84,7 @@ class WriteOptions:
     longer."""
     batch_bytes: int
     """Payload bytes at which rows are split into batches."""
+    one_address: bool = False
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> WriteOptions:
@@ -106,4 +110,7 @@ class WriteOptions:
                 "idempotent", "true", f"false with acks={acks}: only acks=all recognises repeats"
             )
         batch_bytes = take_number(options, "batchBytes", least=BATCH_BYTES_MIN) or BATCH_BYTES
-        return cls(take_bootstrap(options), topic, level.value, compression, idempotent, timeout, batch_bytes)
+        return cls(
+            take_bootstrap(options), topic, level.value, compression, idempotent, timeout, batch_bytes,
+            take_one_address(options),
+        )  # fmt: skip

@@ -42,7 +42,7 @@ class ClusterView:
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._connection = connection(options.bootstrap, options.retry_timeout_seconds)
+        self._connection = connection(options.bootstrap, options.retry_timeout_seconds, options.one_address)
 
     def offsets(self, position: Position, option: str) -> StreamOffsets:
         """Return the offset of a position in every partition of the read; error messages name the option `option`.

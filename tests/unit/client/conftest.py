@@ -160,7 +160,7 @@ class ScriptedBroker:
         self.url = f"http://{self._bound}"
         self.leaders: list[int | None] = [1] * partitions
         self.leader_epoch = 1
-        self.addresses = {1: self.url}
+        self.addresses: dict[int, str | None] = {1: self.url}
         self.topic_id = TOPIC_ID
         self.topics = ["flights"]
         self.requests: list[Received] = []

@@ -55,6 +55,7 @@ CONSUMER: list[tuple[dict[str, Any], str]] = [
     ({"group": "g", "topics": "a", "on_revoked": 5}, "on_revoked=5 is not allowed"),
 ]
 ANY: list[tuple[dict[str, Any], str]] = [
+    ({"one_address": "yes"}, "one_address='yes' is not allowed: True or False"),
     ({"bootstrap": 5}, "bootstrap=5 is not allowed"),
     ({"bootstrap": None}, "bootstrap=None is not allowed"),
     ({"bootstrap": b"http://a:1"}, "bootstrap=b'http://a:1' is not allowed"),

@@ -25,6 +25,7 @@ def test_options_have_kafkas_names_in_any_case() -> None:
             "pushdown": "true",
             "groupId": "job",
             "retryTimeout": "5s",
+            "oneAddress": "true",
             "path": "/x",
             "checkpointLocation": "/y",
         }
@@ -43,7 +44,20 @@ def test_options_have_kafkas_names_in_any_case() -> None:
         pushdown=True,
         group="job",
         retry_timeout_seconds=5.0,
+        one_address=True,
     )
+
+
+def test_the_driver_decides_whether_one_address_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable of the driver is the default of the option, and a value that is no truth value is refused."""
+    monkeypatch.setenv("FAIRLEAD_ONE_ADDRESS", "true")
+    assert ReadOptions.parse(BASE).one_address
+    assert not ReadOptions.parse({**BASE, "oneAddress": "false"}).one_address
+    monkeypatch.setenv("FAIRLEAD_ONE_ADDRESS", "perhaps")
+    with pytest.raises(OptionError) as refused:
+        ReadOptions.parse(BASE)
+
+    assert (refused.value.name, refused.value.value) == ("FAIRLEAD_ONE_ADDRESS", "perhaps")
 
 
 def test_defaults_are_kafkas(monkeypatch: pytest.MonkeyPatch) -> None:

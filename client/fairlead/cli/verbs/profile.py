@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli.options import Output, OutputFormat
+from fairlead.cli.options import ONE_ADDRESS_HELP, Output, OutputFormat
 from fairlead.cli.printing import print_document, print_done, print_rows
 from fairlead.cli.profiles import Profile, Profiles, ProfilesUnreadable, profiles_file
 from fairlead.cli.session import ExitCode, fail_usage
@@ -51,6 +51,10 @@ def create(
         Path | None, typer.Option(help="PEM file with your certificate, if brokers want one.")
     ] = None,
     client_key_file: Annotated[Path | None, typer.Option(help="Key of --client-cert-file.")] = None,
+    one_address: Annotated[
+        bool,
+        typer.Option("--one-address", help=ONE_ADDRESS_HELP),
+    ] = False,
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Create a profile of a cluster, or replace it; the first profile becomes the current profile.
@@ -58,6 +62,8 @@ def create(
     Example: fairlead profile create prod --bootstrap http://fairlead.example:9520
 
     Example: fairlead profile create prod --bootstrap https://fairlead.example:9520 --ca-file ca.crt
+
+    Example: fairlead profile create prod --bootstrap http://node.example:30520 --one-address
     """
     profiles = _loaded()
     # The profile is used in other folders.
@@ -75,8 +81,8 @@ def create(
         TlsFiles(*files).read()
     except SettingError as error:
         fail_usage(str(error))
-    texts = [None if file is None else str(file) for file in files]
-    profiles = profiles.with_profile(name, Profile(bootstrap, *texts))
+    ca, cert, key = (None if file is None else str(file) for file in files)
+    profiles = profiles.with_profile(name, Profile(bootstrap, ca, cert, key, one_address))
     profiles.save(profiles_file())
     used = (
         " and is used" if profiles.current == name else f"; use it with: fairlead profile use {quote(name)}"

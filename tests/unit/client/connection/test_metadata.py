@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
 
+from fairlead.connection import pool
 from fairlead.connection.metadata import MetadataCache, topic_not_found
-from fairlead.connection.transport import Transport
+from fairlead.connection.transport import Call, Transport
 from fairlead.errors import InvalidTopicNameError, TopicNotFoundError
 from fairlead.settings import ConnectionSettings
 
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from conftest import Received, Reply, ScriptedBroker
 
 METADATA = "/v1/metadata"
+CALL = Call(method="GET", path="/v1/versions", subject="versions")
 
 
 @pytest.fixture
@@ -235,6 +239,56 @@ async def test_a_silent_broker_is_not_waited_for(
     assert len(broker.received(METADATA)) == 1
     assert both.picture.leader("flights", 0) == asked_first.url
     never.set()
+
+
+@pytest.fixture
+async def balancer(broker: ScriptedBroker, asked_first: ScriptedBroker) -> AsyncIterator[str]:
+    """Yield the address of a load balancer that gives each new connection to the next of two brokers."""
+    ports = itertools.cycle(int(url.rpartition(":")[2]) for url in (asked_first.url, broker.url))
+
+    async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        """Copy bytes until one side closes."""
+        with suppress(ConnectionError):
+            while data := await source.read(1 << 16):
+                target.write(data)
+        target.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Connect a client to the next broker."""
+        upstream, downstream = await asyncio.open_connection("127.0.0.1", next(ports))
+        await asyncio.gather(copy(reader, downstream), copy(upstream, writer))
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def test_one_address_finds_the_brokers_behind_a_balancer(
+    broker: ScriptedBroker, asked_first: ScriptedBroker, balancer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one address, unchanged metadata makes later calls open a connection, and calls may be forwarded."""
+    monkeypatch.setattr(pool, "RECONNECT_SECONDS", 0.0)
+    broker.leader_epoch = 2
+    broker.addresses = {1: None, 2: None}
+
+    async def good(_: Received) -> Reply:
+        """Answer without a body."""
+        return 200, {}, b""
+
+    broker.script("/v1/versions", good)
+    async with Transport(ConnectionSettings(bootstrap=(balancer,), one_address=True)) as transport:
+        cache = MetadataCache(transport)
+        await cache.topic("flights")
+        assert len(asked_first.received(METADATA)) == 1
+        await cache.refresh()
+        await cache.refresh()
+        leader = cache.picture.leader("flights", 0)
+        assert leader is not None
+        answer = await transport.send(CALL, leader)
+
+    assert cache.picture.topics["flights"].partitions[0].leader_epoch == 2
+    assert answer.broker == balancer
+    assert "fairlead-forward" not in broker.received("/v1/versions")[0].headers
 
 
 def test_a_missing_topic_is_named_once() -> None:

@@ -17,6 +17,7 @@ def test_without_options_every_in_sync_replica_has_each_record_once_a_task() -> 
     assert plain == WriteOptions(ADDRESS, None, "all", "none", True, "2m", 4 << 20)
     assert quick == WriteOptions(ADDRESS, "flights", "1", "zstd", False, "2m", 65_536)
     assert WriteOptions.parse({"bootstrap": ADDRESS, "acks": "-1"}) == plain
+    assert WriteOptions.parse({"bootstrap": ADDRESS, "oneAddress": "true"}).one_address
 
 
 @pytest.mark.parametrize(
