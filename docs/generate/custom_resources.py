@@ -10,7 +10,11 @@ from fairlead_api.resources.resource import API_VERSION
 from fairlead_operator.schema.definitions import DEFINITIONS, Definition
 from fairlead_operator.schema.structural import INT_OR_STRING, PRESERVE, RULES, Schema
 
-FILES = {ResourceKind.CLUSTER: "cluster-resource.md", ResourceKind.TOPIC: "topic-resource.md"}
+FILES = {
+    ResourceKind.CLUSTER: "cluster-resource.md",
+    ResourceKind.TOPIC: "topic-resource.md",
+    ResourceKind.REBALANCE: "rebalance-resource.md",
+}
 ABOUT = {
     ResourceKind.CLUSTER: """A Fairlead cluster on Kubernetes: brokers in pools, the etcd that coordinates them, and the
 listeners for clients. [Configuration](configuration.md) describes the keys of `config`.
@@ -18,6 +22,9 @@ listeners for clients. [Configuration](configuration.md) describes the keys of `
     ResourceKind.TOPIC: """One topic of a Cluster. The operator changes the topic to match the resource, never
 the resource to match the topic. The operator does not change topics without a resource.
 [Configuration](configuration.md) describes the keys of `config`.
+""",
+    ResourceKind.REBALANCE: """One throttled move of partitions to other brokers, with a proposal and its approval.
+[Rebalancing](../how-to/kubernetes-rebalance.md) describes its use.
 """,
 }
 LISTING = """

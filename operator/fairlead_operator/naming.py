@@ -6,7 +6,9 @@ selector cannot be renamed while a cluster runs. The module must not depend on t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 Manifest: TypeAlias = dict[str, Any]
@@ -18,6 +20,7 @@ API_VERSION: Final = f"{GROUP}/{VERSION}"
 FIELD_MANAGER: Final = "fairlead-operator"
 """Field manager of all server-side applies."""
 TOPIC_FINALIZER: Final = f"{GROUP}/topic"
+REBALANCE_FINALIZER: Final = f"{GROUP}/rebalance"
 
 # ---------------------------------------------------------------------------------------------------- kinds
 
@@ -50,6 +53,7 @@ class ObjectRef:
 
 CLUSTER: Final = Kind(API_VERSION, "Cluster", "clusters")
 TOPIC: Final = Kind(API_VERSION, "Topic", "topics")
+REBALANCE: Final = Kind(API_VERSION, "Rebalance", "rebalances")
 STATEFUL_SET: Final = Kind("apps/v1", "StatefulSet", "statefulsets")
 POD: Final = Kind("v1", "Pod", "pods")
 SERVICE: Final = Kind("v1", "Service", "services")
@@ -66,6 +70,11 @@ DISRUPTION_BUDGET: Final = Kind("policy/v1", "PodDisruptionBudget", "poddisrupti
 NETWORK_POLICY: Final = Kind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
 POD_MONITOR: Final = Kind("monitoring.coreos.com/v1", "PodMonitor", "podmonitors")
 DEFINITION: Final = Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions")
+
+FINALIZERS: Final[Mapping[Kind, str]] = MappingProxyType(
+    {TOPIC: TOPIC_FINALIZER, REBALANCE: REBALANCE_FINALIZER}
+)
+"""Kinds whose objects have a finalizer of the operator while a cluster has something that belongs to them."""
 
 OWNED_KINDS: Final = (
     SERVICE_ACCOUNT,
@@ -101,8 +110,11 @@ HOST_LABEL: Final = "kubernetes.io/hostname"
 # ---------------------------------------------------------------------------------------------------- annotations
 
 PAUSED_ANNOTATION: Final = f"{GROUP}/paused"
-"""Annotation on a Cluster or Topic. If the value is `true`, the operator reconciles only the deletion of the
+"""Annotation on a resource of Fairlead. If the value is `true`, the operator reconciles only the deletion of the
 resource."""
+REBALANCE_ANNOTATION: Final = f"{GROUP}/rebalance"
+"""Annotation on a Rebalance, which the operator removes after its effect: `approve` begins the moves of the proposal,
+`refresh` requests another proposal, and `stop` cancels the moves."""
 NO_RESTARTS_ANNOTATION: Final = f"{GROUP}/no-restarts"
 """Annotation on a Cluster. If the value is `true`, the operator reconciles the Cluster but restarts no broker."""
 RESTART_ANNOTATION: Final = f"{GROUP}/restart"

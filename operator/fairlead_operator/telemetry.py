@@ -130,7 +130,7 @@ class _Conditions(Collector):
         """Yield the only metric."""
         family = GaugeMetricFamily(
             "fairlead_operator_condition",
-            "1 for each condition of a Cluster, and for each condition of a Topic that needs attention.",
+            "1 for each condition of a Cluster, and for each condition of another resource that needs attention.",
             labels=ConditionRow._fields,
         )
         for row in self.read():

@@ -1,8 +1,8 @@
 """Composition root of the operator: builds all packages, connects them and runs the operator.
 
 The operator stops in a fixed order. First the workers stop, so that no further pass starts. If the operator leads and
-its own namespace is being deleted, the operator removes its finalizer from the Topics in this namespace. Then the Lease
-is released, so that two leaders never act at the same time. Finally, all other tasks stop.
+its own namespace is being deleted, the operator removes its finalizer from the resources in this namespace. Then the
+Lease is released, so that two leaders never act at the same time. Finally, all other tasks stop.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fairlead_operator.brokers.calls import BrokerCalls
 from fairlead_operator.brokers.topics import TopicCalls
 from fairlead_operator.clock import Clock, SystemClock, system_chance
 from fairlead_operator.etcd_members import EtcdMembersClient
-from fairlead_operator.naming import CLUSTER, LEASE, TOPIC, Kind, Manifest, ObjectRef
+from fairlead_operator.naming import CLUSTER, LEASE, REBALANCE, TOPIC, Kind, Manifest, ObjectRef
 from fairlead_operator.plan.observed import is_paused
 from fairlead_operator.ports import Key, KubernetesApi, ObjectCache, Reconciler
 from fairlead_operator.reconcile.cluster import ClusterReconciler
@@ -34,6 +34,7 @@ from fairlead_operator.reconcile.etcd import EtcdStep
 from fairlead_operator.reconcile.lasting_rights import LastingRights
 from fairlead_operator.reconcile.loop import WorkLoop
 from fairlead_operator.reconcile.namespace_end import NamespaceEnd, let_go_at_the_end
+from fairlead_operator.reconcile.rebalance import RebalanceReconciler
 from fairlead_operator.reconcile.topic import TopicReconciler
 from fairlead_operator.render import Images
 from fairlead_operator.settings import Listen, OperatorSettings
@@ -189,8 +190,10 @@ def make_reconcilers(parts: Parts, rights: LastingRights) -> Mapping[str, Reconc
         clock=clock,
         log=log,
     )
-    topics = TopicReconciler(parts.api, parts.cache, TopicCalls(parts.brokers, clock), clock, rights)
-    return {CLUSTER.kind: clusters, TOPIC.kind: topics}
+    calls = TopicCalls(parts.brokers, clock)
+    topics = TopicReconciler(parts.api, parts.cache, calls, clock, rights)
+    rebalances = RebalanceReconciler(parts.api, parts.cache, calls, parts.brokers, clock, rights)
+    return {CLUSTER.kind: clusters, TOPIC.kind: topics, REBALANCE.kind: rebalances}
 
 
 def _into(keeper: Callable[[], Watching]) -> Callable[[Kind, Manifest], object]:
@@ -205,7 +208,7 @@ def _existing(cache: WatchedObjects) -> Iterator[Key]:
 
 
 def _ref_of(key: Key) -> ObjectRef:
-    kind = CLUSTER if key.kind == CLUSTER.kind else TOPIC
+    kind = next(each for each in RESOURCES if each.kind == key.kind)
     return ObjectRef(kind, key.namespace, key.name)
 
 

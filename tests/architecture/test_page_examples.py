@@ -24,6 +24,8 @@ RUN_BY: Final[dict[tuple[str, str], str]] = {
     ("how-to/kubernetes-clusters.md", "sh"): _CONTROL_PLANE,
     ("how-to/kubernetes-clusters.md", "yaml"): _CONTROL_PLANE,
     ("how-to/kubernetes-install.md", "sh"): _CONTROL_PLANE,
+    ("how-to/kubernetes-rebalance.md", "sh"): _CONTROL_PLANE,
+    ("how-to/kubernetes-rebalance.md", "yaml"): _CONTROL_PLANE,
     ("how-to/kubernetes-topics.md", "sh"): _CONTROL_PLANE,
     ("how-to/kubernetes-topics.md", "yaml"): _CONTROL_PLANE,
     ("how-to/kubernetes-troubleshooting.md", "sh"): _CONTROL_PLANE,

@@ -19,6 +19,7 @@ FOLDER: Final = Path(__file__).parent / "resource_cases"
 SAMPLES: Final[dict[str, Manifest]] = {
     "Cluster": {"brokers": [{"name": "a", "replicas": 3, "storage": {"size": "10Gi"}}]},
     "Topic": {"clusterRef": {"name": "main"}, "partitions": 3},
+    "Rebalance": {"clusterRef": {"name": "main"}},
 }
 """Spec of each kind to which the merge patch of a case is applied."""
 

@@ -6,8 +6,9 @@ import pytest
 import yaml
 
 from fairlead_api.resources.cluster import Cluster
+from fairlead_api.resources.rebalance import Rebalance
 from fairlead_api.resources.topic import Topic
-from fairlead_operator.schema.definitions import CLUSTERS, DEFINITIONS, EPOCH, TOPICS, Definition
+from fairlead_operator.schema.definitions import DEFINITIONS, EPOCH, Definition
 from kube_client import KubeClient, Manifest, Refused
 from resource_cases import SAMPLES, Case, cases, every_field, object_of, words_of
 
@@ -15,7 +16,11 @@ if TYPE_CHECKING:
     from kubernetes_under_test import Kubernetes
 
 STRICT = {"fieldValidation": "Strict"}
-MODELS: dict[str, type[Cluster | Topic]] = {"Cluster": Cluster, "Topic": Topic}
+MODELS: dict[str, type[Cluster | Topic | Rebalance]] = {
+    "Cluster": Cluster,
+    "Topic": Topic,
+    "Rebalance": Rebalance,
+}
 PLURALS = {str(definition.kind): definition.plural for definition in DEFINITIONS}
 
 
@@ -82,7 +87,7 @@ def test_a_definition_is_served_and_structural(api: KubeClient, definition: Defi
     assert found == {"NamesAccepted": "True", "Established": "True"}
 
 
-@pytest.mark.parametrize("case", [*cases("Cluster", "created"), *cases("Topic", "created")], ids=ids)
+@pytest.mark.parametrize("case", [case for kind in SAMPLES for case in cases(kind, "created")], ids=ids)
 def test_a_new_resource_is_taken_or_refused_with_the_exact_words(
     api: KubeClient, shop: str, case: Case
 ) -> None:
@@ -90,7 +95,7 @@ def test_a_new_resource_is_taken_or_refused_with_the_exact_words(
     assert answer_to(api, "POST", folder(case.kind, shop), case.manifest()) == case.refused
 
 
-@pytest.mark.parametrize("case", [*cases("Cluster", "changed"), *cases("Topic", "changed")], ids=ids)
+@pytest.mark.parametrize("case", [case for kind in SAMPLES for case in cases(kind, "changed")], ids=ids)
 def test_a_change_is_taken_or_refused_with_the_exact_words(api: KubeClient, shop: str, case: Case) -> None:
     """A change is accepted, or refused with the exact text, before an irreversible change is stored."""
     stored = made(api, shop, {**case.stored(), **({"status": case.status} if case.status else {})})
@@ -113,7 +118,8 @@ def test_the_tables_are_large() -> None:
 
     assert len(table) >= 60
     assert sum(not case.refused for case in table) >= 30
-    assert [rule for rule in every_rule(CLUSTERS) + every_rule(TOPICS) if rule not in refusals] == []
+    rules = [rule for definition in DEFINITIONS for rule in every_rule(definition)]
+    assert [rule for rule in rules if rule not in refusals] == []
 
 
 def every_rule(definition: Definition) -> list[str]:
@@ -296,10 +302,12 @@ LISTINGS = {
     "Cluster managed": ["managed", "True", "3/3", "0.2.0", "Available"],
     "Cluster external": ["external", "Unknown", "", "", "NotReconciled"],
     "Topic orders": ["orders", "False", "12", "2", "Reassigning"],
+    "Rebalance wider": ["wider", "False", "Rebalancing", "0/1", "Rebalancing"],
 }
 COLUMNS = {
     "Cluster": ["Name", "Ready", "Brokers", "Version", "Reason", "Age"],
     "Topic": ["Name", "Ready", "Partitions", "Replicas", "Reason", "Age"],
+    "Rebalance": ["Name", "Ready", "State", "Moved", "Reason", "Age"],
 }
 
 
@@ -321,14 +329,16 @@ def test_the_listing_shows_what_matters(kubernetes: Kubernetes, api: KubeClient,
     ]
 
 
-def test_both_kinds_are_in_the_category(api: KubeClient) -> None:
-    """Both kinds are listed by `kubectl get fairlead` and have no scale subresource, which cannot refer to a list."""
+def test_every_kind_is_in_the_category(api: KubeClient) -> None:
+    """Every kind is listed by `kubectl get fairlead` and has no scale subresource, which cannot refer to a list."""
     served = api.request("GET", "apis/fairlead.dev/v1alpha1")["resources"]
     named = {each["name"]: (each.get("shortNames"), each.get("categories")) for each in served}
 
     assert named == {
         "clusters": (["flc"], ["fairlead"]),
         "clusters/status": (None, None),
+        "rebalances": (["flr"], ["fairlead"]),
+        "rebalances/status": (None, None),
         "topics": (["flt"], ["fairlead"]),
         "topics/status": (None, None),
     }

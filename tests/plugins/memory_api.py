@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from fairlead_operator.naming import CLUSTER, TOPIC, Kind, Manifest, ObjectRef
+from fairlead_operator.naming import Kind, Manifest, ObjectRef
 from fairlead_operator.ports import Conflict, EventType, Forbidden, NotFound, Propagation
+from fairlead_operator.watching.routing import RESOURCES
 
 
 class MemoryApi:
@@ -61,7 +62,7 @@ class MemoryApi:
     async def apply_status_if_changed(self, manifest: Manifest, live: Manifest) -> bool:
         """Apply a status if it differs; see `KubernetesApi`."""
         metadata = manifest["metadata"]
-        kind = next(each for each in (CLUSTER, TOPIC) if each.kind == manifest["kind"])
+        kind = next(each for each in RESOURCES if each.kind == manifest["kind"])
         stored = self.objects[ObjectRef(kind, metadata["namespace"], metadata["name"])]
         if stored.get("status") == manifest["status"]:
             return False
@@ -129,7 +130,7 @@ class MemoryCache:
 
     def serves(self, kind: Kind) -> bool:
         """Return whether a kind is served; see `ObjectCache`."""
-        return kind in {CLUSTER, TOPIC}
+        return kind in RESOURCES
 
 
 class StandingClock:

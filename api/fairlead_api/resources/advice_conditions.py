@@ -6,6 +6,7 @@ from typing import Final
 
 from fairlead_api.resources.condition_definitions import (
     CLUSTER_ONLY,
+    REBALANCE_ONLY,
     TOPIC_ONLY,
     ConditionName,
     ConditionType,
@@ -114,6 +115,21 @@ WARNING: Final = ConditionType(
             "The topic has fewer replicas than its min.insync.replicas: writes with acks=all are refused.",
             "Increase spec.replicas or decrease min.insync.replicas.",
             TOPIC_ONLY,
+        ),
+        Reason(
+            "ProposalOutdated",
+            ("True",),
+            "Partitions of the proposal were moved, created again or deleted since the proposal was computed; their "
+            "moves are skipped.",
+            "Set the annotation fairlead.dev/rebalance to `refresh` if the message names many partitions.",
+            REBALANCE_ONLY,
+        ),
+        Reason(
+            "UnknownAnnotation",
+            ("True",),
+            "The annotation fairlead.dev/rebalance has a value without a meaning in this state.",
+            "Set the annotation to `approve`, `refresh` or `stop`, or remove it.",
+            REBALANCE_ONLY,
         ),
     ),
 )

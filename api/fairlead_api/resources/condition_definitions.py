@@ -29,6 +29,7 @@ class ResourceKind(StrEnum):
 
     CLUSTER = "Cluster"
     TOPIC = "Topic"
+    REBALANCE = "Rebalance"
 
 
 class Polarity(StrEnum):
@@ -52,7 +53,7 @@ class Reason:
     meaning: str
     next_step: str
     """Action for a person; the text starts with "Nothing" if no action is required."""
-    kinds: tuple[ResourceKind, ...] = (ResourceKind.CLUSTER, ResourceKind.TOPIC)
+    kinds: tuple[ResourceKind, ...] = tuple(ResourceKind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +64,11 @@ class ConditionType:
     polarity: Polarity
     meaning: str
     reasons: tuple[Reason, ...]
-    kinds: tuple[ResourceKind, ...] = (ResourceKind.CLUSTER, ResourceKind.TOPIC)
+    kinds: tuple[ResourceKind, ...] = tuple(ResourceKind)
 
 
 CLUSTER_ONLY: Final = (ResourceKind.CLUSTER,)
 TOPIC_ONLY: Final = (ResourceKind.TOPIC,)
+REBALANCE_ONLY: Final = (ResourceKind.REBALANCE,)
+IN_A_CLUSTER: Final = (ResourceKind.TOPIC, ResourceKind.REBALANCE)
+"""Kinds whose objects belong to a Cluster."""

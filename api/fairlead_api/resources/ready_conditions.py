@@ -6,11 +6,14 @@ from typing import Final
 
 from fairlead_api.resources.condition_definitions import (
     CLUSTER_ONLY,
+    IN_A_CLUSTER,
+    REBALANCE_ONLY,
     TOPIC_ONLY,
     ConditionName,
     ConditionType,
     Polarity,
     Reason,
+    ResourceKind,
 )
 
 NOT_RECONCILED: Final = "NotReconciled"
@@ -20,7 +23,7 @@ READY: Final = ConditionType(
     ConditionName.READY,
     Polarity.GOOD_WHEN_TRUE,
     "The object is ready. A Cluster stays ready while brokers are restarted one at a time (shown by Progressing); "
-    "a Topic is ready when the topic in the cluster matches the resource.",
+    "a Topic is ready when the topic in the cluster matches the resource, and a Rebalance when its moves are finished.",
     (
         Reason(
             NOT_RECONCILED,
@@ -29,7 +32,13 @@ READY: Final = ConditionType(
             "Wait a few seconds. If the status persists, check whether the operator runs and watches this namespace "
             "(setting FAIRLEAD_OPERATOR_NAMESPACES).",
         ),
-        Reason("Available", ("True",), "The object is ready and matches its spec.", "Nothing."),
+        Reason(
+            "Available",
+            ("True",),
+            "The object is ready and matches its spec.",
+            "Nothing.",
+            (ResourceKind.CLUSTER, ResourceKind.TOPIC),
+        ),
         Reason(
             "InvalidSpec",
             ("False",),
@@ -61,23 +70,23 @@ READY: Final = ConditionType(
         Reason(
             "ClusterNotFound",
             ("Unknown", "False"),
-            "The Cluster that clusterRef names does not exist. The topic is created when the Cluster exists.",
-            "Create the Cluster, or delete the Topic and create it with a correct clusterRef, which cannot be changed.",
-            TOPIC_ONLY,
+            "The Cluster that clusterRef names does not exist. Nothing is done until the Cluster exists.",
+            "Create the Cluster, or delete the object and create it with another clusterRef, which cannot be changed.",
+            IN_A_CLUSTER,
         ),
         Reason(
             "ClusterNotReady",
             ("Unknown", "False"),
             "The Cluster exists, but none of its brokers answers.",
-            "Nothing for the Topic. See the conditions of the Cluster.",
-            TOPIC_ONLY,
+            "Nothing for this object. See the conditions of the Cluster.",
+            IN_A_CLUSTER,
         ),
         Reason(
             "ClusterPaused",
             ("Unknown",),
-            "The annotation fairlead.dev/paused pauses the Cluster and all its Topics.",
+            "The annotation fairlead.dev/paused pauses the Cluster and all objects that name it in clusterRef.",
             "Remove the annotation from the Cluster to resume reconciliation.",
-            TOPIC_ONLY,
+            IN_A_CLUSTER,
         ),
         Reason(
             "NamespaceNotAllowed",
@@ -89,10 +98,11 @@ READY: Final = ConditionType(
         Reason(
             "ResourceConflict",
             ("False",),
-            "Another Topic resource owns the topic with this name. The first resource that claimed the topic keeps it.",
-            "Delete one of the two resources. When the owner is deleted (deletionPolicy Retain keeps the data), the "
-            "other resource takes over.",
-            TOPIC_ONLY,
+            "Another Topic resource owns the topic with this name, and the first resource that claimed the topic keeps "
+            "it; or another Rebalance moves partitions of the Cluster, and this one waits.",
+            "Delete one of the two Topics. When the owner is deleted (deletionPolicy Retain keeps the data), the "
+            "other resource takes over. A Rebalance continues by itself.",
+            IN_A_CLUSTER,
         ),
         Reason(
             "InvalidConfig",
@@ -132,16 +142,60 @@ READY: Final = ConditionType(
         Reason(
             "Deleting",
             ("False",),
-            "The resource is being deleted (and its topic, if deletionPolicy is Delete); brokers do not answer yet.",
+            "The resource is being deleted (and its topic, if deletionPolicy is Delete, or its moves, which are "
+            "cancelled); brokers do not answer yet.",
             "Nothing.",
-            TOPIC_ONLY,
+            IN_A_CLUSTER,
         ),
         Reason(
             "BrokersRefused",
             ("False",),
             "The cluster refused the change for a different reason.",
             "Read the problem in the message; the reference has a page for its code.",
-            TOPIC_ONLY,
+            IN_A_CLUSTER,
+        ),
+        Reason(
+            "BrokersNotFound",
+            ("False",),
+            "A broker of spec.brokers does not exist, or takes no replicas.",
+            "Wait until the broker has started, uncordon the broker, or create another Rebalance.",
+            REBALANCE_ONLY,
+        ),
+        Reason(
+            "NoBrokerLeft",
+            ("False",),
+            "Partitions cannot move off the brokers of spec.brokers, since no other broker can take a replica.",
+            "Add or uncordon brokers, or lower the number of replicas of the topics that the message names.",
+            REBALANCE_ONLY,
+        ),
+        Reason(
+            "ProposalReady",
+            ("False",),
+            "The moves in status.proposal wait for approval.",
+            "Read status.proposal, and set the annotation fairlead.dev/rebalance to `approve`, or to `refresh` for "
+            "another proposal.",
+            REBALANCE_ONLY,
+        ),
+        Reason(
+            "Rebalancing",
+            ("False",),
+            "The moves of the proposal are carried out; status.progress shows the number of moved partitions.",
+            "Wait. The annotation fairlead.dev/rebalance `stop`, and the deletion of the Rebalance, cancel the moves.",
+            REBALANCE_ONLY,
+        ),
+        Reason(
+            "Stopped",
+            ("False",),
+            "The moves were cancelled by the annotation fairlead.dev/rebalance; finished moves stay.",
+            "Delete the Rebalance, or set the annotation to `refresh` for another proposal.",
+            REBALANCE_ONLY,
+        ),
+        Reason(
+            "Completed",
+            ("True",),
+            "Every move is finished, or none was necessary.",
+            "Nothing. The Rebalance can be deleted.",
+            REBALANCE_ONLY,
         ),
     ),
 )
@@ -179,9 +233,10 @@ PROGRESSING: Final = ConditionType(
         Reason(
             "Reassigning",
             ("True",),
-            "Replicas of the topic are being moved; status.reassignment shows the progress.",
+            "Replicas are being moved; status.reassignment of a Topic and status.progress of a Rebalance show the "
+            "progress.",
             "Nothing.",
-            TOPIC_ONLY,
+            IN_A_CLUSTER,
         ),
     ),
 )

@@ -4,10 +4,10 @@ pods or running commands in pods.
 */}}
 {{- define "fairlead-operator.rules" -}}
 - apiGroups: [fairlead.dev]
-  resources: [clusters, topics]
+  resources: [clusters, topics, rebalances]
   verbs: [get, list, watch, patch]
 - apiGroups: [fairlead.dev]
-  resources: [clusters/status, topics/status]
+  resources: [clusters/status, topics/status, rebalances/status]
   verbs: [patch]
 # Needed for owner references that block the owner's deletion: some Kubernetes clusters refuse them without this rule.
 - apiGroups: [fairlead.dev]

@@ -53,12 +53,12 @@ BOARD: Final = Board(
                 ),
                 number(
                     "Not ready",
-                    "Clusters and Topics whose condition Ready is not True.",
+                    "Resources whose condition Ready is not True.",
                     f"sum(max by (kind) (fairlead_operator_resources_not_ready{{{OPERATOR}}}))",
                 ),
                 number(
                     "Paused",
-                    "Clusters and Topics that are paused by annotation.",
+                    "Resources that are paused by annotation.",
                     f"sum(max by (kind) (fairlead_operator_resources_paused{{{OPERATOR}}}))",
                 ),
                 number(
@@ -105,7 +105,7 @@ BOARD: Final = Board(
                 ),
                 graph(
                     "Which resource is not ready",
-                    "Clusters and Topics whose condition Ready is not True, with the reason; at most 20.",
+                    "Resources whose condition Ready is not True, with the reason; at most 20.",
                     "short",
                     (
                         f"topk(20, max by (kind, resource_namespace, resource, reason)"
@@ -137,7 +137,7 @@ BOARD: Final = Board(
                 ),
                 graph(
                     "What is in progress",
-                    "Changes of Clusters and Topics that the operator carries out.",
+                    "Changes of resources that the operator carries out.",
                     "short",
                     (
                         f"max by (kind, resource_namespace, resource, reason)"
@@ -194,7 +194,7 @@ BOARD: Final = Board(
                 ),
                 graph(
                     "Resources not ready",
-                    "Clusters and Topics whose condition Ready is not True.",
+                    "Resources whose condition Ready is not True.",
                     "short",
                     (f"max by (kind) (fairlead_operator_resources_not_ready{{{OPERATOR}}})", "{{kind}}"),
                 ),

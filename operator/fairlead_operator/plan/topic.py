@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from fairlead_api.configuration import TOPIC_KEYS, ConfigSource, stored_value
 from fairlead_api.problems import ProblemError
+from fairlead_operator.plan.findings import Finding
 from fairlead_operator.plan.topic_observed import (
     LivePartition,
     LiveTopic,
@@ -82,14 +83,6 @@ class CancelMove:
 
 
 TopicAction = CreateTopic | AlterConfig | GrowPartitions | SetReplicationFactor | MovePartition | CancelMove
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A fact that the status of a Topic must report: a reason from the catalogue of conditions, and a message."""
-
-    reason: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from fairlead_api.resources.topic import Topic
 from fairlead_operator.naming import Manifest
-from fairlead_operator.plan.topic import Finding
+from fairlead_operator.plan.findings import Finding
 from fairlead_operator.plan.topic_claims import Claim
 
 ANY_NAMESPACE = "*"

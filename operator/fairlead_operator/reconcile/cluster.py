@@ -190,7 +190,7 @@ class ClusterReconciler:
             return True
         sets = self._cache.owned_by(key.namespace, key.name, STATEFUL_SET)
         missing = sum(each["spec"].get("replicas", 1) for each in sets) - len(pods)
-        return missing > 0 and self._end.holds_topics(key.namespace)
+        return missing > 0 and self._end.holds_resources(key.namespace)
 
     async def _objects(self, cluster: Cluster) -> Objects:
         selector = f"{CLUSTER_LABEL}={cluster.name}"

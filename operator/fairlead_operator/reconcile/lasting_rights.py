@@ -1,12 +1,12 @@
 """Rights of the operator that outlive the content of a namespace that is being deleted.
 
 Where the operator watches listed namespaces, its rights in a namespace are one RoleBinding there, whose ClusterRole is
-outside of the namespace. The deletion of the namespace deletes the RoleBinding with everything else, and a Topic with
-the operator's finalizer would then remain forever. The operator therefore has a finalizer on the RoleBinding while a
-Topic in the namespace has one: the API server grants the rights of a RoleBinding that is being deleted until its last
-finalizer is removed. A stopping operator removes its finalizers from RoleBindings, since nothing else would, and they
-are of use only to a running operator. Called by `topic` around each pass, and by `wiring` when a term of leadership
-begins and when the operator stops.
+outside of the namespace. The deletion of the namespace deletes the RoleBinding with everything else, and a Topic or
+Rebalance with the operator's finalizer would then remain forever. The operator therefore has a finalizer on the
+RoleBinding while such a resource in the namespace has one: the API server grants the rights of a RoleBinding that is
+being deleted until its last finalizer is removed. A stopping operator removes its finalizers from RoleBindings, since
+nothing else would, and they are of use only to a running operator. Called by `topic` and `rebalance` around each pass,
+and by `wiring` when a term of leadership begins and when the operator stops.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ class LastingRights:
                 self._log.warning("rights not settled", namespace=namespace, error=str(error))
 
     async def settle(self, namespace: str) -> None:
-        """Add or remove the finalizer if that follows from the Topics of a namespace. Raises `ApiError`."""
-        await self._set(namespace, needed=self._end.holds_topics(namespace))
+        """Add or remove the finalizer if that follows from the resources of a namespace. Raises `ApiError`."""
+        await self._set(namespace, needed=self._end.holds_resources(namespace))
 
     async def hold(self, namespace: str) -> None:
-        """Add the finalizer, before a Topic of the namespace gets one. Raises `ApiError`."""
+        """Add the finalizer, before a resource of the namespace gets one. Raises `ApiError`."""
         await self._set(namespace, needed=True)
 
     async def end(self) -> None:
-        """Remove the finalizers, except in namespaces being deleted that still have Topics for the next operator.
+        """Remove the finalizers, except in namespaces being deleted that still have resources for the next operator.
 
         Never raises.
         """
@@ -61,7 +61,7 @@ class LastingRights:
         try:
             async with asyncio.timeout(LAST_SECONDS):
                 for namespace in held:
-                    if not (self._end.holds_topics(namespace) and await self._end.has_begun(namespace)):
+                    if not (self._end.holds_resources(namespace) and await self._end.has_begun(namespace)):
                         await self._set(namespace, needed=False)
         except (ApiError, TimeoutError) as error:
             self._log.warning("rights still held", namespaces=held, error=str(error))

@@ -1,11 +1,11 @@
-"""Deletion of a namespace: releases Topics while the operator still has permissions in the namespace.
+"""Deletion of a namespace: releases Topics and Rebalances while the operator has permissions in the namespace.
 
 The deletion of a namespace also deletes the operator's roles in the namespace, and perhaps the operator itself; only in
 listed namespaces are the rights kept for longer (`lasting_rights`). Kubernetes deletes the pods of a namespace before
 its other objects. Terminating pods are therefore the signal to check the namespace, and the operator must remove its
 finalizers before the pods are gone: later, a finalizer of the operator would block the deletion permanently. Called by
-`cluster` when pods terminate, by `topic` before it adds a finalizer and when a Topic is deleted, and by `wiring` when
-the operator itself stops.
+`cluster` when pods terminate, by `topic` and `rebalance` before they add a finalizer and in a deletion, and by `wiring`
+when the operator itself stops.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from fairlead_operator.naming import NAMESPACE, TOPIC, TOPIC_FINALIZER, Manifest, ObjectRef
+from fairlead_operator.naming import FINALIZERS, NAMESPACE, REBALANCE, TOPIC, Kind, Manifest, ObjectRef
 from fairlead_operator.plan.topic_admission import claimed_by
 from fairlead_operator.ports import ApiError, Conflict, Forbidden, KubernetesApi, ObjectCache
-from fairlead_operator.reconcile.topic_finalizer import take_off
+from fairlead_operator.reconcile.finalizers import is_held, take_off
 from fairlead_operator.telemetry import Log
 
 ATTEMPTS_MAX: Final = 5
@@ -26,18 +26,15 @@ LAST_SECONDS: Final = 10.0
 
 
 class NamespaceEnd:
-    """Detects namespaces being deleted, and removes the operator's finalizer from the Topics in these namespaces."""
+    """Detects namespaces being deleted, and removes the operator's finalizer from the resources in these namespaces."""
 
     def __init__(self, api: KubernetesApi, cache: ObjectCache) -> None:
         self._api = api
         self._cache = cache
 
-    def holds_topics(self, namespace: str) -> bool:
-        """Return whether a known Topic in the namespace has the operator's finalizer."""
-        return any(
-            TOPIC_FINALIZER in (manifest["metadata"].get("finalizers") or [])
-            for manifest in self._cache.all(TOPIC, namespace)
-        )
+    def holds_resources(self, namespace: str) -> bool:
+        """Return whether a known resource in the namespace has the operator's finalizer."""
+        return any(is_held(manifest) for kind in FINALIZERS for manifest in self._cache.all(kind, namespace))
 
     async def has_begun(self, namespace: str) -> bool:
         """Return whether the namespace is gone or is being deleted; a deletion cannot be cancelled."""
@@ -49,7 +46,7 @@ class NamespaceEnd:
         return found is None or found["metadata"].get("deletionTimestamp") is not None
 
     async def let_go(self, namespace: str, *, all_topics: bool = False) -> bool:
-        """Release the Topics of a namespace that is being deleted; return whether it is being deleted.
+        """Release the resources of a namespace that is being deleted; return whether it is being deleted.
 
         A Topic whose Cluster is in another namespace is not released, since its topic must be deleted first.
         `all_topics` also releases these Topics, and is set when the operator itself stops.
@@ -59,13 +56,15 @@ class NamespaceEnd:
         for manifest in self._cache.all(TOPIC, namespace):
             claimed = claimed_by(manifest)
             if all_topics or claimed is None or claimed.cluster_namespace == namespace:
-                await self._release(manifest)
+                await self._release(TOPIC, manifest)
+        for manifest in self._cache.all(REBALANCE, namespace):
+            await self._release(REBALANCE, manifest)
         return True
 
-    async def _release(self, manifest: Manifest) -> None:
+    async def _release(self, kind: Kind, manifest: Manifest) -> None:
         """Remove the operator's finalizer, with a few retries on conflicts. Raises `ApiError`."""
         metadata = manifest["metadata"]
-        ref, live = ObjectRef(TOPIC, metadata["namespace"], metadata["name"]), manifest
+        ref, live = ObjectRef(kind, metadata["namespace"], metadata["name"]), manifest
         for _ in range(ATTEMPTS_MAX):
             try:
                 await take_off(self._api, live)
@@ -79,13 +78,13 @@ class NamespaceEnd:
 
 
 async def let_go_at_the_end(end: NamespaceEnd, own_namespace: str, log: Log) -> None:
-    """Release the Topics of the operator's own namespace if that namespace is being deleted. Never raises."""
-    if not end.holds_topics(own_namespace):
+    """Release the resources of the operator's own namespace if that namespace is being deleted. Never raises."""
+    if not end.holds_resources(own_namespace):
         # This check also avoids calls in an unwatched namespace, where the operator may have no permissions.
         return
     try:
         async with asyncio.timeout(LAST_SECONDS):
             if await end.let_go(own_namespace, all_topics=True):
-                log.info("Topics released", namespace=own_namespace)
+                log.info("resources released", namespace=own_namespace)
     except (ApiError, TimeoutError) as error:
-        log.warning("Topics not released", namespace=own_namespace, error=str(error))
+        log.warning("resources not released", namespace=own_namespace, error=str(error))

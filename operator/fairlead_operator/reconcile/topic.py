@@ -22,11 +22,11 @@ from fairlead_operator.brokers.calls import BrokersUnavailable
 from fairlead_operator.brokers.topics import TopicCalls, TopicChanged, TopicRefused
 from fairlead_operator.clock import Clock
 from fairlead_operator.naming import CLUSTER, TOPIC, TOPIC_FINALIZER, Manifest, ObjectRef
+from fairlead_operator.plan.findings import Finding
 from fairlead_operator.plan.observed import is_paused
 from fairlead_operator.plan.topic import (
     AlterConfig,
     CreateTopic,
-    Finding,
     GrowPartitions,
     TopicAction,
     TopicPlan,
@@ -44,10 +44,10 @@ from fairlead_operator.plan.topic_claims import winner
 from fairlead_operator.plan.topic_observed import LiveTopic, LiveTopics, WantedTopic
 from fairlead_operator.plan.topic_status import Outcome, interrupted_status, topic_status, unreadable_status
 from fairlead_operator.ports import Conflict, Key, KubernetesApi, NotFound, ObjectCache
+from fairlead_operator.reconcile.finalizers import take_off
 from fairlead_operator.reconcile.lasting_rights import LastingRights
 from fairlead_operator.reconcile.namespace_end import NamespaceEnd
 from fairlead_operator.reconcile.topic_deletion import News, TopicDeletion, status_manifest
-from fairlead_operator.reconcile.topic_finalizer import take_off
 
 ROUNDS_MAX: Final = 4
 """Maximum number of rounds in a pass; after its own change or a conflicting change, the pass lists the topics and plans

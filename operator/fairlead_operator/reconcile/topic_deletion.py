@@ -15,13 +15,13 @@ from fairlead_operator.brokers.calls import BrokersUnavailable
 from fairlead_operator.brokers.topics import Deletion, TopicCalls, TopicRefused
 from fairlead_operator.clock import Clock
 from fairlead_operator.naming import CLUSTER, TOPIC, TOPIC_FINALIZER, Manifest, ObjectRef
-from fairlead_operator.plan.topic import Finding
+from fairlead_operator.plan.findings import Finding
 from fairlead_operator.plan.topic_admission import ClaimedTopic, claims_of, is_leaving, may_use
 from fairlead_operator.plan.topic_claims import winner
 from fairlead_operator.plan.topic_status import interrupted_status
 from fairlead_operator.ports import EventType, Forbidden, KubernetesApi, ObjectCache
+from fairlead_operator.reconcile.finalizers import take_off
 from fairlead_operator.reconcile.namespace_end import NamespaceEnd
-from fairlead_operator.reconcile.topic_finalizer import take_off
 
 if TYPE_CHECKING:
     from fairlead_api.resources.topic import TopicStatus

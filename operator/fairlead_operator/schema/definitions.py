@@ -15,6 +15,7 @@ from pydantic import JsonValue  # noqa: TC002 - a top-level import shows the dep
 from fairlead_api.resources.cluster import Cluster
 from fairlead_api.resources.condition_definitions import ConditionName, ResourceKind
 from fairlead_api.resources.ready_conditions import NOT_RECONCILED, NOT_RECONCILED_MESSAGE
+from fairlead_api.resources.rebalance import Rebalance
 from fairlead_api.resources.resource import CATEGORY, GROUP, VERSION, Resource
 from fairlead_api.resources.topic import Topic
 from fairlead_operator.schema.structural import Schema, structural_schema
@@ -187,4 +188,23 @@ TOPICS: Final = Definition(
         Column("Cluster", ".spec.clusterRef.name", priority=1),
     ),
 )
-DEFINITIONS: Final = (CLUSTERS, TOPICS)
+REBALANCES: Final = Definition(
+    ResourceKind.REBALANCE,
+    "rebalances",
+    "flr",
+    Rebalance,
+    (
+        _READY,
+        Column("State", ".status.state", description="State of the Rebalance"),
+        Column(
+            "Moved",
+            ".status.progress.summary",
+            description="Number of moved partitions and of all partitions",
+        ),
+        _REASON,
+        _AGE,
+        Column("Cluster", ".spec.clusterRef.name", priority=1),
+        Column("Mode", ".spec.mode", priority=1),
+    ),
+)
+DEFINITIONS: Final = (CLUSTERS, TOPICS, REBALANCES)

@@ -17,6 +17,7 @@ from fairlead_operator.naming import (
     NETWORK_POLICY,
     POD,
     POD_MONITOR,
+    REBALANCE,
     SERVICE,
     SERVICE_ACCOUNT,
     STATEFUL_SET,
@@ -26,8 +27,10 @@ from fairlead_operator.naming import (
 )
 from fairlead_operator.ports import Key
 
-RESOURCES: Final = (CLUSTER, TOPIC)
+RESOURCES: Final = (CLUSTER, TOPIC, REBALANCE)
 """Kinds that are reconciled; all objects of these kinds are watched."""
+DEPENDENTS: Final = (TOPIC, REBALANCE)
+"""Kinds whose objects name a Cluster in `clusterRef`."""
 CHILDREN: Final = (
     SERVICE_ACCOUNT, CONFIG_MAP, SERVICE, STATEFUL_SET, POD, CLAIM, DISRUPTION_BUDGET, NETWORK_POLICY, POD_MONITOR,
 )  # fmt: skip
@@ -52,11 +55,11 @@ def concerns(kind: Kind, manifest: Manifest) -> bool:
 
 
 def keys_of_change(
-    kind: Kind, before: Manifest | None, after: Manifest | None, topics: Iterable[Manifest]
+    kind: Kind, before: Manifest | None, after: Manifest | None, dependents: Iterable[Manifest]
 ) -> Iterator[Key]:
     """Yield the keys that a change affects; `before` is None for a new object, `after` for a deleted object.
 
-    `topics` must contain all known Topics.
+    `dependents` must contain all known objects of the kinds in `DEPENDENTS`.
     """
     manifest = after if after is not None else before
     assert manifest is not None, "a change has an object before or after it"
@@ -64,15 +67,20 @@ def keys_of_change(
     if kind == CLUSTER:
         if _asked(before) != _asked(after):
             yield Key(CLUSTER.kind, namespace, name)
-        if _matters_to_topics(before) != _matters_to_topics(after):
-            yield from (_topic_key(topic) for topic in topics if cluster_of(topic) == (namespace, name))
-    elif kind == TOPIC:
+        if _matters_to_dependents(before) != _matters_to_dependents(after):
+            yield from (_key_of(each) for each in dependents if cluster_of(each) == (namespace, name))
+    elif kind in DEPENDENTS:
         if _asked(before) != _asked(after):
-            yield Key(TOPIC.kind, namespace, name)
-        if before is not None and (after is None or "deletionTimestamp" in after["metadata"]):
+            yield Key(kind.kind, namespace, name)
+        if (
+            kind == TOPIC
+            and before is not None
+            and (after is None or "deletionTimestamp" in after["metadata"])
+        ):
             # Another Topic may be waiting for the name of the topic.
             wanted = _topic_named(before)
-            yield from (_topic_key(topic) for topic in topics if _topic_named(topic) == wanted)
+            topics = (each for each in dependents if each["kind"] == TOPIC.kind)
+            yield from (_key_of(topic) for topic in topics if _topic_named(topic) == wanted)
     else:
         for state in (before, after):
             owner = (state["metadata"].get("labels") or {}).get(CLUSTER_LABEL) if state is not None else None
@@ -80,18 +88,18 @@ def keys_of_change(
                 yield Key(CLUSTER.kind, namespace, owner)
 
 
-def cluster_of(topic: Manifest) -> tuple[str, str]:
-    """Return the namespace and the name of a Topic's Cluster."""
-    reference = topic.get("spec", {}).get("clusterRef") or {}
-    return reference.get("namespace") or topic["metadata"]["namespace"], reference.get("name", "")
+def cluster_of(dependent: Manifest) -> tuple[str, str]:
+    """Return the namespace and the name of the Cluster that an object names."""
+    reference = dependent.get("spec", {}).get("clusterRef") or {}
+    return reference.get("namespace") or dependent["metadata"]["namespace"], reference.get("name", "")
 
 
 def _topic_named(topic: Manifest) -> tuple[tuple[str, str], str]:
     return cluster_of(topic), topic.get("spec", {}).get("name") or topic["metadata"]["name"]
 
 
-def _topic_key(topic: Manifest) -> Key:
-    return Key(TOPIC.kind, *_named(topic))
+def _key_of(dependent: Manifest) -> Key:
+    return Key(dependent["kind"], *_named(dependent))
 
 
 def _named(manifest: Manifest) -> tuple[str, str]:
@@ -107,7 +115,7 @@ def _asked(manifest: Manifest | None) -> Any:
     return metadata, manifest.get("spec")
 
 
-def _matters_to_topics(cluster: Manifest | None) -> Any:
+def _matters_to_dependents(cluster: Manifest | None) -> Any:
     if cluster is None:
         return None
     ready = [

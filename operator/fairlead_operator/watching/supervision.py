@@ -15,13 +15,14 @@ from typing import Final, Protocol
 from fairlead_operator.api_server.cache import WatchedObjects
 from fairlead_operator.api_server.connection import Connection
 from fairlead_operator.clock import Clock
-from fairlead_operator.naming import CLUSTER, STATEFUL_SET, TOPIC, Kind, Manifest, ObjectRef
+from fairlead_operator.naming import CLUSTER, STATEFUL_SET, Kind, Manifest, ObjectRef
 from fairlead_operator.ports import ApiError, Forbidden, NotFound, WorkSink
 from fairlead_operator.settings import Scope
 from fairlead_operator.telemetry import Log
 from fairlead_operator.watching.events import EventThread
 from fairlead_operator.watching.routing import (
     CHILDREN,
+    DEPENDENTS,
     OPTIONAL_GROUPS,
     RESOURCES,
     concerns,
@@ -100,13 +101,13 @@ class Watching:
     def written(self, kind: Kind, manifest: Manifest) -> None:
         """Store the answer to a write of this operator, so that the watch event for the write is ignored.
 
-        Only the Topics of a written Cluster are queued, since the pass that made the write already knows the new state.
+        Only the objects that name a written Cluster are queued, since the pass that made the write knows the new state.
         """
         before = self._cache.get(_ref(kind, manifest))
         if not concerns(kind, manifest) or not self._cache.observe(kind, manifest) or self._sink is None:
             return
-        for key in keys_of_change(kind, before, manifest, self._cache.all(TOPIC)):
-            if kind == CLUSTER and key.kind == TOPIC.kind:
+        for key in keys_of_change(kind, before, manifest, self._dependents()):
+            if kind == CLUSTER and key.kind != CLUSTER.kind:
                 self._sink.add(key)
 
     def silent_seconds(self) -> float:
@@ -209,7 +210,7 @@ class Watching:
             )
         self._cache.serve(kinds)
         await self._narrow()
-        # Clusters are listed before Topics, since the pass of a Topic reads its Cluster.
+        # Clusters are listed before the objects that name them, since a pass over such an object reads its Cluster.
         for kind in (*CHILDREN, *RESOURCES):
             if kind in kinds:
                 for namespace in self._namespaces():
@@ -325,8 +326,11 @@ class Watching:
 
     def _route(self, kind: Kind, before: Manifest | None, after: Manifest | None) -> None:
         if self._sink is not None:
-            for key in keys_of_change(kind, before, after, self._cache.all(TOPIC)):
+            for key in keys_of_change(kind, before, after, self._dependents()):
                 self._sink.add(key)
+
+    def _dependents(self) -> list[Manifest]:
+        return [manifest for kind in DEPENDENTS for manifest in self._cache.all(kind)]
 
     def _namespaces(self) -> Iterator[str | None]:
         yield from self._scope.namespaces or (None,)

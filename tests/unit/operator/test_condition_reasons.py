@@ -9,14 +9,17 @@ from fairlead_api.resources.condition_definitions import ResourceKind
 from fairlead_api.resources.conditions import CONDITIONS
 from fairlead_api.resources.ready_conditions import NOT_RECONCILED
 
+WORDS = {ResourceKind.TOPIC: "topic", ResourceKind.REBALANCE: "rebalanc"}
+"""Part of the paths of the modules about a kind; all other modules are about Clusters."""
+
 
 def words_about(kind: ResourceKind) -> frozenset[str]:
     """Return every string constant in the operator's sources about one kind."""
     sources = [path for path in checkout.python_files("operator") if "schema" not in path.parts]
-    about_topics = [path for path in sources if "topic" in path.stem]
-    chosen = (
-        about_topics if kind is ResourceKind.TOPIC else [path for path in sources if path not in about_topics]
-    )
+    about = {each: [path for path in sources if WORDS[each] in str(path)] for each in WORDS}
+    shared = [path for path in sources if path.stem == "findings"]
+    others = [path for path in sources if all(path not in paths for paths in about.values())]
+    chosen = [*about[kind], *shared] if kind in WORDS else others
     trees = (ast.parse((checkout.ROOT / path).read_text()) for path in chosen)
     nodes = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant))
     return frozenset(node.value for node in nodes if isinstance(node.value, str))

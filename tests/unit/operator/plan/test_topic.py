@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from fairlead_api.configuration import ConfigEntry, ConfigSource
+from fairlead_operator.plan.findings import Finding
 from fairlead_operator.plan.topic import (
     MOVES_MAX,
     AlterConfig,
     CancelMove,
     CreateTopic,
-    Finding,
     GrowPartitions,
     MovePartition,
     MoveProgress,

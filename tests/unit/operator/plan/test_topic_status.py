@@ -11,7 +11,8 @@ import pytest
 from fairlead_api.resources.condition_definitions import ConditionName
 from fairlead_api.resources.conditions import Condition, find_condition
 from fairlead_api.resources.topic import Topic, TopicStatus
-from fairlead_operator.plan.topic import Finding, MoveProgress
+from fairlead_operator.plan.findings import Finding
+from fairlead_operator.plan.topic import MoveProgress
 from fairlead_operator.plan.topic_observed import LivePartition, LiveTopic
 from fairlead_operator.plan.topic_status import (
     Outcome,

@@ -89,5 +89,5 @@ async def test_the_end_of_the_operator_is_never_held_up() -> None:
         await let_go_at_the_end(NamespaceEnd(away, MemoryCache(away)), "shop", structlog.get_logger())
         await let_go_at_the_end(NamespaceEnd(api, MemoryCache(api)), "shop", structlog.get_logger())
 
-    assert [each["event"] for each in told] == ["Topics not released", "Topics released"]
+    assert [each["event"] for each in told] == ["resources not released", "resources released"]
     assert held(api, topic) == [False]

@@ -5,7 +5,15 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from fairlead_operator.naming import CLUSTER, CLUSTER_LABEL, FIELD_MANAGER, MANAGED_BY_LABEL, POD, TOPIC
+from fairlead_operator.naming import (
+    CLUSTER,
+    CLUSTER_LABEL,
+    FIELD_MANAGER,
+    MANAGED_BY_LABEL,
+    POD,
+    REBALANCE,
+    TOPIC,
+)
 from fairlead_operator.watching.routing import concerns, keys_of_change, selector_of
 
 Manifest = dict[str, Any]
@@ -23,9 +31,10 @@ def a_topic(
     """Return a Topic that refers to a Cluster in the namespace `shop`."""
     reference = {"name": cluster, **({"namespace": "shop"} if namespace != "shop" else {})}
     spec = {"clusterRef": reference, **({"name": topic} if topic else {})}
-    return {"metadata": {"name": name, "namespace": namespace}, "spec": spec}
+    return {"kind": "Topic", "metadata": {"name": name, "namespace": namespace}, "spec": spec}
 
 
+REBALANCE_OF_MAIN = {**a_topic("a"), "kind": "Rebalance"}
 TOPICS = [a_topic("a"), a_topic("b", namespace="team", topic="a"), a_topic("c", cluster="other")]
 
 
@@ -38,12 +47,12 @@ def changed(manifest: Manifest, **parts: Any) -> Manifest:
 
 def keys(kind: Any, before: Manifest | None, after: Manifest | None) -> set[tuple[str, ...]]:
     """Return the keys that a change affects."""
-    return {tuple(key) for key in keys_of_change(kind, before, after, TOPICS)}
+    return {tuple(key) for key in keys_of_change(kind, before, after, [*TOPICS, REBALANCE_OF_MAIN])}
 
 
-def test_a_cluster_concerns_itself_and_its_topics() -> None:
-    """The creation, deletion or edit of a Cluster queues the Cluster and its Topics."""
-    topics = {("Topic", "shop", "a"), ("Topic", "team", "b")}
+def test_a_cluster_concerns_itself_and_its_dependents() -> None:
+    """The creation, deletion or edit of a Cluster queues the Cluster, its Topics and its Rebalances."""
+    topics = {("Topic", "shop", "a"), ("Topic", "team", "b"), ("Rebalance", "shop", "a")}
     edited = changed(MAIN, spec={"brokers": [{"name": "a"}]})
 
     for before, after in ((None, MAIN), (MAIN, None), (MAIN, edited)):
@@ -51,12 +60,17 @@ def test_a_cluster_concerns_itself_and_its_topics() -> None:
 
 
 def test_own_statuses_wake_nobody() -> None:
-    """A change of a Cluster's status queues its Topics if its readiness changed, and nothing otherwise."""
+    """A change of a Cluster's status queues its dependents if its readiness changed, and nothing otherwise."""
     told = changed(MAIN, status={**MAIN["status"], "version": "1"})
     unready = changed(MAIN, status={"conditions": [{"type": "Ready", "status": "False"}]})
 
     assert keys(CLUSTER, MAIN, told) == set()
-    assert keys(CLUSTER, MAIN, unready) == {("Topic", "shop", "a"), ("Topic", "team", "b")}
+    assert keys(CLUSTER, MAIN, unready) == {
+        ("Topic", "shop", "a"),
+        ("Topic", "team", "b"),
+        ("Rebalance", "shop", "a"),
+    }
+    assert keys(REBALANCE, REBALANCE_OF_MAIN, None) == {("Rebalance", "shop", "a")}
     assert keys(TOPIC, TOPICS[0], changed(TOPICS[0], status={"topicId": "x"})) == set()
 
 

@@ -61,6 +61,7 @@ def test_a_cluster_that_is_written_ready_wakes_its_topics() -> None:
     """A Cluster that becomes ready queues its Topics at once, but is not queued itself."""
     cache, wanted = WatchedObjects(), Wanted()
     topic: Manifest = {
+        "kind": "Topic",
         "metadata": {"name": "orders", "namespace": "shop", "uid": "2", "resourceVersion": "2"},
         "spec": {"clusterRef": {"name": "main"}},
     }
@@ -80,6 +81,7 @@ def test_own_writes_of_other_objects_wake_nobody() -> None:
     """A finalizer that the operator adds to a Topic is cached, and no key is queued."""
     cache, wanted = WatchedObjects(), Wanted()
     topic: Manifest = {
+        "kind": "Topic",
         "metadata": {"name": "orders", "namespace": "shop", "uid": "2", "resourceVersion": "2"},
         "spec": {"clusterRef": {"name": "main"}},
     }
