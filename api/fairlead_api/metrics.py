@@ -67,6 +67,12 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
         labels=("observed",),
     ),
     MetricDefinition(
+        name="fairlead_security_stale_seconds",
+        kind=_GAUGE,
+        help="Seconds since the coordination store last answered this broker. The ACLs and tokens of that time stay in "
+        "effect; a third of lease_seconds is usual.",
+    ),
+    MetricDefinition(
         name="fairlead_produce_batches_total",
         kind=_COUNTER,
         help="Batches received in produce calls, by outcome: ok or the code of the problem.",

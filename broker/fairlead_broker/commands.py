@@ -101,7 +101,14 @@ LeaseSeconds = Annotated[
 ]
 Security = Annotated[
     Literal["open", "observe", "enforce"] | None,
-    typer.Option(help="Least strict security mode of this broker.", show_default="open"),
+    typer.Option(
+        help="Least strict security mode of this broker; required on other than loopback addresses.",
+        show_default="open",
+    ),
+]
+AllowPlaintext = Annotated[
+    bool | None,
+    typer.Option("--allow-plaintext", help="Allow --security enforce without TLS behind a mesh or a proxy."),
 ]
 Superusers = Annotated[
     str | None,
@@ -140,6 +147,7 @@ def broker_start(
     security: Security = None,
     superusers: Superusers = None,
     admin_token_file: AdminTokenFile = None,
+    allow_plaintext: AllowPlaintext = None,
     output: Output = "table",
 ) -> None:
     """Start one broker. Every option can also be set by a variable: --data by FAIRLEAD_DATA.
@@ -171,6 +179,7 @@ def broker_start(
         "security": security,
         "superusers": superusers,
         "admin_token_file": admin_token_file,
+        "allow_plaintext": allow_plaintext,
     }
     settings = _settings(flags, config)
     _check_etcd(settings)

@@ -478,9 +478,14 @@ class BrokerSettings(BaseSettings):
     behind a proxy. IP addresses, `localhost` and the advertised name are always allowed. Other names are refused, so
     that a web page whose own name resolves to 127.0.0.1 cannot call the broker."""
 
-    security: SecurityMode = SecurityMode.OPEN
+    security: SecurityMode | None = None
     """Least strict security mode of this broker: `open`, `observe` or `enforce`. The stricter of this setting and the
-    cluster's `security.mode` applies."""
+    cluster's `security.mode` applies. The first broker of a new cluster also stores its mode as `security.mode`. A
+    broker that listens on other than loopback addresses must be given a mode; otherwise the default is `open`."""
+
+    allow_plaintext: bool = False
+    """Whether a broker with `security=enforce` may listen for clients without TLS on other than loopback addresses,
+    because a mesh or a proxy ends TLS. Tokens are secrets that can be read on the way without TLS."""
 
     superusers: Superusers = ()
     """Patterns of principals, separated by commas, that are allowed everything, before any ACL: a name such as
@@ -551,6 +556,28 @@ class BrokerSettings(BaseSettings):
                 msg = f"{name} needs the setting tls, a folder with tls.crt, tls.key and ca.crt"
                 raise ValueError(msg)
         return self
+
+    @model_validator(mode="after")
+    def _is_reachable_on_purpose(self) -> Self:
+        """Refuse a broker that other machines reach in a mode that was not chosen, or with tokens in the clear (T4)."""
+        outside = [each for each in (*self.listen, self.peer_listen, self.ops_listen) if not each.loopback]
+        if outside and self.security is None:
+            msg = f"security must be given (open, observe or enforce), because {outside[0]} is not a loopback address"
+            raise ValueError(msg)
+        if self.security is SecurityMode.ENFORCE and not self.allow_plaintext:
+            for each in self.data_listens:
+                if each.scheme == "http" and not each.loopback:
+                    msg = (
+                        f"security=enforce needs TLS on {each} (setting tls), because tokens can be read on the way; "
+                        "set allow_plaintext if a mesh or a proxy ends TLS"
+                    )
+                    raise ValueError(msg)
+        return self
+
+    @property
+    def security_floor(self) -> SecurityMode:
+        """Least strict security mode of this broker."""
+        return self.security or SecurityMode.OPEN
 
     @property
     def _peer_folder(self) -> Path | None:

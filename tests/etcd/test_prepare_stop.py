@@ -78,6 +78,7 @@ def pod(folder: Path, etcd: str, number: int, ports: list[int], **more: str) -> 
         "FAIRLEAD_ID": str(number),
         "FAIRLEAD_RACK": "",
         "FAIRLEAD_LISTEN": f"0.0.0.0:{data}",
+        "FAIRLEAD_SECURITY": "open",
         "FAIRLEAD_ADVERTISE": f"{{ip}}:{data}",
         "FAIRLEAD_PEER_ADVERTISE": f"{{ip}}:{peer}",
         "FAIRLEAD_ETCD": etcd,

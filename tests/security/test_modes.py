@@ -14,6 +14,7 @@ from fairlead_api.bodies.frames import encode_frame, iterate_frames
 from fairlead_api.bodies.media_types import FRAMES
 from fairlead_api.token_text import TokenText
 from fairlead_broker.coordination import bootstrap
+from fairlead_broker.registry.transactions import Delete, Put
 from security_kit import Secured
 
 
@@ -161,6 +162,40 @@ async def test_a_forwarding_broker_lends_no_rights(tmp_path: Path) -> None:
         finally:
             for calls in clients:
                 await calls.__aexit__()
+    finally:
+        await cluster.close()
+
+
+async def test_an_unreadable_acl_closes_the_broker(secured: Secured) -> None:
+    """While an ACL cannot be read, only superusers are answered and the broker is not ready (rule Z11)."""
+    entry = secured.cluster.broker(1).entry
+    key = entry.keys.acl("0" * 16)
+    token = (await secured.token("user:ann"))["token"]
+    await secured.acl("user:ann", "describe", "cluster:*")
+
+    async def answers() -> list[int]:
+        return [(await secured.call("GET", "/v1/cluster", each)).status for each in (token, secured.admin)]
+
+    before = await answers(), secured.cluster.broker(1).ready
+    await entry.mirror.wait_for((await entry.coordination.transact((), (Put(key, b"?"),))).revision)
+    during = await answers(), secured.cluster.broker(1).ready
+    refused = await secured.call("GET", "/v1/cluster", token)
+    await entry.mirror.wait_for((await entry.coordination.transact((), (Delete(key),))).revision)
+
+    assert before == ([200, 200], True)
+    assert during == ([503, 200], False)
+    assert refused.code == "coordination_unavailable"
+    assert (await answers(), secured.cluster.broker(1).ready) == before
+
+
+async def test_the_first_broker_closes_the_cluster(tmp_path: Path) -> None:
+    """A broker that is started in the mode open, in a cluster that a closed broker created, enforces (rule Z1)."""
+    cluster = await Cluster.open(tmp_path)
+    try:
+        await cluster.start(1, security="enforce", superusers="user:ann")
+        await cluster.start(2)
+
+        assert [cluster.broker(number).security.mode for number in (1, 2)] == ["enforce"] * 2
     finally:
         await cluster.close()
 

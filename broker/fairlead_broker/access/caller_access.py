@@ -24,12 +24,23 @@ Told = Callable[[DeniedOperation, bool], None]
 class CallerAccess:
     """Decisions for one caller."""
 
-    __slots__ = ("_mode", "_told", "caller", "revision", "rules")
+    __slots__ = ("_is_closed", "_mode", "_told", "caller", "revision", "rules")
 
     def __init__(
-        self, caller: Caller, rules: CallerRules, mode: SecurityMode, told: Told, revision: int = 0
+        self,
+        caller: Caller,
+        rules: CallerRules,
+        mode: SecurityMode,
+        told: Told,
+        revision: int = 0,
+        *,
+        is_closed: bool = False,
     ) -> None:
-        """`revision`: security revision of the rules and the mode."""
+        """`revision`: security revision of the rules and the mode.
+
+        `is_closed`: whether no call of the caller can be decided, because an ACL cannot be read (rule Z11).
+        """
+        self._is_closed = is_closed
         self.revision = revision
         self.caller = caller
         self.rules = rules
@@ -57,6 +68,8 @@ class CallerAccess:
         """Raise the problem of a call whose path the caller may not use, before anything is looked up."""
         if self._mode is SecurityMode.OPEN or access.audience is Audience.PUBLIC:
             return
+        if self._is_closed:
+            raise undecidable()
         if access.audience is Audience.SELF and self.caller.is_anonymous and not self.rules.allows_anything:
             if self._mode is SecurityMode.ENFORCE:
                 raise missing_token()
@@ -113,6 +126,14 @@ class CallerAccess:
 def named(kind: Kind, name: str) -> str:
     """Return a resource as in commands: `topic:orders`, `cluster:*`."""
     return f"{kind}:{'*' if kind in SINGLE_KINDS else name}"
+
+
+def undecidable() -> ProblemError:
+    """Return the problem of a call that cannot be decided."""
+    return ProblemError(
+        "coordination_unavailable",
+        "the broker cannot read a stored token or ACL, and answers superusers only; its log names the key",
+    )
 
 
 def missing_token() -> ProblemError:

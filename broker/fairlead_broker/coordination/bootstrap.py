@@ -6,7 +6,9 @@ The runtime calls the steps once in this order when the broker starts. Ids and t
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Final
 
 import structlog
@@ -28,6 +30,7 @@ from fairlead_broker.registry.keys import Keys
 from fairlead_broker.registry.records import (
     BrokerRegistration,
     ClusterRecord,
+    ConfigRecord,
     ControllerEpochRecord,
     ControllerRecord,
     decode,
@@ -82,15 +85,22 @@ class ClusterBootstrap:
         self._keys = keys
         self._clock = clock
 
-    async def cluster(self, new_cluster_id: str) -> ClusterRecord:
+    async def cluster(
+        self, new_cluster_id: str, configuration: Mapping[str, str] = MappingProxyType({})
+    ) -> ClusterRecord:
         """Return the cluster record. The first broker creates the record with the id `new_cluster_id`.
 
-        Raises `FeatureLevelTooHigh`. After `UnknownOutcome` the caller repeats the call.
+        `configuration`: values that the first broker stores for the cluster, unless it has a configuration. Raises
+        `FeatureLevelTooHigh`. After `UnknownOutcome` the caller repeats the call.
         """
         record = ClusterRecord(
             cluster_id=new_cluster_id, feature_level=FEATURE_LEVEL, created_us=self._clock.now_us()
         )
-        key = self._keys.cluster
+        key, config_key = self._keys.cluster, self._keys.cluster_config
+        if configuration:
+            config = encode(ConfigRecord(values=dict(configuration)))
+            puts = (Put(key, encode(record)), Put(config_key, config))
+            await self._coordination.transact((absent(key), absent(config_key)), puts)
         result = await self._coordination.transact(
             (absent(key),), (Put(key, encode(record)), Get(key)), (Get(key),)
         )

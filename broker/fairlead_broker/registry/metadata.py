@@ -35,6 +35,7 @@ from fairlead_broker.registry.records import (
     DeletedTopicRecord,
     PartitionRecord,
     Record,
+    RecordUnreadable,
     TopicRecord,
     decode,
 )
@@ -176,6 +177,8 @@ class ClusterMetadata:
         self._deleted_topics: dict[TopicId, Versioned[DeletedTopicRecord]] = {}
         self._tokens: dict[str, Versioned[TokenRecord]] = {}
         self._acls: dict[str, Versioned[AclRecord]] = {}
+        self.unreadable_security: set[str] = set()
+        """Keys of tokens and ACLs that this release cannot read. What they allow or deny is unknown (rule Z11)."""
         self.security_revision = Revision(0)
         """Number that increases when tokens, ACLs or the cluster's configuration change: decisions of access that were
         remembered at another number are void.
@@ -256,13 +259,24 @@ class ClusterMetadata:
                 deleted = _read(item, DeletedTopicRecord)
                 return DeletedTopicChange(topic_id, *_set(self._deleted_topics, topic_id, deleted))
             case TokenKey(token_id):
-                return TokenChange(token_id, *_set(self._tokens, token_id, _read(item, TokenRecord)))
+                return TokenChange(
+                    token_id, *_set(self._tokens, token_id, self._security(key, item, TokenRecord))
+                )
             case AclKey(acl_id):
-                return AclChange(acl_id, *_set(self._acls, acl_id, _read(item, AclRecord)))
+                return AclChange(acl_id, *_set(self._acls, acl_id, self._security(key, item, AclRecord)))
             case None:
                 return None
             case single:
                 return self._single(single, item)
+
+    def _security(self, key: str, item: KeyValue | None, record_type: type[R]) -> Versioned[R] | None:
+        """Return a record of security; note the key of one that cannot be read, instead of ending the mirror."""
+        self.unreadable_security.discard(key)
+        try:
+            return _read(item, record_type)
+        except RecordUnreadable:
+            self.unreadable_security.add(key)
+            return None
 
     def _single(
         self, key: ClusterKey | ControllerKey | ControllerEpochKey | ClusterConfigKey, item: KeyValue | None

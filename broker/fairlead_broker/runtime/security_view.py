@@ -2,7 +2,8 @@
 
 The data and peer listeners ask this view once for each request. Everything is compiled from the mirror once for each
 security revision, and dropped when the revision changes. If the coordination store is unavailable, the last ACLs and
-tokens remain in effect (rule Z11).
+tokens remain in effect. If a stored token or ACL cannot be read, an enforcing broker answers superusers only (rule
+Z11).
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final, TypeVar
 
+import structlog
+
 from fairlead_api.access_needs import Kind
 from fairlead_api.configuration import SECURITY_MODE_KEY, TOKENS_VALID_AFTER_KEY
 from fairlead_api.identifiers import Revision
 from fairlead_api.problems import ProblemError
 from fairlead_broker.access.acl_index import Acl, AclIndex, Effect
-from fairlead_broker.access.caller import NOBODY, Caller
+from fairlead_broker.access.caller import NOBODY, Caller, CallerSource
 from fairlead_broker.access.caller_access import CallerAccess
 from fairlead_broker.access.decision import CallerRules
 from fairlead_broker.access.mode import SecurityMode
@@ -30,9 +33,12 @@ from fairlead_broker.credentials.failure_budget import FailureBudget
 from fairlead_broker.registry.metadata import ClusterMetadata
 from fairlead_broker.registry.security_records import AclRecord, TokenRecord
 
+_log = structlog.get_logger("fairlead.security")
 _KeyT = TypeVar("_KeyT")
 _ValueT = TypeVar("_ValueT")
 
+BROKER_PREFIX: Final = "broker:"
+KEYS_SHOWN_MAX: Final = 20
 CALLERS_MAX: Final = 10_000
 """Maximum number of remembered callers; the caller that was added first is dropped."""
 
@@ -75,6 +81,12 @@ class SecurityView:
         self._verified: dict[bytes, None] = {}
         """Digests of headers that were verified at some revision: a flood of bad tokens does not affect them."""
         self._compile()
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether calls can be decided: every token and ACL can be read, or nothing is enforced (rule Z11)."""
+        self._follow()
+        return not self._is_closed
 
     @property
     def mode(self) -> SecurityMode:
@@ -158,19 +170,23 @@ class SecurityView:
         self._revision: Revision = metadata.security_revision
         self._mode = SecurityMode(str(cluster_value(metadata, SECURITY_MODE_KEY))).stricter(self.floor)
         self._valid_after_us = cluster_number(metadata, TOKENS_VALID_AFTER_KEY) * 1000
-        self._index = AclIndex(acl_of(each.value) for each in metadata.acls.values())
+        unreadable = sorted(metadata.unreadable_security)
+        if unreadable:
+            _log.error("token or ACL cannot be read", keys=unreadable[:KEYS_SHOWN_MAX], mode=self._mode)
+        self._is_closed = bool(unreadable) and self._mode is SecurityMode.ENFORCE
+        # Without the unreadable ACLs, the others may allow what is denied.
+        acls = () if self._is_closed else metadata.acls.values()
+        self._index = AclIndex(acl_of(each.value) for each in acls)
         self._known: dict[bytes, _Known] = {}
         self._named: dict[tuple[str, ...], CallerAccess] = {}
         self._anonymous = self._access(NOBODY)
 
     def _access(self, caller: Caller) -> CallerAccess:
-        return CallerAccess(
-            caller,
-            CallerRules(self._index, caller, self.superusers),
-            self._mode,
-            self._told,
-            self._revision,
-        )
+        rules = CallerRules(self._index, caller, self.superusers)
+        # The calls of brokers themselves are not decided by ACLs.
+        is_broker = caller.source is CallerSource.PEER and caller.principal.startswith(BROKER_PREFIX)
+        closed = self._is_closed and not rules.is_superuser and not is_broker
+        return CallerAccess(caller, rules, self._mode, self._told, self._revision, is_closed=closed)
 
     def _token(self, token_id: str) -> TokenRecord | None:
         found = self._metadata.tokens.get(token_id)

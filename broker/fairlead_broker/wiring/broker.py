@@ -74,7 +74,9 @@ async def open_broker(
     except BaseException:
         await broker.close(False)
         raise
-    state.run(lambda: _is_healthy(engine, broker.health) and broker.replicas.in_line)
+    state.run(
+        lambda: _is_healthy(engine, broker.health) and broker.replicas.in_line and broker.security.is_readable
+    )
     if not await engine.disk.run(entry.directory.health.reserve.take):
         engine.log.warning("disk is full; appends are refused until space is freed", path=str(settings.data))
     engine.log.info(

@@ -41,12 +41,15 @@ def build_security(engine: Engine, entry: Entry, parts: ReplicaParts) -> Securit
     view = SecurityView(
         entry.mirror.metadata,
         engine.clock,
-        settings.security,
+        settings.security_floor,
         superusers,
         SecurityCounters(
             authentication=lambda source, outcome: authentications.labels(source, outcome).inc(),
             denied=lambda observed: denied.labels(str(observed).lower()).inc(),
         ),
+    )
+    metric("fairlead_security_stale_seconds").set_function(
+        lambda: engine.clock.monotonic() - entry.incarnation.membership.confirmed_at
     )
     changes = SecurityChanges(
         SecurityAdmin(entry.coordination, entry.mirror),

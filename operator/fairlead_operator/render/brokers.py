@@ -201,6 +201,7 @@ def _identity(cluster: Cluster) -> list[Manifest]:
         _value("FAIRLEAD_LISTEN", f"{EVERY_ADDRESS}:{DATA_PORT}"),
         _value("FAIRLEAD_PEER_LISTEN", f"{EVERY_ADDRESS}:{PEER_PORT}"),
         _value("FAIRLEAD_OPS_LISTEN", f"{EVERY_ADDRESS}:{OPS_PORT}"),
+        _value("FAIRLEAD_SECURITY", "open"),
         _value("FAIRLEAD_ADVERTISE", advertise_template(cluster)),
         _value("FAIRLEAD_PEER_ADVERTISE", f"{internal_host(cluster)}:{PEER_PORT}"),
     ]

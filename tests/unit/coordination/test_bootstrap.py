@@ -15,6 +15,7 @@ from fairlead_broker.coordination.protocol import UnknownOutcome
 from fairlead_broker.registry.records import (
     BrokerRegistration,
     ClusterRecord,
+    ConfigRecord,
     ControllerEpochRecord,
     ControllerRecord,
     decode,
@@ -44,6 +45,33 @@ async def test_the_cluster_is_made_once(bootstrap: ClusterBootstrap, clock: Any)
     assert {record.cluster_id for record in records} == {again.cluster_id}
     assert again.cluster_id.startswith("id-")
     assert (again.feature_level, again.created_us) == (FEATURE_LEVEL, clock.now_us())
+
+
+async def test_the_first_broker_stores_its_mode(
+    store: EmbeddedCoordination, bootstrap: ClusterBootstrap, kit: Any
+) -> None:
+    """Only the broker that creates the cluster stores a configuration, in the same transaction (rule Z1)."""
+    modes = [{"security.mode": mode} for mode in ("enforce", "observe")]
+    records = [await bootstrap.cluster(f"id-{number}", mode) for number, mode in enumerate(modes)]
+    stored = await read(store, kit.keys.cluster_config)
+
+    assert [record.cluster_id for record in records] == ["id-0", "id-0"]
+    assert stored is not None
+    assert decode(stored.key, stored.value, ConfigRecord).values == modes[0]
+
+
+async def test_a_cluster_with_a_configuration_keeps_it(
+    store: EmbeddedCoordination, bootstrap: ClusterBootstrap, kit: Any
+) -> None:
+    """A configuration without a cluster, as after a partial restore, is not replaced."""
+    kept = encode(ConfigRecord(values={"security.mode": "observe"}))
+    await store.transact((), (Put(kit.keys.cluster_config, kept),))
+    record = await bootstrap.cluster("x", {"security.mode": "enforce"})
+    stored = await read(store, kit.keys.cluster_config)
+
+    assert record.cluster_id == "x"
+    assert stored is not None
+    assert stored.value == kept
 
 
 async def test_a_cluster_beyond_this_release_is_refused(

@@ -222,6 +222,17 @@ def test_a_value_that_cannot_be_read_is_not_passed_over(metadata: ClusterMetadat
         metadata.apply(Revision(2), {broken.key: broken})
 
 
+@pytest.mark.parametrize("key", [KEYS.token("t"), KEYS.acl("a")])
+def test_an_unreadable_token_or_acl_is_named(metadata: ClusterMetadata, key: str) -> None:
+    """An unreadable token or ACL does not end the mirror; its key is named until the key is gone (rule Z11)."""
+    metadata.apply(Revision(2), {key: KeyValue(key, b"?", Revision(2), Revision(2))})
+    named, revision = set(metadata.unreadable_security), metadata.security_revision
+    metadata.apply(Revision(3), {key: None})
+
+    assert (named, revision) == ({key}, 2)
+    assert (metadata.unreadable_security, metadata.security_revision) == (set(), 3)
+
+
 def test_revisions_do_not_go_back(metadata: ClusterMetadata) -> None:
     """A lower revision than the last one is rejected."""
     apply(metadata, 5)

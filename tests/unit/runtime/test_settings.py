@@ -245,9 +245,15 @@ def test_the_file_of_the_reference_page_is_understood(tmp_path: Path) -> None:
 
 
 def test_a_closed_broker_needs_an_administrator(tmp_path: Path) -> None:
-    """The mode enforce needs a superuser or a file with the administrator's token (rule T4)."""
+    """The mode enforce needs an administrator, and TLS on the network, where each mode has to be given (rule T4)."""
     for given in ({"superusers": "user:ann,group:ops:*"}, {"admin_token_file": tmp_path / "token"}):
         assert BrokerSettings.load({"security": "enforce", **given}).security == "enforce"
+    elsewhere = {"listen": "10.0.0.1:9520", "superusers": "user:ann"}
+    for given in (elsewhere, {"ops_listen": "[::]:0"}, {**elsewhere, "security": "enforce"}):
+        with pytest.raises(ValidationError, match=r"security must be given|needs TLS on 10\.0\.0\.1:9520"):
+            BrokerSettings.load(given)
+    for given in ({"security": "open"}, {"security": "enforce", "allow_plaintext": True}):
+        assert BrokerSettings.load({**elsewhere, **given}).security_floor == given["security"]
     for given in ({"security": "enforce"}, {"superusers": "user:ann user:bob"}, {"security": "closed"}):
         with pytest.raises(ValidationError):
             BrokerSettings.load(given)

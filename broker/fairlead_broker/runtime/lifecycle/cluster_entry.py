@@ -18,8 +18,10 @@ from typing import TypeVar
 import msgspec
 import structlog
 
+from fairlead_api.configuration import SECURITY_MODE_KEY
 from fairlead_api.identifiers import BrokerEpoch, BrokerId
 from fairlead_api.versions import FEATURE_LEVEL
+from fairlead_broker.access.mode import SecurityMode
 from fairlead_broker.clock import Clock
 from fairlead_broker.controlling.moving import check_not_moved
 from fairlead_broker.coordination.bootstrap import (
@@ -236,7 +238,11 @@ class ClusterEntry:
         belongs_to = directory.cluster_id
         if belongs_to is None:
             new_id = self._new_id()
-            return await self._patiently(lambda: bootstrap.cluster(new_id), "read the cluster's record")
+            mode = self._settings.security_floor
+            first = {} if mode is SecurityMode.OPEN else {SECURITY_MODE_KEY: str(mode)}
+            return await self._patiently(
+                lambda: bootstrap.cluster(new_id, first), "read the cluster's record"
+            )
         standing = await self._patiently(bootstrap.standing_cluster, "read the cluster's record")
         if standing is None or standing.cluster_id != belongs_to:
             raise self._elsewhere(belongs_to, standing)
