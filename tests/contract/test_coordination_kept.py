@@ -171,6 +171,7 @@ RECORDS: dict[str, Record] = {
         previous_epoch=2,
         assigned={_TOPIC: (0, 1)},
         revoking={_TOPIC: (2,)},
+        principal="user:ann",
     ),
     "group member, least": MemberRecord(
         session_timeout_ms=45_000, rebalance_timeout_ms=300_000, epoch=-2, previous_epoch=0

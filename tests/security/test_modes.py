@@ -188,6 +188,19 @@ async def test_an_unreadable_acl_closes_the_broker(secured: Secured) -> None:
     assert (await answers(), secured.cluster.broker(1).ready) == before
 
 
+async def test_a_member_belongs_to_its_principal(secured: Secured) -> None:
+    """Another principal with the same rights cannot use a member; a superuser can remove it (rule Z13)."""
+    tokens = [(await secured.token(f"user:{name}"))["token"] for name in ("ann", "bob")]
+    await secured.acl("user:*", "read", "group:readers")
+    await secured.acl("user:*", "read", "topic:orders")
+    path, join = "/v1/groups/readers/members/m", {"member_epoch": 0, "topics": ["orders"], "owned": []}
+    ann, bob = [await secured.call("PUT", path, token, join) for token in tokens]
+    left = [await secured.call("DELETE", path, token) for token in (tokens[1], secured.admin)]
+
+    assert (ann.status, bob.code) == (200, "forbidden")
+    assert (left[0].code, left[1].status) == ("forbidden", 204)
+
+
 async def test_the_first_broker_closes_the_cluster(tmp_path: Path) -> None:
     """A broker that is started in the mode open, in a cluster that a closed broker created, enforces (rule Z1)."""
     cluster = await Cluster.open(tmp_path)

@@ -53,6 +53,11 @@ class CallerAccess:
         return self._mode is SecurityMode.OPEN
 
     @property
+    def owner(self) -> str | None:
+        """Principal to which what the caller creates belongs, such as group members; None if nothing is enforced."""
+        return self.caller.principal if self._mode is SecurityMode.ENFORCE else None
+
+    @property
     def hides(self) -> bool:
         """Whether lists leave out entries that the caller may not describe."""
         return self._mode is SecurityMode.ENFORCE and not self.rules.is_superuser

@@ -236,11 +236,11 @@ class Group:
             detail = f"group {self.name} has {len(self._roster.members)} members"
             raise ProblemError("group_not_empty", detail, data={"group": self.name})
 
-    def check_commit(self, member_id: str | None, member_epoch: int) -> None:
-        """Check that an offset commit comes from a member at this epoch.
+    def check_commit(self, member_id: str | None, member_epoch: int, principal: str | None = None) -> None:
+        """Check that an offset commit comes from a member at this epoch, which belongs to the caller `principal`.
 
         Epoch -1, which stands for no member, is accepted only in a group without members. Raises `member_not_found`,
-        `stale_member_epoch`, `member_fenced` or `group_not_empty`.
+        `stale_member_epoch`, `member_fenced`, `group_not_empty` or `forbidden`.
         """
         if member_id is None or member_epoch < 0:
             self.check_empty()
@@ -248,6 +248,7 @@ class Group:
         record = self._roster.members.get(member_id)
         if record is None:
             self._refuse_unknown(member_id)
+        rules.check_principal(self.name, member_id, record, principal)
         rules.check_commit_epoch(member_id, record, member_epoch)
 
     def check_committed_partition(
@@ -290,6 +291,9 @@ class Group:
     def _record_at_rest(self, event: Heartbeat) -> MemberRecord | None:
         record = self._roster.members.get(event.member_id)
         if record is None or event.member_epoch != record.epoch or event.subscription is not None:
+            return None
+        if event.principal not in (None, record.principal):
+            # Another principal is refused, and a member without one gets this one.
             return None
         if event.member_id not in self._resting:
             if event.member_epoch <= 0 or not self._roster.at_rest(event.member_id, record):

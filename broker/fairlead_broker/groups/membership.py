@@ -74,26 +74,32 @@ class Membership:
     def admit(self, heartbeat: Heartbeat) -> None:
         """Admit a heartbeat: add the member if it joins, and update its subscription.
 
-        Raises `member_not_found`, `member_fenced`, `instance_fenced`, `group_too_large`, `invalid_pattern` or
-        `malformed_request`.
+        Raises `member_not_found`, `member_fenced`, `instance_fenced`, `group_too_large`, `invalid_pattern`,
+        `malformed_request`, or `forbidden` for a member of another principal.
         """
         member_id, record = heartbeat.member_id, self._roster.members.get(heartbeat.member_id)
         if record is not None:
+            rules.check_principal(self._name, member_id, record, heartbeat.principal)
             rules.check_member_epoch(record, heartbeat)
             self._check_instance(record, heartbeat)
             joins = heartbeat.member_epoch == JOIN_EPOCH
             changed = self._subscribe(record, heartbeat.subscription, joins=joins)
-            self._roster.put_member(member_id, changed)
+            self._roster.put_member(member_id, _belonging(changed, heartbeat.principal))
         elif heartbeat.member_epoch == JOIN_EPOCH:
-            self._join(member_id, heartbeat.subscription or Subscription())
+            self._join(member_id, heartbeat.subscription or Subscription(), heartbeat.principal)
         else:
             raise self.not_found(member_id)
 
     def leave(self, leaving: Leave) -> None:
-        """Remove a leaving member. Raises `member_not_found`, or `member_fenced` if the member's epoch differs."""
+        """Remove a leaving member.
+
+        Raises `member_not_found`, `member_fenced` if the member's epoch differs, or `forbidden` for a member of another
+        principal.
+        """
         record = self._roster.members.get(leaving.member_id)
         if record is None:
             raise self.not_found(leaving.member_id)
+        rules.check_principal(self._name, leaving.member_id, record, leaving.principal)
         if leaving.member_epoch not in {None, record.epoch, record.previous_epoch}:
             detail = f"member {leaving.member_id} has epoch {record.epoch}, but left with epoch {leaving.member_epoch}"
             raise ProblemError("member_fenced", detail, data={"member_id": leaving.member_id})
@@ -114,30 +120,35 @@ class Membership:
 
     # -- joining
 
-    def _join(self, member_id: str, subscription: Subscription) -> None:
+    def _join(self, member_id: str, subscription: Subscription, principal: str | None) -> None:
         holder_id = self._roster.instances.get(subscription.instance_id or "")
         if holder_id is not None:
-            self._take_place(holder_id, member_id, subscription)
+            self._take_place(holder_id, member_id, subscription, principal)
             return
         if len(self._roster.members) >= MEMBERS_MAX:
             reason = f"it has {MEMBERS_MAX} members, which is the limit"
             raise self._too_large(reason, MEMBERS_MAX)
-        newcomer = msgspec.structs.replace(_NEWCOMER, instance_id=subscription.instance_id)
+        newcomer = msgspec.structs.replace(
+            _NEWCOMER, instance_id=subscription.instance_id, principal=principal
+        )
         self._roster.put_member(member_id, self._subscribe(newcomer, subscription, joins=True))
         self.unsettled = True
 
-    def _take_place(self, holder_id: str, member_id: str, subscription: Subscription) -> None:
+    def _take_place(
+        self, holder_id: str, member_id: str, subscription: Subscription, principal: str | None
+    ) -> None:
         """Replace a static member with a new member that has the same instance id.
 
         If the subscription is the same, the target stays valid.
         """
         holder = self._roster.members[holder_id]
+        rules.check_principal(self._name, holder_id, holder, principal)
         if not rules.may_take_place(holder, self._heartbeats_missed(holder_id)):
             raise _instance_fenced(holder.instance_id, holder_id)
         place = msgspec.structs.replace(
             holder, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH, assigned={}, revoking={}
         )
-        newcomer = self._subscribe(place, subscription, joins=True)
+        newcomer = self._subscribe(_belonging(place, principal), subscription, joins=True)
         self._roster.remove_member(holder_id)
         self._roster.put_member(member_id, newcomer)
         self._roster.replace_targets(
@@ -231,6 +242,13 @@ class Membership:
 
 def _consumed(record: MemberRecord) -> _Consumed:
     return record.topics, record.topic_pattern
+
+
+def _belonging(record: MemberRecord, principal: str | None) -> MemberRecord:
+    """Return the record of a member that belongs to a principal from now on, unless it belongs to one already."""
+    if principal is None or record.principal is not None:
+        return record
+    return msgspec.structs.replace(record, principal=principal)
 
 
 def _unsaid(record: MemberRecord) -> MemberRecord:

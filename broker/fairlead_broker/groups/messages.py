@@ -47,6 +47,8 @@ class Heartbeat:
     """Changed subscription, or None if the subscription did not change."""
     owned: Partitions | None = None
     """Partitions that the member still consumes (empty for a joining member), or None if no partition was released."""
+    principal: str | None = None
+    """Caller that must own the member, or None if nothing is enforced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,8 @@ class Leave:
     """Member epoch of the leaving member, or None to leave at any epoch."""
     static: bool = False
     """Whether a static member keeps its partitions until its session ends."""
+    principal: str | None = None
+    """Caller that must own the member, or None if nothing is enforced."""
 
 
 GroupEvent: TypeAlias = Heartbeat | Leave

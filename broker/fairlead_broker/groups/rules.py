@@ -14,6 +14,17 @@ from fairlead_broker.groups.messages import AWAY_EPOCH, JOIN_EPOCH, Heartbeat
 from fairlead_broker.registry.group_records import MemberRecord
 
 
+def check_principal(group: str, member_id: str, record: MemberRecord, principal: str | None) -> None:
+    """Check that a member belongs to a caller (rule Z13).
+
+    `principal`: the caller, or None if nothing is enforced. Raises `forbidden`.
+    """
+    if principal is None or record.principal in {None, principal}:
+        return
+    detail = f"member {member_id} of group {group} belongs to another principal than {principal}"
+    raise ProblemError("forbidden", detail, data={"operation": "read", "resource": f"group:{group}"})
+
+
 def check_member_epoch(record: MemberRecord, heartbeat: Heartbeat) -> None:
     """Check that a heartbeat has the member's epoch, is a join, or repeats a heartbeat whose reply was lost.
 

@@ -72,6 +72,8 @@ class MemberRecord(Record, frozen=True, kw_only=True):
     """Partitions that the member may consume and commit, in ascending order."""
     revoking: dict[TopicId, tuple[int, ...]] = msgspec.field(default_factory=dict)
     """Partitions that the member must release. The member owns them until it confirms the release."""
+    principal: str | None = None
+    """Principal to which the member and its instance id belong, or None if nothing was enforced since it joined."""
 
 
 class OffsetEntry(Entry, frozen=True, kw_only=True):

@@ -32,6 +32,7 @@ RECORDS: list[Record] = [
         previous_epoch=2,
         assigned={T: (0, 1)},
         revoking={T: (2,)},
+        principal="user:ann",
     ),
     OffsetsRecord(
         entries=(

@@ -30,12 +30,12 @@ TopicName = Callable[[TopicId], str | None]
 """Function that returns the name of an existing topic; None if the topic does not exist."""
 
 
-def heartbeat_event(member_id: str, request: HeartbeatRequest) -> Heartbeat:
+def heartbeat_event(member_id: str, request: HeartbeatRequest, principal: str | None = None) -> Heartbeat:
     """Return the event for a member's heartbeat request."""
     owned = None
     if request.owned is not UNSET:
         owned = {TopicId(each.topic_id): frozenset(each.partitions) for each in request.owned}
-    return Heartbeat(member_id, request.member_epoch, _subscription(request), owned)
+    return Heartbeat(member_id, request.member_epoch, _subscription(request), owned, principal)
 
 
 def _subscription(request: HeartbeatRequest) -> Subscription | None:

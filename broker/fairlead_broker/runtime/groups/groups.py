@@ -119,9 +119,12 @@ class Groups:
 
     # -- members
 
-    async def heartbeat(self, group: str, member_id: str, request: HeartbeatRequest) -> HeartbeatAnswer:
+    async def heartbeat(
+        self, group: str, member_id: str, request: HeartbeatRequest, principal: str | None = None
+    ) -> HeartbeatAnswer:
         """Process a heartbeat, which may add a member to the group.
 
+        `principal`: caller to which the member must belong, or None if nothing is enforced.
         Raises `not_coordinator`, or the problem with which the group refuses the heartbeat.
         """
         try:
@@ -130,11 +133,11 @@ class Groups:
             if problem.code == "group_not_found":
                 raise group_refusals.member_not_found(group, member_id) from problem
             raise
-        reply = await coordinated.ask(group_calls.heartbeat_event(member_id, request))
+        reply = await coordinated.ask(group_calls.heartbeat_event(member_id, request, principal))
         assert isinstance(reply, HeartbeatReply), "the reply to a heartbeat is a HeartbeatReply"
         return group_calls.heartbeat_answer(reply, self._mirror.metadata.topic_name)
 
-    async def leave(self, group: str, member_id: str, *, static: bool) -> None:
+    async def leave(self, group: str, member_id: str, *, static: bool, principal: str | None = None) -> None:
         """Remove a member; with `static`, a static member keeps its partitions until its session ends.
 
         Raises `member_not_found`.
@@ -145,11 +148,11 @@ class Groups:
             if problem.code == "group_not_found":
                 raise group_refusals.member_not_found(group, member_id) from problem
             raise
-        await coordinated.ask(Leave(member_id, None, static))
+        await coordinated.ask(Leave(member_id, None, static, principal))
 
     # -- offsets
 
-    async def commit(self, group: str, request: CommitRequest) -> CommitAnswer:
+    async def commit(self, group: str, request: CommitRequest, principal: str | None = None) -> CommitAnswer:
         """Store offsets; return one result per entry. Raises a problem if the member may not commit."""
         member_id = request.member_id
         beyond = await self._positions.beyond(offsets_named(request, self._mirror.metadata))
@@ -162,7 +165,7 @@ class Groups:
         # No await may come between this line and the commit. Otherwise the claim on a new group without changes could
         # be released first.
         now_us = self._shared.clock.now_us()
-        asked = OffsetsAsked(request, coordinated.group, self._mirror.metadata, now_us, beyond)
+        asked = OffsetsAsked(request, coordinated.group, self._mirror.metadata, now_us, beyond, principal)
         if asked.admit():
             await coordinated.commit(asked.admit)
         return asked.answer()

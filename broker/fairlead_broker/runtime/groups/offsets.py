@@ -102,8 +102,13 @@ class OffsetsAsked:
         metadata: ClusterMetadata,
         now_us: TimestampUs,
         beyond: Mapping[TopicIdPartition, PositionTold],
+        principal: str | None = None,
     ) -> None:
-        """`beyond`: positions of the partitions whose offset lies above the high watermark."""
+        """`beyond`: positions of the partitions whose offset lies above the high watermark.
+
+        `principal`: caller to which the member must belong, or None if nothing is enforced.
+        """
+        self._principal = principal
         self._request = request
         self._group = group
         self._metadata = metadata
@@ -117,7 +122,7 @@ class OffsetsAsked:
         Raises a problem, which refuses the whole request, if the member may not commit.
         """
         member_id = self._request.member_id
-        self._group.check_commit(member_id, self._request.member_epoch)
+        self._group.check_commit(member_id, self._request.member_epoch, self._principal)
         self._results = []
         entries: dict[tuple[TopicId, int], OffsetEntry | None] = {}
         for each in self._request.offsets:

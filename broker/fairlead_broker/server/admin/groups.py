@@ -111,12 +111,18 @@ class GroupCalls:
         _require_read(call, request.topics or ())
         if request.topic_pattern:
             call.access.require_all(Operation.READ, Kind.TOPIC, literal_prefix(request.topic_pattern))
-        return Answered(await self._broker.groups.heartbeat(_group(call), _member(call), request))
+        return Answered(
+            await self._broker.groups.heartbeat(_group(call), _member(call), request, call.access.owner)
+        )
 
     async def leave_group(self, call: Call, body: bytes) -> Answered:
         """``DELETE /v1/groups/{group}/members/{member}``."""
         del body
-        await self._broker.groups.leave(_group(call), _member(call), static=call.query.flag("static"))
+        # A superuser may remove the members of every principal.
+        owner = None if call.access.rules.is_superuser else call.access.owner
+        await self._broker.groups.leave(
+            _group(call), _member(call), static=call.query.flag("static"), principal=owner
+        )
         return Answered(None, HTTPStatus.NO_CONTENT)
 
     async def committed_offsets(self, call: Call, body: bytes) -> Answered:
@@ -136,7 +142,7 @@ class GroupCalls:
         # As in `heartbeat`, the body is not checked for repeated keys.
         request = decode_request(CommitRequest, body, unique_keys=False)
         _require_read(call, (each.topic for each in request.offsets))
-        answer = await self._broker.groups.commit(_group(call), request)
+        answer = await self._broker.groups.commit(_group(call), request, call.access.owner)
         return Answered(answer, _status(answer.offsets))
 
     async def delete_offsets(self, call: Call, body: bytes) -> Answered:

@@ -1,0 +1,70 @@
+"""Members belong to the principal that joined (rule Z13)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from driven_group import Driven, wanting
+from fairlead_api.problems import ProblemError
+from fairlead_broker.groups import Heartbeat, Leave
+
+ANN, BOB = "user:ann", "user:bob"
+
+
+@pytest.fixture
+def driven() -> Driven:
+    """Return a group that does not exist yet."""
+    return Driven()
+
+
+def join(member_id: str, principal: str | None, instance_id: str | None = None) -> Heartbeat:
+    """Return the join of a principal."""
+    subscription = replace(wanting("flights"), instance_id=instance_id)
+    return Heartbeat(member_id, 0, subscription, {}, principal)
+
+
+def commit_code(driven: Driven, epoch: int, principal: str | None) -> str | None:
+    """Return the code with which a commit of the member is refused."""
+    try:
+        driven.group.check_commit("a", epoch, principal)
+    except ProblemError as problem:
+        return problem.code
+    return None
+
+
+def test_another_principal_cannot_speak_for_a_member(driven: Driven) -> None:
+    """Heartbeats, rejoins, leaves and commits of another principal are refused and change nothing."""
+    epoch = driven.heard(join("a", ANN)).member_epoch
+    before = driven.members["a"]
+    refused = [
+        driven.refused(event)
+        for event in (Heartbeat("a", epoch, principal=BOB), join("a", BOB), Leave("a", principal=BOB))
+    ]
+
+    assert refused == ["forbidden"] * 3
+    assert [commit_code(driven, epoch, each) for each in (BOB, ANN, None)] == ["forbidden", None, None]
+    assert driven.members["a"] == before
+    assert driven.heard(Heartbeat("a", epoch, principal=ANN)).member_epoch == epoch
+
+
+def test_an_instance_belongs_to_its_principal(driven: Driven) -> None:
+    """Only the principal of a static member takes its place, even after the member has left."""
+    driven.heard(join("a", ANN, "i"))
+    driven.turn(Leave("a", static=True, principal=ANN))
+
+    assert driven.refused(join("b", BOB, "i")) == "forbidden"
+    driven.heard(join("c", ANN, "i"))
+    assert driven.members["c"].principal == ANN
+
+
+def test_members_of_an_open_cluster_are_bound_when_it_closes(driven: Driven) -> None:
+    """A member without a principal gets that of its next heartbeat; one with a principal keeps it while open."""
+    epoch = driven.heard(join("a", None)).member_epoch
+    unbound = driven.members["a"].principal
+    driven.heard(Heartbeat("a", epoch, principal=ANN))
+    driven.heard(Heartbeat("a", epoch))
+
+    assert (unbound, driven.members["a"].principal) == (None, ANN)
+    assert driven.refused(Heartbeat("a", epoch, principal=BOB)) == "forbidden"
