@@ -48,7 +48,7 @@ test: setup ## every test but the long scenarios (`make prove`, `make chaos`), w
 test-fast: setup ## the tests without the slow ones, under three minutes
 	@$(BIN)/python .ci/test.py fast $(PYTEST)
 
-check: setup ## lint, format, types, layers, docstrings, links of the docs, spelling
+check: setup ## lint, format, types, layers, docstrings, rules of the sources, links of the docs, spelling
 	@.ci/check.sh
 
 bench: setup-bench ## ratios against Kafka, its Python clients and NATS JetStream on this machine (needs Java, Maven and Go)

@@ -34,6 +34,8 @@ PURE_WORKERS = "2"
 SPARK_TESTS = ("tests/spark", "tests/integration", "tests/observability", "tests/release")
 # Run in one process: Schemathesis generates its cases during the collection of tests, which takes ten seconds in each.
 MADE_UP_CALLS = "tests/openapi"
+# `make check` runs the tests that only read the sources.
+STATIC_TESTS = ("tests/architecture", "tests/typing")
 SERIAL_TESTS = (
     "tests/chaos",
     "tests/checker",
@@ -139,7 +141,7 @@ def run_all(tests: TestRun) -> None:
         tests.run("coverage", "run", "-m", "pytest", "-n", PURE_WORKERS, "-m", "not serial", *PURE_TESTS)
         tests.run("coverage", "combine", "--quiet")
         tests.run("coverage", "report")
-        ignored = [f"--ignore={path}" for path in (*PURE_TESTS, MADE_UP_CALLS)]
+        ignored = [f"--ignore={path}" for path in (*PURE_TESTS, *STATIC_TESTS, MADE_UP_CALLS)]
         systems = "not serial and not kubernetes and not spark"
         tests.run("pytest", "-n", WORKERS, *by_file, "-m", systems, *ignored)
         print("+ wait for the programs of the test Kubernetes (build/kubernetes.log)", flush=True)

@@ -6,11 +6,9 @@ import asyncio
 import itertools
 import os
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -21,6 +19,7 @@ from chaos_cluster import ChaosCluster, chaos_cluster
 from fairlead import Admin, Consumer, Producer, TopicPartition
 from fairlead_api.bodies.group_answers import MemberDescription
 from group_watch import is_settled, places_of, wait_for_group, wait_for_lag
+from warm_programs import warm_program
 
 pytestmark = [pytest.mark.etcd, pytest.mark.asyncio(loop_scope="module")]
 PARTITIONS: Final = 6
@@ -118,7 +117,7 @@ async def test_explicit_readers_and_groups_are_independent(cluster: ChaosCluster
 
 async def _command(cluster: ChaosCluster, *arguments: str) -> Any:
     """Run `fairlead` and return its JSON."""
-    command = [str(Path(sys.executable).with_name("fairlead")), *arguments, "--output", "json"]
+    command = [warm_program(), *arguments, "--output", "json"]
     process = await asyncio.create_subprocess_exec(
         *command,
         stdin=subprocess.DEVNULL,

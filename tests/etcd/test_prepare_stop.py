@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
@@ -18,6 +17,7 @@ import pytest
 from broker_process import BrokerProcess
 from etcd_cluster import EtcdCluster, free_ports
 from fairlead import Admin, FairleadError
+from warm_programs import FAIRLEAD, warm_program
 
 SECONDS = 60.0
 POOL = (0, 1, 2)
@@ -34,9 +34,8 @@ class Pod:
 
     def prepare_stop(self, seconds: float = SECONDS) -> subprocess.Popen[str]:
         """Start the hook."""
-        program = Path(sys.executable).with_name("fairlead")
         hook = subprocess.Popen(
-            [program, "broker", "prepare-stop", "--seconds", str(seconds)],
+            [warm_program(), "broker", "prepare-stop", "--seconds", str(seconds)],
             env={**os.environ, **self.environment},
             stderr=subprocess.PIPE,
             text=True,
@@ -181,7 +180,7 @@ def test_a_broker_waits_for_names_that_are_not_known_yet(tmp_path: Path) -> None
     waiting = pod(tmp_path, "http://main-etcd-0.main-etcd-peers.orders.svc.invalid:2379", 0, ports)
     ops = f"http://127.0.0.1:{ports[2]}"
     with subprocess.Popen(
-        [Path(sys.executable).with_name("fairlead"), "broker", "start"],
+        [FAIRLEAD, "broker", "start"],
         env={
             **os.environ,
             **waiting.environment,

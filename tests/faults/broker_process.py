@@ -6,12 +6,14 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
+
+from waiting import pause_blocking
+from warm_programs import FAIRLEAD, WarmProcess, start
 
 BYTECODE: Final = Path(__file__).parents[2] / "build" / "bytecode"
 """Time limit of a start: the first start on a machine compiles, which takes three times as long as other starts."""
@@ -36,8 +38,8 @@ class BrokerProcess:
     """Address of the data listener, which changes with every start if the operating system chooses the port."""
     ops: str = ""
     start_seconds: float = 0.0
-    """Seconds from the call of the last start to its ready line, including the start of the interpreter."""
-    _process: subprocess.Popen[bytes] | None = None
+    """Seconds from the call of the last start to its ready line, without the imports of the interpreter."""
+    _process: subprocess.Popen[bytes] | WarmProcess | None = None
     _log: IO[bytes] | None = None
 
     def start(self, timeout_seconds: float = 60) -> None:
@@ -47,18 +49,19 @@ class BrokerProcess:
         # Like an installed program, with bytecode: otherwise compiling all modules is half of a start.
         kept.pop("PYTHONDONTWRITEBYTECODE", None)
         kept["PYTHONPYCACHEPREFIX"] = str(BYTECODE)
-        command = [str(Path(sys.executable).with_name("fairlead")), "broker", "start", "--output", "json"]
+        command = ["broker", "start", "--output", "json"]
         for flag, address in zip(("--listen", "--peer-listen", "--ops-listen"), self.listeners, strict=True):
             command += [flag, address]
-        command += self.arguments
+        command += [*self.arguments, "--data", str(self.data)]
+        environment = {**kept, **self.environment}
         self._log = errors.open("ab")
         begun = time.monotonic()
-        self._process = subprocess.Popen(
-            [*self.prefix, *command, "--data", str(self.data)],
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            env={**kept, **self.environment},
-        )
+        if self.prefix:
+            self._process = subprocess.Popen(
+                [*self.prefix, FAIRLEAD, *command], stdout=subprocess.PIPE, stderr=self._log, env=environment
+            )
+        else:
+            self._process = start(*command, environment=environment, errors=self._log)
         line = self._ready_line(timeout_seconds)
         self.start_seconds = time.monotonic() - begun
         if not line:
@@ -100,7 +103,9 @@ class BrokerProcess:
     def pause(self) -> None:
         """Pause the process with its connections open, and return when the process is paused."""
         os.kill(self.pid, signal.SIGSTOP)
-        os.waitid(os.P_PID, self.pid, os.WSTOPPED)
+        stopped = Path(f"/proc/{self.pid}/stat")
+        while stopped.read_text().rpartition(")")[2].split()[0] != "T":
+            pause_blocking(0.001)
 
     def resume(self) -> None:
         """Resume the process."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from fairlead.errors import ConflictError
 from fairlead_api.batch.batches import Record, decode_records, encode, record_batch
 from fairlead_api.batch.header import iterate_headers
 from fairlead_api.problems import ProblemError
+from warm_programs import warm_program
 
 RECORDS = 24
 SEGMENT_BYTES = 1 << 20
@@ -190,7 +190,7 @@ async def test_damage_is_accepted_by_the_sdk_and_the_command_line(faulty: Faulty
 async def accept_by_command(url: str, first: int, following: int) -> tuple[int | None, str]:
     """Run `fairlead partition accept-damage`; return its exit code and its output."""
     running = await asyncio.create_subprocess_exec(
-        Path(sys.executable).with_name("fairlead"), "partition", "accept-damage", "t", "0",
+        warm_program(), "partition", "accept-damage", "t", "0",
         "--first-offset", str(first), "--next-good-offset", str(following), "--bootstrap", url,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
     )  # fmt: skip

@@ -11,7 +11,6 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -28,9 +27,9 @@ from etcd_cluster import etcd_cluster, free_ports
 from fairlead import Admin
 from fairlead.errors import FairleadError
 from kube_client import KubeClient, Manifest, Refused, WaitedInVain
+from warm_programs import WarmProcess, start
 
 T = TypeVar("T")
-PROGRAM = str(Path(sys.executable).with_name("fairlead"))
 STOP_SECONDS = 30.0
 WATCH_SECONDS = 600.0
 WAIT_SECONDS = 100.0
@@ -47,7 +46,7 @@ class BrokerProcesses:
     etcd: tuple[str, ...]
     runner: asyncio.Runner
     ports: tuple[int, int, int]
-    running: dict[int, tuple[str, subprocess.Popen[bytes]]] = field(default_factory=dict)
+    running: dict[int, tuple[str, WarmProcess]] = field(default_factory=dict)
     """Uid of the pod and process, by broker."""
     started: list[int] = field(default_factory=list)
     """Ids of started brokers, one for each start, in order."""
@@ -125,7 +124,7 @@ class BrokerProcesses:
                 self.started.append(broker)
         return False
 
-    def _start(self, broker: int) -> subprocess.Popen[bytes]:
+    def _start(self, broker: int) -> WarmProcess:
         data, peer, ops = self.ports
         inherited = {name: text for name, text in os.environ.items() if not name.startswith("FAIRLEAD_")}
         settings = {
@@ -138,13 +137,7 @@ class BrokerProcesses:
         }
         with (self.folder / f"broker-{broker}.log").open("ab", buffering=0) as log:
             log.write(f"{datetime.now(UTC)} started\n".encode())
-            return subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", PROGRAM, "broker", "start"],
-                env={**inherited, **settings},
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-            )
+            return start("broker", "start", environment={**inherited, **settings}, output=log, errors=log)
 
     def _stop(self, broker: int) -> None:
         _, process = self.running.pop(broker)

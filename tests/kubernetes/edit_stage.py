@@ -13,12 +13,13 @@ from threading import Event
 
 import urllib3
 
-from broker_processes import PROGRAM, BrokerProcesses, broker_processes
+from broker_processes import BrokerProcesses, broker_processes
 from cluster_words import condition_of
 from doors import Door
 from kube_client import KubeClient, Manifest
 from kubernetes_under_test import Kubernetes
 from operator_process import ACCOUNT, OperatorProcess, Operators
+from warm_programs import FAIRLEAD
 
 CLUSTER = "clusters.fairlead.dev/main"
 CORE = 3
@@ -75,7 +76,7 @@ class EditStage:
             "FAIRLEAD_OPERATOR_LOG_LEVEL": "debug",
         }
         operator = OperatorProcess(
-            ["setpriv", "--pdeathsig", "KILL", PROGRAM, "operator", "start"],
+            ["setpriv", "--pdeathsig", "KILL", FAIRLEAD, "operator", "start"],
             {**self.kubernetes.environment(self.kubeconfig), **settings},
             self.operators.folder / f"operator-{number}.log",
             self.user,

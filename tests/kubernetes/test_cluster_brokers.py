@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker_processes import PROGRAM, BrokerProcesses, broker_processes
+from broker_processes import BrokerProcesses, broker_processes
 from cluster_words import BROKERS, a_cluster, condition_of, has, is_done, uids
 from fairlead.errors import InvalidConfigError, UnreachableError
 from fairlead_api.bodies.metadata import PartitionMetadata
 from operator_process import ACCOUNT, OperatorProcess
+from warm_programs import FAIRLEAD
 
 if TYPE_CHECKING:
     from kube_client import KubeClient, Manifest
@@ -55,7 +56,7 @@ class Stage:
             "FAIRLEAD_OPERATOR_LOG_FORMAT": "json",
         }
         operator = OperatorProcess(
-            [PROGRAM, "operator", "start"],
+            [FAIRLEAD, "operator", "start"],
             {**self.kubernetes.environment(kubeconfig), **settings},
             self.operators.folder / f"operator-{len(self.operators.started)}.log",
             user,

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker_processes import PROGRAM
 from cluster_words import has, is_done
 from operator_process import ACCOUNT, OperatorProcess, Operators, install_definitions
 from topic_stage import Brokers, ready_reason, running_brokers
+from warm_programs import FAIRLEAD
 
 if TYPE_CHECKING:
     from kube_client import Manifest
@@ -42,7 +42,7 @@ def start_operator(
         "FAIRLEAD_OPERATOR_LOG_FORMAT": "json",
     }
     operator = OperatorProcess(
-        [PROGRAM, "operator", "start"],
+        [FAIRLEAD, "operator", "start"],
         {**kubernetes.environment(kubernetes.account_kubeconfig(ACCOUNT, own)), **settings},
         operators.folder / f"operator-{scope}.log",
         user,

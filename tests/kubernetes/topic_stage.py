@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,7 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-import checkout
 from etcd_cluster import etcd_cluster, free_ports
 from fairlead import Admin
 from fairlead.errors import TopicNotFoundError
@@ -25,6 +23,7 @@ from fairlead_api.bodies.metadata import TopicDescription
 from kube_client import Manifest
 from kubernetes_under_test import Kubernetes
 from operator_process import ACCOUNT, Operators, install_definitions
+from warm_programs import WarmProcess, start
 
 T = TypeVar("T")
 RACKS = ("zone-a", "zone-b", "zone-c")
@@ -41,7 +40,7 @@ class Brokers:
     admin: Admin
     port: int
     etcd: tuple[str, ...]
-    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    processes: list[WarmProcess] = field(default_factory=list)
 
     @property
     def url(self) -> str:
@@ -82,8 +81,8 @@ class Stage:
     kubernetes: Kubernetes
     brokers: Brokers
     namespaces: Iterator[str]
-    start_operator: Callable[[], subprocess.Popen[bytes]]
-    operator: subprocess.Popen[bytes]
+    start_operator: Callable[[], WarmProcess]
+    operator: WarmProcess
     common: str
     """Namespace of a Cluster for all tests that need no other one."""
 
@@ -220,9 +219,9 @@ def running_stage(kubernetes: Kubernetes, folder: Path, namespaces: int) -> Iter
     with ExitStack() as stack:
         brokers = stack.enter_context(running_brokers(folder))
 
-        def start_operator() -> subprocess.Popen[bytes]:
+        def start_operator() -> WarmProcess:
             return _start(
-                ("fairlead", "operator", "start", "--kubeconfig", str(kubeconfig)),
+                ("operator", "start", "--kubeconfig", str(kubeconfig)),
                 folder / "operator.log",
                 FAIRLEAD_OPERATOR_NAMESPACES=",".join(names),
                 FAIRLEAD_OPERATOR_POD_NAMESPACE=names[0],
@@ -252,7 +251,7 @@ def running_brokers(folder: Path) -> Iterator[Brokers]:
         stack.callback(lambda: runner.run(etcd_context.__aexit__(None, None, None)))
         processes = [
             _start(
-                ("fairlead", "broker", "start", "--output", "json"),
+                ("broker", "start", "--output", "json"),
                 folder / f"broker-{number}.log",
                 FAIRLEAD_ID=str(number),
                 FAIRLEAD_RACK=rack,
@@ -279,22 +278,14 @@ def _ports_everywhere(count: int) -> list[int]:
     return [next(ports) for _ in range(count)]
 
 
-def _start(command: Sequence[str], log: Path, **settings: str) -> subprocess.Popen[bytes]:
+def _start(words: Sequence[str], log: Path, **settings: str) -> WarmProcess:
     """Start a program that ends with this process."""
-    die_with_us = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
-    program = str(checkout.ROOT / ".venv/bin" / command[0])
     inherited = {name: text for name, text in os.environ.items() if not name.startswith("FAIRLEAD_")}
     with log.open("ab") as errors:
-        return subprocess.Popen(
-            [*die_with_us, program, *command[1:]],
-            env={**inherited, **settings},
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            stdin=subprocess.DEVNULL,
-        )
+        return start(*words, environment={**inherited, **settings}, errors=errors)
 
 
-def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+def _stop(processes: Sequence[WarmProcess]) -> None:
     for process in processes:
         process.terminate()
     for process in processes:

@@ -12,7 +12,6 @@ import json
 import re
 import socket
 import subprocess
-import sys
 import threading
 import urllib.error
 import urllib.parse
@@ -29,6 +28,7 @@ from etcd_cluster import etcd_cluster
 from fairlead import TopicPartition
 from fairlead.blocking import Admin, Consumer, Producer
 from fairlead.errors import FairleadError
+from warm_programs import warm_program
 
 T = TypeVar("T")
 SECONDS_MAX: Final = 60.0
@@ -48,7 +48,6 @@ CHOSEN: Final = {
     "$job_namespace": NAMESPACE,
 }
 """Values that Grafana inserts for the variables of a board. `$1` of label_replace is unchanged."""
-FAIRLEAD: Final = Path(sys.executable).with_name("fairlead")
 
 
 def wait_for(what: str, found: Callable[[], T | None], seconds: float = SECONDS_MAX) -> T:
@@ -148,7 +147,7 @@ def names_in(exposition: str) -> set[str]:
 @contextmanager
 def running_brokers(folder: Path, brokers: int = BROKERS) -> Iterator[Brokers]:
     """Run brokers in a separate process."""
-    command = [str(FAIRLEAD), "dev", "up", "--brokers", str(brokers), "--output", "json"]
+    command = [warm_program(), "dev", "up", "--brokers", str(brokers), "--output", "json"]
     listen = ["--listen", "127.0.0.1:0", "--data", str(folder / "brokers")]
     with (folder / "brokers.log").open("wb") as log:
         process = subprocess.Popen([*command, *listen], stdout=subprocess.PIPE, stderr=log, text=True)

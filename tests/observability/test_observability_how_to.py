@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ import pytest
 import checkout
 from made_files import make_chart_files
 from monitored_cluster import free_port, stop, wait_for
+from warm_programs import search_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 PAGE = checkout.ROOT / "docs/how-to/observability.md"
 BLOCK = re.compile(r"^```(\w+)(?: ([^\n]*))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PORTS = ("9520", "9521", "9522", "9090")
-ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
 @pytest.fixture
@@ -45,7 +44,8 @@ def test_every_command_of_the_first_section(tmp_path: Path, started: list[subpro
     make_chart_files()
     (tmp_path / "manifests").symlink_to(checkout.ROOT / "manifests")
     environment = {
-        **ENVIRONMENT,
+        **os.environ,
+        "PATH": search_path(),
         "FAIRLEAD_BOOTSTRAP": f"http://127.0.0.1:{ports['9520']}",
         "FAIRLEAD_LISTEN": f"127.0.0.1:{ports['9520']}",
         "FAIRLEAD_PEER_LISTEN": f"127.0.0.1:{ports['9521']}",

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -18,6 +15,7 @@ import msgspec
 from pyreqwest.client import Client, ClientBuilder
 
 from fairlead_api.batch.batches import ProducerStamp, decode_records, encode, record_batch
+from warm_programs import WarmProcess, start
 
 BATCHES = "application/vnd.fairlead.batches"
 JSON = {"content-type": "application/json"}
@@ -107,7 +105,7 @@ class BrokerProgram:
 
     def __init__(self, data: Path) -> None:
         self.data = data
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: WarmProcess | None = None
         self.address = ""
 
     async def start(self) -> None:
@@ -118,12 +116,9 @@ class BrokerProgram:
             ready = await asyncio.to_thread(self._process.stdout.readline)
         self.address = json.loads(ready)["brokers"][0]["data"]
 
-    def _spawn(self) -> subprocess.Popen[bytes]:
-        command = [str(Path(sys.executable).with_name("fairlead")), "broker", "start", "--output", "json"]
-        command += ["--data", str(self.data), "--listen", FREE, "--peer-listen", FREE, "--ops-listen", FREE]
-        return subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=dict(os.environ)
-        )
+    def _spawn(self) -> WarmProcess:
+        command = ["broker", "start", "--output", "json", "--data", str(self.data)]
+        return start(*command, "--listen", FREE, "--peer-listen", FREE, "--ops-listen", FREE)
 
     def kill(self) -> None:
         """Kill the process, which neither flushes files nor answers requests."""

@@ -10,8 +10,6 @@ import json
 import os
 import socket
 import struct
-import subprocess
-import sys
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -22,6 +20,7 @@ from typing import Any, Self, cast
 from broker_kit import Calls
 from fairlead_api.batch.batches import encode, record_batch
 from fairlead_broker.clock import SystemClock
+from warm_programs import WarmProcess, start
 
 MIB = 1 << 20
 FREE = "127.0.0.1:0"
@@ -48,7 +47,7 @@ class BrokerUnderLoad:
         """Take settings of the group `limits` by name."""
         self.folder = folder
         self._environment = {f"FAIRLEAD_LIMITS__{name.upper()}": str(value) for name, value in limits.items()}
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: WarmProcess | None = None
         self.address = ""
         self.ops = ""
 
@@ -62,17 +61,23 @@ class BrokerUnderLoad:
         self.address = ready["data"].removeprefix("http://")
         self.ops = ready["ops"].removeprefix("http://")
 
-    def spawn(self) -> subprocess.Popen[bytes]:
+    def spawn(self) -> WarmProcess:
         """Start the process without waiting."""
         self.kill()
         kept = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
-        command = [str(Path(sys.executable).with_name("fairlead")), "broker", "start", "--output", "json"]
-        command += ["--data", str(self.folder / "data"), "--listen", FREE]
+        command = [
+            "broker",
+            "start",
+            "--output",
+            "json",
+            "--data",
+            str(self.folder / "data"),
+            "--listen",
+            FREE,
+        ]
         command += ["--peer-listen", FREE, "--ops-listen", FREE]
         with (self.folder / "broker.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=log, env={**kept, **self._environment}
-            )
+            self.process = start(*command, environment={**kept, **self._environment}, errors=log)
         return self.process
 
     @property

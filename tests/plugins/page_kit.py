@@ -11,7 +11,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -22,6 +21,7 @@ from typing import IO, Final
 
 import checkout
 from waiting import COMMAND_SECONDS, pause
+from warm_programs import search_path
 
 FENCE: Final = re.compile(
     r"^(?P<indent> *)```(?P<language>\w*)(?: (?P<remark>[^\n]*))?\n(?P<text>.*?)^(?P=indent)```$",
@@ -103,10 +103,9 @@ class PageShell:
         for theirs, ours in self.instead.items():
             command = command.replace(theirs, ours)
         kept = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
-        programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         shell = await asyncio.create_subprocess_exec(
             "bash", "-euo", "pipefail", "-c", command,
-            cwd=self.folder, env={**kept, "COLUMNS": "200", **self.variables, "PATH": programs},
+            cwd=self.folder, env={**kept, "COLUMNS": "200", **self.variables, "PATH": search_path()},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, start_new_session=True,
         )  # fmt: skip
         try:

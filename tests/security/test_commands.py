@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-import sys
 from pathlib import Path
 
 from security_kit import Secured
+from warm_programs import warm_program
 
 
 class Shell:
@@ -24,7 +24,7 @@ class Shell:
         if token_file is not None:
             environment["FAIRLEAD_TOKEN_FILE"] = token_file
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "fairlead.cli.main", *words.split(), cwd=self._folder, env=environment,
+            warm_program(), *words.split(), cwd=self._folder, env=environment,
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
         )  # fmt: skip
         printed, _ = await process.communicate()

@@ -19,18 +19,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+import warm_programs
 from fairlead_broker.commands import broker_start, dev_up
+from warm_programs import FAIRLEAD, warm_program
 
 FREE = "127.0.0.1:0"
 LISTEN = ["--listen", FREE, "--peer-listen", FREE, "--ops-listen", FREE]
-PROGRAM = """
-import sys, typer
-from fairlead_broker.commands import broker_start, dev_up
-app = typer.Typer(add_completion=False)
-app.command("broker-start")(broker_start)
-app.command("dev-up")(dev_up)
-app()
-"""
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -43,7 +37,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         def run(*arguments: str, **environment: str) -> subprocess.Popen[str]:
             process = stack.enter_context(
                 subprocess.Popen(
-                    [sys.executable, "-c", PROGRAM, *arguments],
+                    [warm_program(), *arguments],
                     cwd=tmp_path,
                     env={**os.environ, "TMPDIR": str(tmp_path), **environment},
                     stdout=subprocess.PIPE,
@@ -72,7 +66,7 @@ def test_broker_starts_serves_and_stops_by_signal(
     start: Start, tmp_path: Path, number: signal.Signals
 ) -> None:
     """The broker prints one JSON object when ready, is healthy, and leaves a clean directory and exit code 0."""
-    process = start("broker-start", "--data", "here", "--output", "json", *LISTEN)
+    process = start("broker", "start", "--data", "here", "--output", "json", *LISTEN)
     answer = ready(process)
     [broker] = answer["brokers"]
     with urllib.request.urlopen(f"{broker['ops']}/readyz", timeout=10) as response:
@@ -90,7 +84,7 @@ def test_broker_starts_serves_and_stops_by_signal(
 @pytest.mark.slow
 def test_every_line_of_the_log_is_an_event(start: Start) -> None:
     """Every log record of a broker and of its libraries is one JSON event, even after bytes that are not HTTP."""
-    process = start("broker-start", "--output", "json", *LISTEN, FAIRLEAD_LOG_FORMAT="json")
+    process = start("broker", "start", "--output", "json", *LISTEN, FAIRLEAD_LOG_FORMAT="json")
     address = ready(process)["brokers"][0]["ops"].removeprefix("http://")
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=10) as connection:
@@ -109,7 +103,7 @@ def test_every_line_of_the_log_is_an_event(start: Start) -> None:
 
 def test_local_cluster_lives_in_a_temporary_folder(start: Start, tmp_path: Path) -> None:
     """A local cluster without a data directory leaves no file behind."""
-    process = start("dev-up", "--listen", FREE, "--output", "json")
+    process = start("dev", "up", "--listen", FREE, "--output", "json")
     ready(process)
     during = list(tmp_path.glob("fairlead-*/.fairlead"))
     process.terminate()
@@ -126,7 +120,7 @@ def test_local_cluster_keeps_a_named_folder(start: Start, tmp_path: Path) -> Non
     """A local cluster with a data directory keeps its identity across a restart and prints its address."""
     ids = []
     for _ in range(2):
-        process = start("dev-up", "--listen", FREE, "--data", "kept", "--output", "json")
+        process = start("dev", "up", "--listen", FREE, "--data", "kept", "--output", "json")
         ids.append(ready(process)["cluster_id"])
         process.terminate()
         process.communicate(timeout=20)
@@ -137,7 +131,7 @@ def test_local_cluster_keeps_a_named_folder(start: Start, tmp_path: Path) -> Non
 
 def test_line_for_people_names_the_addresses(start: Start) -> None:
     """A broker prints one line with its addresses when started without `--output json`."""
-    process = start("broker-start", *LISTEN)
+    process = start("broker", "start", *LISTEN)
     assert process.stdout is not None
     line = process.stdout.readline()
     process.terminate()
@@ -182,7 +176,7 @@ def test_a_wrong_setting_is_named_as_it_was_given(start: Start, tmp_path: Path) 
     """A broker names a wrong setting by its variable or by its key in the file, because limits have no flags."""
     (tmp_path / "here.toml").write_text("pot = 9520\nlease_seconds = 1\n")
     variables = {"FAIRLEAD_ID": "one", "FAIRLEAD_LIMITS": '{"threads": 4}', "FAIRLEAD_LEASE_SECONDS": "1"}
-    process = start("broker-start", "--config", "here.toml", "--lease-seconds", "1", **variables)
+    process = start("broker", "start", "--config", "here.toml", "--lease-seconds", "1", **variables)
     _, error = process.communicate(timeout=20)
     told = error.removeprefix("fairlead: ").split("; ")
 
@@ -196,7 +190,7 @@ def test_a_wrong_setting_is_named_as_it_was_given(start: Start, tmp_path: Path) 
 def test_taken_port_exits_1_and_is_named(start: Start) -> None:
     """A second broker on the same address fails with one sentence and no traceback."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        process = start("broker-start", *LISTEN[2:], "--listen", f"127.0.0.1:{taken.getsockname()[1]}")
+        process = start("broker", "start", *LISTEN[2:], "--listen", f"127.0.0.1:{taken.getsockname()[1]}")
         _, error = process.communicate(timeout=20)
 
     assert process.returncode == 1
@@ -205,14 +199,17 @@ def test_taken_port_exits_1_and_is_named(start: Start) -> None:
 
 
 @pytest.mark.slow
-def test_held_directory_exits_1_and_names_the_holder(start: Start) -> None:
+def test_held_directory_exits_1_and_names_the_holder(start: Start, tmp_path: Path) -> None:
     """A data directory is never shared by two brokers, and the refusal names the broker that holds it."""
-    first = start("broker-start", "--data", "here", "--output", "json", *LISTEN)
-    ready(first)
-    second = start("broker-start", "--data", "here", *LISTEN)
+    words = ["broker", "start", "--data", str(tmp_path / "here"), "--output", "json", *LISTEN]
+    first = warm_programs.start(*words)
+    assert first.stdout is not None
+    assert first.stdout.readline()
+    second = start("broker", "start", "--data", "here", *LISTEN)
     _, error = second.communicate(timeout=20)
     first.terminate()
-    first.communicate(timeout=20)
+    first.wait(20)
+    first.stdout.close()
 
     assert second.returncode == 1
     assert str(first.pid) in error
@@ -223,7 +220,8 @@ def test_flags_go_over_environment_over_file(start: Start, tmp_path: Path) -> No
     """A broker's settings come from flags first, then from the environment, then from the file."""
     (tmp_path / "broker.toml").write_text('cluster = "of-file"\nrack = "of-file"\nid = 7\n')
     process = start(
-        "broker-start",
+        "broker",
+        "start",
         *("--config", "broker.toml", "--cluster", "of-flag", "--output", "json"),
         *LISTEN,
         FAIRLEAD_CLUSTER="of-environment",
@@ -244,17 +242,8 @@ def test_flags_go_over_environment_over_file(start: Start, tmp_path: Path) -> No
 @pytest.mark.parametrize("advertised", [[], ["--advertise", "broker-1.example:9520"]], ids=["bare", "told"])
 def test_an_address_that_means_every_machine_is_warned_about(start: Start, advertised: list[str]) -> None:
     """A listener without authentication causes a warning, and so does a wildcard address that clients get."""
-    process = start(
-        "broker-start",
-        *LISTEN[2:],
-        "--listen",
-        "0.0.0.0:0",
-        "--security",
-        "open",
-        *advertised,
-        "--output",
-        "json",
-    )
+    words = [*LISTEN[2:], "--listen", "0.0.0.0:0", "--security", "open", *advertised, "--output", "json"]
+    process = start("broker", "start", *words)
     ready(process)
     process.terminate()
     _, log = process.communicate(timeout=20)
@@ -265,7 +254,7 @@ def test_an_address_that_means_every_machine_is_warned_about(start: Start, adver
 
 
 @pytest.mark.serial
-def test_start_adds_little_to_the_libraries(start: Start) -> None:
+def test_start_adds_little_to_the_libraries(tmp_path: Path) -> None:
     """A broker is ready within 2.8 times the time that the import of its libraries takes.
 
     The bound is a ratio, because machines differ. On a quiet machine with two cores a start takes about a second, twice
@@ -282,10 +271,10 @@ def test_start_adds_little_to_the_libraries(start: Start) -> None:
         subprocess.run([sys.executable, "-c", libraries], check=True)
         loads.append(time.monotonic() - begun)
         begun = time.monotonic()
-        process = start("broker-start", "--data", str(attempt), "--output", "json", *LISTEN)
-        ready(process)
-        starts.append(time.monotonic() - begun)
-        process.terminate()
-        process.communicate(timeout=20)
+        words = ["broker", "start", "--data", str(tmp_path / f"{attempt}"), "--output", "json", *LISTEN]
+        with subprocess.Popen([FAIRLEAD, *words], stdout=subprocess.PIPE, text=True) as process:
+            ready(process)
+            starts.append(time.monotonic() - begun)
+            process.terminate()
 
     assert min(starts) < 2.8 * min(loads)

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-FAIRLEAD = Path(sys.executable).with_name("fairlead")
+from warm_programs import warm_program
+
 FREE = "127.0.0.1:0"
 
 
@@ -23,7 +24,7 @@ def dev_up(folder: Path, brokers: int, listen: str = FREE) -> subprocess.Popen[s
     """Start a local cluster."""
     return subprocess.Popen(
         [
-            FAIRLEAD,
+            warm_program(),
             "dev",
             "up",
             "--brokers",
@@ -77,7 +78,9 @@ def call(url: str, body: dict[str, Any] | None = None) -> Any:
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Run the program to its end."""
-    return subprocess.run([FAIRLEAD, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        [warm_program(), *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 @pytest.mark.slow

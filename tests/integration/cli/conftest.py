@@ -6,25 +6,23 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from broker_process import BYTECODE
 from command_line_kit import CommandLine
+from warm_programs import search_path
 
 
 @pytest.fixture(scope="session")
 def shell_environment() -> dict[str, str]:
     """Return the environment of a user with an active virtual environment."""
-    programs = str(Path(sys.executable).parent)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
     # Installed programs have compiled bytecode.
     kept.pop("PYTHONDONTWRITEBYTECODE", None)
     kept["PYTHONPYCACHEPREFIX"] = str(BYTECODE)
-    return {**kept, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "200"}
+    return {**kept, "PATH": search_path(), "COLUMNS": "200"}
 
 
 @pytest.fixture(scope="session")

@@ -6,8 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import sys
-from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -16,6 +14,7 @@ import pytest
 from fairlead import Admin
 from fairlead_broker.settings import BrokerSettings, Endpoint
 from fairlead_broker.wiring.start import start_broker
+from warm_programs import WarmProcess, start
 
 ANY_PORT = Endpoint("127.0.0.1", 0)
 
@@ -50,19 +49,18 @@ class BrokerProcess:
     def __init__(self, data: Path) -> None:
         self._data = data
         self._listen = "127.0.0.1:0"
-        self._process: Process | None = None
+        self._process: WarmProcess | None = None
         self.url = ""
 
     async def start(self) -> None:
         """Start the process and return when the broker is ready."""
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "fairlead_broker", "--data", str(self._data), "--listen", self._listen,
-            "--peer-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--output", "json",
-            stdout=PIPE, env={**os.environ, "FAIRLEAD_LOG_LEVEL": "error"},
-        )  # fmt: skip
+        environment = {**os.environ, "FAIRLEAD_LOG_LEVEL": "error"}
+        words = ["broker", "start", "--output", "json", "--data", str(self._data), "--listen", self._listen]
+        words += ["--peer-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0"]
+        self._process = await asyncio.to_thread(start, *words, environment=environment)
         assert self._process.stdout is not None
         async with asyncio.timeout(30):
-            ready = json.loads(await self._process.stdout.readline())
+            ready = json.loads(await asyncio.to_thread(self._process.stdout.readline))
         self.url = ready["brokers"][0]["data"]
         self._listen = self.url.removeprefix("http://")
 
@@ -78,7 +76,7 @@ class BrokerProcess:
         process, self._process = self._process, None
         if process is not None:
             process.send_signal(number)
-            await process.communicate()
+            await asyncio.to_thread(process.wait)
 
 
 @pytest.fixture

@@ -10,10 +10,11 @@ import io
 import json
 import os
 import re
-import sys
 from pathlib import Path
 
 import pytest
+
+from warm_programs import search_path
 
 PAGE = Path(__file__).parents[3] / "docs/how-to/groups.md"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -75,10 +76,9 @@ async def in_python(code: str, names: dict[str, object], bootstrap: str, folder:
 
 async def in_shell(command: str, bootstrap: str) -> str:
     """Return a command's output, with the test's broker as the default broker."""
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     shell = await asyncio.create_subprocess_exec(
         "bash", "-euo", "pipefail", "-c", command,
-        env={**os.environ, "PATH": path, "FAIRLEAD_BOOTSTRAP": bootstrap},
+        env={**os.environ, "PATH": search_path(), "FAIRLEAD_BOOTSTRAP": bootstrap},
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     async with asyncio.timeout(60):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -16,6 +14,7 @@ from fairlead.errors import OffsetExpiredError, OffsetOutOfRangeError
 from fairlead_api.bodies.operations import PartitionDigest, ReplicaDigest
 from fairlead_api.identifiers import Offset, PartitionIndex, TopicId
 from fairlead_broker.peers.digests import DigestRequest
+from warm_programs import search_path
 
 
 def url(cluster: Cluster, broker: int) -> str:
@@ -135,8 +134,9 @@ async def test_a_missing_part_and_a_missing_answer_differ(cluster: Cluster) -> N
 async def test_the_command_ends_with_1_where_copies_differ(cluster: Cluster) -> None:
     """The command exits with 0 if all replicas are equal, and otherwise with 1 and a table that names the replica."""
     topic_id, brokers = await filled(cluster)
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    command = CommandLine({**os.environ, "PATH": path, "FAIRLEAD_BOOTSTRAP": url(cluster, brokers[1])})
+    command = CommandLine(
+        {**os.environ, "PATH": search_path(), "FAIRLEAD_BOOTSTRAP": url(cluster, brokers[1])}
+    )
     asked = ("partition", "digest", "flights", "0")
     same = await asyncio.to_thread(command, *asked)
     flip(cluster, brokers[2], topic_id, 0.9)

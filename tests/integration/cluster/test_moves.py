@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -18,6 +16,7 @@ from fairlead_broker.controller.reassignment import Target, start
 from fairlead_broker.registry.keys import PartitionKey
 from fairlead_broker.registry.records import encode
 from fairlead_broker.registry.transactions import Put
+from warm_programs import search_path
 
 GONE = BrokerId(9)
 
@@ -60,8 +59,7 @@ async def test_a_move_is_shown_with_its_progress(cluster: Cluster) -> None:
             progress = {each.broker: each for each in move.progress}
             if progress[other].lag_records == 0:
                 break
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    command = CommandLine({**os.environ, "PATH": path, "FAIRLEAD_BOOTSTRAP": address})
+    command = CommandLine({**os.environ, "PATH": search_path(), "FAIRLEAD_BOOTSTRAP": address})
     moves = (await asyncio.to_thread(command, "partition", "moves")).splitlines()
     described = (await asyncio.to_thread(command, "topic", "describe", "flights")).splitlines()
     header = next(line for line in described if line.startswith("PARTITION")).split("\t")

@@ -4,10 +4,11 @@ import asyncio
 import json
 import os
 import re
-import sys
 from pathlib import Path
 
 import pytest
+
+from warm_programs import search_path
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "http.md"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -45,10 +46,10 @@ async def run(command: str, broker, folder: Path) -> str:
     """Return the output of a block, with the addresses of the test's broker in place of the default addresses."""
     command = command.replace("127.0.0.1:9520", broker.addresses.data)
     command = command.replace("127.0.0.1:9522", broker.addresses.ops)
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     shell = await asyncio.create_subprocess_exec(
         "bash", "-euo", "pipefail", "-c", command,
-        cwd=folder, env={**os.environ, "PATH": path}, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        cwd=folder, env={**os.environ, "PATH": search_path()},
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     async with asyncio.timeout(30):
         printed, complaints = await shell.communicate()

@@ -6,8 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import sys
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -24,6 +22,7 @@ from fairlead_broker.clock import SystemClock
 from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.wiring.start import RunningBroker, start_broker
 from waiting import pause
+from warm_programs import WarmProcess, start
 
 DEADLINE_SECONDS = 5.0
 """Seconds within which every change of configuration must apply."""
@@ -186,19 +185,18 @@ class BrokerProcess:
 
     def __init__(self, data: Path) -> None:
         self._data = data
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: WarmProcess | None = None
         self.url = ""
 
     async def start(self) -> None:
         """Start the process and return when the broker is ready."""
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "fairlead_broker", "--data", str(self._data), "--listen", "127.0.0.1:0",
-            "--peer-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--output", "json",
-            stdout=PIPE, env={**os.environ, "FAIRLEAD_LOG_LEVEL": "error"},
-        )  # fmt: skip
+        environment = {**os.environ, "FAIRLEAD_LOG_LEVEL": "error"}
+        words = ["broker", "start", "--output", "json", "--data", str(self._data), "--listen", "127.0.0.1:0"]
+        words += ["--peer-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0"]
+        self._process = await asyncio.to_thread(start, *words, environment=environment)
         assert self._process.stdout is not None
         async with asyncio.timeout(30):
-            ready = json.loads(await self._process.stdout.readline())
+            ready = json.loads(await asyncio.to_thread(self._process.stdout.readline))
         self.url = ready["brokers"][0]["data"]
 
     async def kill(self) -> None:
@@ -206,7 +204,7 @@ class BrokerProcess:
         process, self._process = self._process, None
         if process is not None:
             process.send_signal(signal.SIGKILL)
-            await process.communicate()
+            await asyncio.to_thread(process.wait)
 
 
 @pytest.fixture

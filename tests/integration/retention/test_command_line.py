@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
-from pathlib import Path
 
 import pytest
 
-FAIRLEAD = Path(sys.executable).with_name("fairlead")
+from warm_programs import warm_program
 
 
 async def fairlead(api, *arguments: str) -> tuple[int | None, str]:
     """Run the program against the broker; return its exit code and its output."""
     running = await asyncio.create_subprocess_exec(
-        FAIRLEAD, *arguments, "--bootstrap", api.url,
+        warm_program(), *arguments, "--bootstrap", api.url,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
     async with asyncio.timeout(60):

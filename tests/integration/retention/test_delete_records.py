@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from pathlib import Path
 
 import pytest
 
 from fairlead import Admin, Producer
 from fairlead.errors import OffsetOutOfRangeError
+from warm_programs import warm_program
 
-FAIRLEAD = Path(sys.executable).with_name("fairlead")
 PATH = "/v1/topics/flights/partitions/0:delete-records"
 
 
@@ -147,7 +145,7 @@ async def test_a_deletion_survives_a_kill(process) -> None:
 async def fairlead(api, *arguments: str) -> tuple[int | None, str]:
     """Run the program against the broker; return its exit code and output."""
     running = await asyncio.create_subprocess_exec(
-        FAIRLEAD, *arguments, "--bootstrap", api.url,
+        warm_program(), *arguments, "--bootstrap", api.url,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
     async with asyncio.timeout(30):

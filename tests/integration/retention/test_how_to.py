@@ -6,10 +6,11 @@ import asyncio
 import json
 import os
 import re
-import sys
 from pathlib import Path
 
 import pytest
+
+from warm_programs import search_path
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "retention.md"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -44,7 +45,7 @@ async def run(command: str, api) -> str:
     """Return the output of a block, with the address of the test's broker in place of the default address."""
     environment = {
         **os.environ,
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PATH": search_path(),
         "FAIRLEAD_BOOTSTRAP": api.url,
         "COLUMNS": "120",
     }

@@ -11,15 +11,15 @@ from textwrap import indent
 
 import checkout
 from page_kit import blocks
+from warm_programs import search_path
 
 FREE = "127.0.0.1:0"
 
 
 def test_the_commands_of_the_page_secure_a_broker(tmp_path: Path) -> None:
     """Certificates made as the page says are used by a broker process; its profile lets commands call it with TLS."""
-    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
-    environment = {**kept, "PATH": programs, "XDG_CONFIG_HOME": str(tmp_path)}
+    environment = {**kept, "PATH": search_path(), "XDG_CONFIG_HOME": str(tmp_path)}
     page = (checkout.ROOT / "docs/how-to/security.md").read_text(encoding="utf-8")
     make, start, use = (block.text for block in blocks(page, "sh"))
     [program] = (block.text for block in blocks(page, "python"))
@@ -28,7 +28,7 @@ def test_the_commands_of_the_page_secure_a_broker(tmp_path: Path) -> None:
     arguments = start.removeprefix("fairlead broker start ").split()
     broker = subprocess.Popen(
         [
-            sys.executable, "-m", "fairlead_broker", *arguments, "--data", "data", "--output", "json",
+            "fairlead", "broker", "start", *arguments, "--data", "data", "--output", "json",
             "--listen", FREE, "--peer-listen", FREE, "--ops-listen", FREE,
         ],
         cwd=tmp_path, stdout=subprocess.PIPE, env=environment,
