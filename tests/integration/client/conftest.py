@@ -77,6 +77,8 @@ class BrokerProcess:
         if process is not None:
             process.send_signal(number)
             await asyncio.to_thread(process.wait)
+            assert process.stdout is not None
+            process.stdout.close()
 
 
 @pytest.fixture

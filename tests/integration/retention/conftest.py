@@ -205,6 +205,8 @@ class BrokerProcess:
         if process is not None:
             process.send_signal(signal.SIGKILL)
             await asyncio.to_thread(process.wait)
+            assert process.stdout is not None
+            process.stdout.close()
 
 
 @pytest.fixture
