@@ -226,7 +226,8 @@ async def test_batches_of_many_objects(start, full) -> None:
         while offset < RECORDS_MAX:
             answer = await calls.call("GET", f"{path}{offset}", None, {"accept": "application/json"})
             assert answer.json["records"][0]["offset"] == offset
-            offset = answer.json["next_offset"]
+            # Between the first and the last answer, only a long run reads all others.
+            offset = max(answer.json["next_offset"], 0 if full else RECORDS_MAX - 1)
     if full:
         told = {"readers": readers, "quiet": asdict(quiet), "beside": asdict(beside)}
         record("many_objects", told | {"memory_before_mib": round(memory), "memory_peak_mib": round(peak)})
