@@ -17,6 +17,7 @@ from kubernetes_under_test import Kubernetes
 from topic_stage import Stage, condition_of, ready_reason, running_stage, status_of
 
 RECORD = b"x" * 1000
+RATE = "follower.replication.throttled.rate"
 
 
 @dataclass(slots=True)
@@ -27,6 +28,8 @@ class Writes:
     topic: str
     acknowledged: int = 0
     failures: list[str] = field(default_factory=list)
+    many: threading.Event = field(default_factory=threading.Event)
+    """Event that is set after 2,000 records."""
     over: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
@@ -42,6 +45,8 @@ class Writes:
                     self.failures.append(str(error))
                     return
                 self.acknowledged += 20
+                if self.acknowledged >= 2000:
+                    self.many.set()
 
 
 @pytest.fixture(scope="module")
@@ -133,3 +138,50 @@ def test_partitions_move_onto_a_new_broker_after_approval(stage: Stage) -> None:
     assert condition_of(done, "Progressing")["status"] == "False"
     assert not done["metadata"].get("annotations", {}).get("fairlead.dev/rebalance")
     assert stage.events(namespace, "wider") >= {"ProposalReady", "RebalanceStarted", "RebalanceCompleted"}
+
+
+@pytest.mark.scenario
+def test_a_slow_rebalance_is_hastened_stopped_or_deleted(stage: Stage) -> None:
+    """A rate holds back moves under load and can be raised, and `stop` and the deletion cancel moves in progress."""
+    namespace = stage.common
+    onto_two(stage, "slow", 4)
+    with written(stage, "slow") as writes:
+        assert writes.many.wait(60)
+        rebalance(stage, namespace, "slow", mode="AddBrokers", brokers=[3], bytesPerSecond="1k")
+        wait(stage, namespace, "slow", "ProposalReady")
+        answer(stage, namespace, "slow", "approve")
+        crawling = wait_moving(stage, namespace, "slow")
+        rate = stage.brokers.ask(lambda admin: admin.broker_config(3))[RATE]
+        answer(stage, namespace, "slow", "stop")
+        wait(stage, namespace, "slow", "Stopped")
+        stopped = stage.brokers.replicas("slow")
+        answer(stage, namespace, "slow", "refresh")
+        wait(stage, namespace, "slow", "ProposalReady")
+        answer(stage, namespace, "slow", "approve")
+        wait_moving(stage, namespace, "slow")
+        stage.kubernetes.api.delete("rebalances.fairlead.dev/slow", namespace)
+        stage.kubernetes.api.wait("rebalances.fairlead.dev/slow", namespace, lambda found: found is None)
+        deleted = stage.brokers.replicas("slow")
+        freed = stage.brokers.ask(lambda admin: admin.broker_config(3))[RATE]
+        slow = {"mode": "AddBrokers", "brokers": [3], "approval": "Automatic", "bytesPerSecond": "1k"}
+        rebalance(stage, namespace, "again", **slow)
+        wait_moving(stage, namespace, "again")
+        rebalance(stage, namespace, "again", **{**slow, "bytesPerSecond": "100Mi"})
+        wait(stage, namespace, "again", "Completed")
+
+    progress = status_of(crawling)["progress"]
+    assert progress["partitionsMoved"] == 0
+    assert progress["bytesLeft"] > 100_000
+    assert (rate.value, rate.source) == ("1000", "broker")
+    assert all(sorted(replicas) == [1, 2] for replicas in stopped + deleted)
+    assert freed.source == "default"
+    assert any(3 in replicas for replicas in stage.brokers.replicas("slow"))
+
+
+def wait_moving(stage: Stage, namespace: str, name: str) -> Manifest:
+    """Wait until a Rebalance has moves in progress whose size is known; return the Rebalance."""
+    return stage.kubernetes.api.wait(
+        f"rebalances.fairlead.dev/{name}",
+        namespace,
+        lambda found: ((status_of(found).get("progress") or {}).get("bytesLeft") or 0) > 0,
+    )

@@ -28,6 +28,7 @@ from fairlead_broker.runtime.engine.budget import ByteBudget
 from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.engine.sync_rounds import Syncing, SyncRounds
 from fairlead_broker.runtime.following.follower_replica import FollowerReplica
+from fairlead_broker.runtime.following.move_throttle import MoveThrottle
 from fairlead_broker.runtime.following.replica_fetching import ReplicaFetcher
 from fairlead_broker.runtime.leading.shared_parts import SharedParts
 from fairlead_broker.runtime.roles import Following
@@ -128,9 +129,14 @@ class RealFollower:
 
 
 async def start_following(
-    path: Path, leading: Leading, broker: BrokerId, tasks: Tasks, storage: PosixStorage | None = None
+    path: Path,
+    leading: Leading,
+    broker: BrokerId,
+    tasks: Tasks,
+    storage: PosixStorage | None = None,
+    bytes_per_second: int | None = None,
 ) -> RealFollower:
-    """Follow every partition of a leader."""
+    """Follow every partition of a leader, at a rate if a move adds the follower."""
     telemetry = Telemetry(structlog.wrap_logger(structlog.ReturnLogger(), processors=[]))
     clock = leading.clock
     directory = LogDirectory.open(
@@ -160,7 +166,9 @@ async def start_following(
         lease_confirmed=lambda epoch: True,
     )
     link = Link(leading, PeerIncarnation(broker, leading.epochs[broker]))
-    fetcher = ReplicaFetcher(LEADER, link, pool, directory, rounds, clock, telemetry.log)
+    throttle = MoveThrottle(lambda: bytes_per_second, clock)
+    throttle.follow_configuration()
+    fetcher = ReplicaFetcher(LEADER, link, pool, directory, rounds, clock, throttle, telemetry.log)
     follower = RealFollower(leading, tasks, link, directory, fetcher, shared, [])
     for task in (rounds.run(), fetcher.run(), fetcher.run_reports()):
         tasks.spawn(task)

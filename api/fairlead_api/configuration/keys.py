@@ -21,6 +21,7 @@ LONG_MAX: Final = 2**63 - 1
 INT_MAX: Final = 2**31 - 1
 MIB: Final = 1 << 20
 DAY_MS: Final = 24 * 3_600_000
+THROTTLED_RATE_KEY: Final = "follower.replication.throttled.rate"
 
 
 class ConfigType(StrEnum):
@@ -349,6 +350,16 @@ _OF_BROKERS: Final = (
         "ms",
         "Maximum time for which a follower may lag behind the end of its leader's log before it is removed from the "
         "in-sync replicas. Used by the leader.",
+    ),
+    _number(
+        THROTTLED_RATE_KEY,
+        LONG_MAX,
+        1,
+        LONG_MAX,
+        "bytes/s",
+        "Maximum number of bytes per second that a broker copies for replicas that moves add to it, until these "
+        "replicas are in sync. The default is no limit. In Kafka, the key applies to the replicas that "
+        "follower.replication.throttled.replicas lists.",
     ),
 )
 

@@ -32,6 +32,9 @@ NO_SHRINKING: Final = Rule(
 Size = Annotated[str, kubernetes(NOT_A_SIZE, NO_SHRINKING, maxLength=QUANTITY_LENGTH_MAX)]
 """Size of storage, which can only be increased."""
 
+Rate = Annotated[str, kubernetes(NOT_A_SIZE, maxLength=QUANTITY_LENGTH_MAX)]
+"""Number of bytes per second, which can be changed in both directions."""
+
 AmountOfResource = Annotated[
     int | str,
     kubernetes(

@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field
 
 from fairlead_api.bodies.operations import BROKER_ID_MAX
 from fairlead_api.resources.cluster_status import Conditions
+from fairlead_api.resources.quantities import Rate
 from fairlead_api.resources.resource import Part, Resource
 from fairlead_api.resources.schema_rules import Rule, RuleReason, kubernetes, rules
 from fairlead_api.resources.texts import ObjectName, ShortText
@@ -71,6 +72,9 @@ changed."""
 begin at once."""
     concurrent_moves: Annotated[int, Field(ge=1, le=CONCURRENT_MOVES_MAX)] = 5
     """Maximum number of partitions that move at the same time."""
+    bytes_per_second: Rate | None = None
+    """Maximum number of bytes per second that each broker copies for the moves, such as 20Mi; unlimited by default. \
+A change applies at once."""
 
 
 class RebalanceMove(Part):

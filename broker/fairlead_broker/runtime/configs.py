@@ -10,7 +10,9 @@ import asyncio
 from collections.abc import Mapping
 
 from fairlead_api.configuration import (
+    CLUSTER_KEYS,
     FEATURE_LEVEL_KEY,
+    THROTTLED_RATE_KEY,
     ConfigEntry,
     ConfigInput,
     ConfigScope,
@@ -73,6 +75,12 @@ class Configs:
         Leaders read the value at each new epoch.
         """
         return self._seconds(REPLICA_LAG_TIME)
+
+    @property
+    def move_bytes_per_second(self) -> int | None:
+        """Number of bytes per second that this broker copies for moves; None without a limit."""
+        text = self.of_broker(self._broker)[THROTTLED_RATE_KEY].value
+        return None if text == CLUSTER_KEYS[THROTTLED_RATE_KEY].default else int(text)
 
     def _seconds(self, name: str) -> float:
         milliseconds = self._value(name)

@@ -11,6 +11,7 @@ from fairlead_broker.peers.peers import Peers, PeerTls
 from fairlead_broker.peers.proofs import PeerEvidence, ProofMaker
 from fairlead_broker.runtime.configs import Configs
 from fairlead_broker.runtime.engine.sync_rounds import Syncing, SyncRounds
+from fairlead_broker.runtime.following.move_throttle import MoveThrottle
 from fairlead_broker.runtime.following.replica_fetching import ReplicaFetching
 from fairlead_broker.runtime.hosting.damage import DamageRepair
 from fairlead_broker.runtime.hosting.directory_health import DirectoryHealth
@@ -75,8 +76,9 @@ def build_replicas(engine: Engine, entry: Entry, peers: Peers, syncing: Syncing)
     configs = Configs(metadata, BrokerId(settings.id), settings.config_values)
     views = TopicViews(metadata, incarnation.broker, settings.topic_defaults)
     disk = build_disk(engine, entry, syncing)
+    throttle = MoveThrottle(lambda: configs.move_bytes_per_second, engine.clock)
     fetching = ReplicaFetching(
-        peers, engine.disk, entry.directory, disk.rounds, engine.clock, engine.supervisor, log
+        peers, engine.disk, entry.directory, disk.rounds, engine.clock, engine.supervisor, throttle, log
     )
     changes = RoleChanges(
         incarnation,

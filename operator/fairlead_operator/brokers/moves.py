@@ -1,15 +1,37 @@
-"""Progress of moves in bytes, as the brokers report it.
+"""Moves as a whole: their progress in bytes, and the rate at which brokers copy for them.
 
 Called by the reconciler of Rebalances while moves are in progress.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from fairlead import Admin
+from fairlead.errors import BrokerNotFoundError, InvalidConfigError
 from fairlead_api.bodies.operations import ReplicaProgress
+from fairlead_api.configuration import THROTTLED_RATE_KEY, ConfigSource
 from fairlead_operator.brokers.calls import broker_deadline
+
+
+async def set_rates(admin: Admin, rates: Mapping[int, int | None]) -> str:
+    """Set the bytes per second that each broker copies for moves, where they differ; None removes the limit.
+
+    Returns why a broker refuses the limit, or an empty text. Raises `BrokersUnavailable`.
+    """
+    for broker, rate in sorted(rates.items()):
+        async with broker_deadline(f"rate of moves onto broker {broker}"):
+            try:
+                known = (await admin.broker_config(broker)).get(THROTTLED_RATE_KEY)
+                own = known is not None and known.source is ConfigSource.BROKER
+                if (known.value if known is not None and own else None) != (rate and str(rate)):
+                    await admin.alter_broker_config(broker, {THROTTLED_RATE_KEY: rate})
+            except BrokerNotFoundError:
+                # A broker that is gone copies nothing, and its configuration is removed with it.
+                continue
+            except InvalidConfigError as error:
+                return str(error)
+    return ""
 
 
 async def bytes_left(admin: Admin, partitions: Collection[tuple[str, int]]) -> int | None:

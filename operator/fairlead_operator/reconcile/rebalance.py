@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 from typing import Final
 
 from fairlead_api.resources.condition_definitions import ConditionName
@@ -16,7 +17,7 @@ from fairlead_api.resources.conditions import find_condition
 from fairlead_api.resources.rebalance import Rebalance, RebalanceStatus
 from fairlead_api.resources.resource import InvalidResource
 from fairlead_operator.brokers.calls import BrokerCalls, BrokersUnavailable
-from fairlead_operator.brokers.moves import bytes_left
+from fairlead_operator.brokers.moves import bytes_left, set_rates
 from fairlead_operator.brokers.topics import TopicCalls, TopicChanged, TopicRefused
 from fairlead_operator.clock import Clock
 from fairlead_operator.naming import (
@@ -36,6 +37,7 @@ from fairlead_operator.plan.rebalancing.steps import (
     needs_topics,
     plan_rebalance,
     plan_withdrawal,
+    unpaced,
 )
 from fairlead_operator.plan.topic_admission import is_leaving
 from fairlead_operator.plan.topic_observed import LiveTopics
@@ -130,7 +132,7 @@ class RebalanceReconciler:
             live = await self._listed(rebalance, cluster)
             # A proposal for thousands of partitions takes seconds, in which the Lease has to be renewed.
             plan = await asyncio.to_thread(plan_rebalance, rebalance, live, self._other(rebalance))
-            refused = await self._run(cluster, plan.steps)
+            refused = await self._pace(cluster, plan.rates) or await self._run(cluster, plan.steps)
             if plan.standing is not None and plan.standing.moving:
                 admin = await self._brokers.admin(cluster)
                 left = await bytes_left(admin, {move.place for move in plan.standing.moving})
@@ -172,6 +174,13 @@ class RebalanceReconciler:
                 continue
         return tuple(refused)
 
+    async def _pace(self, cluster: Manifest, rates: Mapping[int, int | None]) -> tuple[Finding, ...]:
+        """Set the rates of the brokers; return the refusals, with which no move begins. Raises `BrokersUnavailable`."""
+        if not rates:
+            return ()
+        refusal = await set_rates(await self._brokers.admin(cluster), rates)
+        return (Finding("BrokersRefused", refusal),) if refusal else ()
+
     def _other(self, rebalance: Rebalance) -> str | None:
         """Return the name of another Rebalance of the same Cluster whose moves are in progress."""
         for manifest in self._cache.all(REBALANCE, rebalance.namespace):
@@ -197,6 +206,8 @@ class RebalanceReconciler:
         try:
             steps = plan_withdrawal(rebalance, await self._topics.topics(cluster, fresh=True))
             refused = await self._run(cluster, steps)
+            if not steps:
+                refused = await self._pace(cluster, unpaced(rebalance))
         except BrokersUnavailable as error:
             refused = (Finding("BrokersRefused", str(error)),)
         if refused:

@@ -138,6 +138,8 @@ async def test_a_partition_moves_and_brokers_change(site: Site) -> None:
     site.brokers[4].resume()
     assert words(moving)[1][:5] == ["orders", "0", "2,3,4", "4", "1"]
     await site.settled(["1", "2", "3"])
+    limited, _ = await site.type("Move a partition", 1)
+    assert ["follower.replication.throttled.rate", "20971520", "cluster"] in words(limited)
     again = blocks(SECTIONS["Move a partition"])[0].text.splitlines()[0]
     await site.shell.run(again)
     await site.settled(["2", "3", "4"])

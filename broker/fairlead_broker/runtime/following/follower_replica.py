@@ -127,6 +127,12 @@ class FollowerReplica:
             return True
         return self._machine.reconciled and self.lag == 0
 
+    @property
+    def is_added(self) -> bool:
+        """Whether a move adds the replica, which is not in sync yet."""
+        record, broker = self._record.value, self.following.broker
+        return broker in record.adding and all(entry.broker != broker for entry in record.isr)
+
     # -- fetching
 
     def next_fetch(self) -> FollowerReport | None:

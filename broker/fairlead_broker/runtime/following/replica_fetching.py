@@ -32,6 +32,7 @@ from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.engine.supervisor import Supervisor
 from fairlead_broker.runtime.engine.sync_rounds import SyncRounds
 from fairlead_broker.runtime.following.follower_replica import AppendCopies, DiskWork, FollowerReplica
+from fairlead_broker.runtime.following.move_throttle import MoveThrottle
 from fairlead_broker.telemetry import Log
 
 FETCH_WAIT_MS: Final = 500
@@ -87,6 +88,7 @@ class ReplicaFetching:
         rounds: SyncRounds,
         clock: Clock,
         supervisor: Supervisor,
+        throttle: MoveThrottle,
         log: Log,
     ) -> None:
         self._peers = peers
@@ -95,6 +97,7 @@ class ReplicaFetching:
         self._rounds = rounds
         self._clock = clock
         self._supervisor = supervisor
+        self._throttle = throttle
         self._log = log
         self._fetchers: dict[BrokerId, ReplicaFetcher] = {}
 
@@ -117,13 +120,24 @@ class ReplicaFetching:
         self._fetchers[partition.following.leader].report(partition, synced_offset)
 
     def mirror_changed(self) -> None:
-        """End the pauses after failures, because a leader may be available again or a partition record may be newer."""
+        """End the pauses after failures, because a leader may be available again or a partition record may be newer.
+
+        A changed rate of the throttle ends all pauses.
+        """
+        changed = self._throttle.follow_configuration()
         for fetcher in self._fetchers.values():
-            fetcher.try_again()
+            fetcher.try_again(paced=changed)
 
     def _start(self, leader: BrokerId) -> ReplicaFetcher:
         fetcher = ReplicaFetcher(
-            leader, self._peers, self._pool, self._directory, self._rounds, self._clock, self._log
+            leader,
+            self._peers,
+            self._pool,
+            self._directory,
+            self._rounds,
+            self._clock,
+            self._throttle,
+            self._log,
         )
         self._supervisor.spawn(fetcher.run(), f"fetch from broker {leader}")
         self._supervisor.spawn(fetcher.run_reports(), f"progress to broker {leader}")
@@ -141,6 +155,7 @@ class ReplicaFetcher:
         directory: LogDirectory,
         rounds: SyncRounds,
         clock: Clock,
+        throttle: MoveThrottle,
         log: Log,
     ) -> None:
         self._leader = leader
@@ -149,9 +164,11 @@ class ReplicaFetcher:
         self._directory = directory
         self._rounds = rounds
         self._clock = clock
+        self._throttle = throttle
         self._log = log.bind(leader=leader)
         self._partitions: dict[TopicIdPartition, FollowerReplica] = {}
         self._resting: dict[TopicIdPartition, float] = {}
+        """Partitions that pause after a failure, or because of the throttle, with the time of their next fetch."""
         self._unreported: dict[TopicIdPartition, ProgressPartition] = {}
         self._reports = asyncio.Event()
         self._wake = asyncio.Event()
@@ -189,12 +206,18 @@ class ReplicaFetcher:
             self._asked.pop(partition.key, None)
             self._gone.add(partition.key)
 
-    def try_again(self) -> None:
-        """End all pauses after failures."""
-        if self._resting or self._failures:
-            self._changed.update(self._resting)
-            self._resting.clear()
+    def try_again(self, *, paced: bool = False) -> None:
+        """End all pauses after failures, and those of the throttle if `paced` is set."""
+        ended = [key for key in self._resting if paced or self._has_failed(key)]
+        for key in ended:
+            del self._resting[key]
+        if ended or self._failures:
+            self._changed.update(ended)
             self._interrupt()
+
+    def _has_failed(self, key: TopicIdPartition) -> bool:
+        partition = self._partitions.get(key)
+        return partition is None or partition.failed_fetches > 0
 
     def report(self, partition: FollowerReplica, synced_offset: Offset) -> None:
         """Report the synced offset of a log to the leader."""
@@ -291,7 +314,25 @@ class ReplicaFetcher:
             if report is not None and self._reported.get(key) != report:
                 self._reported[key] = report
                 self._asked[key] = partition
-                yield _fetch_partition(key, report, damaged=partition.got_damaged)
+                yield self._fetch_partition(partition, report)
+
+    def _fetch_partition(self, partition: FollowerReplica, report: FollowerReport) -> ReplicaFetchPartition:
+        bytes_max = PARTITION_BYTES_MAX
+        if partition.is_added:
+            bytes_max = self._throttle.bytes_max(bytes_max)
+        return ReplicaFetchPartition(
+            topic_id=partition.topic_id,
+            partition=partition.index,
+            generation=report.generation,
+            leader_epoch=report.leader_epoch,
+            last_epoch=report.last_epoch,
+            deleted_epoch=report.deleted_epoch,
+            fetch_offset=report.fetch_offset,
+            synced_offset=report.synced_offset,
+            log_start=report.log_start,
+            max_bytes=bytes_max,
+            damaged=partition.got_damaged,
+        )
 
     def _end_rests(self) -> None:
         now = self._clock.monotonic()
@@ -349,6 +390,8 @@ class ReplicaFetcher:
             # and must be dropped.
             if partition is not None and partition is self._asked.get(result.key):
                 work += [(partition, each) for each in self._received(partition, result)]
+                if result.data and partition.is_added:
+                    self._pace(partition, result.nbytes)
         if any(isinstance(each, AppendCopies) for _, each in work) and not self._rounds.has_room():
             await self._rounds.room()
         while work := [(partition, each) for partition, each in work if not partition.closed]:
@@ -371,6 +414,12 @@ class ReplicaFetcher:
                 "partition cannot be fetched", topic=partition.topic, partition=partition.index, reason=reason
             )
         self._resting[partition.key] = self._clock.monotonic() + backoff_seconds(partition.failed_fetches)
+
+    def _pace(self, partition: FollowerReplica, nbytes: int) -> None:
+        """Pause the fetches of a partition that a move adds, as far as the throttle requires."""
+        due = self._throttle.copied(nbytes)
+        if due is not None:
+            self._resting[partition.key] = due
 
     async def _work(self, work: Sequence[_Work]) -> list[_Work]:
         """Execute the disk work of an answer in one call to the disk pool; return the resulting disk work."""
@@ -425,21 +474,3 @@ def _do(partition: FollowerReplica, work: DiskWork) -> LogError | None:
     except LogError as error:
         return error
     return None
-
-
-def _fetch_partition(
-    key: TopicIdPartition, report: FollowerReport, *, damaged: bool
-) -> ReplicaFetchPartition:
-    return ReplicaFetchPartition(
-        topic_id=key.topic_id,
-        partition=key.partition,
-        generation=report.generation,
-        leader_epoch=report.leader_epoch,
-        last_epoch=report.last_epoch,
-        deleted_epoch=report.deleted_epoch,
-        fetch_offset=report.fetch_offset,
-        synced_offset=report.synced_offset,
-        log_start=report.log_start,
-        max_bytes=PARTITION_BYTES_MAX,
-        damaged=damaged,
-    )

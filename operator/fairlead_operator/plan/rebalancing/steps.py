@@ -12,10 +12,11 @@ to cancel. Every pass compares the moves of the proposal with the replicas that 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from fairlead_api.resources.quantities import quantity
 from fairlead_api.resources.rebalance import Rebalance, RebalanceState
 from fairlead_operator.naming import REBALANCE_ANNOTATION
 from fairlead_operator.plan.findings import Finding
@@ -43,9 +44,9 @@ class Standing:
     """Moves of partitions that do not exist any more or that others have moved."""
 
     @property
-    def ended(self) -> bool:
-        """Whether no move is left."""
-        return not (self.moving or self.waiting or self.held)
+    def left(self) -> tuple[Move, ...]:
+        """Moves that are not finished and not skipped."""
+        return (*self.moving, *self.waiting, *self.held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,8 @@ class RebalancePlan:
     steps: tuple[Step, ...] = ()
     answered: bool = False
     """Whether the annotation has had its effect and is removed."""
+    rates: Mapping[int, int | None] = field(default_factory=dict)
+    """Bytes per second that each named broker may copy for moves, set before the calls; None for no limit."""
     standing: Standing | None = None
     """State of the moves of the proposal in the status; None before the moves begin."""
     findings: tuple[Finding, ...] = ()
@@ -95,7 +98,7 @@ def plan_rebalance(rebalance: Rebalance, live: LiveTopics, other: str | None) ->
     match rebalance.status.state:
         case "Rebalancing":
             standing = standing_of(moves_of(rebalance), live)
-            return _stopped(standing) if answer == STOP else _moved(rebalance, standing, answer)
+            return _stopped(rebalance, standing) if answer == STOP else _moved(rebalance, standing, answer)
         case state if state is None or state == "ProposalPending" or answer == REFRESH:
             return _proposed(rebalance, live, answered=answer == REFRESH)
         case "ProposalReady":
@@ -115,6 +118,18 @@ def needs_topics(rebalance: Rebalance) -> bool:
 def plan_withdrawal(rebalance: Rebalance, live: LiveTopics) -> tuple[Step, ...]:
     """Return the calls that cancel the moves of a Rebalance that is being deleted; empty if none is in progress."""
     return _cancelled(standing_of(moves_of(rebalance), live))
+
+
+def unpaced(rebalance: Rebalance) -> dict[int, int | None]:
+    """Return the rates after the moves: no broker that the proposal names keeps a limit."""
+    return {broker: None for move in moves_of(rebalance) for broker in move.added}
+
+
+def _paced(rebalance: Rebalance, standing: Standing) -> dict[int, int | None]:
+    """Return the rate of each broker: the rate of the spec while a move onto the broker is left."""
+    text = rebalance.spec.bytes_per_second
+    rate = None if text is None else max(1, int(quantity(text)))
+    return unpaced(rebalance) | {broker: rate for move in standing.left for broker in move.added}
 
 
 def _proposed(rebalance: Rebalance, live: LiveTopics, *, answered: bool) -> RebalancePlan:
@@ -143,10 +158,11 @@ def _moved(rebalance: Rebalance, standing: Standing, answer: str | None) -> Reba
     warnings = (*_outdated(standing), *_unknown(answer, APPROVE))
     answered = answer == APPROVE
     proposal = rebalance.status.proposal
-    if standing.ended:
+    if not standing.left:
         complete = proposal is None or proposal.complete
         return RebalancePlan(
             state="Completed" if complete else "ProposalPending",
+            rates=unpaced(rebalance),
             standing=standing,
             answered=answered,
             warnings=warnings,
@@ -157,14 +173,19 @@ def _moved(rebalance: Rebalance, standing: Standing, answer: str | None) -> Reba
         for move in standing.waiting[:room]
     )
     return RebalancePlan(
-        state="Rebalancing", steps=steps, standing=standing, answered=answered, warnings=warnings
+        state="Rebalancing",
+        steps=steps,
+        rates=_paced(rebalance, standing),
+        standing=standing,
+        answered=answered,
+        warnings=warnings,
     )
 
 
-def _stopped(standing: Standing) -> RebalancePlan:
+def _stopped(rebalance: Rebalance, standing: Standing) -> RebalancePlan:
     if standing.moving:
         return RebalancePlan(state="Rebalancing", steps=_cancelled(standing), standing=standing)
-    return RebalancePlan(state="Stopped", answered=True, standing=standing)
+    return RebalancePlan(state="Stopped", answered=True, standing=standing, rates=unpaced(rebalance))
 
 
 def _cancelled(standing: Standing) -> tuple[Step, ...]:

@@ -6,16 +6,19 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from fairlead_api.configuration import TopicConfig
-from fairlead_api.identifiers import Acks, LeaderEpoch, Offset, TimestampUs
+from fairlead_api.identifiers import Acks, LeaderEpoch, Offset, Revision, TimestampUs
 from fairlead_broker.log import DamagedRange, PartitionLog
-from fairlead_broker.registry.records import DurabilityState
+from fairlead_broker.registry.metadata import Versioned
+from fairlead_broker.registry.records import DurabilityState, InSync
 from fairlead_broker.replication import EpochStart
+from fairlead_broker.runtime.following.move_throttle import MoveThrottle
 from following_kit import RealFollower, everything, start_following
 from leading_kit import LEADER, SECOND, Leading, Tasks, start_leading
-from log_kit import FaultyStorage, TightStorage
+from log_kit import FaultyStorage, SteppingClock, TightStorage
 from waiting import until
 
 BOTH = pytest.mark.parametrize("durability", [DurabilityState.REPLICATED, DurabilityState.SYNCED])
@@ -293,3 +296,52 @@ def _in_epoch(data: memoryview, epoch: int) -> memoryview:
     header = read_header(data)
     stamp = make_stamp(header, header.base_offset, epoch, header.append_time_us)
     return memoryview(stamp + bytes(data[STAMP_BYTES:]))
+
+
+async def test_an_added_replica_is_copied_at_the_rate_until_it_is_in_sync(
+    tmp_path: Path, tasks: Tasks
+) -> None:
+    """A replica that a move adds copies at most the configured bytes per second, and an in-sync replica at once."""
+    rate, leading = 1_000_000, await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1)
+    await leading.put(msgspec.structs.replace(await leading.stored(), adding=(SECOND,)))
+    for _ in range(20):
+        await leading.produce(b"x" * 50_000, acks=Acks.LEADER)
+    follower = await start_following(tmp_path, leading, SECOND, tasks, bytes_per_second=rate)
+    began = leading.clock.monotonic()
+
+    def over() -> bool:
+        leading.clock.time_us += 10_000
+        return follower.log.end_offset == 20
+
+    await until(over)
+    seconds = leading.clock.monotonic() - began
+    largest = max(spec.max_bytes for request in follower.link.requests for spec in request.partitions)
+    [partition] = follower.partitions
+    both = tuple(InSync(broker=broker, broker_epoch=leading.epochs[broker]) for broker in PAIR)
+    joined = msgspec.structs.replace(await leading.stored(), isr=both)
+    partition.record_changed(Versioned(joined, Revision(2), Revision(1)))
+    follower.fetcher.try_again(paced=True)
+    for number in range(20):
+        await leading.produce(b"x" * 50_000, acks=Acks.LEADER)
+        await follower.caught_up(21 + number)
+
+    assert seconds >= (20 * 50_000 - rate // 8) / rate
+    assert largest == rate // 8
+
+
+def test_a_throttle_follows_the_configuration() -> None:
+    """A throttle counts the bytes of all partitions, and a change of the rate ends what it has counted."""
+    clock, rates = SteppingClock(time_us=1_000_000), [None, 1000, 1000, 500]
+    throttle = MoveThrottle(lambda: rates[0], clock)
+    first = throttle.follow_configuration(), throttle.copied(10), throttle.bytes_max(77)
+    del rates[0]
+    second = throttle.follow_configuration(), throttle.copied(1000), throttle.copied(500)
+    del rates[0]
+    third = throttle.follow_configuration(), throttle.copied(500)
+    del rates[0]
+    fourth = throttle.follow_configuration(), throttle.copied(500), throttle.bytes_max(1 << 20)
+
+    assert first == (False, None, 77)
+    assert second == (True, 2.0, 2.5)
+    assert third == (False, 3.0)
+    assert fourth == (True, 2.0, 64 << 10)

@@ -17,6 +17,7 @@ from fairlead_operator.plan.rebalancing.steps import (
     needs_topics,
     plan_rebalance,
     plan_withdrawal,
+    unpaced,
 )
 from fairlead_operator.plan.topic import CancelMove, MovePartition
 from fairlead_operator.plan.topic_observed import LiveBroker, LivePartition, LiveTopic, LiveTopics
@@ -133,6 +134,21 @@ def test_moves_begin_as_far_as_allowed_and_end() -> None:
     assert ended.progress is not None
     assert ended.progress.summary == "2/2"
     assert kept == ended
+
+
+def test_receiving_brokers_are_paced_until_their_last_move() -> None:
+    """A broker has the rate of the spec while a move onto it is left, and none after the moves or their end."""
+    begun = under_way()
+    both, _ = after(rebalance(begun, bytesPerSecond="1.5Mi"), FOUR)
+    live = cluster(partition(0, 2), *(partition(index, 1) for index in (1, 2, 3)))
+    one, _ = after(rebalance(begun, bytesPerSecond="500m"), live)
+    free, _ = after(rebalance(begun), live)
+    stopped, _ = after(rebalance(begun, "stop", bytesPerSecond="1Mi"), FOUR)
+    done, _ = after(rebalance(begun, bytesPerSecond="1Mi"), LiveTopics(BROKERS, {}))
+
+    assert both.rates == {2: 3 << 19, 3: 3 << 19}
+    assert one.rates == {2: None, 3: 1}
+    assert free.rates == stopped.rates == done.rates == unpaced(rebalance(begun)) == {2: None, 3: None}
 
 
 def test_what_others_move_is_waited_for_or_skipped() -> None:

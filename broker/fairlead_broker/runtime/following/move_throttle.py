@@ -1,0 +1,51 @@
+"""Pace at which this broker copies the replicas that moves add to it.
+
+All fetchers of a broker share one throttle. A replica is paced from the begin of its move until it is in sync, so that
+the pace never delays an acknowledgement for long (decision 0141). The cost is one call for each answer that has records
+of such a replica.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from fairlead_broker.clock import Clock
+
+SHARE_OF_A_SECOND: Final = 8
+"""A partition gets at most the bytes of an eighth of a second at once: a replica that has almost caught up waits only
+briefly behind the bytes of other partitions, so that it can join the isr under load."""
+FETCH_BYTES_MIN: Final = 64 << 10
+"""Minimum number of bytes for one partition in an answer, since smaller answers cost more than they copy."""
+
+
+class MoveThrottle:
+    """Computes when the next bytes may be fetched."""
+
+    def __init__(self, bytes_per_second: Callable[[], int | None], clock: Clock) -> None:
+        """`bytes_per_second` returns the configured rate, which may change at any time, or None without a limit."""
+        self._configured = bytes_per_second
+        self._clock = clock
+        self._rate: int | None = None
+        self._free_at = 0.0
+
+    def bytes_max(self, otherwise: int) -> int:
+        """Return the maximum number of bytes to fetch for one partition, at most `otherwise`."""
+        if self._rate is None:
+            return otherwise
+        return min(otherwise, max(FETCH_BYTES_MIN, self._rate // SHARE_OF_A_SECOND))
+
+    def copied(self, nbytes: int) -> float | None:
+        """Count copied bytes; return the time at which their partition may be fetched again, None for at once."""
+        if self._rate is None:
+            return None
+        self._free_at = max(self._free_at, self._clock.monotonic()) + nbytes / self._rate
+        return self._free_at
+
+    def follow_configuration(self) -> bool:
+        """Apply the configured rate; return whether it has changed, so that no partition waits any longer."""
+        before, self._rate = self._rate, self._configured()
+        if before == self._rate:
+            return False
+        self._free_at = 0.0
+        return True
