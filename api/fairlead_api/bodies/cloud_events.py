@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from fairlead_api.bodies.json_bodies import decode_kept_json
+from fairlead_api.bodies.json_bodies import ArrayDecoders, check_record, decode_kept_json, decode_slices
 from fairlead_api.bodies.json_records import RecordColumns
+from fairlead_api.bodies.json_slices import WHOLE_BYTES_MAX
 from fairlead_api.excerpts import excerpt, shown
 from fairlead_api.problems import ProblemError
 from fairlead_api.timestamps import parse_timestamp_us
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 SPECIFICATION: Final = "1.0"
 HEADER_PREFIX: Final = "ce-"
@@ -34,6 +35,7 @@ _ESCAPED: Final = re.compile(r"\\(.)")
 _JSON_TYPE: Final = re.compile(r"[^;]*[/+]json *(;.*)?", re.IGNORECASE)
 _EVENT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _EVENTS: Final = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
+_BATCH: Final = ArrayDecoders(_EVENTS, cast("msgspec.json.Decoder[object]", _EVENTS), kept=True)
 _ATTRIBUTE: Final = msgspec.json.Decoder(str | bool | int | None)
 _NULL: Final = b"null"
 
@@ -41,12 +43,14 @@ _NULL: Final = b"null"
 class _Columns:
     """Builder of record columns from events."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: int = 0) -> None:
+        """`first` is the number of the first event in its request."""
+        self._first = first
         self._columns = RecordColumns(keys=[], values=[], timestamps_us=[], headers=[])
 
     def add(self, attributes: Mapping[str, str], value: bytes | None) -> None:
         """Add an event with attributes as text. Raises `invalid_record`, which names the attribute."""
-        number = len(self._columns)
+        number = self._first + len(self._columns)
         for name in _REQUIRED:
             if not attributes.get(name):
                 raise _refusal(number, name, None, "text that is not empty")
@@ -73,7 +77,8 @@ class _Columns:
 
 
 def parse_event(body: bytes | memoryview) -> RecordColumns:
-    """Return the event of a structured body. Raises `malformed_request` and `invalid_record`."""
+    """Return the event of a structured body. Raises `malformed_request`, `body_too_large` and `invalid_record`."""
+    check_record(bytes(body))
     return _structured([decode_kept_json(_EVENT, body)])
 
 
@@ -81,6 +86,17 @@ def parse_event_batch(body: bytes | memoryview) -> RecordColumns:
     """Return the events of a batch, possibly none. Raises the problems of `parse_event` with the event's index."""
     events = decode_kept_json(_EVENTS, body)
     return _structured(events)
+
+
+def parse_event_slices(body: bytes) -> Iterator[RecordColumns]:
+    """Yield the events of a batch in slices, like `parse_record_slices`."""
+    if len(body) <= WHOLE_BYTES_MAX:
+        yield parse_event_batch(body)
+        return
+    first = 0
+    for events in decode_slices(_BATCH, body):
+        yield _structured(events, first)
+        first += len(events)
 
 
 def parse_event_headers(headers: Mapping[str, str], content_type: str, body: bytes) -> RecordColumns:
@@ -101,9 +117,9 @@ def parse_event_headers(headers: Mapping[str, str], content_type: str, body: byt
     return columns.finished()
 
 
-def _structured(events: Iterable[dict[str, msgspec.Raw]]) -> RecordColumns:
-    columns = _Columns()
-    for number, event in enumerate(events):
+def _structured(events: Iterable[dict[str, msgspec.Raw]], first: int = 0) -> RecordColumns:
+    columns = _Columns(first)
+    for number, event in enumerate(events, first):
         data, packed = _given(event.pop("data", None)), _given(event.pop("data_base64", None))
         attributes = {
             name: text for name, raw in event.items() if (text := _attribute(number, name, raw)) is not None

@@ -1,7 +1,8 @@
 """Decoding of JSON bodies to typed requests, or to a problem that names the invalid position.
 
-All JSON from callers is decoded by this module: by `decode_request` for admin calls and metadata of frames, and by
-`decode_json` for record bodies with their own decoders. This module must not depend on any particular request.
+All JSON from callers is decoded by this module: by `decode_request` for admin calls and metadata of frames, by
+`decode_json` for record bodies with their own decoders, and by `decode_slices` for large record bodies. This module
+must not depend on any particular request. The file is long because every refusal of JSON is made here.
 """
 
 from __future__ import annotations
@@ -9,31 +10,33 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
 
 import msgspec
-from msgspec import inspect
+from msgspec import UNSET, inspect
 
+from fairlead_api.bodies.json_slices import (
+    DEPTH_MAX,
+    OBJECTS_MAX,
+    WHOLE_BYTES_MAX,
+    WINDOW_BYTES,
+    divided,
+    too_deep,
+    too_many_objects,
+)
 from fairlead_api.excerpts import INTEGER_MAX, INTEGER_MIN, excerpt, shortened, shown
 from fairlead_api.problems import ProblemError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from fairlead_api.problems.definitions import JSON
 
-DEPTH_MAX: Final = 32
-"""Maximum nesting depth; deeper bodies are refused before parsing. No request of the contract nests deeper than five
-levels."""
-
-OBJECTS_MAX: Final = 1 << 19
-"""Maximum number of objects and arrays in a body; each object or array takes as few as three bytes of text but at least
-60 bytes when parsed."""
-
 T = TypeVar("T")
 
-_ESCAPE: Final = re.compile(rb"\\.", re.DOTALL)
 _STRING: Final = re.compile(rb'"[^"]*"')
 _ONE_BRACKET: Final = bytes.maketrans(b"{}", b"[]")
 _NOT_STRUCTURE: Final = bytes(byte for byte in range(256) if byte not in b'[]{}"')
@@ -51,6 +54,13 @@ _JSON_TYPE_NAMES: Final = {
     dict: "object",
 }
 _STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|(\[\.\.\.\])")
+_BYTE: Final = re.compile(r"\(byte (\d+)\)")
+_FIRST_INDEX: Final = re.compile(r"\$\[(\d+)\]")
+_NUMBERS: Final = bytes(
+    ord("0") if byte in b"0123456789" else ord("e") if byte in b"eE" else ord(" ") for byte in range(256)
+)
+_SLOW_EXPONENT: Final = b"e00"
+_SLOW_DIGITS: Final = b"0" * 20
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -84,8 +94,58 @@ def decode_kept_json(decoder: msgspec.json.Decoder[T], body: bytes | memoryview)
     consumers could not parse as JSON.
     """
     _check_structure(body)
-    _parsed(_ANYTHING, body)
+    _parsed(_anything(body), body)
     return _decoded(decoder, body)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayDecoders(Generic[T]):
+    """Decoders of a body whose array of records is parsed in slices."""
+
+    elements: msgspec.json.Decoder[list[T]]
+    """Decoder of the array."""
+    body: msgspec.json.Decoder[object]
+    """Decoder of the whole body: equal to `elements`, or a decoder of an object with the array in one field."""
+    field: str = ""
+    """Name of the field, or an empty text if the body is the array."""
+    kept: bool = False
+    """Whether the decoders keep values as text."""
+
+
+def decode_slices(
+    decoders: ArrayDecoders[T], body: bytes, window_bytes: int = WINDOW_BYTES
+) -> Iterator[list[T]]:
+    """Yield the elements of the array of a body in slices, none of which holds the interpreter for long.
+
+    A repeated field has its last value. Raises the problems of `decode_json`, and the problems of `divided`.
+    """
+    division = divided(body, 2 if decoders.field else 1, window_bytes)
+    _decoded(decoders.body, division.frame, _Origin(division.place_in_body))
+    path = f"$.{decoders.field}" if decoders.field else "$"
+    counts = Counter(each.array for each in division.slices)
+    array, number = 0, 0
+    for each in division.slices:
+        if each.array != array:
+            array, number = each.array, 0
+        text = each.text(body)
+        origin = _Origin((each.start - 1).__add__, path, number)
+        if decoders.kept:
+            _parsed(_anything(text), text, origin)
+        elements = _decoded(decoders.elements, text, origin)
+        if not elements and counts[array] > 1:
+            raise ProblemError(
+                "malformed_request",
+                f"the body is not valid JSON: an element of an array is missing (byte {each.stop})",
+            )
+        number += len(elements)
+        if array == division.slices[-1].array:
+            yield elements
+
+
+def check_record(body: bytes) -> None:
+    """Refuse a text of one record that a parser should not parse in one call. Raises the problems of `divided`."""
+    if len(body) > WHOLE_BYTES_MAX:
+        divided(body, 0)
 
 
 def number_beyond(text: bytes | memoryview) -> str | None:
@@ -122,7 +182,7 @@ def nested_too_deeply(body: bytes) -> bool:
 def _brackets(body: bytes) -> bytes:
     """Return the brackets outside strings, converted to one kind."""
     if b"\\" in body:
-        body = _ESCAPE.sub(b"", body)
+        body = body.replace(b"\\\\", b"").replace(b'\\"', b"")
     # Whether a quote opens or closes a string depends only on parity, so removing two adjacent quotes does not affect
     # the other quotes.
     skeleton = body.translate(_ONE_BRACKET, _NOT_STRUCTURE).replace(b'""', b"")
@@ -145,9 +205,30 @@ def _decoder(type_: type[T]) -> msgspec.json.Decoder[T]:
     return cast("msgspec.json.Decoder[T]", decoder)
 
 
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(text)
+    return number
+
+
 _ANYTHING: Final[msgspec.json.Decoder[object]] = msgspec.json.Decoder(object)
 """Decoder of any JSON value; input that the decoder refuses, such as a number of 5,000 digits, is refused as invalid
 JSON."""
+_ANYTHING_SLOW: Final[msgspec.json.Decoder[object]] = msgspec.json.Decoder(object, float_hook=_finite)
+"""Decoder of any JSON value in which Python converts the floats. For most numbers it takes ten times as long."""
+
+
+def _anything(body: bytes | memoryview) -> msgspec.json.Decoder[object]:
+    """Return the decoder of any JSON value that is fast for the numbers of a body.
+
+    For a number with an exponent of two digits, or with 20 digits, the fast decoder takes up to ten microseconds. A
+    body of 1 MiB with such numbers would hold the interpreter for a second.
+    """
+    numbers = bytes(body).translate(_NUMBERS, b".+-")
+    return _ANYTHING_SLOW if _SLOW_EXPONENT in numbers or _SLOW_DIGITS in numbers else _ANYTHING
+
+
 _DECODERS: Final[dict[object, msgspec.json.Decoder[object]]] = {}
 """Cached decoders by request type, because creating a decoder takes longer than decoding a small request."""
 
@@ -160,42 +241,57 @@ def _check_structure(body: bytes | memoryview) -> None:
     brackets = _brackets(text)
     count = brackets.count(b"[")
     if count > OBJECTS_MAX:
-        raise ProblemError(
-            "malformed_request",
-            f"the body has {count} objects and arrays; allowed: {OBJECTS_MAX}, send it in several requests",
-            data={"allowed": OBJECTS_MAX},
-        )
+        raise too_many_objects(count)
     if _is_deep(brackets):
-        raise _too_deep()
+        raise too_deep()
 
 
-def _decoded(decoder: msgspec.json.Decoder[T], body: bytes | memoryview) -> T:
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """Place of a decoded text in the body of the request."""
+
+    place_in_body: Callable[[int], int]
+    path: str = "$"
+    """Path of the array whose elements the text contains."""
+    first: int = 0
+    """Number of the first element of the text."""
+
+    def moved(self, path: str) -> str:
+        """Return a path of the text as a path of the body."""
+        return _FIRST_INDEX.sub(lambda match: f"{self.path}[{int(match[1]) + self.first}]", path, count=1)
+
+    def message(self, message: str) -> str:
+        """Return a message of the parser with the position in the body."""
+        return _BYTE.sub(lambda match: f"(byte {self.place_in_body(int(match[1]))})", message)
+
+
+_WHOLE: Final = _Origin(int)
+
+
+def _decoded(decoder: msgspec.json.Decoder[T], body: bytes | memoryview, origin: _Origin = _WHOLE) -> T:
     """Decode a body whose nesting and size have been checked."""
     try:
-        return _parsed(decoder, body)
+        return _parsed(decoder, body, origin)
     except msgspec.ValidationError as error:
-        raise _refusal(decoder.type, _parsed(_ANYTHING, body), str(error)) from error
+        # The value of a large body is not searched, because parsing the body again would hold the interpreter.
+        value = _parsed(_anything(body), body, origin) if len(body) <= WHOLE_BYTES_MAX else UNSET
+        raise _refusal(decoder.type, value, str(error), origin) from error
 
 
-def _parsed(decoder: msgspec.json.Decoder[T], body: bytes | memoryview) -> T:
+def _parsed(decoder: msgspec.json.Decoder[T], body: bytes | memoryview, origin: _Origin = _WHOLE) -> T:
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        if isinstance(error, msgspec.ValidationError) and decoder is not _ANYTHING:
+        anything = decoder is _ANYTHING or decoder is _ANYTHING_SLOW
+        if isinstance(error, msgspec.ValidationError) and not anything:
             raise
-        what = str(error) if body else "the body is empty"
+        what = origin.message(str(error)) if body else "the body is empty"
         data: dict[str, JSON] = {}
-        if (number := number_beyond(body)) is not None:
+        if len(body) <= WHOLE_BYTES_MAX and (number := number_beyond(body)) is not None:
             what, data = f"{number} is not a number that JSON allows", {"value": number}
         raise ProblemError("malformed_request", f"the body is not valid JSON: {what}", data=data) from error
     except RecursionError as error:
-        raise _too_deep() from error
-
-
-def _too_deep() -> ProblemError:
-    return ProblemError(
-        "malformed_request", f"the body nests deeper than {DEPTH_MAX} levels", data={"allowed": DEPTH_MAX}
-    )
+        raise too_deep() from error
 
 
 def _refuse_repeated_keys(body: bytes) -> None:
@@ -213,12 +309,15 @@ def _refuse_repeated_keys(body: bytes) -> None:
     json.loads(body, object_pairs_hook=unique)
 
 
-def _refusal(type_: object, body: object, message: str) -> ProblemError:
-    """Return a problem for an error message of msgspec, with the value and the allowed values."""
+def _refusal(type_: object, body: object, message: str, origin: _Origin) -> ProblemError:
+    """Return a problem for an error message of msgspec, with the value and the allowed values.
+
+    `body` is UNSET if its values are unknown.
+    """
     place = _PLACE.fullmatch(message)
     assert place is not None, message
-    what, path = place["what"], place["path"] or "$"
-    steps = _STEP.findall(path)
+    what, steps = place["what"], _STEP.findall(place["path"] or "$")
+    path = origin.moved(place["path"] or "$")
     unknown = _UNKNOWN_FIELD.fullmatch(what)
     if unknown is not None:
         allowed = _fields_at(type_, steps)
@@ -230,19 +329,20 @@ def _refusal(type_: object, body: object, message: str) -> ProblemError:
     if what.startswith(_WRONG_CHOICE):
         return _wrong_choice(what, path, _choices_at(type_, steps))
     expected = _EXPECTED.fullmatch(what)
-    if expected is None:
+    if expected is None or body is UNSET:
         return ProblemError("malformed_request", f"{what} at {path}", data={"parameter": shortened(path)})
     # msgspec does not name the key of an invalid value in a mapping, so the first value of the refused type is
     # reported.
     exact, value = next(
         (place for place in _values_at(body, "$", steps) if expected["got"] in (None, _kind(place[1]))),
-        (path, body),
+        (place["path"] or "$", body),
     )
+    exact = shortened(origin.moved(exact))
     return ProblemError(
         "malformed_request",
-        f"{what} at {shortened(exact)}, the value is {shown(value)}",
+        f"{what} at {exact}, the value is {shown(value)}",
         data={
-            "parameter": shortened(exact),
+            "parameter": exact,
             "value": excerpt(value),
             "allowed": expected["allowed"].replace("`", ""),
         },

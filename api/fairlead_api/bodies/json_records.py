@@ -11,18 +11,26 @@ import re
 from base64 import b64decode, b64encode
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 
-from fairlead_api.bodies.json_bodies import Request, decode_json, decode_kept_json
+from fairlead_api.bodies.json_bodies import (
+    ArrayDecoders,
+    Request,
+    check_record,
+    decode_json,
+    decode_kept_json,
+    decode_slices,
+)
+from fairlead_api.bodies.json_slices import WHOLE_BYTES_MAX
 from fairlead_api.bodies.metadata import Answer
 from fairlead_api.excerpts import excerpt, shown
 from fairlead_api.problems import ProblemError
 from fairlead_api.timestamps import MICROSECONDS_PER_SECOND, format_second, parse_timestamp_us
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 
 class Encoding(StrEnum):
@@ -133,6 +141,16 @@ _VALUE_OBJECT: Final = msgspec.json.Decoder(JsonValueProduceRequest)
 _VALUE_ARRAY: Final = msgspec.json.Decoder(list[JsonValueRecord])
 _TEXT_LINE: Final = msgspec.json.Decoder(JsonRecord)
 _VALUE_LINE: Final = msgspec.json.Decoder(JsonValueRecord)
+_TEXT_SLICES: Final = (
+    ArrayDecoders(_TEXT_ARRAY, cast("msgspec.json.Decoder[object]", _TEXT_OBJECT), "records"),
+    ArrayDecoders(_TEXT_ARRAY, cast("msgspec.json.Decoder[object]", _TEXT_ARRAY)),
+)
+"""Decoders of large bodies, by whether the body is an array."""
+_VALUE_SLICES: Final = (
+    ArrayDecoders(_VALUE_ARRAY, cast("msgspec.json.Decoder[object]", _VALUE_OBJECT), "records", kept=True),
+    ArrayDecoders(_VALUE_ARRAY, cast("msgspec.json.Decoder[object]", _VALUE_ARRAY), kept=True),
+)
+"""Decoders of large bodies with `encoding=json`, by whether the body is an array."""
 
 
 def parse_records(body: bytes | memoryview, encoding: Encoding = Encoding.UTF8) -> RecordColumns:
@@ -150,6 +168,26 @@ def parse_records(body: bytes | memoryview, encoding: Encoding = Encoding.UTF8) 
         return _from_values(values)
     texts = decode_json(_TEXT_ARRAY, body) if plain else decode_json(_TEXT_OBJECT, body).records
     return _from_texts(texts, encoding)
+
+
+def parse_record_slices(body: bytes, encoding: Encoding = Encoding.UTF8) -> Iterator[RecordColumns]:
+    """Yield the records of a JSON produce body in slices; a small body has one slice.
+
+    Each slice is parsed when the caller takes it, in about ten milliseconds. Raises the problems of `parse_records`,
+    and `body_too_large` for a record of more than 2 MiB of text.
+    """
+    if len(body) <= WHOLE_BYTES_MAX:
+        yield parse_records(body, encoding)
+        return
+    first, plain = 0, _ARRAY.match(body) is not None
+    if encoding is Encoding.JSON:
+        for values in decode_slices(_VALUE_SLICES[plain], body):
+            yield _from_values(values, first)
+            first += len(values)
+    else:
+        for texts in decode_slices(_TEXT_SLICES[plain], body):
+            yield _from_texts(texts, encoding, first)
+            first += len(texts)
 
 
 def parse_record_lines(
@@ -176,6 +214,8 @@ def _refusal_of(line: bytes, encoding: Encoding) -> ProblemError | None:
 
 
 def _from_lines(lines: Sequence[bytes], encoding: Encoding) -> RecordColumns:
+    for line in lines:
+        check_record(line)
     if encoding is Encoding.JSON:
         return _from_values([decode_kept_json(_VALUE_LINE, line) for line in lines])
     return _from_texts([decode_json(_TEXT_LINE, line) for line in lines], encoding)
@@ -187,22 +227,24 @@ def _in_line(number: int, problem: ProblemError) -> ProblemError:
     )
 
 
-def _from_values(values: Sequence[JsonValueRecord]) -> RecordColumns:
+def _from_values(values: Sequence[JsonValueRecord], first: int = 0) -> RecordColumns:
+    """Return records as columns; `first` is the number of the first record in its request."""
     return RecordColumns(
         keys=[_json_bytes(record.key) for record in values],
         values=[_json_bytes(record.value) for record in values],
-        timestamps_us=_timestamps(values),
-        headers=_headers(values),
+        timestamps_us=_timestamps(values, first),
+        headers=_headers(values, first),
     )
 
 
-def _from_texts(texts: Sequence[JsonRecord], encoding: Encoding) -> RecordColumns:
+def _from_texts(texts: Sequence[JsonRecord], encoding: Encoding, first: int = 0) -> RecordColumns:
+    """Return records as columns; `first` is the number of the first record in its request."""
     to_bytes = _base64_bytes if encoding is Encoding.BASE64 else _text_bytes
     return RecordColumns(
-        keys=_column("key", [record.key for record in texts], to_bytes),
-        values=_column("value", [record.value for record in texts], to_bytes),
-        timestamps_us=_timestamps(texts),
-        headers=_headers(texts),
+        keys=_column("key", [record.key for record in texts], to_bytes, first),
+        values=_column("value", [record.value for record in texts], to_bytes, first),
+        timestamps_us=_timestamps(texts, first),
+        headers=_headers(texts, first),
     )
 
 
@@ -244,7 +286,9 @@ def json_line(payload: bytes) -> bytes | None:
     return payload.translate(_ONE_LINE)
 
 
-def _column(name: str, texts: Iterable[Text], to_bytes: Callable[[Text], bytes | None]) -> list[bytes | None]:
+def _column(
+    name: str, texts: Iterable[Text], to_bytes: Callable[[Text], bytes | None], first: int
+) -> list[bytes | None]:
     # A loop is used instead of a comprehension, so that after a failure the length of the list is the number of the
     # invalid record.
     payloads: list[bytes | None] = []
@@ -253,11 +297,11 @@ def _column(name: str, texts: Iterable[Text], to_bytes: Callable[[Text], bytes |
         for text in texts:
             payloads.append(to_bytes(text))
     except ValueError as error:  # binascii.Error for invalid base64, or ValueError for text that is not ASCII
-        sent = text.base64 if isinstance(text, Base64) else text
+        sent, record = text.base64 if isinstance(text, Base64) else text, first + len(payloads)
         raise ProblemError(
             "invalid_record",
-            f"{name} {shown(sent)} of record {len(payloads)} is not base64: {error}",
-            data={"record": len(payloads), "parameter": name, "value": excerpt(sent)},
+            f"{name} {shown(sent)} of record {record} is not base64: {error}",
+            data={"record": record, "parameter": name, "value": excerpt(sent)},
         ) from error
     return payloads
 
@@ -279,19 +323,22 @@ def _json_bytes(raw: msgspec.Raw) -> bytes | None:
     return None if text == b"null" else text
 
 
-def _timestamps(records: Sequence[JsonRecord | JsonValueRecord]) -> list[int | None]:
+def _timestamps(records: Sequence[JsonRecord | JsonValueRecord], first: int) -> list[int | None]:
     return [
         None
         if record.timestamp is None
         else parse_timestamp_us(record.timestamp, f"timestamp of record {index}")
-        for index, record in enumerate(records)
+        for index, record in enumerate(records, first)
     ]
 
 
 def _headers(
-    records: Sequence[JsonRecord | JsonValueRecord],
+    records: Sequence[JsonRecord | JsonValueRecord], first: int
 ) -> list[list[tuple[str, bytes | None]] | None]:
-    return [_pairs(index, record.headers) if record.headers else None for index, record in enumerate(records)]
+    return [
+        _pairs(index, record.headers) if record.headers else None
+        for index, record in enumerate(records, first)
+    ]
 
 
 def _pairs(index: int, headers: HeaderPairs) -> list[tuple[str, bytes | None]]:

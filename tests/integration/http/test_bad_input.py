@@ -151,12 +151,14 @@ async def test_timestamps_outside_the_window(api, batch_of) -> None:
 async def test_too_large(api, raw, batch_of) -> None:
     """Batches beyond max.message.bytes are refused, and bodies beyond the read limit are refused unread."""
     batch = await api.post_batch(RECORDS, batch_of(bytes(9 << 20)))
-    text = await api.post(RECORDS, [{"value": "a" * (9 << 20)}])
+    text = await api.post(RECORDS, [{"value": "a" * (1 << 20)}] * 9)
+    record = await api.post(RECORDS, [{"value": "a" * (2 << 20)}])
     request = f"POST {RECORDS} HTTP/1.1\r\nhost: [::1]\r\ncontent-type: {BATCHES}\r\ncontent-length: 9999999999\r\n\r\n"
     announced = await raw.send(request.encode())
 
     assert [answer.code for answer in (batch, text)] == ["batch_too_large"] * 2
     assert batch.json["limit_bytes"] == 8 << 20
+    assert (record.code, record.json["limit_bytes"]) == ("body_too_large", 2 << 20)
     assert (announced.status, announced.code) == (413, "body_too_large")
     assert announced.headers["connection"] == "close"
 

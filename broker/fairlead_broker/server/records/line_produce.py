@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from fairlead_api.bodies.json_records import Encoding
+from fairlead_api.bodies.json_slices import RECORD_BYTES_MAX
 from fairlead_api.bodies.media_types import NDJSON
 from fairlead_api.bodies.requests import ProducedLines, ProducedSummary
 from fairlead_api.identifiers import Acks
@@ -53,7 +54,7 @@ class LineProduce:
         refuse_idempotency_key(call)
         call.refuse_coded_body()
         await topic_to_write(call, self._broker)
-        stream = LineStream(call.body_reader, self._bodies.json_bytes_max)
+        stream = LineStream(call.body_reader, min(self._bodies.json_bytes_max, RECORD_BYTES_MAX))
         totals = _Totals()
         await call.start_stream([(b"content-type", NDJSON.encode())])
         try:

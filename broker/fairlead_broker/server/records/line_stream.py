@@ -17,6 +17,9 @@ from fairlead_broker.server.http.body import BodyReader, ClientGone
 GROUP_BYTES_MAX: Final = 256 << 10
 """Maximum number of bytes of text in a group: enough for efficient batches, and few enough to be parsed within
 milliseconds."""
+STEP_BYTES: Final = 8 << 10
+"""Number of bytes that are divided into lines in one turn of the event loop, in which empty lines take four
+milliseconds."""
 LINGER_SECONDS: Final = 0.01
 """Number of seconds for which an incomplete group waits for further bytes."""
 IDLE_SECONDS_MAX: Final = 300.0
@@ -62,11 +65,14 @@ class LineStream:
                     yield self._taken()
                     continue
                 piece, pending = pending.result(), None
-                self._add(piece)
+                for start in range(0, len(piece), STEP_BYTES):
+                    if start:
+                        await asyncio.sleep(0)  # noqa: TID251 - a large piece is divided into lines in several turns
+                    self._add(piece[start : start + STEP_BYTES])
+                    if self._lines_bytes >= GROUP_BYTES_MAX:
+                        yield self._taken(len(piece) - start - STEP_BYTES)
                 if self._reader.complete:
                     break
-                if self._lines_bytes >= GROUP_BYTES_MAX:
-                    yield self._taken()
             self._end_line()
             if self._lines:
                 yield self._taken()
@@ -106,9 +112,9 @@ class LineStream:
         if line:
             self._lines.append((self._number, line))
 
-    def _taken(self) -> Lines:
+    def _taken(self, undivided_bytes: int = 0) -> Lines:
         lines, self._lines, self._lines_bytes = self._lines, [], 0
-        self._reader.keep_only(self._rest_bytes)
+        self._reader.keep_only(self._rest_bytes + max(0, undivided_bytes))
         return lines
 
     def _pause_seconds_max(self) -> float:

@@ -6,7 +6,7 @@ as received; only JSON and Arrow bodies are encoded here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -118,11 +118,13 @@ def acknowledgement(call: Call) -> tuple[Acks, float]:
     return Acks(call.query.text("acks")), call.query.integer("timeout_ms") / 1000
 
 
-def _to_partition(partition: PartitionIndex, topic: TopicView, records: pa.RecordBatch) -> list[Share]:
+def _to_partition(
+    partition: PartitionIndex, topic: TopicView, records: pa.RecordBatch
+) -> Callable[[], Sequence[Share]]:
     """Assign all records to one partition. Raises partition_not_found."""
     if partition >= topic.partition_count:
         raise partition_not_found(topic.name, partition, topic.partition_count)
-    return [Share(partition, np.arange(records.num_rows, dtype=np.int64), records)]
+    return lambda: [Share(partition, np.arange(records.num_rows, dtype=np.int64), records)]
 
 
 def produce_result(result: AppendResult) -> ProduceResult:

@@ -6,14 +6,16 @@ batches with the topic's compression. The module does not choose partitions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+import pyarrow as pa
 
 from fairlead_api.batch.batches import ProducerStamp, encode, record_batch
 from fairlead_api.batch.extension import idempotency_extension
 from fairlead_api.batch.header import Codec
-from fairlead_api.bodies.cloud_events import parse_event, parse_event_batch, parse_event_headers
-from fairlead_api.bodies.json_records import Encoding, RecordColumns, parse_record_lines, parse_records
+from fairlead_api.bodies.cloud_events import parse_event, parse_event_headers, parse_event_slices
+from fairlead_api.bodies.json_records import Encoding, RecordColumns, parse_record_lines, parse_record_slices
 from fairlead_api.bodies.media_types import CLOUD_EVENT, CLOUD_EVENTS, JSON
 from fairlead_api.configuration import TopicConfig
 from fairlead_api.problems import ProblemError
@@ -22,12 +24,10 @@ from fairlead_broker.server.http.call import BINARY_EVENT, Call
 from fairlead_broker.server.http.codec_threads import in_thread
 from fairlead_broker.server.records.arrow_bodies import read_arrow_stream
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 # Larger bodies are parsed in a thread, because 1 MiB of JSON would block the event loop for 10 ms.
 ON_LOOP_BYTES_MAX = 128 << 10
-_EVENT_PARSERS = {CLOUD_EVENT: parse_event, CLOUD_EVENTS: parse_event_batch}
+# A batch of one record takes a tenth of a millisecond to encode.
+ON_LOOP_BATCHES_MAX = 64
 # `producer` means no compression, like `uncompressed`, because a JSON or Arrow body does not specify a compression.
 _CODECS = {"lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 
@@ -39,21 +39,16 @@ async def read_records(call: Call, media_type: str, body: bytes, now_us: int) ->
     """
     if media_type == BINARY_EVENT:
         return _as_batch(parse_event_headers(_texts(call), call.header_text(b"content-type"), body), now_us)
-    if media_type in _EVENT_PARSERS:
-        return await _from_events(_EVENT_PARSERS[media_type], body, now_us)
-    if media_type == JSON:
-        encoding = Encoding(call.query.text("encoding"))
-        if len(body) <= ON_LOOP_BYTES_MAX:
-            return _from_json(body, encoding, now_us)
-        return await in_thread(_from_json, body, encoding, now_us)
-    if len(body) <= ON_LOOP_BYTES_MAX:
-        return read_arrow_stream(body, now_us)
-    return await in_thread(read_arrow_stream, body, now_us)
-
-
-async def _from_events(parse: Callable[[bytes], RecordColumns], body: bytes, now_us: int) -> pa.RecordBatch:
-    columns = parse(body) if len(body) <= ON_LOOP_BYTES_MAX else await in_thread(parse, body)
-    return _as_batch(columns, now_us)
+    parse: Callable[[], pa.RecordBatch]
+    if media_type == CLOUD_EVENT:
+        parse = partial(_joined, map(parse_event, [body]), now_us)
+    elif media_type == CLOUD_EVENTS:
+        parse = partial(_joined, parse_event_slices(body), now_us)
+    elif media_type == JSON:
+        parse = partial(_joined, parse_record_slices(body, Encoding(call.query.text("encoding"))), now_us)
+    else:
+        parse = partial(read_arrow_stream, body, now_us)
+    return parse() if len(body) <= ON_LOOP_BYTES_MAX else await in_thread(parse)
 
 
 def _texts(call: Call) -> dict[str, str]:
@@ -67,8 +62,7 @@ async def read_lines(lines: Sequence[tuple[int, bytes]], encoding: Encoding, now
     """
     if sum(len(line) for _, line in lines) <= ON_LOOP_BYTES_MAX:
         return _as_batch(parse_record_lines(lines, encoding), now_us)
-    columns = await in_thread(parse_record_lines, lines, encoding)
-    return await in_thread(_as_batch, columns, now_us)
+    return await in_thread(lambda: _as_batch(parse_record_lines(lines, encoding), now_us))
 
 
 async def encoded(
@@ -81,21 +75,51 @@ async def encoded(
 
     The leader has not stamped the batch yet.
     """
+    if records.nbytes <= ON_LOOP_BYTES_MAX:
+        return _encoded(records, config, producer, keyed)
+    return await in_thread(_encoded, records, config, producer, keyed)
+
+
+async def all_encoded(
+    shares: Sequence[pa.RecordBatch], config: TopicConfig, keyed: KeyedRequest | None
+) -> list[memoryview | ProblemError]:
+    """Return each share as one batch, or the problem of a share that cannot be encoded."""
+    if len(shares) <= ON_LOOP_BATCHES_MAX and sum(share.nbytes for share in shares) <= ON_LOOP_BYTES_MAX:
+        return _all_encoded(shares, config, keyed)
+    return await in_thread(_all_encoded, shares, config, keyed)
+
+
+def _all_encoded(
+    shares: Sequence[pa.RecordBatch], config: TopicConfig, keyed: KeyedRequest | None
+) -> list[memoryview | ProblemError]:
+    batches: list[memoryview | ProblemError] = []
+    for share in shares:
+        try:
+            batches.append(_encoded(share, config, None, keyed))
+        except ProblemError as problem:
+            batches.append(problem)
+    return batches
+
+
+def _encoded(
+    records: pa.RecordBatch, config: TopicConfig, producer: ProducerStamp | None, keyed: KeyedRequest | None
+) -> memoryview:
     codec = _CODECS.get(config.compression_type, Codec.NONE)
     extension = () if keyed is None else idempotency_extension(keyed.key, keyed.digest)
-    if records.nbytes <= ON_LOOP_BYTES_MAX:
-        return memoryview(encode(records, codec, producer, extension).to_bytes())
-    batch = await in_thread(encode, records, codec, producer, extension)
-    return memoryview(batch.to_bytes())
+    return memoryview(encode(records, codec, producer, extension).to_bytes())
 
 
-def _from_json(body: bytes, encoding: Encoding, now_us: int) -> pa.RecordBatch:
-    return _as_batch(parse_records(body, encoding), now_us)
+def _joined(slices: Iterable[RecordColumns], now_us: int) -> pa.RecordBatch:
+    """Return the records of all slices; no step holds the interpreter for more than a slice."""
+    batches = [_as_batch(columns, now_us) for columns in slices if len(columns)]
+    if not batches:
+        raise ProblemError("malformed_request", "the body has no records")
+    return (
+        batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+    )
 
 
 def _as_batch(columns: RecordColumns, now_us: int) -> pa.RecordBatch:
-    if not len(columns):
-        raise ProblemError("malformed_request", "the body has no records")
     return record_batch(
         columns.values, columns.keys, columns.timestamps_us, columns.headers, default_timestamp_us=now_us
     )

@@ -22,7 +22,7 @@ from fairlead_broker.runtime import Broker, KeyedRequest, TopicView
 from fairlead_broker.server.http.call import Call
 from fairlead_broker.server.http.codec_threads import in_thread
 from fairlead_broker.server.records.produce_routing import Outcome, ProduceRouting, RoutedBatch
-from fairlead_broker.server.records.produced_records import encoded
+from fairlead_broker.server.records.produced_records import ON_LOOP_BYTES_MAX, all_encoded
 from fairlead_broker.server.routing.forwarding import Forwarding
 
 
@@ -50,8 +50,9 @@ def shares_of(records: pa.RecordBatch, partition_count: int, place_of_rest: int)
     return shares
 
 
-Split = Callable[[TopicView, pa.RecordBatch], Sequence[Share]]
-"""Function that assigns the records of a request to partitions of a topic."""
+Split = Callable[[TopicView, pa.RecordBatch], Callable[[], Sequence[Share]]]
+"""Function that chooses on the event loop how the records of a request are assigned to partitions of a topic. It
+returns the work of the assignment, which may run in a thread."""
 Stored = tuple[TopicView, Sequence[Share], list[Outcome]]
 """The topic, the shares, and the outcome of each share."""
 
@@ -79,26 +80,37 @@ class RecordStoring:
         Raises problems that concern the whole request.
         """
         topic, missing = target
-        shares = split(topic, records)
+        shares = await _assigned(split(topic, records), records)
+        batches = await all_encoded([share.records for share in shares], topic.config, keyed)
         if missing:
-            batches = [
-                (await encoded(share.records, topic.config, keyed=keyed), keyed is not None)
-                for share in shares
-            ]
-            topic = await create_to_write(call, self._broker, self._forwarding, topic, batches)
+            topic = await self._created(call, topic, batches, keyed)
             # In the meantime, another request may have created the topic with a different number of partitions.
-            shares = split(topic, records)
-        routed = [await _routed(topic, share, keyed) for share in shares]
+            shares = await _assigned(split(topic, records), records)
+            batches = await all_encoded([share.records for share in shares], topic.config, keyed)
+        routed = [
+            batch if isinstance(batch, ProblemError) else RoutedBatch(topic.topic_id, share.partition, batch)
+            for share, batch in zip(shares, batches, strict=True)
+        ]
         return topic, shares, await self._routing.store(call, routed, acks, timeout_seconds, keyed)
 
+    async def _created(
+        self,
+        call: Call,
+        planned: TopicView,
+        batches: Sequence[memoryview | ProblemError],
+        keyed: KeyedRequest | None,
+    ) -> TopicView:
+        """Create the missing topic. Raises the problem of a share that cannot be encoded."""
+        checked: list[tuple[memoryview, bool]] = []
+        for batch in batches:
+            if isinstance(batch, ProblemError):
+                raise batch
+            checked.append((batch, keyed is not None))
+        return await create_to_write(call, self._broker, self._forwarding, planned, checked)
 
-async def _routed(topic: TopicView, share: Share, keyed: KeyedRequest | None) -> RoutedBatch | ProblemError:
-    """Return the batch of a share, or the problem of a share that cannot be encoded; other shares are still stored."""
-    try:
-        batch = await encoded(share.records, topic.config, keyed=keyed)
-    except ProblemError as problem:
-        return problem
-    return RoutedBatch(topic.topic_id, share.partition, batch)
+
+async def _assigned(assign: Callable[[], Sequence[Share]], records: pa.RecordBatch) -> Sequence[Share]:
+    return assign() if records.nbytes <= ON_LOOP_BYTES_MAX else await in_thread(assign)
 
 
 async def create_to_write(

@@ -8,7 +8,7 @@ reaches the partition of the first attempt.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +24,7 @@ from fairlead_broker.runtime import AppendResult, Broker, KeyedRequest, TopicVie
 from fairlead_broker.runtime.refusals import idempotency_key_reused
 from fairlead_broker.server.http.body import ProduceBodyLimits
 from fairlead_broker.server.http.call import Call, Endpoint, record_body_type
+from fairlead_broker.server.http.codec_threads import in_thread
 from fairlead_broker.server.records.line_produce import LineProduce
 from fairlead_broker.server.records.produce import DUPLICATE, acknowledgement
 from fairlead_broker.server.records.produce_routing import (
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 TURNS_MAX: Final = 10_000
 """Maximum number of topics whose last partition is remembered. Beyond this number, the rotation over partitions
 restarts for all topics, which only makes the distribution less even."""
+ON_LOOP_RECORDS_MAX: Final = 4096
+"""Maximum number of records whose statuses are made on the event loop, in a few milliseconds."""
 SEQUENCES_ARE_OF_PARTITIONS: Final = (
     "none if the broker selects the partitions: each sequence belongs to one partition"
 )
@@ -99,14 +102,16 @@ class TopicProduceCalls:
             ],
         )
         if problems:
-            answer = msgspec.structs.replace(answer, records=_statuses(records.num_rows, shares, outcomes))
+            statuses = await _statuses_of(records.num_rows, shares, outcomes)
+            answer = msgspec.structs.replace(answer, records=statuses)
         repeated = all(isinstance(outcome, AppendResult) and outcome.duplicate for outcome in outcomes)
         await call.answer_json(answer, 207 if problems else 200, [DUPLICATE] if repeated else [])
 
     def _split(
         self, topic: TopicView, records: pa.RecordBatch, keyed: KeyedRequest | None = None
-    ) -> list[Share]:
-        return shares_of(records, topic.partition_count, self._place_of_rest(topic, keyed, records))
+    ) -> Callable[[], Sequence[Share]]:
+        rest = self._place_of_rest(topic, keyed, records)
+        return partial(shares_of, records, topic.partition_count, rest)
 
     def _check_key(self, topic: TopicView, keyed: KeyedRequest) -> None:
         """Refuse an idempotency key that another request has used, even if that request wrote to other partitions."""
@@ -135,6 +140,14 @@ class TopicProduceCalls:
             self._last.clear()
         self._last[topic.topic_id] = place
         return place
+
+
+async def _statuses_of(
+    count: int, shares: Sequence[Share], outcomes: Sequence[AppendResult | ProblemError]
+) -> list[RecordStatus]:
+    if count <= ON_LOOP_RECORDS_MAX:
+        return _statuses(count, shares, outcomes)
+    return await in_thread(_statuses, count, shares, outcomes)
 
 
 def _statuses(
