@@ -1,8 +1,10 @@
 """Plan reads from an offset, and trim the read bytes to whole batches.
 
 The module is pure except for its buffer. `segments` calls the module for cached reads and for reads from the
-disk. A read examines only the batches near both ends of the range, which the index locates. The batches in
-between are returned unchecked.
+disk. A read checks that every returned batch follows the batch before it: a lost write may leave an intact older
+batch between two good ones. The bytes between two entries of the index form a run of small batches or one large
+batch. numpy walks all runs of a read at once, so a read of large batches takes a single step. The contents of batches
+are not checked, because readers verify every checksum.
 """
 
 from __future__ import annotations
@@ -12,7 +14,13 @@ from typing import Final
 
 import numpy as np
 
-from fairlead_api.batch.header import batch_span, check_stamp_checksum, check_unread_checksum
+from fairlead_api.batch.header import (
+    HEADER_BYTES,
+    LENGTH_STOP,
+    batch_span,
+    check_stamp_checksum,
+    check_unread_checksum,
+)
 from fairlead_api.identifiers import Offset
 from fairlead_api.problems import ProblemError
 from fairlead_broker.log.segments.indexes import SegmentIndex
@@ -22,10 +30,12 @@ CACHED_READ_BYTES_MAX: Final = 1 << 20
 served.
 """
 MAXIMUM: Final = 1 << 62
-_OFFSET_BYTES: Final = 8
-_EIGHT: Final = np.arange(_OFFSET_BYTES)
 _SPAN_BYTES: Final = 44
 """Number of header bytes that determine where the next batch begins."""
+_WORD_BYTES: Final = 8
+"""Alignment of batches, and the size of the words in which runs of batches are read."""
+_LENGTH_WORD, _LAST_DELTA_WORD = 1, 5
+_HALF_WORD: Final = 0xFFFF_FFFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +131,7 @@ def whole_batches(plan: ReadPlan, buffer: memoryview, index: SegmentIndex) -> Lo
     start, next_offset = found
     at, bound = start, min(len(buffer), start + plan.bytes_max)
     known, offset = index.last_before(plan.position + bound + 1, plan.offset_limit)
-    if known - plan.position > start:
-        _check_entries(plan, buffer, start, bound, index)
+    if known - plan.position > start and _are_in_order(plan, buffer, start, next_offset, bound, index):
         at, next_offset = known - plan.position, offset
     # If the limit is the start of a damaged range, the bytes after the limit may not look like a batch.
     while at + _SPAN_BYTES <= len(buffer) and next_offset < plan.offset_limit:
@@ -146,19 +155,32 @@ def whole_batches(plan: ReadPlan, buffer: memoryview, index: SegmentIndex) -> Lo
     return LogRead(buffer[start:at], Offset(next_offset))
 
 
-def _check_entries(plan: ReadPlan, buffer: memoryview, start: int, bound: int, index: SegmentIndex) -> None:
-    """Check that a batch with the entry's offset begins at the position of every index entry within the read bytes."""
+def _are_in_order(
+    plan: ReadPlan, buffer: memoryview, start: int, offset: int, bound: int, index: SegmentIndex
+) -> bool:
+    """Return whether the batches up to the last index entry in the read bytes follow one another as the index states.
+
+    `offset`: base offset of the batch at `start`.
+    """
     positions, offsets = index.entries_between(
-        plan.position + start, plan.position + bound + 1, plan.offset_limit
+        plan.position + start + 1, plan.position + bound + 1, plan.offset_limit
     )
-    at = positions - plan.position
-    at = at[at + _OFFSET_BYTES <= len(buffer)]
-    stored = np.frombuffer(buffer, np.uint8)[at[:, None] + _EIGHT].copy().view("<i8")[:, 0]
-    wrong = np.flatnonzero(stored != offsets[: len(at)])
-    if len(wrong):
-        first = int(wrong[0])
-        reason = f"the index states offset {offsets[first]}, but the batch states offset {stored[first]}"
-        raise WrongBytes(int(positions[first]), int(offsets[max(first - 1, 0)]), reason)
+    words = np.frombuffer(buffer, np.int64, len(buffer) // _WORD_BYTES)
+    stops, stop_offsets = positions - plan.position, offsets
+    at, expected = np.append(start, stops[:-1]), np.append(offset, stop_offsets[:-1])
+    while len(at):
+        if (at % _WORD_BYTES).any() or (at + HEADER_BYTES > stops).any():
+            return False
+        first = at // _WORD_BYTES
+        following = at + LENGTH_STOP + (words[first + _LENGTH_WORD] & _HALF_WORD)
+        next_offsets = expected + (words[first + _LAST_DELTA_WORD] & _HALF_WORD) + 1
+        more = following < stops
+        ends = (following == stops) & (next_offsets == stop_offsets)
+        if not ((words[first] == expected) & (more | ends)).all():
+            return False
+        at, expected = following[more], next_offsets[more]
+        stops, stop_offsets = stops[more], stop_offsets[more]
+    return True
 
 
 def _first_wanted(plan: ReadPlan, buffer: memoryview) -> tuple[int, int] | None:
