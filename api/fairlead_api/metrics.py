@@ -67,6 +67,12 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
         labels=("observed",),
     ),
     MetricDefinition(
+        name="fairlead_issuer_keys_age_seconds",
+        kind=_GAUGE,
+        help="Seconds since the keys of an issuer of signed tokens were fetched; infinite before the first fetch.",
+        labels=("issuer",),
+    ),
+    MetricDefinition(
         name="fairlead_security_stale_seconds",
         kind=_GAUGE,
         help="Seconds since the coordination store last answered this broker. The ACLs and tokens of that time stay in "

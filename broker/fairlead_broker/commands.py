@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
     from fairlead_broker.settings import BrokerSettings, Endpoint
-    from fairlead_broker.wiring.start import LocalCluster, RunningBroker
+from fairlead_broker.wiring.start import LocalCluster, RunningBroker
 
 USAGE_EXIT = 2
 FAILED_EXIT = 1
@@ -421,6 +421,7 @@ async def _serve(brokers: list[BrokerSettings], store: Path | None, output: str)
     from fairlead_broker.certificates.material import MaterialRefused
     from fairlead_broker.coordination.protocol import CoordinationError
     from fairlead_broker.log import LogError
+    from fairlead_broker.wiring.security import SecurityRefused
 
     loop = asyncio.get_running_loop()
     stopped: asyncio.Future[None] = loop.create_future()
@@ -439,6 +440,9 @@ async def _serve(brokers: list[BrokerSettings], store: Path | None, output: str)
         return 0
     except MaterialRefused as error:
         typer.echo(f"fairlead: the broker cannot use its certificate: {error}", err=True)
+        return USAGE_EXIT
+    except SecurityRefused as error:
+        typer.echo(f"fairlead: the broker cannot use its settings of security: {error}", err=True)
         return USAGE_EXIT
     except (LogError, CoordinationError, OSError) as error:
         typer.echo(f"fairlead: the broker cannot start: {error}", err=True)

@@ -35,6 +35,7 @@ from fairlead_api.bodies.requests import TIMEOUT_MS_MAX, WAIT_MS_MAX
 from fairlead_api.configuration import TOPIC_KEYS, ConfigScope, parse_value
 from fairlead_api.problems import ProblemError
 from fairlead_broker.access.mode import SecurityMode
+from fairlead_broker.issuer_settings import IssuerSettings, check_name
 from fairlead_broker.pod import credentials, filled
 
 KIB = 1 << 10
@@ -495,6 +496,11 @@ class BrokerSettings(BaseSettings):
     """File with the API token of `user:admin`. If the file does not exist, the broker creates a token and the file,
     which only the broker's user can read. All brokers of a cluster use the same file."""
 
+    issuers: dict[str, IssuerSettings] = Field(default_factory=dict)
+    """Issuers of signed tokens, by name. The name is the beginning of the principals of the issuer's tokens:
+    `corp:ann`. An issuer is a table `[issuers.NAME]` of the configuration file, or variables
+    `FAIRLEAD_ISSUERS__NAME__...`."""
+
     limits: Limits = Field(default_factory=Limits)
     """Limits of queues, sizes, threads and times."""
 
@@ -527,6 +533,18 @@ class BrokerSettings(BaseSettings):
                 parse_value(name, each, ConfigScope.BROKER)
             except ProblemError as problem:
                 raise ValueError(problem.detail) from problem
+        return value
+
+    @field_validator("issuers")
+    @classmethod
+    def _named_issuers(cls, value: dict[str, IssuerSettings]) -> dict[str, IssuerSettings]:
+        """Refuse names that other principals use, and two issuers with one value of `iss`."""
+        for name in value:
+            check_name(name)
+        claims = [each.issuer for each in value.values()]
+        if len(set(claims)) < len(claims):
+            msg = "two issuers have the same value of issuer"
+            raise ValueError(msg)
         return value
 
     @field_validator("admin_token_file")

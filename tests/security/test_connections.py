@@ -121,7 +121,7 @@ async def test_connections_without_requests_are_closed(tmp_path: Path, count: in
 
 
 async def test_an_address_has_half_of_the_connections(tmp_path: Path) -> None:
-    """By default the newest connections of an address beyond half of all are closed, and the older ones go on."""
+    """By default the connections of an address beyond half of all are closed, and the others go on."""
     settings = {
         "data": tmp_path, "listen": FREE, "peer_listen": FREE, "ops_listen": FREE,
         "limits": {"first_request_seconds_max": 3.0, "connections_max": 8},
@@ -136,7 +136,9 @@ async def test_an_address_has_half_of_the_connections(tmp_path: Path) -> None:
             await client.status()
         await until(lambda: sum(each.reader.at_eof() for each in clients) == 2)
 
-        assert [await each.status() for each in clients[:4]] == [200] * 4
+        # Connections of one look have no order, so any two may be the newest ones.
+        kept = [each for each in clients if not each.reader.at_eof()]
+        assert [await each.status() for each in kept] == [200] * 4
         for each in clients:
             each.writer.transport.abort()
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+import msgspec
 from msgspec import Meta
 
 from fairlead_api.access_needs import ALL_OPERATIONS, SINGLE_KINDS, SINGLE_NAME, Kind, Operation
@@ -136,6 +137,21 @@ class DeniedDescription(Answer, frozen=True, kw_only=True):
     count: int
 
 
+class IssuerDescription(Answer, frozen=True, kw_only=True):
+    """Issuer of signed tokens, in the answer of `GET /v1/security`."""
+
+    name: str
+    """Name of the issuer in principals."""
+    issuer: str
+    """Value of the claim `iss`."""
+    keys: int
+    """Number of usable keys."""
+    fetched_at: str | None
+    """Time of the last successful fetch of the keys."""
+    failing: str | None
+    """Reason for which the last fetch failed."""
+
+
 class SecurityStatus(Answer, frozen=True, kw_only=True):
     """Answer of `GET /v1/security`, about the broker that answers."""
 
@@ -145,6 +161,7 @@ class SecurityStatus(Answer, frozen=True, kw_only=True):
     tokens: int
     acls: int
     would_be_denied: list[DeniedDescription]
+    issuers: list[IssuerDescription] = msgspec.field(default_factory=list)
 
 
 def check_pattern(kind: Kind, pattern: str) -> None:

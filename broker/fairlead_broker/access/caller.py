@@ -13,6 +13,8 @@ class CallerSource(StrEnum):
 
     NONE = "none"
     API_TOKEN = "api_token"  # noqa: S105 - the name of a source
+    ISSUER = "issuer"
+    """A signed token of an issuer."""
     PEER = "peer"
     """The broker that forwarded the call."""
 
@@ -27,6 +29,12 @@ class Caller:
     token_id: str | None = None
     expires_us: int | None = None
     """Wall-clock time in microseconds at which the token expires, or None for a token that does not expire."""
+    issuer: str | None = None
+    """Name of the issuer of a signed token."""
+    key_sha256: str | None = None
+    """Fingerprint of the key that verified a signed token."""
+    issued_us: int | None = None
+    """Wall-clock time in microseconds at which a signed token was issued."""
 
     @property
     def names(self) -> tuple[str, ...]:

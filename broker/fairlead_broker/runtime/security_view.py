@@ -29,7 +29,9 @@ from fairlead_broker.clock import Clock
 from fairlead_broker.coordination.cluster_values import cluster_number, cluster_value
 from fairlead_broker.credentials.api_tokens import verified
 from fairlead_broker.credentials.bearer import Refused, bearer_token, too_many_failures, unauthenticated
+from fairlead_broker.credentials.claims import is_signed
 from fairlead_broker.credentials.failure_budget import FailureBudget
+from fairlead_broker.identity.signed_tokens import SignedTokens
 from fairlead_broker.registry.metadata import ClusterMetadata
 from fairlead_broker.registry.security_records import AclRecord, TokenRecord
 
@@ -37,6 +39,8 @@ _log = structlog.get_logger("fairlead.security")
 _KeyT = TypeVar("_KeyT")
 _ValueT = TypeVar("_ValueT")
 
+SIGNED_REMEMBERED_US: Final = 600_000_000
+"""Time for which the caller of a signed token is remembered (rule A5)."""
 BROKER_PREFIX: Final = "broker:"
 KEYS_SHOWN_MAX: Final = 20
 CALLERS_MAX: Final = 10_000
@@ -69,8 +73,15 @@ class SecurityView:
         floor: SecurityMode,
         superusers: tuple[str, ...],
         counters: SecurityCounters,
+        signed: SignedTokens | None = None,
     ) -> None:
-        """`floor`: mode with which the broker was started; the stricter of it and the cluster's mode applies."""
+        """`floor`: mode with which the broker was started; the stricter of it and the cluster's mode applies.
+
+        `signed`: signed tokens of the issuers; None if the broker has none.
+        """
+        self.signed = signed or SignedTokens({}, lambda *_: None, clock)
+        self._has_issuers = bool(self.signed.issuers)
+        self._generation = 0
         self._metadata = metadata
         self._clock = clock
         self.floor = floor
@@ -94,12 +105,13 @@ class SecurityView:
         self._follow()
         return self._mode
 
-    def by_header(self, values: list[bytes], address: str) -> CallerAccess:
+    def by_header(self, values: list[bytes], address: str, *, waited: bool = False) -> CallerAccess:
         """Return the access of the caller with these values of the header `Authorization`.
 
         Raises `unauthenticated` for a token that is not accepted, in the mode `enforce`. In the other modes such a
         caller is counted and treated as anonymous (rule A3). Raises `throttled` for a token that is not remembered,
-        from an address with too many refused tokens (rule A6).
+        from an address with too many refused tokens (rule A6). Raises `CallerPending` for a signed token that is
+        decided after a wait; the call then asks again, with `waited`.
         """
         self._follow()
         if not values:
@@ -111,22 +123,26 @@ class SecurityView:
         now = self._clock.monotonic()
         wait_seconds = self._failures.wait_seconds(address, now)
         if wait_seconds > 0 and digest not in self._verified:
-            self._counters.authentication("api_token", "throttled")
+            self._counters.authentication("none", "throttled")
             if self._mode is SecurityMode.ENFORCE:
                 raise too_many_failures(wait_seconds)
             return self._anonymous
+        source = "none"
         try:
-            caller = verified(bearer_token(values), self._token, self._clock.now_us(), self._valid_after_us)
+            text = bearer_token(values)
+            source = self._source_of(text)
+            caller = self._caller(text, waited=waited)
         except ProblemError as problem:
-            self._failures.fail(address, now)
-            self._counters.authentication("api_token", str(problem.data["reason"]))
+            if problem.code == "unauthenticated":
+                self._failures.fail(address, now)
+            self._counters.authentication(source, str(problem.data.get("reason", problem.code)))
             if self._mode is SecurityMode.ENFORCE:
                 raise
             return self._anonymous
-        self._counters.authentication("api_token", "accepted")
+        self._counters.authentication(source, "accepted")
         _remember(self._verified, digest, None)
         access = self._access(caller)
-        _remember(self._known, digest, _Known(access, caller.expires_us))
+        _remember(self._known, digest, _Known(access, self._forgotten_us(caller)))
         return access
 
     def of(self, caller: Caller) -> CallerAccess:
@@ -147,14 +163,18 @@ class SecurityView:
         self._follow()
         caller = access.caller
         expired = caller.expires_us is not None and caller.expires_us <= self._clock.now_us()
-        if access.revision == self._revision and not expired:
+        if access.revision == self._generation and not expired:
             return access
         if caller.token_id is not None and self._mode is SecurityMode.ENFORCE:
             record = self._token(caller.token_id)
             if record is None or record.created_us < self._valid_after_us:
                 raise unauthenticated(Refused.REFUSED)
-            if expired:
-                raise unauthenticated(Refused.EXPIRED)
+        if caller.issuer is not None and self._mode is SecurityMode.ENFORCE:
+            assert caller.issued_us is not None, "a signed token has a time"
+            if not self.signed.holds(caller) or caller.issued_us < self._valid_after_us:
+                raise unauthenticated(Refused.REFUSED)
+        if expired and self._mode is SecurityMode.ENFORCE:
+            raise unauthenticated(Refused.EXPIRED)
         return self._access(caller)
 
     def rules_of(self, caller: Caller) -> CallerRules:
@@ -162,12 +182,16 @@ class SecurityView:
         return self.of(caller).rules
 
     def _follow(self) -> None:
-        if self._metadata.security_revision != self._revision:
+        if self._metadata.security_revision != self._revision or (
+            self._has_issuers and self.signed.revision != self._keys_revision
+        ):
             self._compile()
 
     def _compile(self) -> None:
         metadata = self._metadata
         self._revision: Revision = metadata.security_revision
+        self._keys_revision = self.signed.revision
+        self._generation += 1
         self._mode = SecurityMode(str(cluster_value(metadata, SECURITY_MODE_KEY))).stricter(self.floor)
         self._valid_after_us = cluster_number(metadata, TOKENS_VALID_AFTER_KEY) * 1000
         unreadable = sorted(metadata.unreadable_security)
@@ -186,7 +210,24 @@ class SecurityView:
         # The calls of brokers themselves are not decided by ACLs.
         is_broker = caller.source is CallerSource.PEER and caller.principal.startswith(BROKER_PREFIX)
         closed = self._is_closed and not rules.is_superuser and not is_broker
-        return CallerAccess(caller, rules, self._mode, self._told, self._revision, is_closed=closed)
+        return CallerAccess(caller, rules, self._mode, self._told, self._generation, is_closed=closed)
+
+    def _source_of(self, text: str) -> str:
+        """Return the source of a token for metrics."""
+        return self.signed.source_of(text) if is_signed(text) else str(CallerSource.API_TOKEN)
+
+    def _caller(self, text: str, *, waited: bool) -> Caller:
+        """Return the caller of a token of any kind (rule A4)."""
+        if is_signed(text):
+            return self.signed.caller(text, self._valid_after_us, waited=waited)
+        return verified(text, self._token, self._clock.now_us(), self._valid_after_us)
+
+    def _forgotten_us(self, caller: Caller) -> int | None:
+        """Return the time until which a caller is remembered; signed tokens are checked again after a while."""
+        if caller.issuer is None:
+            return caller.expires_us
+        assert caller.expires_us is not None, "a signed token expires"
+        return min(caller.expires_us, self._clock.now_us() + SIGNED_REMEMBERED_US)
 
     def _token(self, token_id: str) -> TokenRecord | None:
         found = self._metadata.tokens.get(token_id)

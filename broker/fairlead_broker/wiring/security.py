@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import secrets  # noqa: TID251 - the only source of tokens
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Final
 
 from fairlead_api.token_text import ALPHABET, ID_LENGTH, SECRET_LENGTH, TokenText, parse_token
+from fairlead_broker.clock import Clock
 from fairlead_broker.controlling.security import SecurityAdmin
+from fairlead_broker.credentials.claims import IssuerRules, issuer_in
+from fairlead_broker.identity.issuer_keys import IssuerKeys
+from fairlead_broker.identity.key_fetching import KeySource, fetch
+from fairlead_broker.identity.refreshing import FILE, KeyRefresh
+from fairlead_broker.identity.signed_tokens import SignedTokens
+from fairlead_broker.issuer_settings import IssuerSettings
 from fairlead_broker.runtime.broker import Broker
 from fairlead_broker.runtime.lifecycle.cluster_entry import Entry
 from fairlead_broker.runtime.security_changes import SecurityChanges
@@ -18,9 +28,21 @@ from fairlead_broker.wiring.replicas import ReplicaParts
 ADMIN: Final = "user:admin"
 """Principal of the token in `admin_token_file`, which is a superuser where that setting is set (rule A23)."""
 TOKEN_FILE_BYTES_MAX: Final = 4096
+OWN_FOLDER: Final = ".fairlead"
+"""Folder in the data directory with files of the broker that are not logs."""
+ACCOUNT_FOLDER: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+KUBERNETES_KEYS: Final = "https://kubernetes.default.svc/openid/v1/jwks"
 
 
-class AdminTokenUnreadable(ValueError):
+class SecurityRefused(ValueError):
+    """A setting of security names a file that cannot be used; the broker does not start."""
+
+
+class IssuerUnknown(SecurityRefused):
+    """The issuer of the service accounts is not configured, and the broker has no token of a service account."""
+
+
+class AdminTokenUnreadable(SecurityRefused):
     """The file of the setting `admin_token_file` does not contain an API token."""
 
 
@@ -37,6 +59,7 @@ def build_security(engine: Engine, entry: Entry, parts: ReplicaParts) -> Securit
     settings, metric = engine.settings, engine.telemetry.metric
     authentications = metric("fairlead_authentications_total")
     denied = metric("fairlead_access_denied_total")
+    signed = _signed_tokens(engine)
     superusers = settings.superusers if settings.admin_token_file is None else (*settings.superusers, ADMIN)
     view = SecurityView(
         entry.mirror.metadata,
@@ -47,6 +70,7 @@ def build_security(engine: Engine, entry: Entry, parts: ReplicaParts) -> Securit
             authentication=lambda source, outcome: authentications.labels(source, outcome).inc(),
             denied=lambda observed: denied.labels(str(observed).lower()).inc(),
         ),
+        signed,
     )
     metric("fairlead_security_stale_seconds").set_function(
         lambda: engine.clock.monotonic() - entry.incarnation.membership.confirmed_at
@@ -59,6 +83,56 @@ def build_security(engine: Engine, entry: Entry, parts: ReplicaParts) -> Securit
         new_token,
     )
     return SecurityParts(view, changes)
+
+
+def _signed_tokens(engine: Engine) -> SignedTokens:
+    """Return the signed tokens of the configured issuers, and begin to fetch their keys in the background."""
+    settings, clock = engine.settings, engine.clock
+    if not settings.issuers:
+        return SignedTokens({}, lambda *_: None, clock)
+    sources = {name: _source(name, each, settings.cluster) for name, each in settings.issuers.items()}
+    file = settings.data / OWN_FOLDER / FILE
+    refresh = KeyRefresh(sources, fetch, file, clock, engine.log)
+    refresh.load()
+    engine.supervisor.spawn(refresh.run(), "issuers")
+    age = engine.telemetry.metric("fairlead_issuer_keys_age_seconds")
+    for name, (keys, _) in sources.items():
+        age.labels(name).set_function(partial(_age, keys, clock))
+    return SignedTokens({name: keys for name, (keys, _) in sources.items()}, refresh.wanted, clock)
+
+
+def _age(keys: IssuerKeys, clock: Clock) -> float:
+    """Return the seconds since the keys of an issuer were fetched; infinite before the first fetch."""
+    return math.inf if keys.fetched_us is None else (clock.now_us() - keys.fetched_us) / 1e6
+
+
+def _source(name: str, settings: IssuerSettings, cluster: str) -> tuple[IssuerKeys, KeySource]:
+    """Return the keys of an issuer, still without any key, and where they are (rules A14, A18)."""
+    issuer, own = settings.issuer, ACCOUNT_FOLDER / "token"
+    if issuer is None:
+        issuer = issuer_in(own.read_text(encoding="ascii", errors="replace")) if own.exists() else None
+    if issuer is None:
+        message = f"the issuer {name} has no `issuer`, and {own} has no token of a service account"
+        raise IssuerUnknown(message)
+    rules = IssuerRules(
+        name=name,
+        issuer=issuer,
+        audience=settings.audience or f"fairlead/{cluster}",
+        principal_claim=settings.principal_claim,
+        groups_claim=settings.groups_claim,
+        algorithms=frozenset(settings.algorithms),
+        token_seconds_max=settings.token_seconds_max,
+        kubernetes=settings.kubernetes,
+    )
+    if not settings.kubernetes:
+        return IssuerKeys(rules), KeySource(issuer, settings.jwks, settings.ca, settings.bearer_file)
+    source = KeySource(
+        issuer,
+        settings.jwks or KUBERNETES_KEYS,
+        settings.ca or ACCOUNT_FOLDER / "ca.crt",
+        settings.bearer_file or own,
+    )
+    return IssuerKeys(rules), source
 
 
 def new_token() -> TokenText:

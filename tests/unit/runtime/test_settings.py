@@ -244,6 +244,27 @@ def test_the_file_of_the_reference_page_is_understood(tmp_path: Path) -> None:
     assert [name for name in BrokerSettings.model_fields if f'<a id="{name}"></a>' not in page] == []
 
 
+def test_issuers_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issuers come from the file or from variables; names, addresses and algorithms are checked (rule A14)."""
+    monkeypatch.setenv("FAIRLEAD_ISSUERS__CORP__ISSUER", "https://login.example")
+    monkeypatch.setenv("FAIRLEAD_ISSUERS__CORP__ALGORITHMS", '["EdDSA", "ES256"]')
+    assert BrokerSettings.load().issuers["corp"].algorithms == ("Ed25519", "ES256")
+    monkeypatch.undo()
+    good = {"issuer": "https://a.example"}
+    assert (
+        BrokerSettings.load({"issuers": {"k8s": {"kubernetes": True}, "corp": good}}).issuers["k8s"].issuer
+        is None
+    )
+    refused: list[dict[str, object]] = [
+        {"user": good}, {"Corp": good}, {"a": good, "b": good}, {"a": {}}, {"a": {"issuer": "http://a.example"}},
+        {"a": {**good, "jwks": "http://a.example/keys"}}, {"a": {**good, "algorithms": "ES256, HS256"}},
+        {"a": {**good, "algorithms": []}}, {"a": {**good, "algorithms": 5}},
+    ]  # fmt: skip
+    for issuers in refused:
+        with pytest.raises(ValidationError):
+            BrokerSettings.load({"issuers": issuers})
+
+
 def test_a_closed_broker_needs_an_administrator(tmp_path: Path) -> None:
     """The mode enforce needs an administrator, and TLS on the network, where each mode has to be given (rule T4)."""
     for given in ({"superusers": "user:ann,group:ops:*"}, {"admin_token_file": tmp_path / "token"}):

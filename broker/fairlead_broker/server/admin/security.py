@@ -22,6 +22,7 @@ from fairlead_api.bodies.security import (
     CreatedToken,
     CreateTokenRequest,
     DeniedDescription,
+    IssuerDescription,
     SecurityStatus,
     TokenDescription,
     WhoAmI,
@@ -31,6 +32,7 @@ from fairlead_api.principals import check_principal_pattern
 from fairlead_api.timestamps import format_timestamp
 from fairlead_broker.access.caller import Caller
 from fairlead_broker.access.mode import SecurityMode
+from fairlead_broker.identity.issuer_keys import IssuerKeys
 from fairlead_broker.registry.security_records import AclRecord
 from fairlead_broker.runtime import Broker
 from fairlead_broker.server.admin.security_mode import check_level
@@ -83,6 +85,7 @@ class SecurityCalls:
                 superusers=list(view.superusers),
                 tokens=len(metadata.tokens),
                 acls=len(metadata.acls),
+                issuers=[_issuer(keys) for _, keys in sorted(view.signed.issuers.items())],
                 would_be_denied=[
                     DeniedDescription(
                         principal=denied.principal,
@@ -212,6 +215,16 @@ def _described(acl_id: str, record: AclRecord) -> dict[str, object]:
         "created_by": record.created_by,
         "owner": record.owner,
     }
+
+
+def _issuer(keys: IssuerKeys) -> IssuerDescription:
+    return IssuerDescription(
+        name=keys.rules.name,
+        issuer=keys.rules.issuer,
+        keys=len(keys.keys),
+        fetched_at=_time(keys.fetched_us),
+        failing=keys.failing,
+    )
 
 
 def _time(time_us: int | None) -> str | None:

@@ -6,10 +6,12 @@ Callers: ``application`` before the query and the body of any request are read. 
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Final, Protocol
 
 from fairlead_broker.access.caller import Caller, CallerSource
 from fairlead_broker.access.caller_access import OPEN_ACCESS, CallerAccess
+from fairlead_broker.identity.signed_tokens import CallerPending
 from fairlead_broker.server.http.call import Call
 
 AUTHORIZATION: Final = b"authorization"
@@ -22,7 +24,7 @@ _FORWARDED: Final = FORWARDED_CALLER.encode()
 class Callers(Protocol):
     """Access of callers by header and by name."""
 
-    def by_header(self, values: list[bytes], address: str) -> CallerAccess:
+    def by_header(self, values: list[bytes], address: str, *, waited: bool = False) -> CallerAccess:
         """Return the access of the caller at an address with these values of the header `Authorization`."""
 
     def of(self, caller: Caller) -> CallerAccess:
@@ -36,17 +38,26 @@ class AccessGate:
         """`callers`: None for listeners of tests without a cluster, where everything is allowed."""
         self._callers = callers
 
-    def admit(self, call: Call) -> None:
-        """Set the call's access. Raises `unauthenticated` or `forbidden`."""
+    def admit(self, call: Call, *, waited: bool = False) -> Awaitable[None] | None:
+        """Set the call's access. Raises `unauthenticated` or `forbidden`.
+
+        Returns what the call has to wait for, if its token can only be decided after a wait; it is then admitted again,
+        with `waited`.
+        """
         callers = self._callers
         if callers is None:
             call.access = OPEN_ACCESS
         elif call.peer is None:
             values = [value for name, value in call.scope["headers"] if name == AUTHORIZATION]
-            call.access = callers.by_header(values, call.scope["client"][0] if values else "")
+            try:
+                address = call.scope["client"][0] if values else ""
+                call.access = callers.by_header(values, address, waited=waited)
+            except CallerPending as pending:
+                return pending.wait()
         else:
             call.access = callers.of(_forwarded(call, call.peer.broker))
         call.access.check(call.matched_route.access, call.parameters)
+        return None
 
 
 def _forwarded(call: Call, broker: int) -> Caller:

@@ -271,7 +271,10 @@ class Application:
         _check_names(call.parameters)
         if self._gate is not None:
             await self._gate.admit(call)
-        self._access.admit(call)
+        pending = self._access.admit(call)
+        if pending is not None:
+            await pending
+            self._access.admit(call, waited=True)
         self._note(call.scope)
         call.check_query(self._queries)
         await self._endpoints[route.name](call)

@@ -40,6 +40,7 @@ def status(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputForm
             "superusers": ", ".join(found.superusers) or None,
             "tokens": found.tokens,
             "acls": found.acls,
+            "issuers": ", ".join(each.name for each in found.issuers) or None,
         }
     )
     _print_denied(found.would_be_denied)

@@ -1,0 +1,179 @@
+"""Signed tokens: what is read before the check of the signature, and the caller of the claims (rules A14 to A18).
+
+Callers: ``identity`` verifies the signature between the two steps. The time is an argument. This module must not know
+keys or cryptography.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+import msgspec
+
+from fairlead_broker.access.caller import Caller, CallerSource
+from fairlead_broker.credentials.bearer import Refused, unauthenticated
+
+ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "Ed25519")
+"""Algorithms of signatures. There are none with shared secrets."""
+OLD_ALGORITHM_NAMES: Final[Mapping[str, str]] = {"EdDSA": "Ed25519"}
+LEEWAY_SECONDS: Final = 60
+"""Difference of clocks that is allowed for each time in a token (rule A8)."""
+GROUPS_MAX: Final = 64
+PARTS: Final = 3
+_NAME: Final = re.compile(r"[!-)+\-./0-~]{1,200}")
+_SERVICE_ACCOUNT: Final = re.compile(r"system:serviceaccount:([^:]+):([^:]+)")
+_REFUSED_HEADERS: Final = frozenset({"crit", "b64", "enc", "zip"})
+"""Header members that change what a signature covers or what the content is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IssuerRules:
+    """What the tokens of an issuer have to say."""
+
+    name: str
+    """Name of the issuer in principals."""
+    issuer: str
+    """Exact value of the claim `iss`."""
+    audience: str
+    """Value that the claim `aud` is, or contains."""
+    principal_claim: str = "sub"
+    groups_claim: str | None = None
+    algorithms: frozenset[str] = frozenset(ALGORITHMS)
+    token_seconds_max: int = 86_400
+    """Longest time between `iat` and `exp`."""
+    kubernetes: bool = False
+    """Whether the tokens are those of service accounts (rule A18)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unverified:
+    """What a token says about itself; nothing of it is proven."""
+
+    issuer: str
+    algorithm: str
+    key_id: str | None
+
+
+def is_signed(text: str) -> bool:
+    """Return whether a token has the form of a signed token (rule A4)."""
+    return text.count(".") == PARTS - 1
+
+
+def unverified(text: str) -> Unverified:
+    """Return issuer, algorithm and key id of a token. Raises `unauthenticated`."""
+    header_text, claims_text, _ = text.split(".")
+    header, claims = _object(header_text), _object(claims_text)
+    algorithm, key_id, issuer = header.get("alg"), header.get("kid"), claims.get("iss")
+    if not isinstance(algorithm, str) or not isinstance(issuer, str) or not isinstance(key_id, str | None):
+        _refuse()
+    if not _REFUSED_HEADERS.isdisjoint(header) or str(header.get("cty", "")).lower() == "jwt":
+        _refuse()
+    return Unverified(issuer, OLD_ALGORITHM_NAMES.get(algorithm, algorithm), key_id)
+
+
+def caller_of(
+    rules: IssuerRules, payload: bytes, key_sha256: str, now_us: int, valid_after_us: int
+) -> Caller:
+    """Return the caller that a token with a right signature names. Raises `unauthenticated`.
+
+    `key_sha256`: fingerprint of the key. `valid_after_us`: tokens that were issued before this time are refused.
+    """
+    claims = _decoded(payload)
+    audience = claims.get("aud")
+    audiences = audience if isinstance(audience, list) else [audience]
+    if claims.get("iss") != rules.issuer or rules.audience not in audiences:
+        _refuse()
+    expires, issued = _time(claims, "exp"), _time(claims, "iat")
+    begins = _time(claims, "nbf") if "nbf" in claims else issued
+    latest = now_us / 1e6 + LEEWAY_SECONDS
+    if issued > latest or begins > latest or not 0 < expires - issued <= rules.token_seconds_max:
+        _refuse()
+    if issued * 1e6 < valid_after_us:
+        _refuse()
+    if expires + LEEWAY_SECONDS <= now_us / 1e6:
+        raise unauthenticated(Refused.EXPIRED)
+    principal, groups = _names(rules, claims)
+    return Caller(
+        principal=principal,
+        groups=groups,
+        source=CallerSource.ISSUER,
+        issuer=rules.name,
+        key_sha256=key_sha256,
+        issued_us=int(issued * 1e6),
+        expires_us=int(expires * 1e6),
+    )
+
+
+def issuer_in(text: str) -> str | None:
+    """Return the issuer in a token, such as that of the broker's service account; None if there is none."""
+    parts = text.strip().split(".")
+    if len(parts) != PARTS:
+        return None
+    try:
+        issuer = _decoded(_bytes(parts[1])).get("iss")
+    except ValueError:
+        return None
+    return issuer if isinstance(issuer, str) else None
+
+
+def _names(rules: IssuerRules, claims: Mapping[str, object]) -> tuple[str, tuple[str, ...]]:
+    """Return principal and groups (rules A16, A18)."""
+    name = claims.get(rules.principal_claim)
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        _refuse()
+    if rules.kubernetes:
+        account = _SERVICE_ACCOUNT.fullmatch(name)
+        if account is None:
+            _refuse()
+        return f"{rules.name}:{account[1]}:{account[2]}", (f"group:{rules.name}:{account[1]}",)
+    groups = claims.get(rules.groups_claim) if rules.groups_claim is not None else None
+    listed = groups if isinstance(groups, list) else []
+    named = [each for each in listed if isinstance(each, str) and _NAME.fullmatch(each)]
+    return f"{rules.name}:{name}", tuple(f"group:{rules.name}:{each}" for each in named[:GROUPS_MAX])
+
+
+def _time(claims: Mapping[str, object], name: str) -> float:
+    """Return a claim in seconds since 1970."""
+    value = claims.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        _refuse()
+    if not 0 <= value < 2**40:
+        _refuse()
+    return float(value)
+
+
+def _object(part: str) -> Mapping[str, object]:
+    try:
+        return _decoded(_bytes(part))
+    except ValueError:
+        _refuse()
+
+
+def _bytes(part: str) -> bytes:
+    try:
+        return base64.b64decode(part + "=" * (-len(part) % 4), b"-_", validate=True)
+    except binascii.Error as error:
+        raise ValueError(part) from error
+
+
+def _decoded(data: bytes) -> Mapping[str, object]:
+    """Return the members of a JSON object. Raises ValueError."""
+    try:
+        value = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        message = "not JSON"
+        raise ValueError(message) from error
+    if not isinstance(value, dict):
+        message = "not an object"
+        raise ValueError(message)  # noqa: TRY004 - the content is invalid, not an argument's type
+    return value
+
+
+def _refuse() -> NoReturn:
+    raise unauthenticated(Refused.REFUSED)

@@ -1,0 +1,81 @@
+"""Keys of one issuer: which are known, when they are fetched again, and when they end (rule A17).
+
+Times are arguments. `refreshing` fetches, `signed_tokens` looks keys up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from fairlead_broker.credentials.claims import IssuerRules
+from fairlead_broker.identity.jose import VerificationKey
+
+REFRESH_SECONDS: Final = 600.0
+ATTEMPT_SECONDS_MIN: Final = 10.0
+"""Least time between two fetches because of unknown key ids."""
+UNKNOWN_SECONDS: Final = 60.0
+"""Time for which an unknown key id causes no further fetch."""
+UNKNOWN_MAX: Final = 1000
+HELD_SECONDS: Final = 86_400.0
+"""Time for which keys hold after the last successful fetch."""
+
+
+class IssuerKeys:
+    """Keys of an issuer."""
+
+    def __init__(self, rules: IssuerRules) -> None:
+        self.rules = rules
+        self.keys: Sequence[VerificationKey] = ()
+        self.fetched_us: int | None = None
+        """Wall-clock time of the last successful fetch."""
+        self.failing: str | None = None
+        """Reason for which the last fetch failed."""
+        self.revision = 0
+        """Number that increases when a key goes, so that nothing that it verified is remembered."""
+        self._attempted_at: float | None = None
+        self._unknown: dict[str | None, float] = {}
+
+    def find(self, key_id: str | None, now_us: int) -> VerificationKey | None:
+        """Return the key with an id, or the only key for a token without an id."""
+        self._end_old(now_us)
+        if key_id is None:
+            return self.keys[0] if len(self.keys) == 1 else None
+        return next((key for key in self.keys if key.key_id == key_id), None)
+
+    def wants_fetch(self, key_id: str | None, now: float) -> bool:
+        """Return whether an unknown key id is a reason to fetch the keys now."""
+        if now < self._unknown.get(key_id, -1.0):
+            return False
+        return self._attempted_at is None or now >= self._attempted_at + ATTEMPT_SECONDS_MIN
+
+    def attempt(self, now: float) -> None:
+        """Note that a fetch begins."""
+        self._attempted_at = now
+
+    def note_unknown(self, key_id: str | None, now: float) -> None:
+        """Note that a key id is not in the set that was just fetched."""
+        while len(self._unknown) >= UNKNOWN_MAX:
+            del self._unknown[next(iter(self._unknown))]
+        self._unknown[key_id] = now + UNKNOWN_SECONDS
+
+    def replace(self, keys: Sequence[VerificationKey], fetched_us: int) -> bool:
+        """Use the keys of a fetch; return whether they are others than before."""
+        before, after = [key.public for key in self.keys], [key.public for key in keys]
+        self.fetched_us, self.failing = fetched_us, None
+        if before == after:
+            return False
+        self.keys = tuple(keys)
+        self._unknown.clear()
+        if any(each not in after for each in before):
+            self.revision += 1
+        return True
+
+    def fail(self, reason: str) -> None:
+        """Note that a fetch failed; the previous keys hold."""
+        self.failing = reason
+
+    def _end_old(self, now_us: int) -> None:
+        if self.keys and self.fetched_us is not None and now_us > self.fetched_us + HELD_SECONDS * 1e6:
+            self.keys = ()
+            self.revision += 1

@@ -1,0 +1,128 @@
+"""Upkeep of the keys of all issuers: fetches at the start, regularly and for unknown key ids; their file (rule A17).
+
+Callers: ``wiring`` runs the upkeep in the background, ``signed_tokens`` asks for a fetch. A broker starts without the
+keys of an issuer, whose tokens are refused until the keys arrive. The last sets are kept in the data directory, so that
+a restart does not need the issuers. The file has public keys only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from fairlead_broker.clock import Clock
+from fairlead_broker.identity.issuer_keys import REFRESH_SECONDS, IssuerKeys
+from fairlead_broker.identity.jose import KeysUnreadable, read_keys
+from fairlead_broker.identity.key_fetching import KeySource, KeysUnavailable
+from fairlead_broker.telemetry import Log
+
+FILE: Final = "issuer-keys.json"
+RETRY_SECONDS: Final = 10.0
+"""Time until another fetch after a failed one."""
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    """Keys of an issuer in the file."""
+
+    issuer: str
+    fetched_us: int
+    keys: list[dict[str, str]]
+
+
+class KeyRefresh:
+    """Fetches the keys of issuers."""
+
+    def __init__(
+        self,
+        sources: Mapping[str, tuple[IssuerKeys, KeySource]],
+        fetch: Callable[[KeySource], Awaitable[bytes]],
+        file: Path,
+        clock: Clock,
+        log: Log,
+    ) -> None:
+        """`sources`: keys and their source by the name of the issuer; `file`: where the last sets are kept."""
+        self._sources = sources
+        self._fetch = fetch
+        self._file = file
+        self._clock = clock
+        self._log = log
+        self._fetching: dict[str, asyncio.Task[None]] = {}
+        self._writing = asyncio.Lock()
+
+    def load(self) -> None:
+        """Read the keys of the last run; a file that cannot be read is ignored."""
+        try:
+            kept = msgspec.json.decode(self._file.read_bytes(), type=dict[str, _Kept])
+        except (OSError, msgspec.MsgspecError):
+            return
+        for name, (keys, _) in self._sources.items():
+            found = kept.get(name)
+            if found is not None and found.issuer == keys.rules.issuer:
+                keys.replace(read_keys(msgspec.json.encode({"keys": found.keys})), found.fetched_us)
+
+    async def run(self) -> None:
+        """Fetch the keys of every issuer now and regularly, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for name in self._sources:
+                group.create_task(self._keep(name), name=f"issuer-{name}")
+
+    def wanted(self, name: str, key_id: str | None) -> asyncio.Task[None] | None:
+        """Return the fetch that may bring an unknown key of an issuer; None if no fetch is due."""
+        fetching = self._fetching.get(name)
+        if fetching is not None:
+            return fetching
+        keys, _ = self._sources[name]
+        if not keys.wants_fetch(key_id, self._clock.monotonic()):
+            return None
+        return self._begin(name)
+
+    async def _keep(self, name: str) -> None:
+        keys, _ = self._sources[name]
+        while True:
+            await asyncio.wait([self._fetching.get(name) or self._begin(name)])
+            # The issuer announces no change of its keys.
+            await asyncio.sleep(RETRY_SECONDS if keys.failing else REFRESH_SECONDS)  # noqa: TID251
+
+    def _begin(self, name: str) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(self._refresh(name), name=f"issuer-keys-{name}")
+        self._fetching[name] = task
+        task.add_done_callback(lambda _: self._fetching.pop(name, None))
+        return task
+
+    async def _refresh(self, name: str) -> None:
+        keys, source = self._sources[name]
+        keys.attempt(self._clock.monotonic())
+        try:
+            # Big numbers take milliseconds, so they are read in a thread.
+            found = await asyncio.to_thread(read_keys, await self._fetch(source))
+        except (KeysUnavailable, KeysUnreadable) as error:
+            if keys.failing is None:
+                self._log.warning("keys of an issuer not fetched", issuer=name, reason=str(error))
+            keys.fail(str(error))
+            return
+        if keys.replace(found, self._clock.now_us()):
+            self._log.info("keys of an issuer changed", issuer=name, keys=[key.key_id for key in found])
+            await self._write()
+
+    async def _write(self) -> None:
+        kept = {
+            name: _Kept(keys.rules.issuer, keys.fetched_us, [dict(key.public) for key in keys.keys])
+            for name, (keys, _) in self._sources.items()
+            if keys.fetched_us is not None
+        }
+        async with self._writing:
+            try:
+                await asyncio.to_thread(_replace, self._file, msgspec.json.encode(kept))
+            except OSError as error:
+                self._log.warning("keys of issuers not written", path=str(self._file), reason=str(error))
+
+
+def _replace(file: Path, content: bytes) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    made = file.with_suffix(".new")
+    made.write_bytes(content)
+    made.replace(file)

@@ -1,0 +1,108 @@
+"""The caller of a signed token (rules A15 to A18), and the bound on checks of signatures (rule A6).
+
+Callers: the runtime's view of security, for tokens that it does not remember. If the key of a token is unknown, a fetch
+of the issuer's keys may bring it: `CallerPending` names what the call has to wait for, after which it asks again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from fairlead_broker.access.caller import Caller
+from fairlead_broker.clock import Clock
+from fairlead_broker.credentials.bearer import Refused, too_many_failures, unauthenticated
+from fairlead_broker.credentials.claims import caller_of, unverified
+from fairlead_broker.identity.issuer_keys import IssuerKeys
+
+CHECKS_PER_SECOND_MAX: Final = 1000
+UNKNOWN_ISSUER: Final = "none"
+
+
+class CallerPending(Exception):
+    """Raised if a token can only be decided after a wait."""
+
+    def __init__(self, wait: Callable[[], asyncio.Future[None]]) -> None:
+        super().__init__("the caller is decided after a wait")
+        self.wait = wait
+        """Function that returns what the call waits for; the wait may be cancelled."""
+
+
+class SignedTokens:
+    """Signed tokens of the issuers of a broker."""
+
+    def __init__(
+        self,
+        issuers: Mapping[str, IssuerKeys],
+        wanted: Callable[[str, str | None], asyncio.Task[None] | None],
+        clock: Clock,
+    ) -> None:
+        """`issuers`: keys by the name of the issuer. `wanted` returns a fetch that may bring an unknown key."""
+        self.issuers = issuers
+        self._by_claim = {keys.rules.issuer: keys for keys in issuers.values()}
+        self._wanted = wanted
+        self._clock = clock
+        self._second = 0
+        self._checks = 0
+
+    @property
+    def revision(self) -> int:
+        """Number that changes when a key of an issuer goes."""
+        return sum(keys.revision for keys in self.issuers.values())
+
+    def holds(self, caller: Caller) -> bool:
+        """Return whether the key that verified a caller's token is still one of the issuer's keys."""
+        keys = self.issuers.get(caller.issuer or "")
+        return keys is not None and any(key.sha256 == caller.key_sha256 for key in keys.keys)
+
+    def source_of(self, text: str) -> str:
+        """Return the name of the issuer that a token claims, for metrics; `none` for an unknown one."""
+        try:
+            keys = self._by_claim.get(unverified(text).issuer)
+        except Exception:  # noqa: BLE001 - a token that cannot be read has no issuer
+            keys = None
+        return UNKNOWN_ISSUER if keys is None else keys.rules.name
+
+    def caller(self, text: str, valid_after_us: int, *, waited: bool) -> Caller:
+        """Return the caller of a token. Raises `unauthenticated`, `throttled`, or `CallerPending` for a call.
+
+        `waited`: whether the call has waited already, after which it is decided at once.
+        """
+        told = unverified(text)
+        keys = self._by_claim.get(told.issuer)
+        if keys is None or told.algorithm not in keys.rules.algorithms:
+            raise unauthenticated(Refused.REFUSED)
+        now_us = self._clock.now_us()
+        key = keys.find(told.key_id, now_us)
+        if key is None:
+            self._wait_for_key(keys, told.key_id, waited=waited)
+            raise unauthenticated(Refused.REFUSED)
+        if told.algorithm not in key.algorithms:
+            raise unauthenticated(Refused.REFUSED)
+        self._pace(waited=waited)
+        payload = key.payload(text, told.algorithm)
+        if payload is None:
+            raise unauthenticated(Refused.REFUSED)
+        return caller_of(keys.rules, payload, key.sha256, now_us, valid_after_us)
+
+    def _wait_for_key(self, keys: IssuerKeys, key_id: str | None, *, waited: bool) -> None:
+        if waited:
+            keys.note_unknown(key_id, self._clock.monotonic())
+            return
+        fetching = self._wanted(keys.rules.name, key_id)
+        if fetching is not None:
+            raise CallerPending(lambda: asyncio.shield(fetching))
+
+    def _pace(self, *, waited: bool) -> None:
+        """Bound the checks of signatures in each second; a call waits for the next second once."""
+        now = self._clock.monotonic()
+        if int(now) != self._second:
+            self._second, self._checks = int(now), 0
+        if self._checks < CHECKS_PER_SECOND_MAX:
+            self._checks += 1
+            return
+        rest = self._second + 1 - now
+        if waited:
+            raise too_many_failures(rest)
+        raise CallerPending(lambda: asyncio.ensure_future(asyncio.sleep(rest)))  # noqa: TID251 - see the docstring

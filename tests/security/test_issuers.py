@@ -1,0 +1,141 @@
+"""Signed tokens of an issuer, whose keys come from a server over https, on a real broker (A14 to A18; proof V6)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from broker_kit import Calls
+from certificate_kit import Authority
+from cluster_kit import Cluster
+from fairlead_broker.identity import issuer_keys
+from issuer_kit import KeyServer, TestIssuer
+from security_kit import Secured
+from waiting import until
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[KeyServer]:
+    """Yield a server of the keys of an issuer."""
+    server = KeyServer(TestIssuer(), Authority.make(), tmp_path / "issuer")
+    await server.start()
+    yield server
+    await server.stop()
+
+
+async def closed(cluster: Cluster, server: KeyServer, folder: Path, **more: object) -> Secured:
+    """Start a broker in the mode `enforce` that accepts the tokens of the issuer `corp`."""
+    issuer = {
+        "issuer": server.issuer.issuer,
+        "ca": server.ca,
+        "audience": "fairlead/fairlead",
+        "groups_claim": "groups",
+        **more,
+    }
+    await cluster.start(
+        1, security="enforce", admin_token_file=folder / "admin.token", issuers={"corp": issuer}
+    )
+    address = cluster.brokers[1].addresses.data
+    assert address is not None
+    return Secured(cluster, Calls(address), (folder / "admin.token").read_text().strip())
+
+
+async def status(secured: Secured, token: str) -> int:
+    """Return the status of a call with a token."""
+    return (await secured.call("GET", "/v1/whoami", token)).status
+
+
+async def test_a_signed_token_names_principal_and_groups(server: KeyServer, tmp_path: Path) -> None:
+    """ACLs apply to the principal and the groups of a signed token."""
+    cluster = await Cluster.open(tmp_path)
+    try:
+        secured = await closed(cluster, server, tmp_path)
+        token = server.issuer.token(groups=["payments", "bad name", 7])
+        who = await secured.call("GET", "/v1/whoami", token)
+        before = await secured.call("GET", "/v1/cluster", token)
+        await secured.acl("group:corp:payments", "describe", "cluster:*")
+        after = await secured.call("GET", "/v1/cluster", token)
+        shown = await secured.call("GET", "/v1/security", secured.admin)
+        await secured.calls.__aexit__()
+
+        assert who.json["principal"] == "corp:ann"
+        assert who.json["groups"] == ["group:corp:payments"]
+        assert (who.json["source"], before.code, after.status) == ("issuer", "forbidden", 200)
+        assert [(each["name"], each["keys"]) for each in shown.json["issuers"]] == [("corp", 1)]
+    finally:
+        await cluster.close()
+
+
+async def test_a_rotated_key_is_accepted_at_its_first_token(
+    server: KeyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first token of a new key is accepted; unknown keys cause one fetch in ten seconds and harm no good token.
+
+    The previous key, and what it verified, ends with the fetch.
+    """
+    monkeypatch.setattr(issuer_keys, "ATTEMPT_SECONDS_MIN", 0.0)
+    cluster = await Cluster.open(tmp_path)
+    try:
+        secured = await closed(cluster, server, tmp_path)
+        old = server.issuer.token()
+        first = await status(secured, old)
+        server.issuer.rotate()
+        new = server.issuer.token()
+        statuses = await status(secured, new), await status(secured, old)
+        monkeypatch.undo()
+        fetches = server.fetches
+        unknown = [server.issuer.token({"kid": f"x{number}"}) for number in range(30)]
+        flood = await asyncio.gather(*(status(secured, token) for token in unknown))
+        await secured.calls.__aexit__()
+
+        assert (first, statuses) == (200, (200, 401))
+        assert set(flood) == {401}
+        assert server.fetches <= fetches + 1
+    finally:
+        await cluster.close()
+
+
+async def test_a_restart_does_not_need_the_issuer(server: KeyServer, tmp_path: Path) -> None:
+    """The last keys are read from the data directory, which holds public keys only."""
+    cluster = await Cluster.open(tmp_path)
+    try:
+        secured = await closed(cluster, server, tmp_path)
+        token = server.issuer.token()
+        first = await status(secured, token)
+        file = cluster.broker(1).settings.data / ".fairlead" / "issuer-keys.json"
+        await until(file.exists)
+        await secured.calls.__aexit__()
+        await cluster.stop(1)
+        server.answers = False
+        secured = await closed(cluster, server, tmp_path)
+        second = await status(secured, token)
+        await secured.calls.__aexit__()
+        [kept] = json.loads(file.read_text()).values()
+
+        assert (first, second) == (200, 200)
+        assert set(kept["keys"][0]) == {"kty", "crv", "x", "y", "kid"}
+    finally:
+        await cluster.close()
+
+
+async def test_service_accounts_of_kubernetes(server: KeyServer, tmp_path: Path) -> None:
+    """A token of a service account names namespace and account; its group is the namespace (rule A18)."""
+    bearer = tmp_path / "bearer"
+    bearer.write_text("token")
+    cluster = await Cluster.open(tmp_path)
+    try:
+        more = {"kubernetes": True, "jwks": f"{server.issuer.issuer}/keys", "bearer_file": bearer}
+        secured = await closed(cluster, server, tmp_path, **more)
+        token = server.issuer.token(sub="system:serviceaccount:shop:orders")
+        who = await secured.call("GET", "/v1/whoami", token)
+        other = await status(secured, server.issuer.token(sub="ann"))
+        await secured.calls.__aexit__()
+
+        assert (who.json["principal"], who.json["groups"]) == ("corp:shop:orders", ["group:corp:shop"])
+        assert other == 401
+    finally:
+        await cluster.close()
