@@ -50,6 +50,30 @@ def test_only_bytes_are_counted_in_units_of_1024() -> None:
     assert "iB bytes" not in page
 
 
+def test_every_rule_of_security_in_the_code_is_explained() -> None:
+    """The page of rules has a row for each rule and proof that code, tests or decisions name, also within a range."""
+    page = (checkout.ROOT / "docs/reference/security-rules.md").read_text(encoding="utf-8")
+    explained = re.findall(r"^\| <a id=\"(\w+)\"></a>`(\w+)` \|", page, re.MULTILINE)
+    phrase = re.compile(r"\b(?:rule|proof)s?\s+((?:[TAZQUCKV]\d{1,2}(?:, | to | and )?)+)")
+    named: set[str] = set()
+    for folder in ("api", "broker", "client", "operator", "spark", "tests", "docs/decisions"):
+        for path in (checkout.ROOT / folder).rglob("*.*"):
+            if path.suffix in {".py", ".md"} and path != Path(__file__):
+                for names in phrase.findall(path.read_text(encoding="utf-8")):
+                    named |= _names(names)
+
+    assert all(anchor == name.lower() for anchor, name in explained)
+    assert named - {name for _, name in explained} == set()
+
+
+def _names(text: str) -> set[str]:
+    """Return the names in a list of rules such as `A11 to A13, Z4`; a range includes the names between its ends."""
+    found = set(re.findall(r"[A-Z]\d+", text))
+    for letter, first, last in re.findall(r"([A-Z])(\d+) to [A-Z](\d+)", text):
+        found |= {f"{letter}{number}" for number in range(int(first), int(last) + 1)}
+    return found
+
+
 def test_no_option_is_shown_with_an_empty_default() -> None:
     """An option without a default has an empty cell, and a default is a word or a value between backquotes."""
     page = (checkout.ROOT / "docs/reference/command-line.md").read_text(encoding="utf-8")
