@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 import ssl
 import time
 import warnings
@@ -87,6 +88,8 @@ class KeyServer:
     authority: Authority
     folder: Path
     fetches: int = 0
+    bearers: set[str] = field(default_factory=set)
+    """Tokens with which the keys were fetched."""
     answers: bool = True
     padding: int = 0
     """Bytes after the keys."""
@@ -115,6 +118,7 @@ class KeyServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         path = head.split(b" ", 2)[1]
+        self.bearers |= {each.decode() for each in re.findall(rb"(?i)authorization: bearer (\S+)", head)}
         if not self.answers:
             status, body = b"503 Unavailable", b""
         elif path == b"/keys":

@@ -13,6 +13,8 @@ from broker_kit import Calls
 from certificate_kit import Authority
 from cluster_kit import Cluster
 from fairlead_broker.identity import issuer_keys
+from fairlead_broker.wiring import security
+from fairlead_broker.wiring.security import IssuerUnknown
 from issuer_kit import KeyServer, TestIssuer
 from security_kit import Secured
 from waiting import until
@@ -122,19 +124,28 @@ async def test_a_restart_does_not_need_the_issuer(server: KeyServer, tmp_path: P
         await cluster.close()
 
 
-async def test_service_accounts_of_kubernetes(server: KeyServer, tmp_path: Path) -> None:
-    """A token of a service account names namespace and account; its group is the namespace (rule A18)."""
-    bearer = tmp_path / "bearer"
-    bearer.write_text("token")
+async def test_service_accounts_of_kubernetes(
+    server: KeyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A token of a service account names namespace and account; its group is the namespace (rule A18).
+
+    The issuer is that of the broker's own token, with which the keys are fetched; without either, the broker does not
+    start.
+    """
+    monkeypatch.setattr(security, "ACCOUNT_FOLDER", tmp_path)
     cluster = await Cluster.open(tmp_path)
     try:
-        more = {"kubernetes": True, "jwks": f"{server.issuer.issuer}/keys", "bearer_file": bearer}
+        more = {"kubernetes": True, "jwks": f"{server.issuer.issuer}/keys", "issuer": None}
+        with pytest.raises(IssuerUnknown):
+            await closed(cluster, server, tmp_path, **more)
+        (tmp_path / "token").write_text(server.issuer.token(sub="system:serviceaccount:shop:broker"))
         secured = await closed(cluster, server, tmp_path, **more)
         token = server.issuer.token(sub="system:serviceaccount:shop:orders")
         who = await secured.call("GET", "/v1/whoami", token)
         other = await status(secured, server.issuer.token(sub="ann"))
         await secured.calls.__aexit__()
 
+        assert server.bearers == {(tmp_path / "token").read_text()}
         assert (who.json["principal"], who.json["groups"]) == ("corp:shop:orders", ["group:corp:shop"])
         assert other == 401
     finally:
