@@ -14,6 +14,7 @@ FILES = {
     ResourceKind.CLUSTER: "cluster-resource.md",
     ResourceKind.TOPIC: "topic-resource.md",
     ResourceKind.REBALANCE: "rebalance-resource.md",
+    ResourceKind.ETCD_BACKUP: "etcdbackup-resource.md",
 }
 ABOUT = {
     ResourceKind.CLUSTER: """A Fairlead cluster on Kubernetes: brokers in pools, the etcd that coordinates them, and the
@@ -25,6 +26,9 @@ the resource to match the topic. The operator does not change topics without a r
 """,
     ResourceKind.REBALANCE: """One throttled move of partitions to other brokers, with a proposal and its approval.
 [Rebalancing](../how-to/kubernetes-rebalance.md) describes its use.
+""",
+    ResourceKind.ETCD_BACKUP: """Snapshots of the managed etcd of a Cluster on a volume, by schedule or once.
+[Backing up etcd](../how-to/kubernetes-backup.md) describes its use and a restore.
 """,
 }
 LISTING = """

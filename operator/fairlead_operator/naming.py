@@ -54,6 +54,9 @@ class ObjectRef:
 CLUSTER: Final = Kind(API_VERSION, "Cluster", "clusters")
 TOPIC: Final = Kind(API_VERSION, "Topic", "topics")
 REBALANCE: Final = Kind(API_VERSION, "Rebalance", "rebalances")
+ETCD_BACKUP: Final = Kind(API_VERSION, "EtcdBackup", "etcdbackups")
+CRON_JOB: Final = Kind("batch/v1", "CronJob", "cronjobs")
+JOB: Final = Kind("batch/v1", "Job", "jobs")
 STATEFUL_SET: Final = Kind("apps/v1", "StatefulSet", "statefulsets")
 POD: Final = Kind("v1", "Pod", "pods")
 SERVICE: Final = Kind("v1", "Service", "services")
@@ -96,9 +99,14 @@ COMPONENT_LABEL: Final = "app.kubernetes.io/component"
 MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 CLUSTER_LABEL: Final = f"{GROUP}/cluster"
 POOL_LABEL: Final = f"{GROUP}/pool"
+BACKUP_LABEL: Final = f"{GROUP}/etcd-backup"
+"""Label with the name of an EtcdBackup, on its CronJob or Job and on its pods."""
+BACKUP_OF_LABEL: Final = f"{GROUP}/etcd-backup-of"
+"""Label with the name of the Cluster whose etcd a pod may read for a snapshot."""
 APP_NAME: Final = "fairlead"
 BROKER_COMPONENT: Final = "broker"
 ETCD_COMPONENT: Final = "etcd"
+BACKUP_COMPONENT: Final = "etcd-backup"
 
 POD_INDEX_LABEL: Final = "apps.kubernetes.io/pod-index"
 """Label with the ordinal of a pod, set by the StatefulSet controller. The ordinal of a broker pod equals the broker
@@ -277,6 +285,11 @@ def etcd_member_name(cluster: str, ordinal: int) -> str:
 def etcd_claim_name(cluster: str, ordinal: int) -> str:
     """Return the name of the claim with an etcd member's data."""
     return f"{DATA_VOLUME}-{etcd_member_name(cluster, ordinal)}"
+
+
+def backup_job_name(backup: str) -> str:
+    """Return the name of the CronJob or Job of an EtcdBackup."""
+    return f"{backup}-backup"
 
 
 def etcd_client_url(namespace: str, cluster: str, ordinal: int | None = None) -> str:

@@ -26,11 +26,12 @@ from fairlead_operator.brokers.calls import BrokerCalls
 from fairlead_operator.brokers.topics import TopicCalls
 from fairlead_operator.clock import Clock, SystemClock, system_chance
 from fairlead_operator.etcd_members import EtcdMembersClient
-from fairlead_operator.naming import CLUSTER, LEASE, REBALANCE, TOPIC, Kind, Manifest, ObjectRef
+from fairlead_operator.naming import CLUSTER, ETCD_BACKUP, LEASE, REBALANCE, TOPIC, Kind, Manifest, ObjectRef
 from fairlead_operator.plan.observed import is_paused
 from fairlead_operator.ports import Key, KubernetesApi, ObjectCache, Reconciler
 from fairlead_operator.reconcile.cluster import ClusterReconciler
 from fairlead_operator.reconcile.etcd import EtcdStep
+from fairlead_operator.reconcile.etcd_backup import EtcdBackupReconciler
 from fairlead_operator.reconcile.lasting_rights import LastingRights
 from fairlead_operator.reconcile.loop import WorkLoop
 from fairlead_operator.reconcile.namespace_end import NamespaceEnd, let_go_at_the_end
@@ -193,7 +194,13 @@ def make_reconcilers(parts: Parts, rights: LastingRights) -> Mapping[str, Reconc
     calls = TopicCalls(parts.brokers, clock)
     topics = TopicReconciler(parts.api, parts.cache, calls, clock, rights)
     rebalances = RebalanceReconciler(parts.api, parts.cache, calls, parts.brokers, clock, rights)
-    return {CLUSTER.kind: clusters, TOPIC.kind: topics, REBALANCE.kind: rebalances}
+    backups = EtcdBackupReconciler(parts.api, parts.cache, clock, image=settings.image)
+    return {
+        CLUSTER.kind: clusters,
+        TOPIC.kind: topics,
+        REBALANCE.kind: rebalances,
+        ETCD_BACKUP.kind: backups,
+    }
 
 
 def _into(keeper: Callable[[], Watching]) -> Callable[[Kind, Manifest], object]:

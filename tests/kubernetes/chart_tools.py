@@ -46,7 +46,12 @@ spec:
 PROMETHEUS_RULES = POD_MONITORS.replace("podmonitor", "prometheusrule").replace(
     "PodMonitor", "PrometheusRule"
 )
-DEFINITIONS = ("clusters.fairlead.dev", "rebalances.fairlead.dev", "topics.fairlead.dev")
+DEFINITIONS = (
+    "clusters.fairlead.dev",
+    "etcdbackups.fairlead.dev",
+    "rebalances.fairlead.dev",
+    "topics.fairlead.dev",
+)
 
 
 def tool(name: str, *arguments: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:

@@ -20,6 +20,7 @@ SAMPLES: Final[dict[str, Manifest]] = {
     "Cluster": {"brokers": [{"name": "a", "replicas": 3, "storage": {"size": "10Gi"}}]},
     "Topic": {"clusterRef": {"name": "main"}, "partitions": 3},
     "Rebalance": {"clusterRef": {"name": "main"}},
+    "EtcdBackup": {"clusterRef": {"name": "main"}, "claimName": "backups"},
 }
 """Spec of each kind to which the merge patch of a case is applied."""
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from kubernetes_under_test import Kubernetes
 
 HOW_TO = ROOT / "docs/how-to"
-INSTALL, CLUSTERS, TOPICS, REBALANCE, TROUBLE = (
+INSTALL, CLUSTERS, TOPICS, REBALANCE, BACKUP, TROUBLE = (
     HOW_TO / f"kubernetes-{name}.md"
-    for name in ("install", "clusters", "topics", "rebalance", "troubleshooting")
+    for name in ("install", "clusters", "topics", "rebalance", "backup", "troubleshooting")
 )
 
 SPARK = HOW_TO / "spark-on-kubernetes.md"
@@ -72,7 +72,7 @@ def test_installing(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
 
 
 def test_changes(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
-    """Every change of a Cluster, a Topic, a Rebalance and a job on the pages is accepted by the API server.
+    """Every change of a resource and a job on the pages is accepted by the API server.
 
     The Cluster and the Topic are deleted at the end of their pages, and the job has a driver.
     """
@@ -85,13 +85,14 @@ def test_changes(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
     )
     looked = run_page(TROUBLE, kubernetes_alone, tmp_path / "trouble")
     of_topics = run_page(TOPICS, kubernetes_alone, tmp_path / "topics")
+    of_backups = run_page(BACKUP, kubernetes_alone, tmp_path / "backup")
     of_moves = run_page(REBALANCE, kubernetes_alone, tmp_path / "rebalance")
     topic = api.get("flt/orders", "fairlead")
     of_jobs = run_page(SPARK, kubernetes_alone, tmp_path / "spark")
     driver: Any = api.get("statefulset/flights", "fairlead")
     (container,) = driver["spec"]["template"]["spec"]["containers"]
 
-    assert (of_clusters, looked, of_topics, of_moves, of_jobs) == (18, 1, 8, 7, 3)
+    assert (of_clusters, looked, of_topics, of_moves, of_backups, of_jobs) == (18, 1, 8, 8, 6, 3)
     assert topic is None
     assert "spark.sql.streaming.noDataMicroBatches.enabled=true" in container["args"]
     kubernetes_alone.kubectl("delete", "--filename", str(ROOT / "manifests/spark/job.yaml"), "--wait=false")

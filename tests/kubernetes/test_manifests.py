@@ -95,6 +95,7 @@ def test_none_of_the_files_is_in_git() -> None:
     assert ignored.stdout.split() == made
     assert tracked.stdout.split() == [
         "manifests/crds/clusters.fairlead.dev.yaml",
+        "manifests/crds/etcdbackups.fairlead.dev.yaml",
         "manifests/crds/rebalances.fairlead.dev.yaml",
         "manifests/crds/topics.fairlead.dev.yaml",
     ]

@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from fairlead_api.resources.cluster import Cluster
+from fairlead_api.resources.etcd_backup import EtcdBackup
 from fairlead_api.resources.rebalance import Rebalance
 from fairlead_api.resources.topic import Topic
 from fairlead_operator.schema.definitions import DEFINITIONS, EPOCH, Definition
@@ -16,10 +17,8 @@ if TYPE_CHECKING:
     from kubernetes_under_test import Kubernetes
 
 STRICT = {"fieldValidation": "Strict"}
-MODELS: dict[str, type[Cluster | Topic | Rebalance]] = {
-    "Cluster": Cluster,
-    "Topic": Topic,
-    "Rebalance": Rebalance,
+MODELS: dict[str, type[Cluster | Topic | Rebalance | EtcdBackup]] = {
+    each.__name__: each for each in (Cluster, Topic, Rebalance, EtcdBackup)
 }
 PLURALS = {str(definition.kind): definition.plural for definition in DEFINITIONS}
 
@@ -303,11 +302,13 @@ LISTINGS = {
     "Cluster external": ["external", "Unknown", "", "", "NotReconciled"],
     "Topic orders": ["orders", "False", "12", "2", "Reassigning"],
     "Rebalance wider": ["wider", "False", "Rebalancing", "0/1", "Rebalancing"],
+    "EtcdBackup nightly": ["nightly", "True", "2026-05-01T03:00:00Z", "1000", "Scheduled"],
 }
 COLUMNS = {
     "Cluster": ["Name", "Ready", "Brokers", "Version", "Reason", "Age"],
     "Topic": ["Name", "Ready", "Partitions", "Replicas", "Reason", "Age"],
     "Rebalance": ["Name", "Ready", "State", "Moved", "Reason", "Age"],
+    "EtcdBackup": ["Name", "Ready", "Last", "Bytes", "Reason", "Age"],
 }
 
 
@@ -337,6 +338,8 @@ def test_every_kind_is_in_the_category(api: KubeClient) -> None:
     assert named == {
         "clusters": (["flc"], ["fairlead"]),
         "clusters/status": (None, None),
+        "etcdbackups": (["flb"], ["fairlead"]),
+        "etcdbackups/status": (None, None),
         "rebalances": (["flr"], ["fairlead"]),
         "rebalances/status": (None, None),
         "topics": (["flt"], ["fairlead"]),

@@ -16,6 +16,11 @@ def condition(type_: str, status: str, reason: str, **labels: str) -> str:
     )
 
 
+def of_backup(reason: str) -> str:
+    """Return the series of the condition Ready of the EtcdBackup nightly."""
+    return condition("Ready", "False", reason, kind="EtcdBackup", resource="nightly")
+
+
 OPERATOR: Final = (
     *pair(
         "FairleadOperatorLeaders",
@@ -127,6 +132,20 @@ OPERATOR: Final = (
             condition("RollBlocked", "True", "PartitionsAtRisk"): "1+0x8 stale",
             condition("Warning", "True", "SingleBroker"): "1+0x16",
         },
+    ),
+    *pair(
+        "FairleadEtcdBackupFailing",
+        16,
+        {of_backup("SnapshotOverdue"): "1+0x16"},
+        "The operator in ops reports that EtcdBackup nightly in shop has made no snapshot when one was due. The reason "
+        "is SnapshotOverdue.",
+        {
+            "namespace": "ops",
+            "resource_namespace": "shop",
+            "resource": "nightly",
+            "reason": "SnapshotOverdue",
+        },
+        {of_backup("SnapshotOverdue"): "1+0x8 stale", of_backup("SnapshotPending"): "1+0x16"},
     ),
     *pair(
         "FairleadOperatorWatchSilent",

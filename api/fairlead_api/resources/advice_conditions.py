@@ -8,6 +8,7 @@ from fairlead_api.resources.condition_definitions import (
     CLUSTER_ONLY,
     REBALANCE_ONLY,
     TOPIC_ONLY,
+    WITHOUT_BACKUPS,
     ConditionName,
     ConditionType,
     Polarity,
@@ -101,6 +102,7 @@ WARNING: Final = ConditionType(
             ("True",),
             "The resource has several warnings; the message contains all of them.",
             "Read the message.",
+            WITHOUT_BACKUPS,
         ),
         Reason(
             "UnmanagedKeys",
@@ -132,6 +134,7 @@ WARNING: Final = ConditionType(
             REBALANCE_ONLY,
         ),
     ),
+    WITHOUT_BACKUPS,
 )
 
 RECONCILIATION_PAUSED: Final = ConditionType(

@@ -30,6 +30,7 @@ class ResourceKind(StrEnum):
     CLUSTER = "Cluster"
     TOPIC = "Topic"
     REBALANCE = "Rebalance"
+    ETCD_BACKUP = "EtcdBackup"
 
 
 class Polarity(StrEnum):
@@ -70,5 +71,9 @@ class ConditionType:
 CLUSTER_ONLY: Final = (ResourceKind.CLUSTER,)
 TOPIC_ONLY: Final = (ResourceKind.TOPIC,)
 REBALANCE_ONLY: Final = (ResourceKind.REBALANCE,)
-IN_A_CLUSTER: Final = (ResourceKind.TOPIC, ResourceKind.REBALANCE)
+MOVED: Final = (ResourceKind.TOPIC, ResourceKind.REBALANCE)
+"""Kinds whose objects move partitions."""
+IN_A_CLUSTER: Final = (*MOVED, ResourceKind.ETCD_BACKUP)
 """Kinds whose objects belong to a Cluster."""
+BACKUP_ONLY: Final = (ResourceKind.ETCD_BACKUP,)
+WITHOUT_BACKUPS: Final = (ResourceKind.CLUSTER, *MOVED)

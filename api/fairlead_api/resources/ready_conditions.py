@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from fairlead_api.resources.condition_definitions import (
+    BACKUP_ONLY,
     CLUSTER_ONLY,
     IN_A_CLUSTER,
+    MOVED,
     REBALANCE_ONLY,
     TOPIC_ONLY,
+    WITHOUT_BACKUPS,
     ConditionName,
     ConditionType,
     Polarity,
@@ -79,14 +82,14 @@ READY: Final = ConditionType(
             ("Unknown", "False"),
             "The Cluster exists, but none of its brokers answers.",
             "Nothing for this object. See the conditions of the Cluster.",
-            IN_A_CLUSTER,
+            MOVED,
         ),
         Reason(
             "ClusterPaused",
             ("Unknown",),
             "The annotation fairlead.dev/paused pauses the Cluster and all objects that name it in clusterRef.",
             "Remove the annotation from the Cluster to resume reconciliation.",
-            IN_A_CLUSTER,
+            MOVED,
         ),
         Reason(
             "NamespaceNotAllowed",
@@ -102,7 +105,7 @@ READY: Final = ConditionType(
             "it; or another Rebalance moves partitions of the Cluster, and this one waits.",
             "Delete one of the two Topics. When the owner is deleted (deletionPolicy Retain keeps the data), the "
             "other resource takes over. A Rebalance continues by itself.",
-            IN_A_CLUSTER,
+            MOVED,
         ),
         Reason(
             "InvalidConfig",
@@ -145,14 +148,14 @@ READY: Final = ConditionType(
             "The resource is being deleted (and its topic, if deletionPolicy is Delete, or its moves, which are "
             "cancelled); brokers do not answer yet.",
             "Nothing.",
-            IN_A_CLUSTER,
+            MOVED,
         ),
         Reason(
             "BrokersRefused",
             ("False",),
             "The cluster refused the change for a different reason.",
             "Read the problem in the message; the reference has a page for its code.",
-            IN_A_CLUSTER,
+            MOVED,
         ),
         Reason(
             "BrokersNotFound",
@@ -193,9 +196,51 @@ READY: Final = ConditionType(
         Reason(
             "Completed",
             ("True",),
-            "Every move is finished, or none was necessary.",
-            "Nothing. The Rebalance can be deleted.",
-            REBALANCE_ONLY,
+            "Every move is finished, or none was necessary; or the only snapshot is made.",
+            "Nothing. A Rebalance can be deleted, and an EtcdBackup too: its snapshot stays on the volume.",
+            (ResourceKind.REBALANCE, ResourceKind.ETCD_BACKUP),
+        ),
+        Reason(
+            "Scheduled",
+            ("True",),
+            "The last snapshot that was due is made; status.lastSnapshot describes it.",
+            "Nothing.",
+            BACKUP_ONLY,
+        ),
+        Reason(
+            "SnapshotPending",
+            ("False",),
+            "No snapshot was made yet.",
+            "Wait for the first time of the schedule, or for the pod of the Job.",
+            BACKUP_ONLY,
+        ),
+        Reason(
+            "SnapshotFailed",
+            ("False",),
+            "The last attempt at a snapshot failed; earlier snapshots stay.",
+            "Read the reason in the message: the volume may be full, or etcd may not answer.",
+            BACKUP_ONLY,
+        ),
+        Reason(
+            "SnapshotOverdue",
+            ("False",),
+            "A snapshot was due at least 15 minutes ago and is not made, for example because its pod cannot start.",
+            "Check the pod of the Job, and the claim that spec.claimName names.",
+            BACKUP_ONLY,
+        ),
+        Reason(
+            "ObjectsRefused",
+            ("False",),
+            "The API server refuses the CronJob or the Job, for example because of its schedule or a quota.",
+            "Read the refusal in the message, and correct the schedule or the quota.",
+            BACKUP_ONLY,
+        ),
+        Reason(
+            "EtcdExternal",
+            ("False",),
+            "The Cluster uses an external etcd, which the operator does not back up.",
+            "Back up the external etcd by its own means, and delete the EtcdBackup.",
+            BACKUP_ONLY,
         ),
     ),
 )
@@ -236,7 +281,8 @@ PROGRESSING: Final = ConditionType(
             "Replicas are being moved; status.reassignment of a Topic and status.progress of a Rebalance show the "
             "progress.",
             "Nothing.",
-            IN_A_CLUSTER,
+            MOVED,
         ),
     ),
+    WITHOUT_BACKUPS,
 )

@@ -4,10 +4,10 @@ pods or running commands in pods.
 */}}
 {{- define "fairlead-operator.rules" -}}
 - apiGroups: [fairlead.dev]
-  resources: [clusters, topics, rebalances]
+  resources: [clusters, topics, rebalances, etcdbackups]
   verbs: [get, list, watch, patch]
 - apiGroups: [fairlead.dev]
-  resources: [clusters/status, topics/status, rebalances/status]
+  resources: [clusters/status, topics/status, rebalances/status, etcdbackups/status]
   verbs: [patch]
 # Needed for owner references that block the owner's deletion: some Kubernetes clusters refuse them without this rule.
 - apiGroups: [fairlead.dev]
@@ -19,6 +19,10 @@ pods or running commands in pods.
 # Each Cluster has one ConfigMap and one ServiceAccount for its whole life, which Kubernetes deletes with their owner.
 - apiGroups: [""]
   resources: [configmaps, serviceaccounts]
+  verbs: [get, list, watch, create, patch]
+# The CronJob or Job of an EtcdBackup, which Kubernetes deletes with its owner.
+- apiGroups: [batch]
+  resources: [cronjobs, jobs]
   verbs: [get, list, watch, create, patch]
 - apiGroups: [""]
   resources: [services]

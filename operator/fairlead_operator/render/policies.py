@@ -7,6 +7,7 @@ from typing import Final
 
 from fairlead_api.resources.cluster import Cluster
 from fairlead_operator.naming import (
+    BACKUP_OF_LABEL,
     BROKER_COMPONENT,
     CLUSTER_LABEL,
     DATA_PORT,
@@ -145,7 +146,7 @@ def _etcd_policy(cluster: Cluster, inputs: RenderInputs) -> Manifest:
         etcd_name(cluster.name),
         ETCD_COMPONENT,
         [
-            _rule([ETCD_CLIENT_PORT], [brokers, members, *operator]),
+            _rule([ETCD_CLIENT_PORT], [brokers, members, _pods({BACKUP_OF_LABEL: cluster.name}), *operator]),
             _rule([ETCD_PEER_PORT], [members]),
             _rule([ETCD_METRICS_PORT], [*operator, _anywhere(PROMETHEUS)]),
         ],

@@ -14,6 +14,7 @@ from pydantic import JsonValue  # noqa: TC002 - a top-level import shows the dep
 
 from fairlead_api.resources.cluster import Cluster
 from fairlead_api.resources.condition_definitions import ConditionName, ResourceKind
+from fairlead_api.resources.etcd_backup import EtcdBackup
 from fairlead_api.resources.ready_conditions import NOT_RECONCILED, NOT_RECONCILED_MESSAGE
 from fairlead_api.resources.rebalance import Rebalance
 from fairlead_api.resources.resource import CATEGORY, GROUP, VERSION, Resource
@@ -207,4 +208,19 @@ REBALANCES: Final = Definition(
         Column("Mode", ".spec.mode", priority=1),
     ),
 )
-DEFINITIONS: Final = (CLUSTERS, TOPICS, REBALANCES)
+ETCD_BACKUPS: Final = Definition(
+    ResourceKind.ETCD_BACKUP,
+    "etcdbackups",
+    "flb",
+    EtcdBackup,
+    (
+        _READY,
+        Column("Last", ".status.lastSnapshot.time", description="Time of the newest snapshot"),
+        Column("Bytes", ".status.lastSnapshot.bytes", "integer", "Size of the newest snapshot"),
+        _REASON,
+        _AGE,
+        Column("Cluster", ".spec.clusterRef.name", priority=1),
+        Column("Schedule", ".spec.schedule", priority=1),
+    ),
+)
+DEFINITIONS: Final = (CLUSTERS, TOPICS, REBALANCES, ETCD_BACKUPS)

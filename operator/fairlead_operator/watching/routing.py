@@ -7,12 +7,16 @@ from typing import Any, Final
 
 from fairlead_operator.naming import (
     API_VERSION,
+    BACKUP_LABEL,
     CLAIM,
     CLUSTER,
     CLUSTER_LABEL,
     CONFIG_MAP,
+    CRON_JOB,
     DISRUPTION_BUDGET,
+    ETCD_BACKUP,
     FIELD_MANAGER,
+    JOB,
     MANAGED_BY_LABEL,
     NETWORK_POLICY,
     POD,
@@ -27,12 +31,13 @@ from fairlead_operator.naming import (
 )
 from fairlead_operator.ports import Key
 
-RESOURCES: Final = (CLUSTER, TOPIC, REBALANCE)
+RESOURCES: Final = (CLUSTER, TOPIC, REBALANCE, ETCD_BACKUP)
 """Kinds that are reconciled; all objects of these kinds are watched."""
-DEPENDENTS: Final = (TOPIC, REBALANCE)
+DEPENDENTS: Final = (TOPIC, REBALANCE, ETCD_BACKUP)
 """Kinds whose objects name a Cluster in `clusterRef`."""
 CHILDREN: Final = (
     SERVICE_ACCOUNT, CONFIG_MAP, SERVICE, STATEFUL_SET, POD, CLAIM, DISRUPTION_BUDGET, NETWORK_POLICY, POD_MONITOR,
+    CRON_JOB, JOB,
 )  # fmt: skip
 """Kinds for which only objects with the operator's label are watched."""
 OPTIONAL_GROUPS: Final = (API_VERSION, POD_MONITOR.api_version)
@@ -83,9 +88,10 @@ def keys_of_change(
             yield from (_key_of(topic) for topic in topics if _topic_named(topic) == wanted)
     else:
         for state in (before, after):
-            owner = (state["metadata"].get("labels") or {}).get(CLUSTER_LABEL) if state is not None else None
-            if owner:
-                yield Key(CLUSTER.kind, namespace, owner)
+            labels = (state["metadata"].get("labels") or {}) if state is not None else {}
+            for owner, label in ((CLUSTER, CLUSTER_LABEL), (ETCD_BACKUP, BACKUP_LABEL)):
+                if labels.get(label):
+                    yield Key(owner.kind, namespace, labels[label])
 
 
 def cluster_of(dependent: Manifest) -> tuple[str, str]:

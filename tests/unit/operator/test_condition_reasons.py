@@ -9,7 +9,11 @@ from fairlead_api.resources.condition_definitions import ResourceKind
 from fairlead_api.resources.conditions import CONDITIONS
 from fairlead_api.resources.ready_conditions import NOT_RECONCILED
 
-WORDS = {ResourceKind.TOPIC: "topic", ResourceKind.REBALANCE: "rebalanc"}
+WORDS = {
+    ResourceKind.TOPIC: "topic",
+    ResourceKind.REBALANCE: "rebalanc",
+    ResourceKind.ETCD_BACKUP: "etcd_backup",
+}
 """Part of the paths of the modules about a kind; all other modules are about Clusters."""
 
 

@@ -193,3 +193,11 @@ def test_a_long_proposal_is_cut_and_continued() -> None:
         assert len(each.moves) == 2
         assert not each.complete
     assert proposed(Goal("Full"), live, moves_max=5).complete
+
+
+def test_loads_stay_uneven_where_no_replica_may_move() -> None:
+    """A broker with more replicas keeps them if the other broker has a replica of each partition that may move."""
+    fixed = [LivePartition(index, (1, 3), adding=(1,), removing=(3,), isr=(3,)) for index in range(2)]
+    live = topics(brokers(2), {"t": at((2, 1), (2, 1)), "u": fixed})
+
+    assert proposed(Goal("Full"), live).moves == ()
