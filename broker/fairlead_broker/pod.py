@@ -1,7 +1,7 @@
 """Settings that a broker takes from its pod: placeholders in addresses, and a mounted folder with etcd credentials.
 
 `settings` uses this module before it validates values. All brokers have the same pod template, and placeholders in the
-template stand for the values that differ. The module's only dependency on Kubernetes is the three variables that a pod
+template stand for the values that differ. The module's only dependency on Kubernetes is the four variables that a pod
 template fills by field references.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-OF_POD = {"pod": "POD_NAME", "namespace": "POD_NAMESPACE", "ip": "POD_IP"}
+OF_POD = {"pod": "POD_NAME", "namespace": "POD_NAMESPACE", "ip": "POD_IP", "node": "NODE_IP"}
 """Placeholders and the pod variables that replace them; `{id}` is replaced by the broker's own id."""
 CREDENTIAL_FILES = {"etcd_ca": "ca.crt", "etcd_cert": "tls.crt", "etcd_key": "tls.key"}
 """Settings whose value is the path of a file in the folder, and the file names, which are those of a Secret of type
@@ -42,7 +42,7 @@ def filled(text: str, broker: object, environment: Mapping[str, str]) -> str:
             message = f"{text!r} needs the variable {OF_POD[name]} for {match[0]}, but it is not set"
             raise ValueError(message)
         # An IPv6 address needs brackets before a port.
-        return f"[{found}]" if name == "ip" and ":" in found else found
+        return f"[{found}]" if name in ("ip", "node") and ":" in found else found
 
     return _PLACEHOLDER.sub(value, text)
 

@@ -50,6 +50,11 @@ class ListenerAddresses(Protocol):
         """Address for health checks and Prometheus."""
         ...
 
+    @property
+    def external(self) -> str | None:
+        """Address for clients outside of the brokers' network."""
+        ...
+
 
 class Listening(Protocol):
     """The broker's listeners, in the order in which they are opened at startup: ops, data, peer."""

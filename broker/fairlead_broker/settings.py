@@ -359,6 +359,10 @@ class ListenerSettings:
     """Host names by which clients call a data listener on a loopback address."""
     tls_min: str = "1.3"
     """Lowest version of TLS on the data and ops listeners."""
+    external: Endpoint | None = None
+    """Address of the data listener for clients outside."""
+    forwards_external: bool = True
+    """Whether calls of clients outside are always forwarded, because the broker has no external address of its own."""
 
 
 class BrokerSettings(BaseSettings):
@@ -385,6 +389,17 @@ class BrokerSettings(BaseSettings):
     `0.0.0.0` every IPv4 address. An address may begin with `http://` or `https://`; without a scheme it is `https` if
     `tls` is set. The first address of each scheme is advertised to clients, the others are only served."""
 
+    external_listen: ListenerText | None = None
+    """Address of a further data listener, for clients outside of the network of the brokers, perhaps with a scheme. Its
+    clients get the external address of each broker and, of a broker without one, the address that they have called
+    themselves, such as that of a load balancer, where brokers forward every call. Requests through a proxy that ends
+    TLS have the header `X-Forwarded-Proto: https`."""
+
+    external_advertise: ListenerText | None = None
+    """Address of this broker for clients of `external_listen`, perhaps with the scheme of a proxy in front, with the
+    placeholders of `advertise`. Without it, and without an entry in `advertise_each`, this broker forwards every call
+    of these clients."""
+
     peer_listen: ListenerText = Endpoint("127.0.0.1", 9521)
     """Address of the peer listener, perhaps with a scheme; without one it is `https` if `peer_tls` or `tls` is set."""
 
@@ -410,16 +425,16 @@ class BrokerSettings(BaseSettings):
 
     advertise: EndpointText | None = None
     """Address advertised to clients; by default the bound address of the data listener. In a pod, the address may
-    contain the placeholders `{id}`, `{pod}`, `{namespace}` and `{ip}`. The last three are replaced by the variables
-    `POD_NAME`, `POD_NAMESPACE` and `POD_IP`. If the data listener has addresses of both schemes, this one is for
-    `http`; if it has only `https` addresses, it is for those."""
+    contain the placeholders `{id}`, `{pod}`, `{namespace}`, `{ip}` and `{node}`. The last four are replaced by the
+    variables `POD_NAME`, `POD_NAMESPACE`, `POD_IP` and `NODE_IP`. If the data listener has addresses of both schemes,
+    this one is for `http`; if it has only `https` addresses, it is for those."""
 
     advertise_tls: EndpointText | None = None
     """Address advertised to clients that use TLS, with the same placeholders; by default the bound address."""
 
-    advertise_each: dict[int, EndpointText] = Field(default_factory=dict)
+    advertise_each: dict[int, ListenerText] = Field(default_factory=dict)
     """Addresses advertised to clients, by broker id, for a file that all brokers share. The entry of the broker's own
-    id takes precedence over `advertise`."""
+    id takes precedence over `advertise` or, with `external_listen`, over `external_advertise`."""
 
     peer_advertise: EndpointText | None = None
     """Address advertised to other brokers; by default the bound address of the peer listener. The address may contain
@@ -517,8 +532,13 @@ class BrokerSettings(BaseSettings):
             else None
         )
         if own is not None:
-            merged["advertise"] = own
-        for name in ("advertise", "advertise_tls", "peer_advertise"):
+            merged["external_advertise" if merged.get("external_listen") else "advertise"] = own
+        if isinstance(each, dict):
+            merged["advertise_each"] = {
+                key: filled(value, key, os.environ) if isinstance(value, str) else value
+                for key, value in each.items()
+            }
+        for name in ("advertise", "advertise_tls", "external_advertise", "peer_advertise"):
             if isinstance(merged.get(name), str):
                 merged[name] = filled(merged[name], broker, os.environ)
         if merged.get("etcd_credentials"):
@@ -565,6 +585,9 @@ class BrokerSettings(BaseSettings):
         lacking = {
             "listen": self.tls is None and any(each.scheme == "https" for each in self.listen),
             "ops_listen": self.tls is None and self.ops_listen.scheme == "https",
+            "external_listen": self.tls is None
+            and self.external_listen is not None
+            and self.external_listen.scheme == "https",
             "client_ca": self.tls is None and self.client_ca is not None,
             "advertise_tls": self.tls is None and self.advertise_tls is not None,
             "peer_listen": self._peer_folder is None and self.peer_listen.scheme == "https",
@@ -578,12 +601,14 @@ class BrokerSettings(BaseSettings):
     @model_validator(mode="after")
     def _is_reachable_on_purpose(self) -> Self:
         """Refuse a broker that other machines reach in a mode that was not chosen, or with tokens in the clear (T4)."""
-        outside = [each for each in (*self.listen, self.peer_listen, self.ops_listen) if not each.loopback]
+        external = () if self.external_listener is None else (self.external_listener,)
+        listens = (*self.listen, *external, self.peer_listen, self.ops_listen)
+        outside = [each for each in listens if not each.loopback]
         if outside and self.security is None:
             msg = f"security must be given (open, observe or enforce), because {outside[0]} is not a loopback address"
             raise ValueError(msg)
         if self.security is SecurityMode.ENFORCE and not self.allow_plaintext:
-            for each in self.data_listens:
+            for each in (*self.data_listens, *external):
                 if each.scheme == "http" and not each.loopback:
                     msg = (
                         f"security=enforce needs TLS on {each} (setting tls), because tokens can be read on the way; "
@@ -606,6 +631,11 @@ class BrokerSettings(BaseSettings):
         """Addresses of the data listener, each with its scheme."""
         return tuple(_with_scheme(each, self.tls) for each in self.listen)
 
+    @property
+    def external_listener(self) -> Endpoint | None:
+        """Address of the listener for clients outside, with its scheme."""
+        return None if self.external_listen is None else _with_scheme(self.external_listen, self.tls)
+
     def advertised(self, scheme: str) -> Endpoint | None:
         """Return the address advertised to clients that use a scheme; None if no listener has the scheme.
 
@@ -622,6 +652,19 @@ class BrokerSettings(BaseSettings):
             else self.advertise_tls or (self.advertise if is_only else None)
         )
         return named or first
+
+    @property
+    def external_url(self) -> str | None:
+        """Base URL for clients of the external listener.
+
+        None without the listener; empty if these clients get the address that they have called.
+        """
+        if self.external_listener is None:
+            return None
+        if self.external_advertise is None:
+            return ""
+        scheme = self.external_advertise.scheme or self.external_listener.scheme
+        return f"{scheme}://{self.external_advertise}"
 
     @property
     def etcd_endpoints(self) -> tuple[str, ...]:
@@ -645,10 +688,12 @@ class BrokerSettings(BaseSettings):
             cors_origins=self.cors_origins,
             own_names=self._own_names(),
             tls_min=self.tls_min,
+            external=self.external_listener,
+            forwards_external=not self.external_url,
         )
 
     def _own_names(self) -> tuple[str, ...]:
-        named = (self.advertise, self.advertise_tls)
+        named = (self.advertise, self.advertise_tls, self.external_advertise)
         return (*self.hosts, *(each.host for each in named if each is not None))
 
     @classmethod

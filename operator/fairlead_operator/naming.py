@@ -151,9 +151,12 @@ ADMINISTRATIVE_ANNOTATIONS: Final = (
 # ---------------------------------------------------------------------------------------------------- ports, paths
 
 DATA_PORT: Final = 9520
+EXTERNAL_PORT: Final = 9523
+"""Port of the brokers' listener for clients outside of the Kubernetes cluster."""
 PEER_PORT: Final = 9521
 OPS_PORT: Final = 9522
 DATA_PORT_NAME: Final = "http"
+EXTERNAL_PORT_NAME: Final = "external"
 PEER_PORT_NAME: Final = "http-peer"
 OPS_PORT_NAME: Final = "http-ops"
 ETCD_CLIENT_PORT: Final = 2379
@@ -245,6 +248,11 @@ def brokers_service_name(cluster: str) -> str:
 def bootstrap_service_name(cluster: str) -> str:
     """Return the name of the bootstrap Service."""
     return f"{cluster}-bootstrap"
+
+
+def external_service_name(cluster: str) -> str:
+    """Return the name of the bootstrap Service for clients outside, which exists unless the listener is internal."""
+    return f"{cluster}-external"
 
 
 def broker_service_name(cluster: str, broker_id: int) -> str:

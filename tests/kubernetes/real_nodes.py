@@ -219,6 +219,8 @@ def _start_proxy(node: RealNode) -> None:
             "clusterCIDR": "10.88.0.0/16",
             "bindAddress": node.address,
             "hostnameOverride": node.name,
+            # The addresses of all nodes; by default only those of the first one would have node ports.
+            "nodePortAddresses": ["10.88.0.0/16"],
             "healthzBindAddress": "127.0.0.1:10256",
             "metricsBindAddress": "127.0.0.1:10249",
             # One kube-proxy serves all nodes and treats only pods of the first node as local. Without

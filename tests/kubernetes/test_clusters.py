@@ -141,10 +141,16 @@ def test_a_paused_cluster_is_left_alone(
     assert told["status"]["listeners"] == [
         {
             "name": "data",
+            "type": "internal",
+            "bootstrap": f"http://main-bootstrap.{namespace}.svc:9520",
+            "brokers": [{"id": 0, "address": f"main-a-0.main-brokers.{namespace}.svc:9520"}],
+        },
+        {
+            "name": "external",
             "type": "loadbalancer",
             "bootstrap": "http://198.51.100.1:9520",
             "brokers": [{"id": 0, "address": "198.51.100.2:9520"}],
-        }
+        },
     ]
     assert "advertise_each" in file["data"]["broker.yaml"]
     assert still is not None
@@ -159,7 +165,7 @@ def balanced(api: KubeClient, namespace: str) -> tuple[Manifest, Manifest]:
     Return the Cluster, and the configuration of its brokers, once they contain the addresses.
     """
     api.apply(a_cluster(1, listeners={"data": {"type": "loadbalancer", "perBroker": True}}), namespace)
-    for name, host in (("main-bootstrap", "198.51.100.1"), ("main-broker-0", "198.51.100.2")):
+    for name, host in (("main-external", "198.51.100.1"), ("main-broker-0", "198.51.100.2")):
         api.wait(f"service/{name}", namespace, lambda each: each)
         given = {"status": {"loadBalancer": {"ingress": [{"ip": host}]}}}
         api.patch(f"service/{name}", namespace, given, subresource="status")

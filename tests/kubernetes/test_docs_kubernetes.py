@@ -24,6 +24,7 @@ INSTALL, CLUSTERS, TOPICS, REBALANCE, BACKUP, TROUBLE = (
     for name in ("install", "clusters", "topics", "rebalance", "backup", "troubleshooting")
 )
 
+EXTERNAL = HOW_TO / "kubernetes-external-access.md"
 SPARK = HOW_TO / "spark-on-kubernetes.md"
 
 
@@ -83,6 +84,7 @@ def test_changes(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
     api.apply(
         yaml.safe_load((ROOT / "manifests/samples/cluster.yaml").read_text(encoding="utf-8")), "fairlead"
     )
+    of_listeners = run_page(EXTERNAL, kubernetes_alone, tmp_path / "external")
     looked = run_page(TROUBLE, kubernetes_alone, tmp_path / "trouble")
     of_topics = run_page(TOPICS, kubernetes_alone, tmp_path / "topics")
     of_backups = run_page(BACKUP, kubernetes_alone, tmp_path / "backup")
@@ -92,7 +94,8 @@ def test_changes(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
     driver: Any = api.get("statefulset/flights", "fairlead")
     (container,) = driver["spec"]["template"]["spec"]["containers"]
 
-    assert (of_clusters, looked, of_topics, of_moves, of_backups, of_jobs) == (18, 1, 8, 8, 6, 3)
+    counts = (of_clusters, of_listeners, looked, of_topics, of_moves, of_backups, of_jobs)
+    assert counts == (18, 6, 1, 8, 8, 6, 3)
     assert topic is None
     assert "spark.sql.streaming.noDataMicroBatches.enabled=true" in container["args"]
     kubernetes_alone.kubectl("delete", "--filename", str(ROOT / "manifests/spark/job.yaml"), "--wait=false")

@@ -165,7 +165,10 @@ def is_left_alone(api: KubeClient, namespace: str) -> None:
     api.wait("statefulset/main-a", namespace, lambda found: found is not None)
     message = next(each["message"] for each in told["status"]["conditions"] if each["type"] == "InvalidSpec")
 
-    assert message == "spec.listeners.data.type: Input should be 'internal', 'nodeport' or 'loadbalancer'"
+    assert (
+        message
+        == "spec.listeners.data.type: Input should be 'internal', 'nodeport', 'loadbalancer' or 'clusterip'"
+    )
     assert made == []
 
 

@@ -15,7 +15,7 @@ from kube_client import Manifest
 from random_edits import FORBIDDEN_KEY, Wish, World
 from topic_stage import ready_reason
 
-SERVICE_TYPES = {"internal": "ClusterIP", "nodeport": "NodePort", "loadbalancer": "LoadBalancer"}
+SERVICE_TYPES = {"internal": None, "nodeport": "NodePort", "loadbalancer": "LoadBalancer"}
 BLOCKS = ("RollBlocked", "ScaleDownBlocked", "StorageBlocked", "InvalidSpec", "ReconciliationPaused")
 ORDERS = {"fairlead.dev/restart", "fairlead.dev/delete-pod-and-claim"}
 HASHES = ("fairlead.dev/pod-spec-hash", "fairlead.dev/restart-config-hash")
@@ -108,6 +108,7 @@ def of_children(stage: EditStage, wish: Wish) -> str:
     """Compare the other objects."""
     get = stage.api.get
     bootstrap = get("service/main-bootstrap", stage.namespace) or {"spec": {}}
+    external = get("service/main-external", stage.namespace) or {"spec": {}}
     brokers = get("service/main-brokers", stage.namespace) or {"spec": {}}
     budget = get("poddisruptionbudget/main-brokers", stage.namespace) or {"spec": {}}
     file = (get("configmap/main-config", stage.namespace) or {"data": {}})["data"].get("broker.yaml", "")
@@ -118,7 +119,7 @@ def of_children(stage: EditStage, wish: Wish) -> str:
         for each in (bootstrap, brokers, budget, live)
     )
     truths: dict[str, Any] = {
-        "type of the bootstrap Service": bootstrap["spec"].get("type") == SERVICE_TYPES[wish.listener],
+        "type of the external Service": external["spec"].get("type") == SERVICE_TYPES[wish.listener],
         "its selector": bootstrap["spec"].get("selector", {}).get("fairlead.dev/cluster") == "main",
         "the headless Service": brokers["spec"].get("publishNotReadyAddresses") is True,
         "the budget": budget["spec"].get("maxUnavailable") == 1,

@@ -89,6 +89,23 @@ WARNING: Final = ConditionType(
             CLUSTER_ONLY,
         ),
         Reason(
+            "NoExternalAddress",
+            ("True",),
+            "The Service for clients outside has no load balancer or node port yet, so these clients reach no broker.",
+            "Wait for the cloud provider, and look at the Events of the Service: a Kubernetes without a provider of "
+            "load balancers never assigns one, and needs the type nodeport.",
+            CLUSTER_ONLY,
+        ),
+        Reason(
+            "ClientsOutsideCannotFollow",
+            ("True",),
+            "Brokers have no listener for clients outside, because they run an older release or were started by an "
+            "older operator, and send these clients to addresses inside the Kubernetes cluster.",
+            "Upgrade the brokers, or restart them with the annotation fairlead.dev/restart; until then, clients "
+            "outside set one_address.",
+            CLUSTER_ONLY,
+        ),
+        Reason(
             "FormatNotSupported",
             ("True",),
             "spec.formatVersion is newer than the format in which the brokers store data (status.formatVersion), "

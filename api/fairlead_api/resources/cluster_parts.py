@@ -125,7 +125,7 @@ reserved for the pool. The first id cannot be changed."""
     """Additions to the pods that the operator creates."""
 
 
-ListenerType: TypeAlias = Literal["internal", "nodeport", "loadbalancer"]
+ListenerType: TypeAlias = Literal["internal", "nodeport", "loadbalancer", "clusterip"]
 
 
 class DataListener(Part):
@@ -139,8 +139,8 @@ class DataListener(Part):
                 ".nodePort",
             ),
             Rule(
-                "!has(self.advertisedHost) || self.advertisedHost.contains('{id}') || "
-                "self.advertisedHost.contains('{pod}')",
+                "!has(self.advertisedHost) || self.type == 'nodeport' || "
+                "self.advertisedHost.contains('{id}') || self.advertisedHost.contains('{pod}')",
                 "advertisedHost must contain {id} or {pod}, so that each broker has its own host",
                 ".advertisedHost",
             ),
@@ -149,13 +149,17 @@ class DataListener(Part):
 
     type: ListenerType = "internal"
     """Type of the listener. internal: brokers are reachable only inside the Kubernetes cluster. nodeport: brokers are \
-reachable at a port of every node. loadbalancer: brokers are reachable through a load balancer of the cloud."""
+reachable at a port of every node. loadbalancer: brokers are reachable through a load balancer of the cloud. \
+clusterip: brokers are reachable through an Ingress, a Gateway or another proxy that you create in front of the \
+Services for clients outside."""
     per_broker: bool = False
-    """Whether each broker has its own Service, so that external clients reach leaders directly. Without their own \
-Services, brokers forward requests to the leaders."""
+    """Whether each broker has its own Service, so that clients outside reach leaders directly. Without their own \
+Services, clients outside call one address, and brokers forward requests to the leaders."""
     advertised_host: Annotated[str, kubernetes(maxLength=253, minLength=1)] | None = None
-    """Host at which clients reach each broker, with the placeholders {id}, {pod} and {namespace}, for example \
-broker-{id}.example.com."""
+    """Host at which clients outside reach each broker, with the placeholders {id}, {pod} and {namespace}, for example \
+broker-{id}.example.com; for the type nodeport also one host of all nodes. By default the load balancer of the broker, \
+or the address of its node. The host may have a port, and for the type clusterip also the scheme of the proxy, as in \
+https://broker-{id}.example.com:443. For the type internal, the host for every client."""
     annotations: Annotations = Field(default_factory=dict)
     """Annotations of the Services, for load balancers and DNS controllers."""
     node_port: Annotated[int, Field(ge=1, le=65535)] | None = None

@@ -98,18 +98,18 @@ class ListenerStatus(Part):
     """Addresses at which clients reach the brokers through a listener."""
 
     name: ShortText
-    """Name of the listener: data."""
+    """Name of the listener: data for clients inside the Kubernetes cluster, external for clients outside."""
     type: ShortText = ""
     """Type of the listener."""
     bootstrap: LongText = ""
-    """Bootstrap URL of the listener for clients."""
+    """Bootstrap URLs of the listener for clients, separated by commas; empty while it has no address."""
     brokers: Annotated[
         tuple[BrokerAddress, ...],
         kubernetes(
             **{"maxItems": 2000, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["id"]}
         ),
     ] = ()
-    """Address of each broker that is advertised to clients."""
+    """Address of each broker that is advertised to clients. Brokers that share the bootstrap address are left out."""
 
 
 class RollStatus(Part):

@@ -21,7 +21,8 @@ PEER_SECRET: Final = "fairlead-peer-secret"  # noqa: S105 - a header name, not a
 BROKER_PROOF: Final = "fairlead-broker-proof"
 MIRROR_REVISION: Final = "fairlead-mirror-revision"
 CALLER_SCHEME: Final = "fairlead-caller-scheme"
-"""Header of a forwarded call from a client with TLS, which gets the addresses of brokers for clients with TLS."""
+"""Header of a forwarded call from a client that gets other addresses than clients without TLS: `https`, or the base URL
+that a client outside has called."""
 
 
 @dataclass(frozen=True, slots=True)

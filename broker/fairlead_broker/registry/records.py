@@ -110,6 +110,9 @@ class Addresses(Entry, frozen=True, kw_only=True):
     """Address for clients with TLS, or None if the broker serves none."""
     peer_scheme: str = "http"
     """Scheme of the peer listener: `http` or `https`."""
+    external: str | None = None
+    """Base URL for clients outside; empty if they get the address that they have called, None without a listener for
+    them."""
 
     @property
     def any_data(self) -> str:
@@ -117,7 +120,12 @@ class Addresses(Entry, frozen=True, kw_only=True):
         return self.data or self.data_tls or ""
 
     def data_url(self, scheme: str) -> str | None:
-        """Return the base URL for clients that use a scheme; None if the broker has no address for them."""
+        """Return the base URL for clients that use a scheme; None if the broker has no address for them.
+
+        For a client outside, `scheme` is the base URL that the client has called.
+        """
+        if "://" in scheme:
+            return self.external or scheme
         address = self.data_tls if scheme == "https" else self.data
         return f"{scheme}://{address}" if address else None
 

@@ -207,12 +207,16 @@ class Broker:
         return self.entry.incarnation.epoch
 
     def brokers(self, scheme: str) -> list[BrokerDescription]:
-        """Return the registered brokers, ordered by id, with their addresses for clients that use a scheme."""
+        """Return the registered brokers, ordered by id, with their addresses for clients that use a scheme.
+
+        For a client outside, `scheme` is the base URL that the client has called.
+        """
         cordoned, states = cordoned_brokers(self.metadata), registered_states(self.metadata)
         return [
             BrokerDescription(
                 id=broker,
                 address=registered.value.addresses.data_url(scheme),
+                external_address=registered.value.addresses.external,
                 rack=registered.value.rack,
                 state=states[broker].value,
                 cordoned=broker in cordoned,

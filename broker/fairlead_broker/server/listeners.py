@@ -25,7 +25,7 @@ from fairlead_broker.server.http.application import Application, HostCheck
 from fairlead_broker.server.http.asgi import AsgiApplication
 from fairlead_broker.server.http.body import BodyBudget, BodyLimits
 from fairlead_broker.server.http.bound_socket import BoundSocket
-from fairlead_broker.server.http.call import Endpoint
+from fairlead_broker.server.http.call import Endpoint, Outside
 from fairlead_broker.server.http.connection_guard import ConnectionGuard, ConnectionSweep, GuardLimits
 from fairlead_broker.server.http.cross_origin import CrossOrigin
 from fairlead_broker.server.http.http2_listener import (
@@ -61,6 +61,8 @@ class Addresses:
     """First address of the data listener with TLS; None if there is none."""
     peer: str | None = None
     ops: str | None = None
+    external: str | None = None
+    """Address of the data listener for clients outside."""
 
 
 class Listeners:
@@ -80,6 +82,7 @@ class Listeners:
         self._clock = clock or SystemClock()
         self._failures = FailureLog(telemetry.log, f"{self._clock.now_us():x}")
         self._bound_data: list[tuple[Address, BoundSocket]] = []
+        """Bound addresses of the data listener, followed by that for clients outside."""
         self._bound: dict[Side, BoundSocket] = {}
         """Bound peer and ops address."""
         self._data: list[ListenerGenerations] = []
@@ -105,9 +108,12 @@ class Listeners:
     def addresses(self) -> Addresses:
         """Bound addresses, with their actual ports."""
         data: dict[str, str] = {}
-        for address, bound in self._bound_data:
-            data.setdefault(address.scheme, str(bound))
         others = {side.value: str(bound) for side, bound in self._bound.items()}
+        for address, bound in self._bound_data:
+            if address is self._settings.external:
+                others["external"] = str(bound)
+            else:
+                data.setdefault(address.scheme, str(bound))
         return Addresses(data=data.get("http"), data_tls=data.get("https"), **others)
 
     def bind(self) -> None:
@@ -117,7 +123,8 @@ class Listeners:
         """
         settings = self._settings
         try:
-            for address in settings.data:
+            external = () if settings.external is None else (settings.external,)
+            for address in (*settings.data, *external):
                 bound = BoundSocket(Side.DATA.value, address.host, address.port)
                 self._bound_data.append((address, bound))
             for side, address in ((Side.PEER, settings.peer), (Side.OPS, settings.ops)):
@@ -229,7 +236,10 @@ class Listeners:
     ) -> AsgiApplication:
         origins = self._settings.cors_origins
         check = HostCheck(self._settings.own_names, origins, address.scheme) if address.loopback else None
-        application = self._application(port, endpoints, access, brokers, host_check=check)
+        outside = None
+        if address is self._settings.external:
+            outside = Outside.FORWARDED if self._settings.forwards_external else Outside.DIRECT
+        application = self._application(port, endpoints, access, brokers, host_check=check, outside=outside)
         return CrossOrigin(application, origins) if origins else application
 
     def _guard_ports(self) -> None:
@@ -267,6 +277,7 @@ class Listeners:
         *,
         gate: PeerGate | None = None,
         host_check: HostCheck | None = None,
+        outside: Outside | None = None,
     ) -> Application:
         limits = self._settings.limits
         return Application(
@@ -283,6 +294,7 @@ class Listeners:
             access,
             brokers,
             self._guards.get(port),
+            outside,
         )
 
     def _http2(

@@ -113,6 +113,7 @@ def addresses_of(settings: BrokerSettings) -> Advertised:
         ops=str(settings.ops_listen),
         data_tls=None if (secure := settings.advertised("https")) is None else str(secure),
         peer_scheme=settings.listeners.peer.scheme,
+        external=settings.external_url,
     )
 
 

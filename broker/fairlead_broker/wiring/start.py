@@ -257,6 +257,7 @@ def warn_if_open(settings: BrokerSettings, log: Log) -> None:
     """Warn if every machine on the network may read and write, because there is no authentication."""
     for name, endpoint in (
         *(("data", address) for address in settings.listen),
+        *([("external", settings.external_listen)] if settings.external_listen else ()),
         ("peer", settings.peer_listen),
         ("ops", settings.ops_listen),
     ):
@@ -294,6 +295,7 @@ def _advertised(settings: BrokerSettings, bound: ListenerAddresses) -> Advertise
         ops=bound.ops or known.ops,
         data_tls=_advertised_tls(settings, bound),
         peer_scheme=known.peer_scheme,
+        external=known.external,
     )
 
 

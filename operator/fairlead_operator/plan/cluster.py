@@ -49,12 +49,17 @@ from fairlead_operator.plan.scale import (
     plan_storage,
     running_sets,
 )
-from fairlead_operator.plan.status import Facts
+from fairlead_operator.plan.status import Facts, Outside
 from fairlead_operator.render.addresses import (
+    ASSIGNED_TYPES,
+    NODE_PLACE,
     advertised_addresses,
+    at_nodes,
     bootstrap_address,
     broker_addresses,
     broker_ids,
+    external_addresses,
+    external_bootstrap,
 )
 from fairlead_operator.render.cluster import render_cluster
 from fairlead_operator.render.configuration import split_config
@@ -125,6 +130,7 @@ class ClusterPlan:
     forbidden: Mapping[str, str]
     bootstrap: str
     addresses: Mapping[int, str] = field(default_factory=dict)
+    outside: Outside | None = None
     requeue_seconds: float | None = None
 
 
@@ -145,17 +151,16 @@ def plan_cluster(cluster: Cluster, observed: Observed, context: Context) -> Clus
     storage = plan_storage(
         _storage_wanted(cluster, scale, context.etcd), _all_sets(observed), observed.claims
     )
-    advertised = {
-        **_told_before(cluster, observed, scale.replicas),
-        **advertised_addresses(cluster, scale.replicas, observed.services),
-    }
+    templates = _advertised(cluster, observed, scale.replicas)
+    advertised = at_nodes(templates, observed.nodes)
     manifests = render_cluster(
         cluster,
         RenderInputs(
             images=context.images,
             etcd=context.etcd,
             pool_replicas=scale.replicas,
-            advertised=advertised,
+            advertised=templates,
+            external=observed.has_external,
             kinds=context.kinds,
             operator_namespace=context.operator_namespace,
             storage=storage.sizes,
@@ -194,8 +199,9 @@ def plan_cluster(cluster: Cluster, observed: Observed, context: Context) -> Clus
         storage=storage,
         wanted=wanted,
         forbidden=split.forbidden,
-        bootstrap=bootstrap_address(cluster, observed.services),
-        addresses=broker_addresses(cluster, scale.replicas, advertised),
+        bootstrap=bootstrap_address(cluster),
+        addresses=broker_addresses(cluster, scale.replicas),
+        outside=_outside(cluster, observed, scale, advertised),
         requeue_seconds=_again(observed, scale, roll, storage),
     )
 
@@ -231,6 +237,7 @@ def cluster_facts(
         outcomes=outcomes,
         bootstrap=plan.bootstrap,
         addresses=plan.addresses,
+        outside=plan.outside,
         etcd=etcd.status,
         etcd_condition=etcd.condition,
         etcd_refused=etcd.refused,
@@ -304,11 +311,38 @@ def _notes(cluster: Cluster, observed: Observed, advertised: Mapping[int, str]) 
     )
 
 
+def _advertised(cluster: Cluster, observed: Observed, replicas: Mapping[str, int]) -> dict[int, str]:
+    """Return the address for clients outside of each broker with its own Service, perhaps with a placeholder.
+
+    A broker of an older release, without a listener for these clients, refuses a placeholder that it does not know.
+    """
+    addresses = {
+        **_told_before(cluster, observed, replicas),
+        **advertised_addresses(cluster, replicas, observed.services),
+    }
+    return {
+        broker: each for broker, each in addresses.items() if observed.has_external or NODE_PLACE not in each
+    }
+
+
+def _outside(
+    cluster: Cluster, observed: Observed, scale: ScalePlan, advertised: Mapping[int, str]
+) -> Outside | None:
+    """Return the addresses for clients outside; None if the listener is internal."""
+    if cluster.spec.listeners.data.type == "internal":
+        return None
+    answer = observed.brokers
+    return Outside(
+        bootstrap=external_bootstrap(cluster, observed.services, observed.nodes),
+        addresses=external_addresses(cluster, scale.replicas, advertised),
+        deaf=frozenset() if answer is None else answer.without_external & scale.staying,
+    )
+
+
 def _reached_by_services(cluster: Cluster) -> bool:
     """Return whether brokers advertise addresses that come from their Services and may disappear."""
     listener = cluster.spec.listeners.data
-    at_nodes = listener.type == "nodeport" and listener.advertised_host is not None
-    return listener.per_broker and (at_nodes or listener.type == "loadbalancer")
+    return listener.per_broker and listener.type in ASSIGNED_TYPES
 
 
 def _wanted(manifests: list[Manifest]) -> dict[str, Wanted]:

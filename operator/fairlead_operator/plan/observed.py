@@ -78,6 +78,8 @@ class ObservedPod:
     """Reason why the pod will not become ready without a change; None if the pod may become ready."""
     image: str = ""
     """Image in the spec of the pod, which is known even while the StatefulSet does not exist."""
+    node_address: str = ""
+    """Address of the pod's node; empty before the pod has one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +143,15 @@ class BrokersAnswer:
         found = self.brokers.get(broker)
         return found is not None and found.state != "gone"
 
+    @property
+    def without_external(self) -> frozenset[int]:
+        """The registered brokers without a listener for clients outside: those of older releases or templates."""
+        return frozenset(
+            broker
+            for broker, each in self.brokers.items()
+            if self.registered(broker) and each.external_address is None
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
@@ -164,6 +175,16 @@ class Observed:
     """Reason why no broker answers; empty while a broker answers."""
     refused: Mapping[int, str] = field(default_factory=dict)
     """Brokers whose pod the API server refuses, each with the message of the API server."""
+
+    @property
+    def nodes(self) -> dict[int, str]:
+        """The address of each broker's node, without brokers whose pod has no node yet."""
+        return {pod.broker: pod.node_address for pod in self.pods if pod.node_address}
+
+    @property
+    def has_external(self) -> bool:
+        """Whether every broker has a listener for clients outside, as far as brokers have answered."""
+        return self.brokers is None or not self.brokers.without_external
 
     @property
     def lacks_pods(self) -> bool:
@@ -196,6 +217,7 @@ def observe_pod(pod: Object) -> ObservedPod | None:
         new_disk_asked=annotations.get(DELETE_POD_AND_CLAIM_ANNOTATION) == "true",
         stuck=_why_stuck(status),
         image=_image(pod.get("spec") or {}),
+        node_address=status.get("hostIP") or "",
     )
 
 

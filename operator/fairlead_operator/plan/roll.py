@@ -154,8 +154,15 @@ def _new_address(pod: ObservedPod, given: RollInput) -> tuple[str, str] | None:
 
 
 def told_by(answer: BrokersAnswer, broker: int) -> str:
-    """Return the `host:port` that a broker advertises; empty if the broker is unknown."""
-    return (answer.brokers[broker].address or "").rpartition("//")[2] if broker in answer.brokers else ""
+    """Return the `host:port` that a broker tells clients outside; empty if the broker is unknown or has none.
+
+    A broker of an older release has one address for all clients.
+    """
+    found = answer.brokers.get(broker)
+    if found is None:
+        return ""
+    told = found.address if found.external_address is None else found.external_address
+    return (told or "").rpartition("//")[2]
 
 
 def _is_old(pod: ObservedPod, given: RollInput) -> bool:

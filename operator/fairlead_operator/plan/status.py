@@ -24,12 +24,13 @@ from fairlead_api.resources.cluster_status import (
 )
 from fairlead_api.resources.condition_definitions import ConditionName
 from fairlead_api.resources.conditions import Condition, condition, find_condition, rfc3339, set_condition
-from fairlead_operator.naming import RESTART_ANNOTATION, etcd_name, pool_set_name
+from fairlead_operator.naming import RESTART_ANNOTATION, etcd_name, external_service_name, pool_set_name
 from fairlead_operator.plan.actions import Outcomes
 from fairlead_operator.plan.observed import Observed, ObservedPod
 from fairlead_operator.plan.roll import Hindrance, RollPlan, Wanted
 from fairlead_operator.plan.scale import ScalePlan, StoragePlan
 from fairlead_operator.render import forbidden_text
+from fairlead_operator.render.addresses import ASSIGNED_TYPES
 
 PATIENCE: Final = timedelta(seconds=10)
 """Time for which a restart permit must be refused before the roll counts as blocked: replicas need a few seconds to
@@ -42,6 +43,18 @@ SERVING_WITHOUT_ONE: Final = 2
 """Smallest number of brokers at which a cluster still serves while one broker is down."""
 MEMORABLE: Final = ("BrokersNotReady",)
 """Reasons for Ready=False that are only set on a cluster that was ready before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outside:
+    """Addresses for clients outside of the Kubernetes cluster."""
+
+    bootstrap: str
+    """Bootstrap URLs, separated by commas; empty while there are none."""
+    addresses: Mapping[int, str]
+    """Address of each broker that does not share the bootstrap address."""
+    deaf: frozenset[int] = frozenset()
+    """Brokers without a listener for clients outside."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +72,9 @@ class Facts:
     outcomes: Outcomes
     bootstrap: str
     addresses: Mapping[int, str]
-    """Client address of each broker."""
+    """Address of each broker for clients inside."""
+    outside: Outside | None = None
+    """Addresses for clients outside; None if the listener is internal."""
     etcd: EtcdStatus | None = None
     etcd_condition: Condition | None = None
     etcd_refused: str = ""
@@ -105,20 +120,24 @@ def cluster_status(facts: Facts) -> ClusterStatus:
         brokers=BrokerCount(desired=desired, ready=ready, summary=f"{ready}/{desired}"),
         pools=_pools(facts),
         etcd=facts.etcd,
-        listeners=(
-            ListenerStatus(
-                name="data",
-                type=cluster.spec.listeners.data.type,
-                bootstrap=facts.bootstrap,
-                brokers=tuple(
-                    BrokerAddress(id=broker, address=facts.addresses[broker])
-                    for broker in sorted(facts.addresses)
-                ),
-            ),
-        ),
+        listeners=_listeners(facts),
         roll=_roll(facts),
         scale_down=_scale_down(facts),
     )
+
+
+def _listeners(facts: Facts) -> tuple[ListenerStatus, ...]:
+    inside = _listener("data", "internal", facts.bootstrap, facts.addresses)
+    outside = facts.outside
+    if outside is None:
+        return (inside,)
+    type_ = facts.cluster.spec.listeners.data.type
+    return (inside, _listener("external", type_, outside.bootstrap, outside.addresses))
+
+
+def _listener(name: str, type_: str, bootstrap: str, addresses: Mapping[int, str]) -> ListenerStatus:
+    brokers = tuple(BrokerAddress(id=broker, address=addresses[broker]) for broker in sorted(addresses))
+    return ListenerStatus(name=name, type=type_, bootstrap=bootstrap, brokers=brokers)
 
 
 def paused_status(cluster: Cluster, now: datetime) -> ClusterStatus:
@@ -386,6 +405,7 @@ def _warning(facts: Facts) -> Iterable[tuple[str, str]]:
         found.append(
             ("SingleBroker", "the cluster has one broker: no other broker takes over while it is away")
         )
+    found.extend(_unreached(facts))
     asked = facts.cluster.spec.format_version
     if answer is not None and asked is not None and asked > answer.feature_level:
         found.append(
@@ -398,6 +418,21 @@ def _warning(facts: Facts) -> Iterable[tuple[str, str]]:
     if len(found) > 1:
         return (("SeveralWarnings", "; ".join(f"{reason}: {message}" for reason, message in found)),)
     return found
+
+
+def _unreached(facts: Facts) -> Iterable[tuple[str, str]]:
+    """Return why clients outside reach no broker, or cannot follow to the leaders."""
+    outside = facts.outside
+    if outside is None or not facts.was_ready:
+        return
+    type_ = facts.cluster.spec.listeners.data.type
+    if not outside.bootstrap and type_ in ASSIGNED_TYPES:
+        what = "load balancer" if type_ == "loadbalancer" else "node port"
+        name = external_service_name(facts.cluster.name)
+        yield "NoExternalAddress", f"the Service {name} has no {what} yet, so no client outside reaches it"
+    if outside.deaf:
+        message = f"{_brokers(outside.deaf)} without a listener for clients outside until the next restart"
+        yield "ClientsOutsideCannotFollow", message
 
 
 def _pools(facts: Facts) -> tuple[PoolStatus, ...]:

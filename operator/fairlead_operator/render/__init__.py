@@ -2,9 +2,12 @@
 
 from fairlead_operator.render.addresses import (
     advertised_addresses,
+    at_nodes,
     bootstrap_address,
     broker_addresses,
     broker_ids,
+    external_addresses,
+    external_bootstrap,
 )
 from fairlead_operator.render.cluster import render_cluster
 from fairlead_operator.render.configuration import ConfigSplit, forbidden_text, split_config
@@ -20,9 +23,12 @@ __all__ = [
     "RenderInputs",
     "TemplateRefused",
     "advertised_addresses",
+    "at_nodes",
     "bootstrap_address",
     "broker_addresses",
     "broker_ids",
+    "external_addresses",
+    "external_bootstrap",
     "forbidden_text",
     "pod_spec_hash",
     "render_cluster",

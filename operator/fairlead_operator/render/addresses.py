@@ -17,9 +17,17 @@ from fairlead_operator.naming import (
     broker_pod_name,
     broker_service_name,
     brokers_service_name,
+    external_service_name,
 )
 
+PORTS = {"http": 80, "https": 443}
 POD_PLACE = "{pod}"
+NODE_PLACE = "{node}"
+"""Placeholder that a broker replaces by the address of its node."""
+ASSIGNED_TYPES = ("nodeport", "loadbalancer")
+"""Types of listener whose Services get addresses for clients outside from Kubernetes."""
+BOOTSTRAP_HOSTS_MAX = 3
+"""Maximum number of nodes in the bootstrap URLs; a client needs one that answers."""
 
 
 def internal_host(cluster: Cluster, pod: str = POD_PLACE) -> str:
@@ -28,10 +36,21 @@ def internal_host(cluster: Cluster, pod: str = POD_PLACE) -> str:
 
 
 def advertise_template(cluster: Cluster) -> str:
-    """Return the address template of brokers without their own Service; may contain `{id}`, `{pod}`, `{namespace}`."""
+    """Return the address template for clients inside; may contain `{id}`, `{pod}` and `{namespace}`.
+
+    An internal listener has clients of one kind, for which the Cluster may name other hosts.
+    """
     listener = cluster.spec.listeners.data
-    if listener.advertised_host is None or (listener.type == "nodeport" and listener.per_broker):
+    if listener.advertised_host is None or listener.type != "internal":
         return f"{internal_host(cluster)}:{DATA_PORT}"
+    return _with_port(listener.advertised_host, DATA_PORT)
+
+
+def external_template(cluster: Cluster) -> str | None:
+    """Return the address template for clients outside; None if brokers share an address or each has a node port."""
+    listener = cluster.spec.listeners.data
+    if listener.type == "internal" or listener.advertised_host is None or listener.type == "nodeport":
+        return None
     return _with_port(listener.advertised_host, DATA_PORT)
 
 
@@ -54,39 +73,80 @@ def advertised_addresses(
 ) -> dict[int, str]:
     """Return the `host:port` of each broker that has its own Service with a known external address.
 
-    `services` must be live objects, since only live Services have load balancer addresses and node ports.
+    `services` must be live objects, since only live Services have load balancer addresses and node ports. The host
+    `{node}` stands for the node of the broker's pod.
     """
     listener = cluster.spec.listeners.data
-    if not listener.per_broker:
+    if not listener.per_broker or listener.type not in ASSIGNED_TYPES:
         return {}
     by_name = {service["metadata"]["name"]: service for service in services}
     addresses: dict[int, str] = {}
     for pool, broker in broker_ids(cluster, pool_replicas):
         service = by_name.get(broker_service_name(cluster.name, broker), {})
-        host = _filled(cluster, pool, broker) if listener.advertised_host else _load_balancer(service)
-        port = _node_port(service) if listener.type == "nodeport" else DATA_PORT
+        host, port = _load_balancer(service), DATA_PORT
+        if listener.type == "nodeport":
+            host, port = NODE_PLACE, _node_port(service)
+        if listener.advertised_host:
+            host = _filled(cluster, pool, broker)
         if host and port:
             addresses[broker] = _with_port(host, port)
     return addresses
 
 
-def broker_addresses(
-    cluster: Cluster, pool_replicas: Mapping[str, int], advertised: Mapping[int, str]
-) -> dict[int, str]:
-    """Return the `host:port` that each broker should advertise, with all placeholders filled in."""
-    template = advertise_template(cluster)
+def at_nodes(advertised: Mapping[int, str], nodes: Mapping[int, str]) -> dict[int, str]:
+    """Return external addresses with the address of each broker's node, without brokers whose node is unknown."""
     return {
-        broker: advertised.get(broker) or _fill(template, cluster, pool, broker)
-        for pool, broker in broker_ids(cluster, pool_replicas)
+        broker: address.replace(NODE_PLACE, _bracketed(nodes.get(broker, "")))
+        for broker, address in advertised.items()
+        if NODE_PLACE not in address or nodes.get(broker)
     }
 
 
-def bootstrap_address(cluster: Cluster, services: Iterable[Manifest]) -> str:
-    """Return the bootstrap URL: the URL of the load balancer if there is one, else the URL of the Service."""
-    name = bootstrap_service_name(cluster.name)
+def broker_addresses(cluster: Cluster, pool_replicas: Mapping[str, int]) -> dict[int, str]:
+    """Return the `host:port` of each broker for clients inside, with all placeholders filled in."""
+    template = advertise_template(cluster)
+    return {
+        broker: _fill(template, cluster, pool, broker) for pool, broker in broker_ids(cluster, pool_replicas)
+    }
+
+
+def external_addresses(
+    cluster: Cluster, pool_replicas: Mapping[str, int], advertised: Mapping[int, str]
+) -> dict[int, str]:
+    """Return the `host:port` of each broker for clients outside; brokers that share an address are left out."""
+    template = external_template(cluster)
+    filled = (
+        {}
+        if template is None
+        else {
+            broker: _fill(template, cluster, pool, broker)
+            for pool, broker in broker_ids(cluster, pool_replicas)
+        }
+    )
+    return {**filled, **advertised}
+
+
+def bootstrap_address(cluster: Cluster) -> str:
+    """Return the bootstrap URL for clients inside."""
+    return f"http://{bootstrap_service_name(cluster.name)}.{cluster.namespace}.svc:{DATA_PORT}"
+
+
+def external_bootstrap(cluster: Cluster, services: Iterable[Manifest], nodes: Mapping[int, str]) -> str:
+    """Return the bootstrap URLs for clients outside, separated by commas; empty while there are none.
+
+    Node ports have one URL for each of the first nodes with a broker, unless the Cluster names one host of all nodes.
+    """
+    listener, name = cluster.spec.listeners.data, external_service_name(cluster.name)
     service = next((each for each in services if each["metadata"]["name"] == name), {})
-    host = _load_balancer(service) if cluster.spec.listeners.data.type == "loadbalancer" else ""
-    return f"http://{_with_port(host or f'{name}.{cluster.namespace}.svc', DATA_PORT)}"
+    if listener.type == "nodeport":
+        named, port = listener.advertised_host, _node_port(service)
+        shared = named is not None and "{" not in named
+        hosts = [named or ""] if shared else list(dict.fromkeys(nodes[each] for each in sorted(nodes)))
+    else:
+        hosts, port = [_load_balancer(service)], DATA_PORT
+    return ",".join(
+        f"http://{_with_port(host, port)}" for host in hosts[:BOOTSTRAP_HOSTS_MAX] if host and port
+    )
 
 
 def _filled(cluster: Cluster, pool: str, broker: int) -> str:
@@ -102,11 +162,18 @@ def _fill(template: str, cluster: Cluster, pool: str, broker: int) -> str:
 
 
 def _with_port(host: str, port: int) -> str:
-    """Return `host:port`. A host that already has a port keeps it, and an IPv6 address is put in brackets."""
+    """Return `host:port`. A host that already has a port keeps it, as does one with a scheme; IPv6 gets brackets."""
+    scheme, divider, rest = host.rpartition("://")
+    if divider:
+        return f"{scheme}://{_with_port(rest, PORTS.get(scheme, port))}"
     _, colon, last = host.rpartition(":")
     if host.count(":") > 1 and not host.startswith("["):
         return f"[{host}]:{port}"
     return host if colon and last.isdigit() else f"{host}:{port}"
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def _load_balancer(service: Mapping[str, Any]) -> str:

@@ -17,6 +17,8 @@ from fairlead_operator.naming import (
     DATA_PORT,
     DATA_PORT_NAME,
     DATA_VOLUME,
+    EXTERNAL_PORT,
+    EXTERNAL_PORT_NAME,
     OPS_PORT,
     OPS_PORT_NAME,
     PEER_PORT,
@@ -35,7 +37,7 @@ from fairlead_operator.naming import (
     pool_set_name,
     service_account_name,
 )
-from fairlead_operator.render.addresses import advertise_template, internal_host
+from fairlead_operator.render.addresses import advertise_template, external_template, internal_host
 from fairlead_operator.render.configuration import broker_file, split_config
 from fairlead_operator.render.fingerprints import pod_spec_hash, restart_config_hash, said
 from fairlead_operator.render.inputs import RenderInputs
@@ -173,6 +175,7 @@ def _container(
                 (DATA_PORT_NAME, DATA_PORT),
                 (PEER_PORT_NAME, PEER_PORT),
                 (OPS_PORT_NAME, OPS_PORT),
+                (EXTERNAL_PORT_NAME, EXTERNAL_PORT),
             )
         ],
         **container_resources(BROKER_CONTAINER, pool.resources, pool.template, REQUESTS),
@@ -191,10 +194,12 @@ def _before_stop() -> list[str]:
 
 
 def _identity(cluster: Cluster) -> list[Manifest]:
+    external = external_template(cluster)
     return [
         _field("POD_NAME", "metadata.name"),
         _field("POD_NAMESPACE", "metadata.namespace"),
         _field("POD_IP", "status.podIP"),
+        _field("NODE_IP", "status.hostIP"),
         _field("FAIRLEAD_ID", f"metadata.labels['{POD_INDEX_LABEL}']"),
         _field("FAIRLEAD_RACK", f"metadata.labels['{ZONE_LABEL}']"),
         _value("FAIRLEAD_DATA", DATA_PATH),
@@ -202,7 +207,9 @@ def _identity(cluster: Cluster) -> list[Manifest]:
         _value("FAIRLEAD_PEER_LISTEN", f"{EVERY_ADDRESS}:{PEER_PORT}"),
         _value("FAIRLEAD_OPS_LISTEN", f"{EVERY_ADDRESS}:{OPS_PORT}"),
         _value("FAIRLEAD_SECURITY", "open"),
+        _value("FAIRLEAD_EXTERNAL_LISTEN", f"{EVERY_ADDRESS}:{EXTERNAL_PORT}"),
         _value("FAIRLEAD_ADVERTISE", advertise_template(cluster)),
+        *([] if external is None else [_value("FAIRLEAD_EXTERNAL_ADVERTISE", external)]),
         _value("FAIRLEAD_PEER_ADVERTISE", f"{internal_host(cluster)}:{PEER_PORT}"),
     ]
 

@@ -46,7 +46,9 @@ class RenderInputs:
     pool_replicas: Mapping[str, int] = field(default_factory=dict)
     """Number of pods of each pool in this step; the default is the number in the spec."""
     advertised: Mapping[int, str] = field(default_factory=dict)
-    """`host:port` of each broker for which clients use a separate address; see `addresses`."""
+    """`host:port` of each broker for which clients outside use a separate address; see `addresses`."""
+    external: bool = True
+    """Whether the brokers have the listener for clients outside, which those of older releases lack."""
     kinds: frozenset[str] = frozenset()
     """Names of optional kinds that the API server has: `PodMonitor`."""
     operator_namespace: str = ""

@@ -17,6 +17,7 @@ from fairlead_operator.naming import (
     ETCD_METRICS_PORT,
     ETCD_METRICS_PORT_NAME,
     ETCD_PEER_PORT,
+    EXTERNAL_PORT,
     FIELD_MANAGER,
     NAME_LABEL,
     NETWORK_POLICY,
@@ -130,7 +131,7 @@ def _broker_policy(cluster: Cluster, inputs: RenderInputs) -> Manifest:
         brokers_policy_name(cluster.name),
         BROKER_COMPONENT,
         [
-            _rule([DATA_PORT], data),
+            _rule([DATA_PORT, EXTERNAL_PORT], data),
             _rule([PEER_PORT], [brokers]),
             _rule([OPS_PORT], [*operator, _anywhere(PROMETHEUS)]),
         ],

@@ -1,4 +1,4 @@
-"""Services of the brokers: the headless Service, the bootstrap Service, and optionally one Service for each broker."""
+"""Services of the brokers: for clients inside, and for clients outside, optionally one for each broker."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from fairlead_operator.naming import (
     BROKER_COMPONENT,
     DATA_PORT,
     DATA_PORT_NAME,
+    EXTERNAL_PORT,
+    EXTERNAL_PORT_NAME,
     OPS_PORT,
     OPS_PORT_NAME,
     PEER_PORT,
@@ -21,6 +23,7 @@ from fairlead_operator.naming import (
     broker_pod_name,
     broker_service_name,
     brokers_service_name,
+    external_service_name,
     pod_selector,
 )
 from fairlead_operator.render.addresses import broker_ids
@@ -31,6 +34,7 @@ SERVICE_TYPES: Final[dict[ListenerType, str]] = {
     "internal": "ClusterIP",
     "nodeport": "NodePort",
     "loadbalancer": "LoadBalancer",
+    "clusterip": "ClusterIP",
 }
 
 
@@ -42,9 +46,12 @@ def service_port(name: str, port: int) -> Manifest:
 def broker_services(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
     """Return all Services of the brokers."""
     services = [_headless(cluster), _bootstrap(cluster)]
+    if cluster.spec.listeners.data.type != "internal":
+        services.append(_external(cluster, inputs))
     if cluster.spec.listeners.data.per_broker:
         services += [
-            _of_one(cluster, pool, broker) for pool, broker in broker_ids(cluster, inputs.pool_replicas)
+            _of_one(cluster, pool, broker, inputs)
+            for pool, broker in broker_ids(cluster, inputs.pool_replicas)
         ]
     return services
 
@@ -70,20 +77,41 @@ def _headless(cluster: Cluster) -> Manifest:
 
 
 def _bootstrap(cluster: Cluster) -> Manifest:
-    listener = cluster.spec.listeners.data
-    port = service_port(DATA_PORT_NAME, DATA_PORT)
-    if listener.node_port is not None:
-        port["nodePort"] = listener.node_port
-    return _reached(cluster, bootstrap_service_name(cluster.name), {}, port)
+    """Return the bootstrap Service of clients inside, with a port for a proxy that serves clients outside."""
+    name = bootstrap_service_name(cluster.name)
+    manifest = framed(cluster, SERVICE, name, component=BROKER_COMPONENT)
+    manifest["spec"] = {
+        "type": "ClusterIP",
+        "selector": pod_selector(cluster.name, BROKER_COMPONENT),
+        "ports": [
+            service_port(DATA_PORT_NAME, DATA_PORT),
+            service_port(EXTERNAL_PORT_NAME, EXTERNAL_PORT),
+        ],
+    }
+    return manifest
 
 
-def _of_one(cluster: Cluster, pool: str, broker: int) -> Manifest:
+def _external(cluster: Cluster, inputs: RenderInputs) -> Manifest:
+    """Return the bootstrap Service of clients outside."""
+    port = _outside_port(inputs)
+    if cluster.spec.listeners.data.node_port is not None:
+        port["nodePort"] = cluster.spec.listeners.data.node_port
+    return _reached(cluster, external_service_name(cluster.name), {}, port)
+
+
+def _of_one(cluster: Cluster, pool: str, broker: int, inputs: RenderInputs) -> Manifest:
     """Return the Service of one broker. The Service includes an unready broker, since no other broker can answer."""
     pod = {POD_NAME_LABEL: broker_pod_name(cluster.name, pool, broker)}
-    port = service_port(DATA_PORT_NAME, DATA_PORT)
-    manifest = _reached(cluster, broker_service_name(cluster.name, broker), pod, port)
+    name = broker_service_name(cluster.name, broker)
+    manifest = _reached(cluster, name, pod, _outside_port(inputs))
     manifest["spec"]["publishNotReadyAddresses"] = True
     return manifest
+
+
+def _outside_port(inputs: RenderInputs) -> Manifest:
+    """Return the port of a Service for clients outside; brokers of older releases have one listener for all clients."""
+    port = service_port(DATA_PORT_NAME, DATA_PORT)
+    return {**port, "targetPort": EXTERNAL_PORT_NAME} if inputs.external else port
 
 
 def _reached(cluster: Cluster, name: str, selector: dict[str, str], port: Manifest) -> Manifest:

@@ -67,7 +67,9 @@ STORED: list[tuple[Any, dict[str, Any]]] = [
     (
         BrokerRegistration(
             state=BrokerState.RUNNING,
-            addresses=Addresses(data="h:1", peer="h:2", ops="h:3", data_tls="h:4", peer_scheme="https"),
+            addresses=Addresses(
+                data="h:1", peer="h:2", ops="h:3", data_tls="h:4", peer_scheme="https", external=""
+            ),
             rack=None,
             release="0.1.0",
             peer_secret_hash="ab",
@@ -89,6 +91,7 @@ STORED: list[tuple[Any, dict[str, Any]]] = [
                 "ops": "h:3",
                 "data_tls": "h:4",
                 "peer_scheme": "https",
+                "external": "",
             },
             "rack": None,
             "release": "0.1.0",

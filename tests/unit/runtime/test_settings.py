@@ -270,7 +270,11 @@ def test_a_closed_broker_needs_an_administrator(tmp_path: Path) -> None:
     for given in ({"superusers": "user:ann,group:ops:*"}, {"admin_token_file": tmp_path / "token"}):
         assert BrokerSettings.load({"security": "enforce", **given}).security == "enforce"
     elsewhere = {"listen": "10.0.0.1:9520", "superusers": "user:ann"}
-    for given in (elsewhere, {"ops_listen": "[::]:0"}, {**elsewhere, "security": "enforce"}):
+    external = {"external_listen": "10.0.0.1:9520", "superusers": "user:ann"}
+    for given in (
+        elsewhere, {"ops_listen": "[::]:0"}, {**elsewhere, "security": "enforce"}, external,
+        {**external, "security": "enforce"},
+    ):  # fmt: skip
         with pytest.raises(ValidationError, match=r"security must be given|needs TLS on 10\.0\.0\.1:9520"):
             BrokerSettings.load(given)
     for given in ({"security": "open"}, {"security": "enforce", "allow_plaintext": True}):
@@ -278,3 +282,27 @@ def test_a_closed_broker_needs_an_administrator(tmp_path: Path) -> None:
     for given in ({"security": "enforce"}, {"superusers": "user:ann user:bob"}, {"security": "closed"}):
         with pytest.raises(ValidationError):
             BrokerSettings.load(given)
+
+
+def test_clients_outside_get_the_address_of_their_listener(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a listener for clients outside, the address of a broker in the shared file is for these clients."""
+    monkeypatch.setenv("NODE_IP", "2001:db8::7")
+    (tmp_path / "broker.yaml").write_text("advertise_each: {'1': '{node}:31001', '2': 'https://b2:443'}\n")
+    listening = {"external_listen": "127.0.0.1:0", "advertise": "in:9520"}
+    found = {
+        broker: BrokerSettings.load({"id": broker, **listening}, tmp_path / "broker.yaml")
+        for broker in (1, 2, 3)
+    }
+
+    assert {broker: each.external_url for broker, each in found.items()} == {
+        1: "http://[2001:db8::7]:31001",
+        2: "https://b2:443",
+        3: "",
+    }
+    assert {str(each.advertise) for each in found.values()} == {"in:9520"}
+    assert [found[broker].listeners.forwards_external for broker in (1, 3)] == [False, True]
+    assert BrokerSettings.load({}).external_url is None
+    with pytest.raises(ValidationError, match="external_listen needs the setting tls"):
+        BrokerSettings.load({"external_listen": "https://127.0.0.1:0"})

@@ -78,6 +78,8 @@ class Advertised:
     data_tls: str | None = None
     """Address for clients with TLS; None if there is none."""
     peer_scheme: str = "http"
+    external: str | None = None
+    """Base URL for clients outside; empty or None as in the registration."""
     certificates: Callable[[], RegisteredCertificates] = RegisteredCertificates
     """Function that returns the certificates in use, which change while the broker runs."""
 
@@ -280,6 +282,7 @@ class ClusterEntry:
                 ops=advertised.ops,
                 data_tls=advertised.data_tls,
                 peer_scheme=advertised.peer_scheme,
+                external=advertised.external,
             ),
             rack=self._settings.rack,
             release=release,

@@ -118,6 +118,8 @@ class ClusterCalls:
             chosen += hashlib.sha256(",".join(seen_by).encode()).hexdigest()[:16]
         if scheme == "https":
             chosen += "-tls"
+        elif scheme != "http":
+            chosen += "-" + hashlib.sha256(scheme.encode()).hexdigest()[:16]
         return f'"{self._broker.entry.cluster.cluster_id[:8]}-{self._broker.metadata.metadata_revision}-{chosen}"'
 
 

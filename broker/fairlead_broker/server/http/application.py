@@ -25,7 +25,14 @@ from fairlead_broker.server.http.body import (
     BodyLimits,
     ClientGone,
 )
-from fairlead_broker.server.http.call import READING_METHODS, STALL_SECONDS_MAX, Call, Endpoint, ReaderStalled
+from fairlead_broker.server.http.call import (
+    READING_METHODS,
+    STALL_SECONDS_MAX,
+    Call,
+    Endpoint,
+    Outside,
+    ReaderStalled,
+)
 from fairlead_broker.server.http.connection_guard import ConnectionGuard
 from fairlead_broker.server.http.connections import Connections
 from fairlead_broker.server.http.peer_gate import PeerGate
@@ -210,6 +217,7 @@ class Application:
         access: AccessGate | None = None,
         brokers: Registrations = dict,
         guard: ConnectionGuard | None = None,
+        outside: Outside | None = None,
     ) -> None:
         """`budget` is shared by all listeners.
 
@@ -217,9 +225,11 @@ class Application:
         the peer listener, which only brokers may call. `header_bytes_max` limits the head of an HTTP/1.1 request.
         `host_check` refuses requests from web pages of other sites. `access` names and admits the caller of each
         request; without it everything is allowed. `brokers` returns the registered brokers, whose addresses some
-        problems contain. `guard` learns which connections have made a request.
+        problems contain. `guard` learns which connections have made a request. `outside` is set on the listener for
+        clients outside.
         """
         self._guard = guard
+        self._outside = outside
         self._brokers = brokers
         self._header_bytes_max = header_bytes_max
         self._gate = gate
@@ -242,6 +252,7 @@ class Application:
             await self._shed(scope, send)
             return
         call = Call(scope, receive, send, self._budget, self._stall_seconds_max)
+        call.outside = self._outside
         if self._gate is not None:
             call.stamp = self._gate.stamp
         try:

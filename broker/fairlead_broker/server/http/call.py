@@ -9,7 +9,9 @@ negotiate the media types (Content-Type, Accept).
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from enum import Enum
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -62,12 +64,21 @@ class ReaderStalled(Exception):
     """Raised when a client stops reading its answer; the answer is aborted and the connection is closed."""
 
 
+class Outside(Enum):
+    """How the calls of clients outside of the brokers' network reach the broker that answers them."""
+
+    DIRECT = "direct"
+    """Each broker has an external address of its own, which its clients call."""
+    FORWARDED = "forwarded"
+    """All brokers share an address, such as that of a load balancer, and every broker forwards calls."""
+
+
 class Call:
     """A request for ``route`` with its decoded path ``parameters``."""
 
     __slots__ = (
         "_headers", "_query", "_send", "_stall_seconds_max", "access", "body_reader", "bytes_sent", "held",
-        "parameters", "peer", "problem_code", "receive", "route", "scope", "stamp", "status",
+        "outside", "parameters", "peer", "problem_code", "receive", "route", "scope", "stamp", "status",
     )  # fmt: skip
 
     def __init__(
@@ -92,6 +103,8 @@ class Call:
         self.bytes_sent = 0
         self.peer: PeerIncarnation | None = None
         """Broker that sent the request; None on listeners other than the peer listener."""
+        self.outside: Outside | None = None
+        """Listener for clients outside, if the request came through it."""
         self.access: CallerAccess = OPEN_ACCESS
         """Access of the caller, for decisions on names in the body and in the answer."""
         self.stamp: Callable[[], HeaderList] | None = None
@@ -103,10 +116,23 @@ class Call:
 
     @property
     def caller_scheme(self) -> str:
-        """Scheme of the client's request, `http` or `https`, also if another broker forwarded the request."""
+        """Scheme of the client's request, also if another broker forwarded the request.
+
+        It decides which addresses of brokers the client gets: `http`, `https` or, for a client outside, the base URL
+        that the client has called.
+        """
         if self.peer is not None:
-            return "https" if self.header_text(CALLER_SCHEME) == "https" else "http"
-        return str(self.scope["scheme"])
+            return self.header_text(CALLER_SCHEME) or "http"
+        scheme = str(self.scope["scheme"])
+        return scheme if self.outside is None else self._called_url(scheme)
+
+    def _called_url(self, scheme: str) -> str:
+        """Return the base URL that a client outside has called, perhaps through a proxy that ended TLS."""
+        authority = self.header_text(b"host")
+        if not _AUTHORITY.fullmatch(authority):
+            return scheme
+        is_secure = self.header_text(b"x-forwarded-proto").strip().lower() == "https"
+        return f"{'https' if is_secure else scheme}://{authority}"
 
     @property
     def matched_route(self) -> Route:
@@ -182,8 +208,15 @@ class Call:
 
     @property
     def may_forward(self) -> bool:
-        """Whether the call may be forwarded: False for a call from a peer, and if the caller forbids it."""
-        return self.peer is None and self.header_text(_FORWARD).strip().lower() != FORWARD_NEVER
+        """Whether the call may be forwarded: False for a call from a peer, and if the caller forbids it.
+
+        A client outside cannot forbid it where its only address is that of all brokers.
+        """
+        if self.peer is not None:
+            return False
+        if self.outside is Outside.FORWARDED:
+            return True
+        return self.header_text(_FORWARD).strip().lower() != FORWARD_NEVER
 
     def header_text(self, name: bytes) -> str:
         """Return the value of a header; empty when the header is absent."""
@@ -335,6 +368,8 @@ Endpoint: TypeAlias = Callable[[Call], Awaitable[None]]
 ACCEPT_LENGTH_MAX = 1000
 BINARY_EVENT = "a CloudEvent in binary mode"
 """Name used in place of a media type for a binary-mode event, because the event's data may have any media type."""
+_AUTHORITY: Final = re.compile(r"[A-Za-z0-9._:\[\]-]{1,261}")
+"""Host with an optional port, as a client names the broker that it calls."""
 CALLER_SCHEME: Final = identity.CALLER_SCHEME.encode()
 _FORWARD: Final = Header.FORWARD.lower().encode()
 EVENT_VERSION = b"ce-specversion"

@@ -50,7 +50,7 @@ def problem_answer(problem: ProblemError) -> ProblemAnswer:
 def with_address_for(
     problem: ProblemError, scheme: str, brokers: Mapping[BrokerId, Versioned[BrokerRegistration]]
 ) -> ProblemError:
-    """Return the problem with the address of a broker for clients that use a scheme.
+    """Return the problem with the address of a broker for clients that use a scheme, or that called a base URL.
 
     The runtime does not know the scheme of a client and names a broker by its first address.
     """
@@ -60,7 +60,7 @@ def with_address_for(
     for registered in brokers.values():
         addresses = registered.value.addresses
         if addresses.any_data == named:
-            problem.data["address"] = (addresses.data_tls if scheme == "https" else addresses.data) or None
+            problem.data["address"] = (addresses.data_url(scheme) or "").rpartition("://")[2] or None
             break
     return problem
 

@@ -266,9 +266,9 @@ class Forwarding:
 def passed_on(call: Call) -> list[tuple[str, str]]:
     """Return the headers of a call that are forwarded to another broker.
 
-    They name the caller in place of its token, and the client's scheme if it is https.
+    They name the caller in place of its token, and the client's scheme unless it is http.
     """
-    scheme = [(identity.CALLER_SCHEME, "https")] if call.caller_scheme == "https" else []
+    scheme = [] if call.caller_scheme == "http" else [(identity.CALLER_SCHEME, call.caller_scheme)]
     return [caller_header(call.access), *scheme, *_as_given(call)]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from fairlead_api.resources.cluster import Cluster
@@ -235,7 +236,9 @@ def test_an_address_from_outside_lasts_while_its_load_balancer_is_made_anew() ->
 
     assert plan.roll.pending == {}
     assert "'0': broker-0:9520" in file
-    assert plan.addresses[0] == "broker-0:9520"
+    assert plan.outside is not None
+    assert plan.outside.addresses[0] == "broker-0:9520"
+    assert plan.addresses[0] == "main-a-0.main-brokers.shop.svc:9520"
     assert ended.roll.pending == {0: (RestartReason.ADDRESS_CHANGED,)}
 
 
@@ -260,10 +263,9 @@ def test_an_address_that_a_broker_learned_when_it_started_is_noted() -> None:
     assert not any(isinstance(each, NoteAddress) for each in plan_cluster(cluster(2), first, CONTEXT).actions)
 
 
-@pytest.mark.parametrize("type_", ["internal", "nodeport"])
-def test_the_address_of_a_load_balancer_that_is_not_asked_for_any_more_is_forgotten(type_: str) -> None:
-    """A restart drops the address of a load balancer when the listener no longer has load balancers."""
-    of = cluster(2, listeners={"data": {"type": type_, "perBroker": True}})
+def test_the_address_of_a_load_balancer_that_is_not_asked_for_any_more_is_forgotten() -> None:
+    """A restart drops the address of a load balancer when the listener no longer serves clients outside."""
+    of = cluster(2, listeners={"data": {"type": "internal", "perBroker": True}})
     told = (claim(0, told_address="broker-0:9520"), claim(1))
     plan = plan_cluster(of, running(of, 2, claims=told), CONTEXT)
     file = next(each for each in plan.manifests if each["kind"] == "ConfigMap")["data"]["broker.yaml"]
@@ -280,7 +282,47 @@ def test_an_address_at_nodes_lasts_while_its_port_is_not_known() -> None:
     told = (claim(0, told_address="broker-0:30520"), claim(1))
     plan = plan_cluster(of, running(of, 2, claims=told), CONTEXT)
 
-    assert plan.addresses[0] == "broker-0:30520"
+    assert plan.outside is not None
+    assert plan.outside.addresses[0] == "broker-0:30520"
+
+
+def test_clients_outside_get_the_nodes_of_the_brokers() -> None:
+    """Brokers read their node port with a placeholder for their node, which brokers of older releases do not know."""
+    of = cluster(2, listeners={"data": {"type": "nodeport", "perBroker": True}})
+    services = tuple(
+        {"metadata": {"name": f"main-{name}"}, "spec": {"ports": [{"nodePort": port}]}}
+        for name, port in (("external", 30520), ("broker-0", 30000), ("broker-1", 30001))
+    )
+    first, second = running(of, 2).pods
+    pods = (replace(first, node_address="10.0.0.1"), second)
+    brokers = answer(range(2))
+    listening = replace(
+        brokers,
+        brokers={
+            broker: msgspec.structs.replace(each, external_address=f"http://10.0.0.1:3000{broker}")
+            for broker, each in brokers.brokers.items()
+        },
+    )
+    older = plan_cluster(of, running(of, 2, pods=pods, services=services, brokers=brokers), CONTEXT)
+    seen = running(of, 2, pods=pods, services=services, brokers=listening, claims=(claim(0), claim(1)))
+    plan = plan_cluster(of, seen, CONTEXT)
+    [file, old_file] = [
+        next(each for each in found.manifests if each["kind"] == "ConfigMap")["data"]["broker.yaml"]
+        for found in (plan, older)
+    ]
+
+    assert plan.outside is not None
+    assert plan.outside.addresses == {0: "10.0.0.1:30000"}
+    assert plan.outside.bootstrap == "http://10.0.0.1:30520"
+    assert plan.outside.deaf == frozenset()
+    assert "'0': '{node}:30000'" in file
+    assert "{node}" not in old_file
+    assert older.outside is not None
+    assert older.outside.deaf == {0, 1}
+    assert plan.roll.pending == {}
+    assert [each for each in plan.actions if isinstance(each, NoteAddress)] == [
+        NoteAddress("data-main-a-0", "10.0.0.1:30000")
+    ]
 
 
 def test_a_format_is_raised_after_the_roll_of_the_brokers() -> None:

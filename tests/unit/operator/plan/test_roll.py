@@ -7,7 +7,7 @@ from typing import Any
 
 from fairlead_operator.plan.actions import RestartBroker, RestartReason
 from fairlead_operator.plan.observed import BrokersAnswer, ObservedPod
-from fairlead_operator.plan.roll import RollInput, RollPlan, plan_roll
+from fairlead_operator.plan.roll import RollInput, RollPlan, plan_roll, told_by
 from plan_kit import NEW, answer, claim, gone_broker, old_pod, pod
 
 
@@ -274,3 +274,4 @@ def test_a_broker_forgets_an_address_that_nobody_serves_any_more() -> None:
 
     assert planned.pending == {0: (RestartReason.ADDRESS_CHANGED,)}
     assert [order.told_address for order in planned.restarts] == [("data-main-a-0", "")]
+    assert told_by(answer([0]), 1) == ""

@@ -17,7 +17,7 @@ from fairlead_operator.plan.actions import Outcomes, ReplaceSet, RestartBroker, 
 from fairlead_operator.plan.observed import Observed
 from fairlead_operator.plan.roll import Hindrance, RollPlan
 from fairlead_operator.plan.scale import Blocked, Leaving, ScalePlan, StoragePlan
-from fairlead_operator.plan.status import Facts, cluster_status, paused_status, unreadable_status
+from fairlead_operator.plan.status import Facts, Outside, cluster_status, paused_status, unreadable_status
 from plan_kit import NEW, NOW, answer, gone_broker, old_pod, pod, stateful_set
 
 LATER = NOW + timedelta(minutes=1)
@@ -112,6 +112,22 @@ def test_a_cluster_at_rest_tells_what_it_is() -> None:
             }
         ],
     }
+
+
+def test_clients_outside_have_a_listener_of_their_own() -> None:
+    """The status tells the addresses of clients outside, and a warning why they reach no broker or no leader."""
+    known, unknown = Outside(bootstrap="b", addresses={0: "lb:1"}), Outside(bootstrap="", addresses={})
+    cases = (("nodeport", known), ("loadbalancer", replace(unknown, deaf=frozenset({1}))))
+    seen, deaf, nodes, proxy = (
+        after(facts(READY, spec={"listeners": {"data": {"type": type_}}}, outside=outside))
+        for type_, outside in (*cases, ("nodeport", unknown), ("clusterip", unknown))
+    )
+    listed = [(each.name, each.bootstrap, each.brokers[0].address) for each in seen.listeners]
+
+    assert listed == [("data", "http://main-bootstrap.shop.svc:9520", "a:9520"), ("external", "b", "lb:1")]
+    assert "Warning" not in types(seen) | types(proxy)
+    assert told(deaf, ConditionName.WARNING) == ("True", "SeveralWarnings")
+    assert told(nodes, ConditionName.WARNING) == ("True", "NoExternalAddress")
 
 
 def test_the_same_facts_later_give_the_same_status() -> None:

@@ -12,9 +12,12 @@ from fairlead_operator.render import (
     NOBODY_JOINS,
     EtcdInputs,
     advertised_addresses,
+    at_nodes,
     bootstrap_address,
     broker_addresses,
     broker_ids,
+    external_addresses,
+    external_bootstrap,
     forbidden_text,
     split_config,
 )
@@ -177,15 +180,23 @@ def test_an_operator_outside_is_let_in_by_nobody() -> None:
 
 
 def test_the_port_of_the_nodes_is_the_bootstraps() -> None:
-    """The node port of the listener belongs to the bootstrap Service only."""
+    """The node port belongs to the bootstrap Service of clients outside; clients inside have a Service of their own."""
     cluster = render_kit.cluster_of(
         listeners={"data": {"type": "nodeport", "perBroker": True, "nodePort": 30000}}
     )
-    objects = render_kit.drawn(cluster)
+    objects, older = (
+        render_kit.drawn(cluster),
+        render_kit.drawn(cluster, render_kit.inputs_of(external=False)),
+    )
+    names = [f"Service/main-{name}" for name in ("external", "broker-0")]
 
-    assert objects["Service/main-bootstrap"]["spec"]["ports"][0]["nodePort"] == 30000
+    assert objects["Service/main-external"]["spec"]["ports"][0]["nodePort"] == 30000
     assert "nodePort" not in objects["Service/main-broker-0"]["spec"]["ports"][0]
-    assert objects["Service/main-broker-0"]["spec"]["type"] == "NodePort"
+    assert [objects[name]["spec"]["type"] for name in names] == ["NodePort"] * 2
+    assert objects["Service/main-bootstrap"]["spec"]["type"] == "ClusterIP"
+    assert [objects[name]["spec"]["ports"][0]["targetPort"] for name in names] == ["external"] * 2
+    assert [older[name]["spec"]["ports"][0]["targetPort"] for name in names] == ["http"] * 2
+    assert "Service/main-external" not in render_kit.drawn(render_kit.cluster_of())
 
 
 def live(name: str, *, ingress: list[dict[str, str]] | None = None, node_port: int = 0) -> Manifest:
@@ -196,32 +207,54 @@ def live(name: str, *, ingress: list[dict[str, str]] | None = None, node_port: i
 
 
 def test_addresses_of_load_balancers_are_advertised_when_they_are_known() -> None:
-    """The address of a load balancer is advertised once it is known, and the pod's name before that."""
+    """The address of a load balancer is advertised to clients outside once it is known, and to no client inside."""
     cluster = render_kit.cluster_of(listeners={"data": {"type": "loadbalancer", "perBroker": True}})
     services = [
         live("main-broker-0", ingress=[{"ip": "192.0.2.1"}]),
         live("main-broker-1", ingress=[{"hostname": "lb.example.com"}]),
         live("main-broker-2"),
-        live("main-bootstrap", ingress=[{"ip": "2001:db8::1"}]),
+        live("main-external", ingress=[{"ip": "2001:db8::1"}]),
     ]
     advertised = advertised_addresses(cluster, {}, services)
 
     assert advertised == {0: "192.0.2.1:9520", 1: "lb.example.com:9520"}
-    assert broker_addresses(cluster, {}, advertised)[2] == "main-a-2.main-brokers.shop.svc:9520"
-    assert bootstrap_address(cluster, services) == "http://[2001:db8::1]:9520"
-    assert bootstrap_address(cluster, []) == "http://main-bootstrap.shop.svc:9520"
+    assert external_addresses(cluster, {}, advertised) == advertised
+    assert broker_addresses(cluster, {})[0] == "main-a-0.main-brokers.shop.svc:9520"
+    assert external_bootstrap(cluster, services, {}) == "http://[2001:db8::1]:9520"
+    assert external_bootstrap(cluster, [], {}) == ""
+    assert bootstrap_address(cluster) == "http://main-bootstrap.shop.svc:9520"
 
 
 def test_addresses_by_the_ports_of_nodes() -> None:
-    """An address with a node port has the host from the spec and the node port of the broker's Service."""
+    """An address with a node port has the host from the spec, or the broker's node, and the port of its Service."""
     listener = {"type": "nodeport", "perBroker": True, "advertisedHost": "b{id}.{namespace}.example.com"}
     cluster = render_kit.cluster_of(listeners={"data": listener})
     services = [live("main-broker-0", node_port=30001), {"metadata": {"name": "main-broker-1"}}]
     unnamed = render_kit.cluster_of(listeners={"data": {"type": "nodeport", "perBroker": True}})
 
     assert advertised_addresses(cluster, {}, services) == {0: "b0.shop.example.com:30001"}
-    assert advertised_addresses(unnamed, {}, services) == {}
-    assert broker_addresses(cluster, {}, {})[1] == "main-a-1.main-brokers.shop.svc:9520"
+    assert advertised_addresses(unnamed, {}, services) == {0: "{node}:30001"}
+    assert at_nodes({0: "{node}:30001", 1: "{node}:2", 2: "b2:3"}, {0: "2001:db8::7"}) == {
+        0: "[2001:db8::7]:30001",
+        2: "b2:3",
+    }
+    assert broker_addresses(cluster, {})[1] == "main-a-1.main-brokers.shop.svc:9520"
+
+
+def test_clients_outside_begin_at_nodes() -> None:
+    """Node ports have a bootstrap URL for each of at most three nodes, or for the one host of the Cluster."""
+    services = [live("main-external", node_port=30520)]
+    nodes = {0: "10.0.0.2", 1: "10.0.0.1", 2: "10.0.0.2", 3: "10.0.0.3", 4: "10.0.0.4"}
+    listener = {"type": "nodeport", "perBroker": True}
+    by_node = render_kit.cluster_of(listeners={"data": listener})
+    by_name = render_kit.cluster_of(listeners={"data": {**listener, "advertisedHost": "nodes.example.com"}})
+    each = render_kit.cluster_of(listeners={"data": {**listener, "advertisedHost": "b{id}.example.com"}})
+    urls = "http://10.0.0.2:30520,http://10.0.0.1:30520,http://10.0.0.3:30520"
+
+    assert external_bootstrap(by_node, services, nodes) == urls
+    assert external_bootstrap(by_name, services, nodes) == "http://nodes.example.com:30520"
+    assert external_bootstrap(each, services, nodes) == urls
+    assert external_bootstrap(by_node, [], nodes) == ""
 
 
 def test_an_advertised_host_without_services_is_the_users_own_way() -> None:
@@ -231,8 +264,34 @@ def test_an_advertised_host_without_services_is_the_users_own_way() -> None:
     variables = render_kit.variables_of(render_kit.drawn(plain)["StatefulSet/main-a"])
 
     assert advertised_addresses(named, {}, []) == {}
-    assert broker_addresses(named, {}, {})[0] == "main-a-0.example.com:443"
+    assert broker_addresses(named, {})[0] == "main-a-0.example.com:443"
     assert variables["FAIRLEAD_ADVERTISE"] == "b-{id}.example.com:9520"
+
+
+def test_an_advertised_host_of_load_balancers_is_for_clients_outside() -> None:
+    """Clients outside get the host of the Cluster, and clients inside the name of the pod."""
+    listener = {"type": "loadbalancer", "advertisedHost": "b-{id}.example.com"}
+    cluster = render_kit.cluster_of(listeners={"data": listener})
+    variables = render_kit.variables_of(render_kit.drawn(cluster)["StatefulSet/main-a"])
+
+    assert variables["FAIRLEAD_ADVERTISE"] == "{pod}.main-brokers.shop.svc:9520"
+    assert variables["FAIRLEAD_EXTERNAL_ADVERTISE"] == "b-{id}.example.com:9520"
+    assert external_addresses(cluster, {}, {})[2] == "b-2.example.com:9520"
+
+
+def test_a_proxy_in_front_of_each_broker_has_a_scheme() -> None:
+    """Services for a proxy have no address outside; brokers advertise that of the proxy, with its scheme and port."""
+    listener = {"type": "clusterip", "perBroker": True, "advertisedHost": "https://b-{id}.example.com"}
+    cluster = render_kit.cluster_of(listeners={"data": listener})
+    objects = render_kit.drawn(cluster)
+    variables = render_kit.variables_of(objects["StatefulSet/main-a"])
+    services = [live("main-external", node_port=1), live("main-broker-0", node_port=2)]
+
+    assert objects["Service/main-broker-0"]["spec"]["type"] == "ClusterIP"
+    assert variables["FAIRLEAD_EXTERNAL_ADVERTISE"] == "https://b-{id}.example.com:443"
+    assert advertised_addresses(cluster, {}, services) == {}
+    assert external_addresses(cluster, {}, {})[1] == "https://b-1.example.com:443"
+    assert external_bootstrap(cluster, services, {}) == ""
 
 
 def test_brokers_are_counted_from_their_pools_first_id() -> None:

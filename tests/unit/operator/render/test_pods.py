@@ -60,7 +60,7 @@ def test_a_users_template_is_laid_over_ours() -> None:
     assert container["env"][-1] == {"name": "FAIRLEAD_LOG_LEVEL", "value": "debug"}
     assert container["livenessProbe"]["failureThreshold"] == 20
     assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
-    assert [port["containerPort"] for port in container["ports"]] == [9520, 9521, 9522, 5678]
+    assert [port["containerPort"] for port in container["ports"]] == [9520, 9521, 9522, 9523, 5678]
     assert "/certificates" in [mount["mountPath"] for mount in container["volumeMounts"]]
     assert {each["name"]: each for each in pod["spec"]["volumes"]}["tmp"]["emptyDir"] == {"sizeLimit": "1Gi"}
     assert pod["metadata"]["labels"]["team"] == "x"

@@ -1,0 +1,166 @@
+"""Clients outside of the Kubernetes cluster, in a network that reaches nodes and load balancers, but no pod."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pods_stage import SLOW_SECONDS, PodsStage, serves
+
+if TYPE_CHECKING:
+    from pods import KubernetesPods
+
+pytestmark = [pytest.mark.scenario, pytest.mark.timeout(900)]
+NODES = ("10.88.1.1", "10.88.2.1", "10.88.3.1")
+BALANCERS = "198.51.100.0/24"
+BOX_ADDRESS, OUTSIDE_ADDRESS = "10.99.0.1", "10.99.0.2"
+RECORDS = 30
+PROGRAM = str(Path(sys.executable).with_name("fairlead"))
+
+
+class OutsideNetwork:
+    """A network namespace with a wire to the box and routes to its nodes and load balancers only."""
+
+    def __init__(self, kubernetes: KubernetesPods, process: subprocess.Popen[bytes]) -> None:
+        """Use the network of a process."""
+        self._kubernetes = kubernetes
+        self._enter = ["nsenter", f"--target={process.pid}", "--net"]
+
+    def run(self, *words: str, typed: str = "", check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run a command in this network."""
+        done = subprocess.run(
+            [*self._enter, *words],
+            env=self._kubernetes.environment(),
+            input=typed,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert not check or done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
+        return done
+
+
+@contextmanager
+def wired(kubernetes: KubernetesPods) -> Iterator[OutsideNetwork]:
+    """Yield a network outside of the box."""
+    box = kubernetes.box.pid()
+    assert box is not None, "the box runs"
+    with subprocess.Popen(["unshare", "--net", "cat"], stdin=subprocess.PIPE) as process:
+        try:
+            outside = OutsideNetwork(kubernetes, process)
+            kubernetes.run("ip", "link", "add", "out0", "type", "veth", "peer", "name", "out1")
+            kubernetes.run("ip", "link", "set", "out1", "netns", str(process.pid))
+            kubernetes.run("ip", "address", "add", f"{BOX_ADDRESS}/30", "dev", "out0")
+            kubernetes.run("ip", "link", "set", "out0", "up")
+            outside.run("ip", "address", "add", f"{OUTSIDE_ADDRESS}/30", "dev", "out1")
+            outside.run("ip", "link", "set", "out1", "up")
+            for place in (*NODES, BALANCERS):
+                outside.run("ip", "route", "add", place, "via", BOX_ADDRESS)
+            yield outside
+        finally:
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def outside(kubernetes_pods: KubernetesPods) -> Iterator[OutsideNetwork]:
+    """Yield a network outside of the box for all tests of the file."""
+    with wired(kubernetes_pods) as network:
+        yield network
+
+
+def listening(stage: PodsStage, brokers: int, **listener: Any) -> dict[str, Any]:
+    """Set the listener of the Cluster; return the addresses for clients outside once `brokers` brokers have one."""
+    stage.set("listeners", {"data": listener})
+
+    def told(cluster: Any) -> bool:
+        """Return whether the status has the addresses, and no restart is left."""
+        listeners = {each["name"]: each for each in cluster["status"].get("listeners", [])}
+        found = listeners.get("external", {})
+        return (
+            serves(cluster)
+            and cluster["status"]["observedGeneration"] == cluster["metadata"]["generation"]
+            and found.get("type") == listener["type"]
+            and bool(found.get("bootstrap"))
+            and len(found.get("brokers", ())) == brokers
+        )
+
+    status = stage.wait(told, 2 * SLOW_SECONDS)["status"]
+    found: dict[str, Any] = next(each for each in status["listeners"] if each["name"] == "external")
+    return found
+
+
+def exchange(stage: PodsStage, outside: OutsideNetwork, bootstrap: str) -> list[int]:
+    """Write records from outside to every partition and read them there as a group; return their numbers."""
+    topic = stage.make_topic()
+    told = ("--bootstrap", bootstrap)
+    for partition in range(3):
+        typed = "".join(f"{number}\n" for number in range(partition, RECORDS, 3))
+        outside.run(PROGRAM, "produce", topic, "--partition", str(partition), *told, typed=typed)
+    read = outside.run(
+        PROGRAM, "consume", topic, "--group", topic, "--from-beginning", "-n", str(RECORDS), *told
+    )
+    return sorted(map(int, read.stdout.split()))
+
+
+def addresses(listed: str) -> list[str]:
+    """Return the addresses in the output of `fairlead broker list --output json`."""
+    return [each["address"] for each in json.loads(listed)]
+
+
+def test_one_node_port_is_enough(stage: PodsStage, outside: OutsideNetwork) -> None:
+    """Clients outside write and read through one node port without any setting, and no broker restarts for it."""
+    before = stage.pods()
+    found = listening(stage, 0, type="nodeport", nodePort=30520)
+    inside = outside.run(PROGRAM, "topic", "list", "--bootstrap", stage.bootstrap, check=False)
+    read = exchange(stage, outside, found["bootstrap"])
+
+    assert sorted(found["bootstrap"].split(",")) == [f"http://{node}:30520" for node in NODES]
+    assert read == list(range(RECORDS))
+    assert inside.returncode == 5, "the network outside reaches no Service"
+    assert stage.pods() == before
+
+
+def test_each_broker_has_a_node_port(stage: PodsStage, outside: OutsideNetwork) -> None:
+    """Clients outside follow to a node port of each leader, and clients inside to its pod."""
+    found = listening(stage, 3, type="nodeport", perBroker=True)
+    told = ("broker", "list", "--output", "json", "--bootstrap")
+    far = addresses(outside.run(PROGRAM, *told, found["bootstrap"]).stdout)
+    near = [each["address"] for each in stage.ask("broker", "list")]
+    read = exchange(stage, outside, found["bootstrap"])
+
+    assert far == [f"http://{each['address']}" for each in found["brokers"]]
+    assert {address.removeprefix("http://").partition(":")[0] for address in far} == set(NODES)
+    assert all("main-brokers" in address for address in near)
+    assert read == list(range(RECORDS))
+
+
+def test_each_broker_has_a_load_balancer(stage: PodsStage, outside: OutsideNetwork) -> None:
+    """Clients outside follow to the load balancer of each leader once a provider has assigned the addresses."""
+    stage.set("listeners", {"data": {"type": "loadbalancer", "perBroker": True}})
+    warned = stage.wait(lambda each: "NoExternalAddress" in json.dumps(each["status"].get("conditions")))
+    api = stage.kubernetes.api
+    for name, host in (("external", 1), *((f"broker-{broker}", 10 + broker) for broker in range(3))):
+        api.wait(
+            f"service/main-{name}",
+            stage.namespace,
+            lambda each: each and each["spec"]["type"] == "LoadBalancer",
+        )
+        given = {"status": {"loadBalancer": {"ingress": [{"ip": f"198.51.100.{host}"}]}}}
+        api.patch(f"service/main-{name}", stage.namespace, given, subresource="status")
+    found = listening(stage, 3, type="loadbalancer", perBroker=True)
+    far = addresses(
+        outside.run(PROGRAM, "broker", "list", "--output", "json", "--bootstrap", found["bootstrap"]).stdout
+    )
+    read = exchange(stage, outside, found["bootstrap"])
+
+    assert warned["status"]["listeners"][1]["bootstrap"] == ""
+    assert found["bootstrap"] == "http://198.51.100.1:9520"
+    assert far == [f"http://198.51.100.{10 + broker}:9520" for broker in range(3)]
+    assert read == list(range(RECORDS))
