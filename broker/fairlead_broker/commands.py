@@ -181,8 +181,7 @@ def broker_start(
         "admin_token_file": admin_token_file,
         "allow_plaintext": allow_plaintext,
     }
-    settings = _settings(flags, config)
-    _check_etcd(settings)
+    settings = _check_etcd(_settings(flags, config))
     _run([settings], None, output)
 
 
@@ -340,14 +339,15 @@ def _check_brokers_of(data: Path, brokers: int) -> None:
         _refuse(f"{data} contains the records of {made_with} brokers; start it with --brokers {made_with}")
 
 
-def _check_etcd(settings: BrokerSettings) -> None:
-    """Exit with code 2 if the etcd options are not valid."""
+def _check_etcd(settings: BrokerSettings) -> BrokerSettings:
+    """Return the settings, or exit with code 2 if the etcd options are not valid."""
     from fairlead_broker.runtime.lifecycle.coordination_access import etcd_options
 
     try:
         etcd_options(settings)
     except ValueError as error:
         _refuse(str(error))
+    return settings
 
 
 def _settings(flags: dict[str, Any], config: Path | None) -> BrokerSettings:
