@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Final
 
 from fairlead_api.problems import ProblemError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 DEPTH_MAX: Final = 32
 """Maximum nesting depth; deeper bodies are refused before parsing. No request of the contract nests deeper than five
@@ -142,6 +143,8 @@ class _Divider:
             start += len(window)
 
     def _search(self, start: int, window: bytes) -> None:
+        import numpy as np  # noqa: PLC0415 - importing numpy takes 0.1 s, and most programs parse no large body
+
         size = len(window)
         if b"\\" in window:
             window = window.replace(b"\\\\", b"  ").replace(b'\\"', b"  ")
