@@ -37,7 +37,8 @@ def etcd_command(folder: Path, host: str, arguments: list[str]) -> list[str]:
 
 def broker_variables(host: str, drawn_for_pods: dict[str, object]) -> dict[str, str]:
     """Return the settings of a pod's broker, with its addresses in this network."""
-    listening = {name: str(value) for name, value in drawn_for_pods.items() if name.endswith("LISTEN")}
+    kept = ("_LISTEN", "_SECURITY")
+    listening = {name: str(value) for name, value in drawn_for_pods.items() if name.endswith(kept)}
     return {
         **listening,
         "POD_IP": host,

@@ -39,12 +39,13 @@ def other_definitions() -> list[Manifest]:
 
     They have one more type of listener, one more policy and one more field, and check only types.
     """
-    clusters, topics = (copy.deepcopy(specified(each.manifest())) for each in DEFINITIONS)
+    definitions = {each.kind: copy.deepcopy(specified(each.manifest())) for each in DEFINITIONS}
+    clusters, topics = definitions["Cluster"], definitions["Topic"]
     spec = schema(clusters)["spec"]["properties"]
     spec["listeners"]["properties"]["data"]["properties"]["type"]["enum"].append("gateway")
     spec["quotas"] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     schema(topics)["spec"]["properties"]["deletionPolicy"]["enum"].append("Archive")
-    return [without(each, CHECKS) for each in (clusters, topics)]
+    return [without(each, CHECKS) for each in definitions.values()]
 
 
 def specified(manifest: Any) -> Manifest:
