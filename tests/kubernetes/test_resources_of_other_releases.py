@@ -39,7 +39,7 @@ def other_definitions() -> list[Manifest]:
 
     They have one more type of listener, one more policy and one more field, and check only types.
     """
-    definitions = {each.kind: copy.deepcopy(specified(each.manifest())) for each in DEFINITIONS}
+    definitions = {str(each.kind): copy.deepcopy(specified(each.manifest())) for each in DEFINITIONS}
     clusters, topics = definitions["Cluster"], definitions["Topic"]
     spec = schema(clusters)["spec"]["properties"]
     spec["listeners"]["properties"]["data"]["properties"]["type"]["enum"].append("gateway")
