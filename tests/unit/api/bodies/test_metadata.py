@@ -25,6 +25,7 @@ BROKER_JSON = {
     "state": "running",
     "cordoned": False,
     "immovable": [],
+    "external_address": None,
 }
 
 
@@ -154,6 +155,7 @@ def test_a_broker_that_is_gone_has_no_address() -> None:
         "state": "gone",
         "cordoned": True,
         "immovable": [],
+        "external_address": None,
     }
     assert msgspec.json.decode(text, type=BrokerDescription) == gone
 
