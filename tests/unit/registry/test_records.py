@@ -242,7 +242,7 @@ def test_configuration_is_read_in_the_form_in_which_it_is_stored() -> None:
 
 
 def test_each_client_gets_an_address_that_it_reaches() -> None:
-    """Clients get the address of their scheme; clients outside get the external URL, or else the URL that they called."""
+    """Clients get the address of their scheme; clients outside get the external URL or, without it, the called URL."""
     addresses = Addresses(data="h:1", peer="h:2", ops="h:3", external="https://b1.example")
     called = "http://front.example:80"
 
