@@ -204,6 +204,7 @@ async def test_versions_and_cluster(api, broker: RunningBroker) -> None:
             "state": described["state"],
             "cordoned": described["cordoned"],
             "immovable": described["immovable"],
+            "external_address": described["external_address"],
         }
     ]
     assert described["state"] in {"running", "draining"}
