@@ -114,7 +114,7 @@ def test_a_namespace_goes_with_the_operator_in_it(
     kept = api.get("topics.fairlead.dev/local", elsewhere)
 
     assert code == 0
-    assert operator.count("Topics released") == 1
+    assert operator.count("resources released") == 1
     assert held(kept), "its namespace stays"
 
 
