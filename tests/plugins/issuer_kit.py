@@ -30,11 +30,11 @@ def encoded(value: object) -> str:
 
 def key_of(kind: str, key_id: str) -> Any:
     """Return a pair of keys: `RSA` with 2,048 bits, or the name of a curve."""
-    parameters = {"kid": key_id}
+    parameters: Any = {"kid": key_id}
     if kind == "RSA":
         return RSAKey.generate_key(2048, parameters)
     if kind == "Ed25519":
-        return OKPKey.generate_key(kind, parameters)
+        return OKPKey.generate_key("Ed25519", parameters)
     return ECKey.generate_key(kind, parameters)
 
 
