@@ -141,7 +141,7 @@ LARGE = {
     ("body", "code", "data"),
     [
         (b'{"records":[RECORDS{"value":5}]}', "malformed_request", {"parameter": "$.records[3000].value"}),
-        (b'[RECORDS{"value":"x","vlaue":1}]', "unknown_option", {"parameter": "$[3000].vlaue"}),
+        (b'[RECORDS{"value":"x","other":1}]', "unknown_option", {"parameter": "$[3000].other"}),
         (b'[RECORDS{"value":"x","timestamp":"now"}]', "malformed_request", {}),
         (b'[RECORDS{"value":{"base64":"?"}}]', "invalid_record", {"record": 3000}),
         (b'[RECORDS{"value":"x","headers":[["a",{"base64":"?"}]]}]', "invalid_record", {"record": 3000}),
