@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -101,31 +102,40 @@ class Calls:
 
 
 class BrokerProgram:
-    """`fairlead broker start` over one data directory, which can be killed and started again."""
+    """`fairlead broker start` over one data directory, which can be stopped, killed and started again."""
 
     def __init__(self, data: Path) -> None:
         self.data = data
         self._process: WarmProcess | None = None
+        self._listen = FREE
         self.address = ""
 
     async def start(self) -> None:
-        """Start the process and wait until the broker serves."""
+        """Start the process, at the same address as before, and wait until the broker serves."""
         self._process = await asyncio.to_thread(self._spawn)
         assert self._process.stdout is not None
         async with asyncio.timeout(START_SECONDS_MAX):
             ready = await asyncio.to_thread(self._process.stdout.readline)
         self.address = json.loads(ready)["brokers"][0]["data"]
+        self._listen = self.address.removeprefix("http://")
 
     def _spawn(self) -> WarmProcess:
         command = ["broker", "start", "--output", "json", "--data", str(self.data)]
-        return start(*command, "--listen", FREE, "--peer-listen", FREE, "--ops-listen", FREE)
+        return start(*command, "--listen", self._listen, "--peer-listen", FREE, "--ops-listen", FREE)
 
     def kill(self) -> None:
         """Kill the process, which neither flushes files nor answers requests."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """Stop the process gracefully."""
+        self._end(signal.SIGTERM)
+
+    def _end(self, number: signal.Signals) -> None:
         process, self._process = self._process, None
         if process is not None:
             assert process.stdout is not None
-            process.kill()
+            process.send_signal(number)
             process.wait(20)
             process.stdout.close()
 

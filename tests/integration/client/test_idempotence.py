@@ -18,7 +18,7 @@ from fairlead_broker.settings import BrokerSettings, Endpoint
 from fairlead_broker.wiring.start import start_broker
 
 if TYPE_CHECKING:
-    from conftest import BrokerProcess
+    from broker_kit import BrokerProgram
 
 ANY_PORT: Final = Endpoint("127.0.0.1", 0)
 CHUNK_BYTES: Final = 64 * 1024
@@ -167,9 +167,9 @@ async def test_tables_arrive_once_over_a_bad_network(network: UnreliableNetwork)
 
 
 @pytest.mark.slow
-async def test_a_killed_broker_stores_each_record_once(process: BrokerProcess) -> None:
+async def test_a_killed_broker_stores_each_record_once(process: BrokerProgram) -> None:
     """Records that were acknowledged are stored once after three kills of the broker under load."""
-    async with Admin(process.url) as admin:
+    async with Admin(process.address) as admin:
         await admin.create_topic("flights", partitions=2)
     deliveries: list[Delivery] = []
     unanswered: list[int] = []
@@ -179,20 +179,20 @@ async def test_a_killed_broker_stores_each_record_once(process: BrokerProcess) -
             # Sends are sequential, because the test reads the progress.
             deliveries.append(await producer.send("flights", b"%d" % row, partition=row % 2))  # noqa: PERF401
 
-    async with asyncio.timeout(100), Producer(process.url, batch_bytes=300, linger_ms=0) as producer:
+    async with asyncio.timeout(100), Producer(process.address, batch_bytes=300, linger_ms=0) as producer:
         loading = asyncio.create_task(load(producer))
         for goal in (1_500, 4_500, 8_000):
             while len(deliveries) <= goal:
                 await asyncio.wait([loading], timeout=0.005)
             await deliveries[goal - 1_000]
             unanswered.append(sum(not delivery.done for delivery in deliveries))
-            await process.kill()
+            process.kill()
             await process.start()
         await loading
         offsets = [(await delivery).offset for delivery in deliveries]
 
     assert all(unanswered)
-    for partition, found in enumerate(await stored(process.url)):
+    for partition, found in enumerate(await stored(process.address)):
         rows = range(partition, 12_000, 2)
         assert [value for _, value in found] == [b"%d" % row for row in rows]
         assert [offset for offset, _ in found] == [offsets[row] for row in rows]
@@ -223,13 +223,13 @@ async def test_many_tasks_share_a_producer(bootstrap: str, admin: Admin) -> None
 
 
 @pytest.mark.slow
-async def test_a_producer_in_each_of_many_threads(process: BrokerProcess) -> None:
+async def test_a_producer_in_each_of_many_threads(process: BrokerProgram) -> None:
     """Records of eight threads, each with an event loop and a producer, are stored once in the same partition."""
-    async with Admin(process.url) as admin:
+    async with Admin(process.address) as admin:
         await admin.create_topic("flights")
 
     async def work(number: int) -> None:
-        async with Producer(process.url, batch_bytes=500, linger_ms=0) as producer:
+        async with Producer(process.address, batch_bytes=500, linger_ms=0) as producer:
             for row in range(300):
                 await producer.send("flights", b"%d:%d" % (number, row))
 
@@ -241,7 +241,7 @@ async def test_a_producer_in_each_of_many_threads(process: BrokerProcess) -> Non
     for thread in threads:
         await asyncio.to_thread(thread.join)
 
-    [found] = await stored(process.url)
+    [found] = await stored(process.address)
     for number in range(8):
         mine = [value for _, value in found if value and value.startswith(b"%d:" % number)]
         assert mine == [b"%d:%d" % (number, row) for row in range(300)]

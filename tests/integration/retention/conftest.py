@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -16,13 +14,13 @@ import msgspec
 import pytest
 from pyreqwest.client import Client, ClientBuilder
 
+from broker_kit import BrokerProgram
 from fairlead import Admin
 from fairlead_api.identifiers import TimestampUs
 from fairlead_broker.clock import SystemClock
 from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.wiring.start import RunningBroker, start_broker
 from waiting import pause
-from warm_programs import WarmProcess, start
 
 DEADLINE_SECONDS = 5.0
 """Seconds within which every change of configuration must apply."""
@@ -180,41 +178,12 @@ async def api(lives: Lives) -> Api:
     return await lives.start()
 
 
-class BrokerProcess:
-    """A broker in a process of its own, which a test can kill."""
-
-    def __init__(self, data: Path) -> None:
-        self._data = data
-        self._process: WarmProcess | None = None
-        self.url = ""
-
-    async def start(self) -> None:
-        """Start the process and return when the broker is ready."""
-        environment = {**os.environ, "FAIRLEAD_LOG_LEVEL": "error"}
-        words = ["broker", "start", "--output", "json", "--data", str(self._data), "--listen", "127.0.0.1:0"]
-        words += ["--peer-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0"]
-        self._process = await asyncio.to_thread(start, *words, environment=environment)
-        assert self._process.stdout is not None
-        async with asyncio.timeout(30):
-            ready = json.loads(await asyncio.to_thread(self._process.stdout.readline))
-        self.url = ready["brokers"][0]["data"]
-
-    async def kill(self) -> None:
-        """Kill the process."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.send_signal(signal.SIGKILL)
-            await asyncio.to_thread(process.wait)
-            assert process.stdout is not None
-            process.stdout.close()
-
-
 @pytest.fixture
-async def process(tmp_path: Path) -> AsyncIterator[BrokerProcess]:
+async def process(tmp_path: Path) -> AsyncIterator[BrokerProgram]:
     """Yield a broker process that is ready."""
-    broker = BrokerProcess(tmp_path / "killed")
+    broker = BrokerProgram(tmp_path / "killed")
     await broker.start()
     try:
         yield broker
     finally:
-        await broker.kill()
+        broker.kill()

@@ -124,16 +124,16 @@ async def test_the_command_line_trims(api) -> None:
 @pytest.mark.slow
 async def test_a_deletion_survives_a_kill(process) -> None:
     """A deletion that was answered survives an immediate kill of the broker, with either durability."""
-    async with Admin(process.url) as admin, Producer(process.url) as producer:
+    async with Admin(process.address) as admin, Producer(process.address) as producer:
         for name, durability in (("synced", "synced"), ("replicated", "replicated")):
             await admin.create_topic(name, config={"durability": durability})
             for value in range(100):
                 await producer.send(name, str(value).encode())
             await producer.flush()
             assert await admin.delete_records(name, 0, before=50) == 50
-    await process.kill()
+    process.kill()
     await process.start()
-    async with Admin(process.url) as admin:
+    async with Admin(process.address) as admin:
         found = {name: await admin.offsets(name, 0) for name in ("synced", "replicated")}
 
     assert {name: (each.log_start_offset, each.high_watermark) for name, each in found.items()} == {
