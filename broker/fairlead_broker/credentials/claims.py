@@ -6,8 +6,6 @@ keys or cryptography.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import math
 import re
 from collections.abc import Mapping
@@ -16,6 +14,7 @@ from typing import Final, NoReturn
 
 import msgspec
 
+from fairlead_api import base64url
 from fairlead_broker.access.caller import Caller, CallerSource
 from fairlead_broker.credentials.bearer import Refused, unauthenticated
 
@@ -116,7 +115,7 @@ def issuer_in(text: str) -> str | None:
     if len(parts) != PARTS:
         return None
     try:
-        issuer = _decoded(_bytes(parts[1])).get("iss")
+        issuer = _decoded(base64url.decoded(parts[1])).get("iss")
     except ValueError:
         return None
     return issuer if isinstance(issuer, str) else None
@@ -150,16 +149,9 @@ def _time(claims: Mapping[str, object], name: str) -> float:
 
 def _object(part: str) -> Mapping[str, object]:
     try:
-        return _decoded(_bytes(part))
+        return _decoded(base64url.decoded(part))
     except ValueError:
         _refuse()
-
-
-def _bytes(part: str) -> bytes:
-    try:
-        return base64.b64decode(part + "=" * (-len(part) % 4), b"-_", validate=True)
-    except binascii.Error as error:
-        raise ValueError(part) from error
 
 
 def _decoded(data: bytes) -> Mapping[str, object]:

@@ -6,7 +6,6 @@ members are read.
 
 from __future__ import annotations
 
-import base64
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from fairlead_api import base64url
 from fairlead_broker.credentials.claims import OLD_ALGORITHM_NAMES
 
 KEYS_MAX: Final = 100
@@ -109,7 +109,7 @@ def _key(entry: Mapping[str, Any]) -> VerificationKey | None:
 def _bits(text: object) -> int:
     """Return the size of a number in a key; 0 if it is none."""
     try:
-        data = base64.b64decode(str(text) + "=" * (-len(str(text)) % 4), b"-_", validate=True)
+        data = base64url.decoded(str(text))
     except ValueError:
         return 0
     return int.from_bytes(data).bit_length()

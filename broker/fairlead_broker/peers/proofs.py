@@ -13,8 +13,6 @@ the package `cryptography`.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,6 +22,7 @@ import msgspec
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from fairlead_api import base64url
 from fairlead_api.identifiers import BrokerEpoch, BrokerId
 from fairlead_broker.clock import Clock
 
@@ -54,15 +53,7 @@ class _Claims(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds since the start of the sender."""
 
 
-def _encoded(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
-
-
-def _decoded(text: str) -> bytes:
-    return base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
-
-
-_HEADER: Final = _encoded(b'{"alg":"Ed25519"}')
+_HEADER: Final = base64url.encoded(b'{"alg":"Ed25519"}')
 _decode_claims: Final = msgspec.json.Decoder(_Claims).decode
 
 
@@ -81,8 +72,8 @@ class BrokerKey:
 
     def signed(self, claims: bytes) -> str:
         """Return a JWS with this content."""
-        content = f"{_HEADER}.{_encoded(claims)}"
-        return f"{content}.{_encoded(self._private.sign(content.encode()))}"
+        content = f"{_HEADER}.{base64url.encoded(claims)}"
+        return f"{content}.{base64url.encoded(self._private.sign(content.encode()))}"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -173,9 +164,9 @@ class ProofChecker:
             raise ProofRefused(reason)
         try:
             key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public_key))
-            key.verify(_decoded(signature), content.encode())
-            claims = _decode_claims(_decoded(claims_text))
-        except (InvalidSignature, ValueError, binascii.Error, msgspec.DecodeError) as error:
+            key.verify(base64url.decoded(signature), content.encode())
+            claims = _decode_claims(base64url.decoded(claims_text))
+        except (InvalidSignature, ValueError, msgspec.DecodeError) as error:
             reason = "its proof is not signed with its registered key"
             raise ProofRefused(reason) from error
         named = (claims.sub, claims.epoch, claims.aud, claims.cid)

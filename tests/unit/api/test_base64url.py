@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead_api import base64url
+
+
+@given(st.binary(max_size=40))
+def test_bytes_come_back(data: bytes) -> None:
+    """Encoded bytes are decoded again, and the text has no padding."""
+    text = base64url.encoded(data)
+
+    assert "=" not in text
+    assert base64url.decoded(text) == data
+
+
+@pytest.mark.parametrize("text", ["a", "ab c", "é", "ab!d"])
+def test_other_texts_are_refused(text: str) -> None:
+    """A text with another character or of an impossible length is refused."""
+    with pytest.raises(ValueError, match=r".+"):
+        base64url.decoded(text)
