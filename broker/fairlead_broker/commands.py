@@ -194,7 +194,7 @@ def broker_prepare_stop(
 ) -> None:
     """Wait until the cluster can run without this broker: the preStop hook of a pod.
 
-    Reads the same variables and file as the broker of the pod, requests the cluster's only restart permit from the
+    Reads the same variables and file as the broker of the pod and the token in FAIRLEAD_TOKEN_FILE, requests the cluster's only restart permit from the
     broker, and reports the result on stderr. Always exits with 0, so that a stop is never delayed further.
 
     Example: fairlead broker prepare-stop --seconds 60
@@ -224,6 +224,7 @@ def broker_prepare_stop(
         time.sleep,  # noqa: TID251 - the command runs without an event loop
         report,
         settings.tls,
+        Path(token_file) if (token_file := os.environ.get("FAIRLEAD_TOKEN_FILE")) else None,
     )
     preparation.run(seconds)
 

@@ -54,12 +54,15 @@ class StopPreparation:
         wait: Callable[[float], None],
         report: Callable[[str], None],
         tls: Path | None = None,
+        token_file: Path | None = None,
     ) -> None:
         """`listen`: bound address of the broker's data listener, with its scheme.
 
         `wait` sleeps for a number of seconds, and `report` prints a line. `tls`: folder with the broker's certificate,
-        for a data listener that uses TLS.
+        for a data listener that uses TLS. `token_file`: file with the token of the pod's service account, which is read
+        for each request; a file that cannot be read is left out.
         """
+        self._token_file = token_file
         self._tls = tls if listen.scheme == "https" else None
         self._broker = broker
         self._host = "127.0.0.1" if listen.everywhere else listen.host
@@ -114,12 +117,21 @@ class StopPreparation:
         """
         connection = self._connection(seconds_max)
         try:
-            connection.request("POST", f"/v1/brokers/{self._broker}:request-restart")
+            connection.request("POST", f"/v1/brokers/{self._broker}:request-restart", headers=self._headers())
             answer = connection.getresponse()
             body = answer.read()
         finally:
             connection.close()
         return None if answer.status == http.client.OK else _problem(answer.status, body)
+
+    def _headers(self) -> dict[str, str]:
+        if self._token_file is None:
+            return {}
+        try:
+            token = self._token_file.read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError):
+            return {}
+        return {"Authorization": f"Bearer {token}"}
 
     def _connection(self, seconds_max: float) -> http.client.HTTPConnection:
         if self._tls is None:

@@ -555,15 +555,22 @@ class Admin:
         ]
 
     async def create_token(
-        self, principal: str, *, expires_in: Duration | None = TOKEN_LIFE, note: str = ""
+        self,
+        principal: str,
+        *,
+        expires_in: Duration | None = TOKEN_LIFE,
+        note: str = "",
+        owner: str | None = None,
     ) -> CreatedToken:
         """Create an API token for `user:NAME`, which expires unless `expires_in` is None.
 
-        The call is not retried, because a retry could create a second token. Raises `InvalidPrincipalError`.
+        `owner` names the program that manages the token, which is otherwise revoked only with `force`. The call is not retried, because a retry could create a second token. Raises `InvalidPrincipalError`.
         """
         seconds = None if expires_in is None else max(1, int(seconds_of(expires_in, "expires_in")))
         # A dictionary and not the request's type, whose checks would raise the problem without the SDK's error.
-        body = {"principal": principal, "expires_in_seconds": seconds, "note": note}
+        body: dict[str, object] = {"principal": principal, "expires_in_seconds": seconds, "note": note}
+        if owner is not None:
+            body["owner"] = owner
         call = json_call("POST", TOKENS_PATH, f"create a token for {principal}", body)
         answer = await self._transport.send_to_any(call)
         return decoded(answer, CreatedToken, call.subject)
@@ -587,8 +594,12 @@ class Admin:
         pattern: str,
         *,
         effect: Literal["allow", "deny"] = "allow",
+        owner: str | None = None,
     ) -> CreatedAcl:
-        """Allow or deny operations. The same ACL is stored once. Raises `InvalidAclError`, `InvalidPrincipalError`."""
+        """Allow or deny operations. The same ACL is stored once. Raises `InvalidAclError`, `InvalidPrincipalError`.
+
+        `owner` names the program that manages the ACL, which is otherwise removed only with `force`.
+        """
         body = {
             "effect": effect,
             "principal": principal,
@@ -596,6 +607,8 @@ class Admin:
             "kind": kind,
             "pattern": pattern,
         }
+        if owner is not None:
+            body["owner"] = owner
         return await self._call("POST", ACLS_PATH, f"{effect} {principal}", CreatedAcl, body=body)
 
     async def remove_acl(self, acl_id: str, *, force: bool = False) -> bool:

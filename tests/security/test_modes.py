@@ -224,3 +224,30 @@ async def test_a_flood_of_bad_tokens_does_not_affect_known_callers(secured: Secu
     assert {answer.code for answer in bad} == {"unauthenticated", "throttled"}
     assert all(int(answer.headers["retry-after"]) >= 1 for answer in limited)
     assert known.json["principal"] == "user:admin"
+
+
+async def test_records_of_an_owner_are_kept_from_other_callers(secured: Secured) -> None:
+    """A token and an ACL with an owner show it, and are removed by other programs only with `force` (rule Z12)."""
+    acl = {
+        "principal": "user:ann",
+        "operations": ["read"],
+        "kind": "topic",
+        "pattern": "a",
+        "owner": "shop/User/1",
+    }
+    token = {"principal": "user:ann", "owner": "shop/User/1"}
+    made = [
+        await secured.call("POST", "/v1/acls", secured.admin, acl),
+        await secured.call("POST", "/v1/tokens", secured.admin, token),
+    ]
+    paths = [f"/v1/acls/{made[0].json['acl_id']}", f"/v1/tokens/{made[1].json['token_id']}"]
+    listed = [await secured.call("GET", path, secured.admin) for path in ("/v1/acls", "/v1/tokens")]
+    refused = [await secured.call("DELETE", path, secured.admin) for path in paths]
+    removed = [await secured.call("DELETE", f"{path}?force=true", secured.admin) for path in paths]
+
+    assert ["shop/User/1" in [each["owner"] for each in answer.json["items"]] for answer in listed] == [
+        True,
+        True,
+    ]
+    assert [answer.code for answer in refused] == ["conflict", "conflict"]
+    assert [answer.status for answer in removed] == [200, 200]

@@ -18,6 +18,8 @@ from fairlead_api.problems import ProblemError
 LIFE_SECONDS_DEFAULT = 90 * 86_400
 LIFE_SECONDS_MAX = 100 * 365 * 86_400
 NOTE_LENGTH_MAX = 200
+OWNER_LENGTH_MAX = 300
+Owner = Annotated[str, Meta(min_length=1, max_length=OWNER_LENGTH_MAX)]
 
 
 class CreateTokenRequest(Request, frozen=True, kw_only=True):
@@ -26,6 +28,8 @@ class CreateTokenRequest(Request, frozen=True, kw_only=True):
     principal: str
     expires_in_seconds: Annotated[int, Meta(ge=1, le=LIFE_SECONDS_MAX)] | None = LIFE_SECONDS_DEFAULT
     note: Annotated[str, Meta(max_length=NOTE_LENGTH_MAX)] = ""
+    owner: Owner | None = None
+    """Program that manages the token, which is otherwise revoked only with `force`."""
 
     def __post_init__(self) -> None:
         """Raise `invalid_principal` unless the principal is `user:NAME`."""
@@ -68,6 +72,8 @@ class AclRequest(Request, frozen=True, kw_only=True):
     operations: Annotated[tuple[str, ...], Meta(min_length=1, max_length=7)]
     kind: Kind
     pattern: str
+    owner: Owner | None = None
+    """Program that manages the ACL, which is otherwise removed only with `force`."""
 
     def __post_init__(self) -> None:
         """Raise `invalid_principal` or `invalid_acl` for a value that is not allowed."""
@@ -152,8 +158,22 @@ class IssuerDescription(Answer, frozen=True, kw_only=True):
     """Reason for which the last fetch failed."""
 
 
+class CertificateDescription(Answer, frozen=True, kw_only=True):
+    """Certificate that a broker uses now, in the answer of `GET /v1/security`."""
+
+    broker: int
+    listener: Literal["data", "peer"]
+    certificate_sha256: str
+    """SHA-256 of the broker's certificate in lower-case hexadecimal digits."""
+    not_after: str
+    authorities_sha256: list[str]
+    """SHA-256 of the certificates of the authorities in the broker's `ca.crt`."""
+    in_use: bool
+    """Whether the listener uses TLS. A broker can have the certificate of the peer listener before it does."""
+
+
 class SecurityStatus(Answer, frozen=True, kw_only=True):
-    """Answer of `GET /v1/security`, about the broker that answers."""
+    """Answer of `GET /v1/security`: the certificates of all running brokers, and the state of the answering broker."""
 
     mode: str
     floor: str
@@ -162,6 +182,7 @@ class SecurityStatus(Answer, frozen=True, kw_only=True):
     acls: int
     would_be_denied: list[DeniedDescription]
     issuers: list[IssuerDescription] = msgspec.field(default_factory=list)
+    certificates: list[CertificateDescription] = msgspec.field(default_factory=list)
 
 
 def check_pattern(kind: Kind, pattern: str) -> None:

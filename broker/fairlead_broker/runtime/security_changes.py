@@ -58,6 +58,7 @@ class SecurityChanges:
             created_by=by,
             expires_us=None if life is None else TimestampUs(now_us + life * 1_000_000),
             note=request.note,
+            owner=request.owner,
         )
         if not await self._admin.put_token(token.token_id, record):
             raise ProblemError("conflict", "the random id of the token is taken")
@@ -88,6 +89,7 @@ class SecurityChanges:
             pattern=request.pattern,
             created_us=TimestampUs(self._clock.now_us()),
             created_by=by,
+            owner=request.owner,
         )
         acl = acl_of(record)
         created = await self._admin.put_acl(acl, record)

@@ -7,6 +7,8 @@ import ssl
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from certificate_kit import Authority
@@ -25,6 +27,7 @@ async def test_records_pass_through_tls(broker: RunningBroker, tls: Path) -> Non
     async with Admin(bootstrap, ca_file=ca) as admin:
         await admin.create_topic("flights", partitions=3)
         addresses = [each.address for each in await admin.brokers()]
+        certificates = (await admin.security_status()).certificates
     async with Producer(bootstrap, ca_file=ca) as producer:
         for number in range(100):
             await producer.send("flights", b"%d" % number, key=b"%d" % (number % 7))
@@ -36,6 +39,11 @@ async def test_records_pass_through_tls(broker: RunningBroker, tls: Path) -> Non
                 break
 
     assert addresses == [bootstrap]
+    authority = x509.load_pem_x509_certificate(ca.read_bytes()).fingerprint(SHA256()).hex()
+    assert [(each.listener, each.in_use, each.authorities_sha256) for each in certificates] == [
+        ("data", True, [authority]),
+        ("peer", True, [authority]),
+    ]
     assert broker.addresses.data is None
     assert read == {b"%d" % number for number in range(100)}
 

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from threading import Thread
 
 import pytest
@@ -47,7 +48,7 @@ def listener(*answers: Answer) -> Iterator[tuple[Endpoint, list[str]]]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             status, body = answers[min(len(asked), len(answers) - 1)]
-            asked.append(self.path)
+            asked.append(f"{self.path}{self.headers.get('Authorization', '')}")
             self.send_response(status)
             self.send_header("content-length", str(len(body)))
             self.end_headers()
@@ -66,12 +67,29 @@ def listener(*answers: Answer) -> Iterator[tuple[Endpoint, list[str]]]:
             thread.join()
 
 
-def prepare(listen: Endpoint, seconds: float = 90.0) -> tuple[Preparation, list[str], float]:
+def prepare(
+    listen: Endpoint, seconds: float = 90.0, token_file: Path | None = None
+) -> tuple[Preparation, list[str], float]:
     """Run the hook of broker 1, and return its outcome, its log messages and the seconds that it waited."""
     time, told = Time(), list[str]()
     begun = time.seconds
-    outcome = StopPreparation(1, listen, time, time.wait, told.append).run(seconds)  # type: ignore[arg-type]
+    hook = StopPreparation(1, listen, time, time.wait, told.append, token_file=token_file)  # type: ignore[arg-type]
+    outcome = hook.run(seconds)
     return outcome, told, time.seconds - begun
+
+
+def test_each_request_has_the_token_of_the_pod(tmp_path: Path) -> None:
+    """The hook sends the content of the token file, and no token while the file is missing."""
+    file = tmp_path / "token"
+    with listener(PERMITTED) as (listen, asked):
+        prepare(listen, token_file=file)
+        file.write_text("a.b.c\n")
+        prepare(listen, token_file=file)
+
+    assert asked == [
+        "/v1/brokers/1:request-restart",
+        "/v1/brokers/1:request-restartBearer a.b.c",
+    ]
 
 
 def test_a_refusal_is_told_once_and_asked_again() -> None:

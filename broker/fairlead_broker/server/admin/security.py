@@ -6,7 +6,7 @@ changes records. The text of a token is only in the answer of the call that crea
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 
 from fairlead_api.access_needs import SINGLE_NAME, Kind, Operation
@@ -16,6 +16,7 @@ from fairlead_api.bodies.security import (
     AclDescription,
     AclRequest,
     Applied,
+    CertificateDescription,
     CheckAnswer,
     CheckRequest,
     CreatedAcl,
@@ -33,6 +34,7 @@ from fairlead_api.timestamps import format_timestamp
 from fairlead_broker.access.caller import Caller
 from fairlead_broker.access.mode import SecurityMode
 from fairlead_broker.identity.issuer_keys import IssuerKeys
+from fairlead_broker.registry.records import BrokerRegistration
 from fairlead_broker.registry.security_records import AclRecord
 from fairlead_broker.runtime import Broker
 from fairlead_broker.server.admin.security_mode import check_level
@@ -86,6 +88,11 @@ class SecurityCalls:
                 tokens=len(metadata.tokens),
                 acls=len(metadata.acls),
                 issuers=[_issuer(keys) for _, keys in sorted(view.signed.issuers.items())],
+                certificates=[
+                    certificate
+                    for broker, registration in sorted(metadata.brokers.items())
+                    for certificate in _certificates(broker, registration.value)
+                ],
                 would_be_denied=[
                     DeniedDescription(
                         principal=denied.principal,
@@ -215,6 +222,24 @@ def _described(acl_id: str, record: AclRecord) -> dict[str, object]:
         "created_by": record.created_by,
         "owner": record.owner,
     }
+
+
+def _certificates(broker: int, registration: BrokerRegistration) -> Iterator[CertificateDescription]:
+    """Yield the certificates of a broker's data and peer listeners."""
+    addresses = registration.addresses
+    for listener, certificate, in_use in (
+        ("data", registration.tls, addresses.data_tls is not None),
+        ("peer", registration.peer_tls, addresses.peer_scheme == "https"),
+    ):
+        if certificate is not None:
+            yield CertificateDescription(
+                broker=broker,
+                listener=listener,  # type: ignore[arg-type]
+                certificate_sha256=certificate.certificate_sha256,
+                not_after=format_timestamp(certificate.not_after_us),
+                authorities_sha256=list(certificate.ca_sha256),
+                in_use=in_use,
+            )
 
 
 def _issuer(keys: IssuerKeys) -> IssuerDescription:
