@@ -24,6 +24,7 @@ from prometheus_client import (
 )
 from prometheus_client.metrics import MetricWrapperBase  # noqa: TC002 - a top-level import makes the dependency visible
 
+from fairlead_api.audit_events import AUDIT_LOGGER
 from fairlead_api.metrics import METRICS, MetricDefinition
 
 _METRIC_TYPES: Mapping[str, type[MetricWrapperBase]] = {
@@ -151,6 +152,16 @@ def set_up_logging(log_format: str, level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_of_libraries(prepared, renderer))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    _set_up_audit()
+
+
+def _set_up_audit() -> None:
+    """Write the audit log to stderr as it is: its lines are complete, and depend on no level or format."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    audit = logging.getLogger(AUDIT_LOGGER)
+    audit.handlers = [handler]
+    audit.propagate = False
 
 
 def _of_libraries(prepared: list[Any], renderer: Any) -> logging.Formatter:

@@ -82,7 +82,7 @@ def view() -> SecurityView:
     revision = Revision(5)
     metadata.apply(revision, {key: KeyValue(key, value, revision, revision) for key, value in items.items()})
     return SecurityView(
-        metadata, SystemClock(), SecurityMode.ENFORCE, (), SecurityCounters(lambda *_: None, lambda _: None)
+        metadata, SystemClock(), SecurityMode.ENFORCE, (), SecurityCounters(lambda *_: None, lambda *_: None)
     )
 
 

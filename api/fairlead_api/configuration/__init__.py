@@ -38,6 +38,7 @@ __all__ = [
     "FEATURE_LEVEL_KEY",
     "KEYS",
     "SECURITY_MODE_KEY",
+    "SECURITY_PREFIXES",
     "THROTTLED_RATE_KEY",
     "TOKENS_VALID_AFTER_KEY",
     "TOPIC_KEYS",
@@ -67,6 +68,8 @@ ConfigInput = str | int | float | bool | None
 FEATURE_LEVEL_KEY: Final = "feature.level"
 """Key whose value is stored in the record of the cluster, not in its configuration, and that a call can only raise."""
 SECURITY_MODE_KEY: Final = "security.mode"
+SECURITY_PREFIXES: Final = ("security.", "tokens.", "audit.")
+"""Beginnings of the keys whose change also needs the right to alter `security`."""
 TOKENS_VALID_AFTER_KEY: Final = "tokens.valid.after"
 
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}")

@@ -25,6 +25,17 @@ class Listener(StrEnum):
     PEER = "peer"
 
 
+class Traffic(StrEnum):
+    """Purpose of a call, for quotas and for the audit log."""
+
+    CALL = "call"
+    """Every other call; calls that change something are audited."""
+    PRODUCE = "produce"
+    FETCH = "fetch"
+    ROUTINE = "routine"
+    """A call that clients repeat while they work, or that only looks something up; it is not audited."""
+
+
 @dataclass(frozen=True, slots=True)
 class HeaderParameter:
     """Non-standard request header that a call supports; its value must match the regular expression `pattern`."""
@@ -75,8 +86,14 @@ class Route:
     query: tuple[QueryParameter, ...] = ()
     headers: tuple[HeaderParameter, ...] = ()
     problems: tuple[str, ...] = ()
+    traffic: Traffic = Traffic.CALL
     path_parameters: Mapping[str, str] = field(default_factory=dict)
     """Explanations of the path parameters, by name."""
+
+    @property
+    def is_audited(self) -> bool:
+        """Whether the audit log reports every answer (rule U2)."""
+        return self.traffic is Traffic.CALL and self.method != "GET" and self.listener is Listener.DATA
 
     @property
     def subject(self) -> str:

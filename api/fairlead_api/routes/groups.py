@@ -20,7 +20,7 @@ from fairlead_api.bodies.group_answers import (
 )
 from fairlead_api.bodies.group_requests import CommitRequest, HeartbeatRequest, ResetRequest
 from fairlead_api.bodies.media_types import JSON, Header
-from fairlead_api.routes.definitions import AnswerForm, HeaderParameter, Route
+from fairlead_api.routes.definitions import AnswerForm, HeaderParameter, Route, Traffic
 from fairlead_api.routes.query_parameters import ParameterKind, QueryParameter
 from fairlead_api.routes.topics import AFTER, LIMIT, TOPICS
 
@@ -106,6 +106,7 @@ GROUP_ROUTES: Final = (
     ),
     Route(
         name="heartbeat",
+        traffic=Traffic.ROUTINE,
         method="PUT",
         path=_MEMBER,
         summary="Join a group with member epoch 0, then send heartbeats and get the assignment",
@@ -127,6 +128,7 @@ GROUP_ROUTES: Final = (
     ),
     Route(
         name="leave_group",
+        traffic=Traffic.ROUTINE,
         method="DELETE",
         path=_MEMBER,
         summary="Leave a group; the member's partitions are assigned to other members immediately",
@@ -153,6 +155,7 @@ GROUP_ROUTES: Final = (
     ),
     Route(
         name="commit_offsets",
+        traffic=Traffic.ROUTINE,
         method="PUT",
         path=f"{_GROUP}/offsets",
         summary="Commit offsets, as a member with its epoch or as a program outside the group with -1",

@@ -12,7 +12,7 @@ from fairlead_api.bodies.json_bodies import Request
 from fairlead_api.bodies.media_types import JSON
 from fairlead_api.bodies.metadata import Answer
 from fairlead_api.identifiers import check_group_name
-from fairlead_api.routes.definitions import AnswerForm, Route
+from fairlead_api.routes.definitions import AnswerForm, Route, Traffic
 
 
 class AllocateProducerRequest(Request, frozen=True, kw_only=True):
@@ -37,6 +37,7 @@ class ProducerAnswer(Answer, frozen=True, kw_only=True):
 PRODUCER_ROUTES: Final = (
     Route(
         name="allocate_producer",
+        traffic=Traffic.ROUTINE,
         method="POST",
         path="/v1/producers",
         summary="Get a producer id, or the next epoch of a named producer, which fences its earlier epochs",

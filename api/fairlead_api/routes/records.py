@@ -54,7 +54,7 @@ from fairlead_api.bodies.requests import (
     TopicProduceAnswer,
 )
 from fairlead_api.identifiers import Acks
-from fairlead_api.routes.definitions import AnswerForm, HeaderParameter, Route
+from fairlead_api.routes.definitions import AnswerForm, HeaderParameter, Route, Traffic
 from fairlead_api.routes.query_parameters import EARLIEST, ParameterKind, QueryParameter
 from fairlead_api.routes.topics import TOPIC_ID_HEADER, TOPIC_PARAMETER
 
@@ -244,6 +244,7 @@ def _json(status: int, type_: object, explanation: str) -> AnswerForm:
 RECORD_ROUTES: Final = (
     Route(
         name="produce_topic",
+        traffic=Traffic.PRODUCE,
         method="POST",
         path="/v1/topics/{topic}/records",
         summary="Produce records; the broker selects the partition of each record by its key",
@@ -276,6 +277,7 @@ RECORD_ROUTES: Final = (
     ),
     Route(
         name="produce_partition",
+        traffic=Traffic.PRODUCE,
         method="POST",
         path="/v1/topics/{topic}/partitions/{partition}/records",
         summary="Produce one batch to one partition, atomically",
@@ -317,6 +319,7 @@ RECORD_ROUTES: Final = (
     ),
     Route(
         name="produce",
+        traffic=Traffic.PRODUCE,
         method="POST",
         path="/v1/produce",
         summary="Produce to many partitions, one batch each",
@@ -333,6 +336,7 @@ RECORD_ROUTES: Final = (
     ),
     Route(
         name="fetch_partition",
+        traffic=Traffic.FETCH,
         method="GET",
         path="/v1/topics/{topic}/partitions/{partition}/records",
         summary="Fetch records of one partition",
@@ -363,6 +367,7 @@ RECORD_ROUTES: Final = (
     ),
     Route(
         name="fetch",
+        traffic=Traffic.FETCH,
         method="POST",
         path="/v1/fetch",
         summary="Fetch from many partitions by one long poll",
@@ -387,6 +392,7 @@ RECORD_ROUTES: Final = (
     ),
     Route(
         name="tail_topic",
+        traffic=Traffic.FETCH,
         method="GET",
         path="/v1/topics/{topic}/records",
         summary="Tail all partitions of a topic and send each record as it arrives",
@@ -472,6 +478,7 @@ RECORD_ROUTES: Final = (
     ),
     Route(
         name="lookup_offsets",
+        traffic=Traffic.ROUTINE,
         method="POST",
         path="/v1/offsets:lookup",
         summary="Look up offsets of many partitions by time, or their ends",

@@ -23,7 +23,7 @@ from fairlead_api.bodies.security import (
     TokenDescription,
     WhoAmI,
 )
-from fairlead_api.routes.definitions import AnswerForm, Route
+from fairlead_api.routes.definitions import AnswerForm, Route, Traffic
 from fairlead_api.routes.query_parameters import ParameterKind, QueryParameter
 from fairlead_api.routes.topics import AFTER, LIMIT
 
@@ -131,6 +131,7 @@ SECURITY_ROUTES: Final = (
     ),
     Route(
         name="check_acls",
+        traffic=Traffic.ROUTINE,
         method="POST",
         path="/v1/acls:check",
         summary="Explain a decision: whether an operation is allowed, and because of which ACL",

@@ -76,9 +76,10 @@ class CallerAccess:
         if self._is_closed:
             raise undecidable()
         if access.audience is Audience.SELF and self.caller.is_anonymous and not self.rules.allows_anything:
-            if self._mode is SecurityMode.ENFORCE:
+            observed = self._mode is SecurityMode.OBSERVE
+            self._told(DeniedOperation(self.caller.principal, "call", "any"), observed)
+            if not observed:
                 raise missing_token()
-            self._told(DeniedOperation(self.caller.principal, "call", "any"), True)
             return
         for need in access.needs:
             if need.source is NameSource.PATH:

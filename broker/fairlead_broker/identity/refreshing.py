@@ -43,8 +43,13 @@ class KeyRefresh:
         file: Path,
         clock: Clock,
         log: Log,
+        changed: Callable[[str, list[str]], None] = lambda *_: None,
     ) -> None:
-        """`sources`: keys and their source by the name of the issuer; `file`: where the last sets are kept."""
+        """`sources`: keys and their source by the name of the issuer; `file`: where the last sets are kept.
+
+        `changed` is called with the name of an issuer and the ids of its keys after they have changed.
+        """
+        self._changed = changed
         self._sources = sources
         self._fetch = fetch
         self._file = file
@@ -106,6 +111,7 @@ class KeyRefresh:
             return
         if keys.replace(found, self._clock.now_us()):
             self._log.info("keys of an issuer changed", issuer=name, keys=[key.key_id for key in found])
+            self._changed(name, [key.key_id or "" for key in found])
             await self._write()
 
     async def _write(self) -> None:

@@ -24,6 +24,11 @@ CALLER_SCHEME: Final = "fairlead-caller-scheme"
 """Header of a forwarded call from a client that gets other addresses than clients without TLS: `https`, or the base URL
 that a client outside has called."""
 
+CALLER_ADDRESS: Final = "fairlead-caller-address"
+"""Header of a forwarded call with the address of the client, for the audit log."""
+CALLER_TOKEN: Final = "fairlead-caller-token"  # noqa: S105 - a header name, not a secret
+"""Header of a forwarded call with the id of the client's API token, for the audit log."""
+
 
 @dataclass(frozen=True, slots=True)
 class PeerIdentity:

@@ -27,6 +27,7 @@ from fairlead_broker.coordination.cluster_values import cordoned_brokers, regist
 from fairlead_broker.coordination.producer_registry import AllocatedProducer, ProducerRegistry
 from fairlead_broker.registry.metadata import ClusterMetadata
 from fairlead_broker.runtime import refusals
+from fairlead_broker.runtime.audit_log import AuditLog
 from fairlead_broker.runtime.configs import Configs
 from fairlead_broker.runtime.engine.budget import AnswerBudget, ByteBudget
 from fairlead_broker.runtime.engine.disk_pool import DiskPool
@@ -121,6 +122,7 @@ class Broker:
     topic_admin: TopicAdmin
     config_admin: ConfigAdmin
     security: SecurityView
+    audit: AuditLog
     security_changes: SecurityChanges
     producing: Producing
     fetching: Fetching

@@ -41,6 +41,8 @@ _ValueT = TypeVar("_ValueT")
 
 SIGNED_REMEMBERED_US: Final = 600_000_000
 """Time for which the caller of a signed token is remembered (rule A5)."""
+ACCEPTED: Final = "accepted"
+"""Outcome of an authentication by which the caller is known."""
 BROKER_PREFIX: Final = "broker:"
 KEYS_SHOWN_MAX: Final = 20
 CALLERS_MAX: Final = 10_000
@@ -49,10 +51,13 @@ CALLERS_MAX: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class SecurityCounters:
-    """Functions that count authentications, by source and outcome, and operations that are not allowed."""
+    """Functions that count authentications, by source and outcome, and operations that are not allowed.
 
-    authentication: Callable[[str, str], None]
-    denied: Callable[[bool], None]
+    The last argument is whether the request is answered nevertheless, as in the mode `observe`.
+    """
+
+    authentication: Callable[[str, str, bool], None]
+    denied: Callable[[DeniedOperation, bool], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +128,7 @@ class SecurityView:
         now = self._clock.monotonic()
         wait_seconds = self._failures.wait_seconds(address, now)
         if wait_seconds > 0 and digest not in self._verified:
-            self._counters.authentication("none", "throttled")
+            self._counters.authentication("none", "throttled", not self._enforces)
             if self._mode is SecurityMode.ENFORCE:
                 raise too_many_failures(wait_seconds)
             return self._anonymous
@@ -135,11 +140,12 @@ class SecurityView:
         except ProblemError as problem:
             if problem.code == "unauthenticated":
                 self._failures.fail(address, now)
-            self._counters.authentication(source, str(problem.data.get("reason", problem.code)))
+            reason = str(problem.data.get("reason", problem.code))
+            self._counters.authentication(source, reason, not self._enforces)
             if self._mode is SecurityMode.ENFORCE:
                 raise
             return self._anonymous
-        self._counters.authentication(source, "accepted")
+        self._counters.authentication(source, ACCEPTED, False)
         _remember(self._verified, digest, None)
         access = self._access(caller)
         _remember(self._known, digest, _Known(access, self._forgotten_us(caller)))
@@ -180,6 +186,10 @@ class SecurityView:
     def rules_of(self, caller: Caller) -> CallerRules:
         """Return the rules that apply to a caller, in any mode."""
         return self.of(caller).rules
+
+    @property
+    def _enforces(self) -> bool:
+        return self._mode is SecurityMode.ENFORCE
 
     def _follow(self) -> None:
         if self._metadata.security_revision != self._revision or (
@@ -234,7 +244,7 @@ class SecurityView:
         return None if found is None else found.value
 
     def _told(self, denied: DeniedOperation, observed: bool) -> None:
-        self._counters.denied(observed)
+        self._counters.denied(denied, observed)
         if observed:
             self.would_be_denied.add(denied)
 

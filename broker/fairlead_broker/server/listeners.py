@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from fairlead_api.audit_events import AuditEvent
 from fairlead_api.routes import ROUTES, Listener
 from fairlead_broker.certificates.material import Material, Side
 from fairlead_broker.clock import Clock, SystemClock
 from fairlead_broker.runtime import BrokerState
+from fairlead_broker.runtime.audit_log import AuditLog
 from fairlead_broker.runtime.engine.loop_lag import LoopLag
 from fairlead_broker.server.admin.ops import OpsApplication
 from fairlead_broker.server.http import body as admission
@@ -92,6 +94,7 @@ class Listeners:
         self._guards: dict[int, ConnectionGuard] = {}
         """Guard of each bound port."""
         self._sweeping: asyncio.Task[None] | None = None
+        self._audit: AuditLog | None = None
         limits = settings.limits
         self._bodies = BodyBudget(
             BodyLimits(
@@ -149,11 +152,14 @@ class Listeners:
         endpoints: Mapping[str, Endpoint],
         access: AccessGate | None = None,
         brokers: Registrations = dict,
+        audit: AuditLog | None = None,
     ) -> None:
         """Start the data listener, which answers clients; `endpoints` has one endpoint per route of this listener.
 
-        `access` names and admits callers; `brokers` returns the registered brokers.
+        `access` names and admits callers; `brokers` returns the registered brokers; `audit` reports refusals and
+        changes.
         """
+        self._audit = audit
         self._loop_lag = LoopLag(self._bodies.calls.observe_lag, admission.INTERVAL_SECONDS)
         self._loop_lag.start()
         for address, bound in self._bound_data:
@@ -173,10 +179,13 @@ class Listeners:
         gate: PeerGate,
         access: AccessGate | None = None,
         brokers: Registrations = dict,
+        audit: AuditLog | None = None,
     ) -> None:
         """Start the peer listener, which answers calls from other brokers and client calls that they forward."""
         self._peer = self._http2(
-            self._application(self._bound[Side.PEER].port, endpoints, access, brokers, gate=gate),
+            self._application(
+                self._bound[Side.PEER].port, endpoints, access, brokers, gate=gate, audit=audit
+            ),
             self._bound[Side.PEER],
             PEER_STREAMS_MAX,
             self._material(Side.PEER, self._settings.peer),
@@ -239,7 +248,9 @@ class Listeners:
         outside = None
         if address is self._settings.external:
             outside = Outside.FORWARDED if self._settings.forwards_external else Outside.DIRECT
-        application = self._application(port, endpoints, access, brokers, host_check=check, outside=outside)
+        application = self._application(
+            port, endpoints, access, brokers, host_check=check, outside=outside, audit=self._audit
+        )
         return CrossOrigin(application, origins) if origins else application
 
     def _guard_ports(self) -> None:
@@ -260,9 +271,14 @@ class Listeners:
 
     def _sweep(self) -> ConnectionSweep:
         closed = self._telemetry.metric("fairlead_closed_connections_total")
-        return ConnectionSweep(
-            tuple(self._guards.values()), self._clock, lambda reason, count: closed.labels(reason).inc(count)
-        )
+
+        def told(reason: str, addresses: list[str], count: int) -> None:
+            closed.labels(reason).inc(count)
+            if self._audit is not None:
+                cut: dict[str, object] = {"reason": reason, "addresses": addresses, "connections": count}
+                self._audit.happened(AuditEvent.CONNECTION_CUT, cut)
+
+        return ConnectionSweep(tuple(self._guards.values()), self._clock, told)
 
     @property
     def _connections_max(self) -> int:
@@ -278,6 +294,7 @@ class Listeners:
         gate: PeerGate | None = None,
         host_check: HostCheck | None = None,
         outside: Outside | None = None,
+        audit: AuditLog | None = None,
     ) -> Application:
         limits = self._settings.limits
         return Application(
@@ -295,6 +312,7 @@ class Listeners:
             brokers,
             self._guards.get(port),
             outside,
+            audit,
         )
 
     def _http2(

@@ -191,6 +191,7 @@ def _assembled(
         topic_admin=calls.topic_admin,
         config_admin=calls.config_admin,
         security=security.view,
+        audit=security.audit,
         security_changes=security.changes,
         producing=calls.producing,
         fetching=calls.fetching,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from fairlead_api.audit_events import AuditEvent
 from fairlead_api.identifiers import TimestampUs
+from fairlead_api.timestamps import format_timestamp
 from fairlead_broker.certificates.material import Material, Side
 from fairlead_broker.certificates.watching import Certificates, Source
 from fairlead_broker.clock import Clock
@@ -77,6 +79,8 @@ def follow(certificates: Certificates, listeners: Listeners, broker: Broker) -> 
             )
         await listeners.renew(side, material)
         broker.entry.registration.look_again()
+        expiry = format_timestamp(TimestampUs(material.facts.not_after_us))
+        broker.audit.happened(AuditEvent.CERTIFICATE_RELOADED, {"listener": side.value, "not_after": expiry})
 
     certificates.subscribe(use)
     broker.supervisor.spawn(certificates.run(), "certificates")

@@ -9,7 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from fairlead_api.audit_events import AuditEvent
 from fairlead_api.token_text import ALPHABET, ID_LENGTH, SECRET_LENGTH, TokenText, parse_token
+from fairlead_broker.access.would_be_denied import DeniedOperation
 from fairlead_broker.clock import Clock
 from fairlead_broker.controlling.security import SecurityAdmin
 from fairlead_broker.credentials.claims import IssuerRules, issuer_in
@@ -18,10 +20,11 @@ from fairlead_broker.identity.key_fetching import KeySource, fetch
 from fairlead_broker.identity.refreshing import FILE, KeyRefresh
 from fairlead_broker.identity.signed_tokens import SignedTokens
 from fairlead_broker.issuer_settings import IssuerSettings
+from fairlead_broker.runtime.audit_log import AuditLog
 from fairlead_broker.runtime.broker import Broker
 from fairlead_broker.runtime.lifecycle.cluster_entry import Entry
 from fairlead_broker.runtime.security_changes import SecurityChanges
-from fairlead_broker.runtime.security_view import SecurityCounters, SecurityView
+from fairlead_broker.runtime.security_view import ACCEPTED, SecurityCounters, SecurityView
 from fairlead_broker.wiring.engine import Engine
 from fairlead_broker.wiring.replicas import ReplicaParts
 
@@ -52,6 +55,7 @@ class SecurityParts:
 
     view: SecurityView
     changes: SecurityChanges
+    audit: AuditLog
 
 
 def build_security(engine: Engine, entry: Entry, parts: ReplicaParts) -> SecurityParts:
@@ -59,16 +63,28 @@ def build_security(engine: Engine, entry: Entry, parts: ReplicaParts) -> Securit
     settings, metric = engine.settings, engine.telemetry.metric
     authentications = metric("fairlead_authentications_total")
     denied = metric("fairlead_access_denied_total")
-    signed = _signed_tokens(engine)
+    audit = AuditLog(engine.clock, entry.cluster.cluster_id, settings.id)
+    engine.supervisor.spawn(audit.run(), "audit log")
+    signed = _signed_tokens(engine, audit)
     superusers = settings.superusers if settings.admin_token_file is None else (*settings.superusers, ADMIN)
+
+    def authenticated(source: str, outcome: str, observed: bool) -> None:
+        authentications.labels(source, outcome).inc()
+        if outcome != ACCEPTED:
+            audit.authentication_failed(source, outcome, observed=observed)
+
+    def told(operation: DeniedOperation, observed: bool) -> None:
+        denied.labels(str(observed).lower()).inc()
+        audit.denied(operation, observed=observed)
+
     view = SecurityView(
         entry.mirror.metadata,
         engine.clock,
         settings.security_floor,
         superusers,
         SecurityCounters(
-            authentication=lambda source, outcome: authentications.labels(source, outcome).inc(),
-            denied=lambda observed: denied.labels(str(observed).lower()).inc(),
+            authentication=authenticated,
+            denied=told,
         ),
         signed,
     )
@@ -82,17 +98,21 @@ def build_security(engine: Engine, entry: Entry, parts: ReplicaParts) -> Securit
         engine.clock,
         new_token,
     )
-    return SecurityParts(view, changes)
+    return SecurityParts(view, changes, audit)
 
 
-def _signed_tokens(engine: Engine) -> SignedTokens:
+def _signed_tokens(engine: Engine, audit: AuditLog) -> SignedTokens:
     """Return the signed tokens of the configured issuers, and begin to fetch their keys in the background."""
     settings, clock = engine.settings, engine.clock
     if not settings.issuers:
         return SignedTokens({}, lambda *_: None, clock)
     sources = {name: _source(name, each, settings.cluster) for name, each in settings.issuers.items()}
     file = settings.data / OWN_FOLDER / FILE
-    refresh = KeyRefresh(sources, fetch, file, clock, engine.log)
+
+    def changed(issuer: str, keys: list[str]) -> None:
+        audit.happened(AuditEvent.ISSUER_KEYS_CHANGED, {"issuer": issuer, "keys": keys})
+
+    refresh = KeyRefresh(sources, fetch, file, clock, engine.log, changed)
     refresh.load()
     engine.supervisor.spawn(refresh.run(), "issuers")
     age = engine.telemetry.metric("fairlead_issuer_keys_age_seconds")

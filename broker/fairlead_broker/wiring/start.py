@@ -154,8 +154,8 @@ async def serve(
     def brokers() -> Mapping[BrokerId, Versioned[BrokerRegistration]]:
         return broker.metadata.brokers
 
-    await listeners.start_data(endpoints.data, endpoints.access, brokers)
-    await listeners.start_peer(endpoints.peer, endpoints.gate, endpoints.access, brokers)
+    await listeners.start_data(endpoints.data, endpoints.access, brokers, broker.audit)
+    await listeners.start_peer(endpoints.peer, endpoints.gate, endpoints.access, brokers, broker.audit)
     return RunningBroker(broker, listeners, endpoints.forwarding, certificates)
 
 

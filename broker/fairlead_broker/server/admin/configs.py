@@ -11,6 +11,7 @@ from typing import Final
 
 from fairlead_api.bodies.metadata import ConfigDescription
 from fairlead_api.bodies.requests import AlterConfigRequest, decode_request
+from fairlead_api.configuration import ConfigEntry
 from fairlead_api.excerpts import shown
 from fairlead_api.identifiers import BrokerId
 from fairlead_api.problems import ProblemError
@@ -45,7 +46,9 @@ class ConfigCalls:
         """``PATCH /v1/cluster/config``."""
         request = decode_request(AlterConfigRequest, await json_body(call))
         check_security_change(self._broker, call.access, request.config)
+        before = self._broker.configs.of_cluster()
         changed = await self._broker.alter_cluster_config(request.config)
+        call.change = {"config": differences(before, changed)}
         await call.answer_json(ConfigDescription(config=changed))
 
     async def describe_broker_config(self, call: Call) -> None:
@@ -56,8 +59,21 @@ class ConfigCalls:
         """``PATCH /v1/brokers/{broker}/config``."""
         broker = broker_in_path(call)
         request = decode_request(AlterConfigRequest, await json_body(call))
+        before = self._broker.broker_config(broker)
         changed = await self._broker.alter_broker_config(broker, request.config)
+        call.change = {"config": differences(before, changed)}
         await call.answer_json(ConfigDescription(config=changed))
+
+
+def differences(
+    before: Mapping[str, ConfigEntry], after: Mapping[str, ConfigEntry]
+) -> dict[str, dict[str, object]]:
+    """Return the old and the new value of each key whose value has changed, for the audit log."""
+    return {
+        name: {"old": before[name].value, "new": entry.value}
+        for name, entry in after.items()
+        if name in before and before[name].value != entry.value
+    }
 
 
 def broker_in_path(call: Call) -> BrokerId:

@@ -135,6 +135,12 @@ class SecurityCalls:
         self._admit("an API token")
         changes = self._broker.security_changes
         token, record = await changes.create_token(request, call.access.caller.principal)
+        call.change = {
+            "token_id": token.token_id,
+            "principal": record.principal,
+            "expires_at": _time(record.expires_us),
+            "note": record.note,
+        }
         answer = CreatedToken(
             token=token.text,
             token_id=token.token_id,
@@ -147,8 +153,11 @@ class SecurityCalls:
     async def revoke_token(self, call: Call) -> None:
         """``DELETE /v1/tokens/{token}``."""
         self._admit("an API token")
-        changes = self._broker.security_changes
-        await changes.revoke_token(call.parameters["token"], force=call.query.flag("force"))
+        changes, token_id = self._broker.security_changes, call.parameters["token"]
+        known = self._broker.metadata.tokens.get(token_id)
+        await changes.revoke_token(token_id, force=call.query.flag("force"))
+        if known is not None:
+            call.change = {"principal": known.value.principal}
         await call.answer_json(Applied(applied_everywhere=await changes.applied_everywhere()))
 
     async def list_acls(self, call: Call) -> None:
@@ -173,6 +182,8 @@ class SecurityCalls:
         self._admit("an ACL")
         changes = self._broker.security_changes
         acl, record, created = await changes.create_acl(request, call.access.caller.principal)
+        if created:
+            call.change = _audited(acl.acl_id, record)
         answer = CreatedAcl(
             **_described(acl.acl_id, record),  # type: ignore[arg-type]
             applied_everywhere=await changes.applied_everywhere(),
@@ -182,8 +193,11 @@ class SecurityCalls:
     async def remove_acl(self, call: Call) -> None:
         """``DELETE /v1/acls/{acl}``."""
         self._admit("an ACL")
-        changes = self._broker.security_changes
-        await changes.remove_acl(call.parameters["acl"], force=call.query.flag("force"))
+        changes, acl_id = self._broker.security_changes, call.parameters["acl"]
+        known = self._broker.metadata.acls.get(acl_id)
+        await changes.remove_acl(acl_id, force=call.query.flag("force"))
+        if known is not None:
+            call.change = _audited(acl_id, known.value)
         await call.answer_json(Applied(applied_everywhere=await changes.applied_everywhere()))
 
     async def check_acls(self, call: Call) -> None:
@@ -240,6 +254,14 @@ def _certificates(broker: int, registration: BrokerRegistration) -> Iterator[Cer
                 authorities_sha256=list(certificate.ca_sha256),
                 in_use=in_use,
             )
+
+
+def _audited(acl_id: str, record: AclRecord) -> dict[str, object]:
+    """Return an ACL as the audit log reports it."""
+    described = _described(acl_id, record)
+    return {
+        name: described[name] for name in ("acl_id", "effect", "principal", "operations", "kind", "pattern")
+    }
 
 
 def _issuer(keys: IssuerKeys) -> IssuerDescription:

@@ -6,17 +6,14 @@ Callers: ``configs`` for patches of the cluster's configuration (rules Z2, Z17, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 from fairlead_api.access_needs import SINGLE_NAME, Kind, Operation
-from fairlead_api.configuration import FEATURE_LEVEL_KEY, SECURITY_MODE_KEY, ConfigInput
+from fairlead_api.configuration import FEATURE_LEVEL_KEY, SECURITY_MODE_KEY, SECURITY_PREFIXES, ConfigInput
 from fairlead_api.problems import ProblemError
 from fairlead_api.versions import SECURITY_LEVEL
 from fairlead_broker.access.caller_access import CallerAccess
 from fairlead_broker.access.mode import SecurityMode
 from fairlead_broker.runtime import Broker
-
-_SECURITY_KEYS: Final = ("security.", "tokens.", "audit.")
 
 
 def check_security_change(
@@ -26,7 +23,7 @@ def check_security_change(
 
     A reset of all keys also resets the security keys.
     """
-    if patch is None or any(name.startswith(_SECURITY_KEYS) for name in patch):
+    if patch is None or any(name.startswith(SECURITY_PREFIXES) for name in patch):
         access.require(Operation.ALTER, Kind.SECURITY, SINGLE_NAME)
     mode = None if patch is None else patch.get(SECURITY_MODE_KEY)
     if mode in (SecurityMode.OBSERVE, SecurityMode.ENFORCE):

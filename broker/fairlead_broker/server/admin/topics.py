@@ -12,7 +12,10 @@ from http import HTTPStatus
 from fairlead_api.access_needs import Kind, Operation
 from fairlead_api.bodies.metadata import Page, TopicDescription
 from fairlead_api.bodies.requests import AlterTopicRequest, CreateTopicRequest, decode_request
+from fairlead_api.configuration import ConfigEntry
+from fairlead_api.problems import ProblemError
 from fairlead_broker.runtime import Broker, TopicView
+from fairlead_broker.server.admin.configs import differences
 from fairlead_broker.server.http.call import Call, Endpoint, json_body
 from fairlead_broker.server.http.paging import page
 from fairlead_broker.server.routing.locate import topic_of
@@ -41,6 +44,7 @@ class TopicCalls:
         call.access.require(Operation.CREATE, Kind.TOPIC, request.name)
         view, created = await self._broker.create_topic(request, dry_run=dry_run)
         if created and not dry_run:
+            call.change = {"topic": view.name, "partitions": view.partition_count}
             location = (b"location", f"/v1/topics/{view.name}".encode())
             await call.answer_json(described(view), HTTPStatus.CREATED, [location])
         else:
@@ -63,8 +67,20 @@ class TopicCalls:
     async def alter_topic(self, call: Call) -> None:
         """``PATCH /v1/topics/{topic}``."""
         request = decode_request(AlterTopicRequest, await json_body(call))
+        before = self._config(call.topic)
         view = await self._broker.alter_topic(call.topic, request, call.topic_id)
+        call.change = {
+            "partitions": view.partition_count,
+            "config": differences(before, dict(view.config_entries)),
+        }
         await call.answer_json(described(view))
+
+    def _config(self, topic: str) -> Mapping[str, ConfigEntry]:
+        """Return the configuration of a topic; empty if the topic does not exist."""
+        try:
+            return dict(self._broker.views.by_name(topic).config_entries)
+        except ProblemError:
+            return {}
 
     async def delete_topic(self, call: Call) -> None:
         """``DELETE /v1/topics/{topic}``."""

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 from fairlead_broker.access.caller import Caller, CallerSource
 from fairlead_broker.access.caller_access import OPEN_ACCESS, CallerAccess
 from fairlead_broker.identity.signed_tokens import CallerPending
+from fairlead_broker.peers.identity import CALLER_ADDRESS, CALLER_TOKEN
 from fairlead_broker.server.http.call import Call
 
 AUTHORIZATION: Final = b"authorization"
@@ -72,3 +73,10 @@ def _forwarded(call: Call, broker: int) -> Caller:
 def caller_header(access: CallerAccess) -> tuple[str, str]:
     """Return the header that names the caller of a forwarded call."""
     return FORWARDED_CALLER, ",".join(access.caller.names)
+
+
+def audited_caller_headers(call: Call) -> list[tuple[str, str]]:
+    """Return the headers that name the caller of a forwarded call, and its address and API token for the audit log."""
+    token_id = call.access.caller.token_id
+    token = [] if token_id is None else [(CALLER_TOKEN, token_id)]
+    return [caller_header(call.access), (CALLER_ADDRESS, call.client_address), *token]

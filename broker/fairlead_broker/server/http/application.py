@@ -11,11 +11,15 @@ import ipaddress
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from fairlead_api.access_needs import Kind, NameSource
+from fairlead_api.audit_events import AuditEvent
+from fairlead_api.configuration import SECURITY_PREFIXES
 from fairlead_api.excerpts import shown
 from fairlead_api.identifiers import check_group_name, check_topic_name
 from fairlead_api.problems import ProblemError
-from fairlead_api.routes import Route
+from fairlead_api.routes import ROUTES, Route
 from fairlead_broker.clock import Clock
+from fairlead_broker.runtime.audit_log import AUDITED_REQUEST, AuditLog
 from fairlead_broker.server.http.access_gate import AccessGate
 from fairlead_broker.server.http.asgi import Receive, Scope, Send
 from fairlead_broker.server.http.body import (
@@ -218,6 +222,7 @@ class Application:
         brokers: Registrations = dict,
         guard: ConnectionGuard | None = None,
         outside: Outside | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
         """`budget` is shared by all listeners.
 
@@ -226,8 +231,9 @@ class Application:
         `host_check` refuses requests from web pages of other sites. `access` names and admits the caller of each
         request; without it everything is allowed. `brokers` returns the registered brokers, whose addresses some
         problems contain. `guard` learns which connections have made a request. `outside` is set on the listener for
-        clients outside.
+        clients outside. `audit` reports refusals and changes.
         """
+        self._audit = audit
         self._guard = guard
         self._outside = outside
         self._brokers = brokers
@@ -255,6 +261,8 @@ class Application:
         call.outside = self._outside
         if self._gate is not None:
             call.stamp = self._gate.stamp
+        if self._audit is not None:
+            AUDITED_REQUEST.set(call)
         try:
             await self._answer(call)
         except ClientGone:
@@ -271,6 +279,8 @@ class Application:
             if call.held is not None:
                 call.held.release()
             self._metrics.observe(call, self._clock.monotonic() - started)
+            if self._audit is not None:
+                report(self._audit, call)
 
     async def _answer(self, call: Call) -> None:
         if call.http1:
@@ -372,6 +382,40 @@ def _check_names(parameters: Mapping[str, str]) -> None:
         check_group_name(group)
         if "member" in parameters:
             check_group_name(parameters["member"])
+
+
+_AUDITED: Final = frozenset(route.name for route in ROUTES if route.is_audited)
+_REFUSED: Final = frozenset({"forbidden", UNAUTHENTICATED, "peer_refused"})
+"""Problems of calls by callers that are not known or not allowed."""
+
+
+def report(audit: AuditLog, call: Call) -> None:
+    """Report the end of a request to the audit log, if it was refused or changes something."""
+    route, problem = call.route, call.problem_code
+    if problem in _REFUSED:
+        operation, name = ("call", "") if route is None else (route.operation, resource_of(call))
+        audit.refused(call, operation, name, problem)
+    elif call.change is not None or (route is not None and route.name in _AUDITED and not call.is_forwarded):
+        changed = problem is None and route is not None and _changes_security(route, call.change)
+        event = AuditEvent.SECURITY_CHANGED if changed else AuditEvent.ADMIN
+        change = {**call.parameters, **(call.change or {})}
+        audit.changed(call, event, resource_of(call), status=call.status, problem=problem, change=change)
+
+
+def _changes_security(route: Route, change: Mapping[str, object] | None) -> bool:
+    if any(need.kind is Kind.SECURITY for need in route.access.needs):
+        return True
+    config = (change or {}).get("config")
+    return isinstance(config, Mapping) and any(str(name).startswith(SECURITY_PREFIXES) for name in config)
+
+
+def resource_of(call: Call) -> str:
+    """Return the resource that the path of a call names, as in commands; empty if the path names none."""
+    for need in call.matched_route.access.gate:
+        if need.source is NameSource.SINGLE:
+            return f"{need.kind}:*"
+        return f"{need.kind}:{call.parameters[need.kind]}"
+    return ""
 
 
 def is_shed(scope: Scope) -> bool:

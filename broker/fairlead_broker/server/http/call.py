@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from typing import Final, TypeAlias
@@ -33,6 +34,7 @@ from fairlead_api.identifiers import PARTITION_MAX, LeaderEpoch, PartitionIndex,
 from fairlead_api.problems import ProblemError
 from fairlead_api.routes import Route
 from fairlead_api.routes.query_parameters import QueryValues
+from fairlead_broker.access.caller import Caller
 from fairlead_broker.access.caller_access import OPEN_ACCESS, CallerAccess
 from fairlead_broker.peers import identity
 from fairlead_broker.peers.messages import PeerIncarnation
@@ -77,8 +79,9 @@ class Call:
     """A request for ``route`` with its decoded path ``parameters``."""
 
     __slots__ = (
-        "_headers", "_query", "_send", "_stall_seconds_max", "access", "body_reader", "bytes_sent", "held",
-        "outside", "parameters", "peer", "problem_code", "receive", "route", "scope", "stamp", "status",
+        "_headers", "_query", "_send", "_stall_seconds_max", "access", "body_reader", "bytes_sent", "change", "held",
+        "is_audited", "is_forwarded", "outside", "parameters", "peer", "problem_code", "receive", "route", "scope",
+        "stamp", "status",
     )  # fmt: skip
 
     def __init__(
@@ -111,6 +114,12 @@ class Call:
         """Function that returns the headers added to every answer."""
         self.problem_code: str | None = None
         """Code of the problem in the answer; None when the answer has no problem."""
+        self.change: dict[str, object] | None = None
+        """What the call changes, for the audit log; never secrets."""
+        self.is_audited = False
+        """Whether the audit log has a record of the request."""
+        self.is_forwarded = False
+        """Whether the answer is that of another broker, which audits the request."""
         self._headers: dict[bytes, bytes] | None = None
         self._query: QueryValues | None = None
 
@@ -133,6 +142,32 @@ class Call:
             return scheme
         is_secure = self.header_text(b"x-forwarded-proto").strip().lower() == "https"
         return f"{'https' if is_secure else scheme}://{authority}"
+
+    @property
+    def client_address(self) -> str:
+        """Address of the client, also if another broker forwarded the request."""
+        if self.peer is not None and (given := self.header_text(CALLER_ADDRESS)):
+            return given
+        address: str = (self.scope.get("client") or UNKNOWN)[0]
+        return address
+
+    @property
+    def audit_caller(self) -> Caller:
+        """Caller as the audit log names it."""
+        caller = self.access.caller
+        if self.peer is not None and (token_id := self.header_text(CALLER_TOKEN)):
+            return replace(caller, token_id=token_id)
+        return caller
+
+    @property
+    def audit_facts(self) -> dict[str, str]:
+        """Address, route and trace of the request, for the audit log."""
+        facts = {"address": self.client_address}
+        if self.route is not None:
+            facts["route"] = self.route.name
+        if traceparent := self.header_text(b"traceparent"):
+            facts["traceparent"] = traceparent[:TRACEPARENT_LENGTH]
+        return facts
 
     @property
     def matched_route(self) -> Route:
@@ -371,6 +406,10 @@ BINARY_EVENT = "a CloudEvent in binary mode"
 _AUTHORITY: Final = re.compile(r"[A-Za-z0-9._:\[\]-]{1,261}")
 """Host with an optional port, as a client names the broker that it calls."""
 CALLER_SCHEME: Final = identity.CALLER_SCHEME.encode()
+CALLER_ADDRESS: Final = identity.CALLER_ADDRESS.encode()
+CALLER_TOKEN: Final = identity.CALLER_TOKEN.encode()
+TRACEPARENT_LENGTH: Final = 55
+"""Length of the header `traceparent`."""
 _FORWARD: Final = Header.FORWARD.lower().encode()
 EVENT_VERSION = b"ce-specversion"
 STRUCTURED_EVENTS = (CLOUD_EVENT, CLOUD_EVENTS)

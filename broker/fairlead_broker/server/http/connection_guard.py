@@ -29,6 +29,7 @@ from fairlead_broker.server.http.connections import ListedSocket, Peer, listed_s
 
 LOOK_SECONDS_MAX: Final = 10.0
 """Time between two looks at the sockets; shorter if a connection may live only shortly without a request."""
+ADDRESSES_SHOWN_MAX: Final = 20
 LOOKS_PER_WAIT: Final = 3
 UNAUTHENTICATED_FACTOR: Final = 2
 """Ratio of the time that a connection without an accepted token may live to the time without any request."""
@@ -117,12 +118,15 @@ class ConnectionSweep:
     """Regular look at the sockets of all guarded listeners of a broker."""
 
     def __init__(
-        self, guards: Sequence[ConnectionGuard], clock: Clock, count: Callable[[str, int], None]
+        self, guards: Sequence[ConnectionGuard], clock: Clock, told: Callable[[str, list[str], int], None]
     ) -> None:
-        """`count` adds a number of closed connections to a metric, by reason."""
+        """`told` is called with the reason, the addresses and the number of closed connections.
+
+        It gets at most `ADDRESSES_SHOWN_MAX` addresses.
+        """
         self._guards = guards
         self._clock = clock
-        self._count = count
+        self._told = told
         shortest = min(guard.limits.first_request_seconds_max for guard in guards)
         self._look_seconds = min(LOOK_SECONDS_MAX, shortest / LOOKS_PER_WAIT)
 
@@ -146,5 +150,5 @@ class ConnectionSweep:
         for guard, before in zip(self._guards, noted, strict=True):
             for reason, peers in guard.due(listed[guard.port], before, now).items():
                 closed = await asyncio.to_thread(shut_down, peers, guard.port)
-                self._count(reason, closed)
+                self._told(reason, sorted({peer[0] for peer in peers})[:ADDRESSES_SHOWN_MAX], closed)
                 _log.info("connections closed", port=guard.port, reason=reason, connections=closed)

@@ -26,7 +26,11 @@ from fairlead_broker.peers import identity, messages
 from fairlead_broker.peers.peers import ANSWER_MARGIN_SECONDS, PeerAnswer, PeerUnavailable, problem_of
 from fairlead_broker.runtime import Broker, TopicView
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
-from fairlead_broker.server.http.access_gate import AUTHORIZATION, FORWARDED_CALLER, caller_header
+from fairlead_broker.server.http.access_gate import (
+    AUTHORIZATION,
+    FORWARDED_CALLER,
+    audited_caller_headers,
+)
 from fairlead_broker.server.http.asgi import HeaderList
 from fairlead_broker.server.http.call import ADMIN_BYTES_MAX, BODILESS_STATUSES, Call, Endpoint
 from fairlead_broker.server.http.disconnect import unless_gone
@@ -72,6 +76,8 @@ _OWN_HEADERS: Final = frozenset(
         identity.BROKER_PROOF,
         identity.MIRROR_REVISION,
         identity.CALLER_SCHEME,
+        identity.CALLER_ADDRESS,
+        identity.CALLER_TOKEN,
     }
 )
 
@@ -143,6 +149,7 @@ class Forwarding:
             heard = await self._ask_controller(
                 controller, call.scope["method"], target(call), passed_on(call), body
             )
+            call.is_forwarded = True
             await call.answer(heard.status, passed_back(heard), heard.body)
 
         return answer
@@ -154,10 +161,12 @@ class Forwarding:
         """
         controller = await self._controller_elsewhere(call)
         if controller is None:
-            view, _ = await self._broker.create_topic(request)
+            view, created = await self._broker.create_topic(request)
+            if created:
+                call.change = {"topic": request.name, "partitions": view.partition_count}
             return view
         body = messages.encode(request)
-        headers = [JSON_BODY, caller_header(call.access)]
+        headers = [JSON_BODY, *audited_caller_headers(call)]
         heard = await self._ask_controller(controller, "POST", "/v1/topics", headers, body)
         if heard.status >= HTTPStatus.BAD_REQUEST:
             raise problem_of(heard)
@@ -188,6 +197,7 @@ class Forwarding:
 
         The bytes of the answer are counted while they are in memory.
         """
+        call.is_forwarded = True
         if heard.status in BODILESS_STATUSES:
             await call.answer(heard.status, passed_back(heard))
             return
@@ -269,7 +279,7 @@ def passed_on(call: Call) -> list[tuple[str, str]]:
     They name the caller in place of its token, and the client's scheme unless it is http.
     """
     scheme = [] if call.caller_scheme == "http" else [(identity.CALLER_SCHEME, call.caller_scheme)]
-    return [caller_header(call.access), *scheme, *_as_given(call)]
+    return [*audited_caller_headers(call), *scheme, *_as_given(call)]
 
 
 def _as_given(call: Call) -> list[tuple[str, str]]:

@@ -1,0 +1,88 @@
+"""Records of the audit log: one JSON line for each refusal and each change (rules U1 to U3).
+
+The broker writes the records. A record names a caller and what it did; it never contains a token, a secret, a hash, a
+header, a body, or a key or value of a record. This module must not depend on how records are written.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+AUDIT_LOGGER: Final = "fairlead.audit"
+"""Name of the logger of the audit log."""
+NAME_LENGTH_MAX: Final = 249
+"""Maximum length of a name in a record; longer names are cut."""
+
+
+class AuditEvent(StrEnum):
+    """What a record reports."""
+
+    AUTHENTICATION_FAILED = "authentication_failed"
+    """A token was not accepted, or a caller of the peer listener did not prove that it is a broker."""
+    DENIED = "denied"
+    """An operation was refused."""
+    WOULD_BE_DENIED = "would_be_denied"
+    """An operation was executed that the mode `enforce` would refuse."""
+    ADMIN = "admin"
+    """A call that changes the cluster was answered."""
+    SECURITY_CHANGED = "security_changed"
+    """A call that changes tokens, ACLs, quotas or configuration keys of security was answered."""
+    CERTIFICATE_RELOADED = "certificate_reloaded"
+    """A listener uses another certificate."""
+    ISSUER_KEYS_CHANGED = "issuer_keys_changed"
+    """An issuer of signed tokens has other keys."""
+    CONNECTION_CUT = "connection_cut"
+    """Connections were closed because of what they did."""
+
+
+class AuditOutcome(StrEnum):
+    """How an audited event ended."""
+
+    REFUSED = "refused"
+    """Nothing was done, because the caller is not known or not allowed."""
+    OBSERVED = "observed"
+    """The operation was executed although the mode `enforce` refuses it."""
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    """The call was answered with a problem other than a missing right."""
+
+
+class AuditRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line of the audit log. Fields without a value are left out."""
+
+    at: str
+    """Time of the event; of a sum, time of its last event."""
+    cluster_id: str
+    broker: int
+    event: AuditEvent
+    outcome: AuditOutcome
+    principal: str | None = None
+    groups: tuple[str, ...] = ()
+    token_id: str | None = None
+    """Id of the caller's API token."""
+    issuer: str | None = None
+    """Name of the issuer of the caller's signed token."""
+    address: str | None = None
+    """Address of the client."""
+    route: str | None = None
+    """Name of the call in the route table."""
+    operation: str | None = None
+    resource: str | None = None
+    status: int | None = None
+    """HTTP status of the answer."""
+    problem: str | None = None
+    """Code of the problem with which a call was answered."""
+    traceparent: str | None = None
+    """Header of the request that connects it with a trace."""
+    count: int = 1
+    """Number of equal refusals since the previous record of them."""
+    change: dict[str, object] | None = None
+    """What was changed, with the new values, and the old ones as far as they are known."""
+
+
+def cut(name: str) -> str:
+    """Return a name as records show it."""
+    return name if len(name) <= NAME_LENGTH_MAX else name[:NAME_LENGTH_MAX]

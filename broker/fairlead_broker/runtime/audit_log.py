@@ -1,0 +1,171 @@
+"""The audit log: one JSON line for each refusal and each change, in every mode (rules U1 to U4).
+
+`server` reports the end of each request; `security_view` reports refused tokens and operations. Decisions are
+made by objects that serve many requests, so the request of a refusal is found through a context variable. The lines go
+to the logger `fairlead.audit` of the standard library, regardless of the broker's log level and format.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextvars import ContextVar
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from fairlead_api.audit_events import AUDIT_LOGGER, AuditEvent, AuditOutcome, AuditRecord, cut
+from fairlead_api.timestamps import format_timestamp
+from fairlead_broker.access.caller import Caller
+from fairlead_broker.access.refusal_sums import SUM_SECONDS, RefusalKind, RefusalSums
+from fairlead_broker.access.would_be_denied import DeniedOperation
+from fairlead_broker.clock import Clock
+
+_LOGGER: Final = logging.getLogger(AUDIT_LOGGER)
+# A level that filters nothing: refusals are never left out.
+_LOGGER.setLevel(logging.INFO)
+
+
+class AuditedRequest(Protocol):
+    """What the audit log needs of a request."""
+
+    is_audited: bool
+    """Whether a record of the request was written or summed."""
+
+    @property
+    def audit_caller(self) -> Caller: ...  # noqa: D102
+    @property
+    def audit_facts(self) -> dict[str, str]:
+        """Address, route and trace of the request."""
+        ...
+
+
+AUDITED_REQUEST: Final[ContextVar[AuditedRequest | None]] = ContextVar("audited_request", default=None)
+"""Request of the present task, which later refusals name. `server` sets it at the start of each request."""
+
+
+class AuditLog:
+    """Writer of audit records."""
+
+    def __init__(self, clock: Clock, cluster_id: str, broker: int) -> None:
+        self._clock = clock
+        self._cluster_id = cluster_id
+        self._broker = broker
+        self._sums: RefusalSums[AuditRecord] = RefusalSums()
+
+    def authentication_failed(self, source: str, problem: str, *, observed: bool) -> None:
+        """Report a token that was not accepted. `source`: kind of token, or name of its issuer."""
+        self._refuse(AuditEvent.AUTHENTICATION_FAILED, None, source, "", problem=problem, observed=observed)
+
+    def denied(self, denied: DeniedOperation, *, observed: bool) -> None:
+        """Report an operation that is not allowed. `observed`: it is executed nevertheless."""
+        event = AuditEvent.WOULD_BE_DENIED if observed else AuditEvent.DENIED
+        self._refuse(event, denied.principal, denied.operation, denied.resource, observed=observed)
+
+    def refused(self, request: AuditedRequest, operation: str, resource: str, problem: str) -> None:
+        """Report a request that was refused without a decision about a name, unless it has a record already."""
+        if request.is_audited:
+            return
+        known = problem == "forbidden"
+        event = AuditEvent.DENIED if known else AuditEvent.AUTHENTICATION_FAILED
+        principal = request.audit_caller.principal if known else None
+        self._refuse(event, principal, operation, resource, problem=problem, observed=False)
+
+    def changed(
+        self,
+        request: AuditedRequest,
+        event: AuditEvent,
+        resource: str,
+        *,
+        status: int,
+        problem: str | None,
+        change: dict[str, object],
+    ) -> None:
+        """Report the answer of a call that changes the cluster."""
+        outcome = AuditOutcome.SUCCEEDED if problem is None and status else AuditOutcome.FAILED
+        self._write(
+            self._record(
+                event,
+                outcome,
+                **_caller(request.audit_caller),
+                **request.audit_facts,
+                resource=cut(resource) or None,
+                status=status or None,
+                problem=problem,
+                change=change or None,
+            )
+        )
+
+    def happened(self, event: AuditEvent, change: dict[str, object]) -> None:
+        """Report an event of the broker itself."""
+        self._write(self._record(event, AuditOutcome.SUCCEEDED, change=change))
+
+    async def run(self) -> None:
+        """Write sums of equal refusals regularly, until cancelled; the last ones are written at the end."""
+        try:
+            while True:
+                # Sums are due at fixed times, not after an event.
+                await asyncio.sleep(SUM_SECONDS)  # noqa: TID251
+                self.write_sums()
+        finally:
+            self.write_sums()
+
+    def write_sums(self) -> None:
+        """Write the sums of equal refusals."""
+        for record, count in self._sums.take():
+            self._write(msgspec.structs.replace(record, count=count))
+
+    def _refuse(
+        self,
+        event: AuditEvent,
+        principal: str | None,
+        operation: str,
+        resource: str,
+        *,
+        observed: bool,
+        problem: str | None = None,
+    ) -> None:
+        request = AUDITED_REQUEST.get()
+        facts: dict[str, object] = {}
+        if request is not None:
+            request.is_audited = True
+            facts |= request.audit_facts
+            if principal is not None:
+                facts |= _caller(request.audit_caller)
+        if principal is not None:
+            facts["principal"] = principal
+        record = self._record(
+            event,
+            AuditOutcome.OBSERVED if observed else AuditOutcome.REFUSED,
+            **facts,
+            operation=operation,
+            resource=cut(resource) or None,
+            problem=problem,
+        )
+        caller = principal or str(facts.get("address", ""))
+        if self._sums.add(RefusalKind(event, caller, operation, resource), record):
+            self._write(record)
+
+    def _record(self, event: AuditEvent, outcome: AuditOutcome, **facts: Any) -> AuditRecord:
+        return AuditRecord(
+            at=format_timestamp(self._clock.now_us()),
+            cluster_id=self._cluster_id,
+            broker=self._broker,
+            event=event,
+            outcome=outcome,
+            **facts,
+        )
+
+    @staticmethod
+    def _write(record: AuditRecord) -> None:
+        _LOGGER.info("%s", msgspec.json.encode(record).decode())
+
+
+def _caller(caller: Caller) -> dict[str, object]:
+    """Return the fields of a record that name a caller."""
+    return {
+        "principal": cut(caller.principal),
+        "groups": tuple(map(cut, caller.groups)),
+        "token_id": caller.token_id,
+        "issuer": caller.issuer,
+    }

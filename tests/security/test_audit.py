@@ -1,0 +1,128 @@
+"""The audit log of real brokers: one line for each refusal and each change, and never a secret (rules U1 to U4)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from broker_kit import Calls
+from cluster_kit import Cluster
+from fairlead_api.audit_events import AUDIT_LOGGER, AuditRecord
+from security_kit import Secured
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+class Lines(logging.Handler):
+    """Lines of the audit log since the last look."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.every: list[str] = []
+        self._seen = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a line."""
+        self.every.append(record.getMessage())
+
+    def take(self) -> list[AuditRecord]:
+        """Return the records since the last call."""
+        found = [msgspec.json.decode(line, type=AuditRecord) for line in self.every[self._seen :]]
+        self._seen = len(self.every)
+        return found
+
+
+@pytest.fixture
+def lines() -> Iterator[Lines]:
+    """Yield the lines of the audit log of all brokers of the test."""
+    handler, logger = Lines(), logging.getLogger(AUDIT_LOGGER)
+    logger.addHandler(handler)
+    yield handler
+    logger.removeHandler(handler)
+
+
+def told(records: list[AuditRecord]) -> list[tuple[Any, ...]]:
+    """Return what matters of records."""
+    return [
+        (str(each.event), str(each.outcome), each.principal, each.route, each.resource, each.problem)
+        for each in records
+    ]
+
+
+async def test_refusals_and_changes_have_one_line_each_without_secrets(tmp_path: Path, lines: Lines) -> None:
+    """Every refusal and change of a cluster has one record, of the broker that decided it; reads and produce have none.
+
+    The controller carries out what the other broker forwards, and names the client.
+    """
+    cluster = await Cluster.open(tmp_path)
+    file = tmp_path / "admin.token"
+    try:
+        for broker in (1, 2):
+            await cluster.start(broker, security="enforce", admin_token_file=file)
+        address = cluster.brokers[2].addresses.data
+        assert address is not None
+        async with Calls(address) as calls:
+            secured = Secured(cluster, calls, file.read_text().strip())
+            lines.take()
+            token = await secured.token("user:ann", note="till")
+            made = lines.take()
+            acl = await secured.acl("user:ann", "write", "topic:shop.*")
+            allowed = lines.take()
+            topic = {"name": "shop.orders", "partitions": 2}
+            await secured.call("POST", "/v1/topics", secured.admin, topic, traceparent=TRACE)
+            created = lines.take()
+            ann = token["token"]
+            record = {"records": [{"value": "a secret record"}]}
+            produced = await secured.call("POST", "/v1/topics/shop.orders/records", ann, record)
+            await secured.call("GET", "/v1/topics/shop.orders", ann)
+            quiet = lines.take()
+            for _ in range(3):
+                await secured.call("GET", "/v1/topics/other", ann)
+            denied = lines.take()
+            forged = ann[:-7] + "x" * 7
+            await secured.call("GET", "/v1/topics", forged)
+            await secured.call("GET", "/v1/topics/shop.orders")
+            strangers = lines.take()
+            config = {"config": {"tokens.valid.after": 5}}
+            await secured.call("PATCH", "/v1/cluster/config", secured.admin, config)
+            await secured.call("DELETE", f"/v1/acls/{acl}", secured.admin)
+            await secured.call("DELETE", f"/v1/tokens/{token['token_id']}", secured.admin)
+            await secured.call("DELETE", "/v1/topics/other", secured.admin)
+            changed = lines.take()
+    finally:
+        await cluster.close()
+    sums = lines.take()
+
+    assert produced.status == 200
+    assert quiet == []
+    assert told(made) == [("security_changed", "succeeded", "user:admin", "create_token", "security:*", None)]
+    assert made[0].change is not None
+    assert made[0].change["principal"] == "user:ann"
+    assert told(allowed) == [
+        ("security_changed", "succeeded", "user:admin", "create_acl", "security:*", None)
+    ]
+    assert told(created) == [("admin", "succeeded", "user:admin", "create_topic", None, None)]
+    assert (created[0].broker, created[0].address, created[0].traceparent) == (1, "127.0.0.1", TRACE)
+    assert created[0].token_id == secured.admin.split("_")[1]
+    assert created[0].change == {"topic": "shop.orders", "partitions": 2}
+    assert told(denied) == [("denied", "refused", "user:ann", "describe_topic", "topic:other", None)]
+    assert told(strangers) == [
+        ("authentication_failed", "refused", None, "list_topics", None, "refused"),
+        ("denied", "refused", "anonymous", "describe_topic", "topic:shop.orders", None),
+    ]
+    assert [each.event for each in changed] == ["security_changed"] * 3 + ["admin"]
+    assert changed[0].change == {"config": {"tokens.valid.after": {"old": "0", "new": "5"}}}
+    assert (changed[3].outcome, changed[3].problem, changed[3].status) == ("failed", "topic_not_found", 404)
+    # The sums of equal refusals are written at the end at the latest.
+    assert [(each.event, each.resource, each.count) for each in sums if each.count > 1] == [
+        ("denied", "topic:other", 2)
+    ]
+    text = "\n".join(lines.every)
+    for secret in (secured.admin, ann, forged, "a secret record"):
+        assert secret not in text
+        assert secret.rpartition("_")[2] not in text
