@@ -25,8 +25,10 @@ from proof_record import write_record
 
 GIB: Final = 1 << 30
 MUTANTS_A_RUN: Final = 50_000
+SEARCHES_A_RUN: Final = 50_000
 MUTATIONS: Final = "tests/fuzz/batch_mutations.py"
 REQUEST_MUTATIONS: Final = "tests/fuzz/request_mutations.py"
+ACCESS_SEARCHES: Final = "tests/security/access_searches.py"
 
 Outcome = tuple[bool, dict[str, Any]]
 """Whether the part passed, and its report."""
@@ -120,6 +122,33 @@ def request_fuzz(share: float) -> Outcome:
     return not broken and done >= mutants, {**counts, "broken": broken}
 
 
+def access_searches(share: float) -> Outcome:
+    """Decide a million random rule sets, and refuse a million mutations each of API and signed tokens and headers."""
+    first = _seed()
+    count = _count(1_000_000, share)
+    jobs = [
+        (search, min(SEARCHES_A_RUN, count - done), first + done)
+        for search in ("rule-sets", "api-tokens", "signed-tokens", "headers")
+        for done in range(0, count, SEARCHES_A_RUN)
+    ]
+    done, outcomes, found = Counter[str](), dict[str, Counter[str]](), []
+
+    def run(job: tuple[str, int, int]) -> tuple[str, int, dict[str, Any]]:
+        search, number, seed = job
+        return search, *_run(ACCESS_SEARCHES, search, "--count", str(number), "--seed", str(seed))
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        for search, code, report in pool.map(run, jobs):
+            if code:
+                found.append({"search": search, **report})
+            else:
+                done[search] += report["count"]
+            outcomes.setdefault(search, Counter()).update(report.get("outcomes", {}))
+            _progress(f"{done.total():,} of {4 * count:,}")
+    counts = {"done": dict(done), "first_seed": first, "outcomes": {k: dict(v) for k, v in outcomes.items()}}
+    return not found, {**counts, "found": found}
+
+
 def overload(share: float) -> Outcome:
     """Run attacks and overload against a broker process, with full counts (small counts if `--share` is below 1)."""
     full = ("--hypothesis-profile", "prove", "--timeout", "600") if share >= 1 else ()
@@ -192,6 +221,7 @@ def scenarios(share: float) -> Outcome:
 
 
 PARTS: Final[dict[str, Callable[[float], Outcome]]] = {
+    "access-searches": access_searches,
     "power-cuts": power_cuts,
     "bit-flips": bit_flips,
     "kills": kills,

@@ -1,9 +1,10 @@
-"""Cost of naming a known caller and deciding the needs of its path (proof V20)."""
+"""Cost of naming a known caller and deciding the needs of its path (proof V20); which callers are known (rule A5)."""
 
 from __future__ import annotations
 
 import time
 import timeit
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -21,10 +22,11 @@ from fairlead_broker.registry.metadata import ClusterMetadata
 from fairlead_broker.registry.records import encode
 from fairlead_broker.registry.security_records import AclRecord, TokenRecord
 from fairlead_broker.registry.transactions import KeyValue
+from fairlead_broker.runtime import security_view
 from fairlead_broker.runtime.security_view import SecurityCounters, SecurityView
 from fairlead_broker.server.http.access_gate import AccessGate
 
-TOKEN: Final = TokenText("a" * 12, "b" * 43)
+TOKENS: Final = [TokenText(f"{number:012}", "b" * 43) for number in range(4)]
 ACLS: Final = 1000
 MICROSECONDS_MAX: Final = 10.0
 CALLS: Final = 20_000
@@ -47,24 +49,28 @@ class Request:
                 (b"content-type", b"application/json"),
                 (b"content-length", b"5"),
                 (b"user-agent", b"test"),
-                (b"authorization", b"Bearer " + TOKEN.text.encode()),
+                (b"authorization", b"Bearer " + TOKENS[0].text.encode()),
             ],
         }
     )
 
 
-def view() -> SecurityView:
-    """Return the view of a closed cluster with a token and many ACLs, half of which concern every user."""
+def view(counted: Callable[[str, str, bool], None] = lambda *_: None) -> SecurityView:
+    """Return the view of a closed cluster with tokens and many ACLs, half of which concern every user.
+
+    `counted` gets each authentication.
+    """
     keys = Keys("cost")
     metadata = ClusterMetadata(keys)
     values = {
-        keys.token(TOKEN.token_id): TokenRecord(
+        keys.token(token.token_id): TokenRecord(
             principal="user:ann",
-            secret_sha256=TOKEN.secret_sha256,
+            secret_sha256=token.secret_sha256,
             created_us=TimestampUs(1),
             created_by="user:admin",
             expires_us=TimestampUs(2**62),
         )
+        for token in TOKENS
     }
     acls = {
         keys.acl(f"{number:016x}"): AclRecord(
@@ -82,7 +88,7 @@ def view() -> SecurityView:
     revision = Revision(5)
     metadata.apply(revision, {key: KeyValue(key, value, revision, revision) for key, value in items.items()})
     return SecurityView(
-        metadata, SystemClock(), SecurityMode.ENFORCE, (), SecurityCounters(lambda *_: None, lambda *_: None)
+        metadata, SystemClock(), SecurityMode.ENFORCE, (), SecurityCounters(counted, lambda *_: None)
     )
 
 
@@ -100,3 +106,14 @@ def test_a_known_caller_costs_ten_microseconds_at_most() -> None:
     assert min(spent) / CALLS * 1e6 <= MICROSECONDS_MAX
     assert request.access is not None
     assert request.access.caller.principal == "user:ann"
+
+
+def test_the_caller_that_was_used_least_recently_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the number of known callers, a busy caller stays known and is not verified again."""
+    monkeypatch.setattr(security_view, "CALLERS_MAX", 3)
+    outcomes: list[str] = []
+    security = view(lambda _source, outcome, _observed: outcomes.append(outcome))
+    for number in (0, 1, 2, 0, 3, 0, 1):
+        security.by_header([b"Bearer " + TOKENS[number].text.encode()], "127.0.0.1")
+
+    assert outcomes == ["accepted"] * 5

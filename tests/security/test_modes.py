@@ -12,8 +12,11 @@ from broker_kit import Calls, sequenced
 from cluster_kit import Cluster
 from fairlead_api.bodies.frames import encode_frame, iterate_frames
 from fairlead_api.bodies.media_types import FRAMES
+from fairlead_api.identifiers import TimestampUs
 from fairlead_api.token_text import TokenText
 from fairlead_broker.coordination import bootstrap
+from fairlead_broker.registry.records import encode
+from fairlead_broker.registry.security_records import TokenRecord
 from fairlead_broker.registry.transactions import Delete, Put
 from security_kit import Secured
 
@@ -216,7 +219,8 @@ async def test_the_first_broker_closes_the_cluster(tmp_path: Path) -> None:
 async def test_a_flood_of_bad_tokens_does_not_affect_known_callers(secured: Secured) -> None:
     """Beyond a burst, unknown tokens of an address are not looked at; a verified one goes on, even after a change."""
     await secured.call("GET", "/v1/whoami", secured.admin)
-    bad = [await secured.call("GET", "/v1/whoami", TokenText("0" * 12, "s" * 43).text) for _ in range(80)]
+    wrong = [TokenText("0" * 12, f"{number:043}").text for number in range(80)]
+    bad = [await secured.call("GET", "/v1/whoami", token) for token in wrong]
     await secured.acl("user:ann", "read", "topic:orders")
     known = await secured.call("GET", "/v1/whoami", secured.admin)
     limited = [answer for answer in bad if answer.status == 429]
@@ -251,3 +255,30 @@ async def test_records_of_an_owner_are_kept_from_other_callers(secured: Secured)
     ]
     assert [answer.code for answer in refused] == ["conflict", "conflict"]
     assert [answer.status for answer in removed] == [200, 200]
+
+
+async def test_a_repeated_wrong_token_does_not_affect_new_callers(secured: Secured) -> None:
+    """A client that repeats one refused token uses up no budget of its address, and a change ends the memory (rule A5).
+
+    The caller behind the same address that presents its token for the first time is admitted.
+    """
+    new = (await secured.token("user:new"))["token"]
+    wrong = TokenText("0" * 12, "s" * 43).text
+    answers = [await secured.call("GET", "/v1/whoami", wrong) for _ in range(80)]
+    first = await secured.call("GET", "/v1/whoami", new)
+    text = TokenText("abcdefghijkl", "S" * 43)
+    before = await secured.call("GET", "/v1/whoami", text.text)
+    record = TokenRecord(
+        principal="user:late",
+        secret_sha256=text.secret_sha256,
+        created_us=TimestampUs(1),
+        created_by="user:admin",
+    )
+    entry = secured.cluster.broker(1).entry
+    put = Put(entry.keys.token(text.token_id), encode(record))
+    await entry.mirror.wait_for((await entry.coordination.transact((), (put,))).revision)
+    after = await secured.call("GET", "/v1/whoami", text.text)
+
+    assert {(answer.status, answer.json["reason"]) for answer in answers} == {(401, "refused")}
+    assert first.json["principal"] == "user:new"
+    assert (before.status, after.json["principal"]) == (401, "user:late")

@@ -32,7 +32,7 @@ class IssuerKeys:
         self.failing: str | None = None
         """Reason for which the last fetch failed."""
         self.revision = 0
-        """Number that increases when a key goes, so that nothing that it verified is remembered."""
+        """Number that increases when the keys change, so that nothing that was verified or refused is remembered."""
         self._attempted_at: float | None = None
         self._unknown: dict[str | None, float] = {}
 
@@ -67,8 +67,7 @@ class IssuerKeys:
             return False
         self.keys = tuple(keys)
         self._unknown.clear()
-        if any(each not in after for each in before):
-            self.revision += 1
+        self.revision += 1
         return True
 
     def fail(self, reason: str) -> None:

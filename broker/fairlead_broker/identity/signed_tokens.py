@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from fairlead_api.problems import ProblemError
 from fairlead_broker.access.caller import Caller
 from fairlead_broker.clock import Clock
 from fairlead_broker.credentials.bearer import Refused, too_many_failures, unauthenticated
@@ -27,6 +28,14 @@ class CallerPending(Exception):
         super().__init__("the caller is decided after a wait")
         self.wait = wait
         """Function that returns what the call waits for; the wait may be cancelled."""
+
+
+class KeyUnknown(ProblemError):
+    """Refusal of a token whose key is unknown until, perhaps, the next fetch."""
+
+    def __init__(self) -> None:
+        refused = unauthenticated(Refused.REFUSED)
+        super().__init__(refused.code, refused.detail, data=refused.data)
 
 
 class SignedTokens:
@@ -48,7 +57,7 @@ class SignedTokens:
 
     @property
     def revision(self) -> int:
-        """Number that changes when a key of an issuer goes."""
+        """Number that changes when the keys of an issuer change."""
         return sum(keys.revision for keys in self.issuers.values())
 
     def holds(self, caller: Caller) -> bool:
@@ -77,7 +86,7 @@ class SignedTokens:
         key = keys.find(told.key_id, now_us)
         if key is None:
             self._wait_for_key(keys, told.key_id, waited=waited)
-            raise unauthenticated(Refused.REFUSED)
+            raise KeyUnknown
         if told.algorithm not in key.algorithms:
             raise unauthenticated(Refused.REFUSED)
         self._pace(waited=waited)

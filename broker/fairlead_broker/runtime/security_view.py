@@ -31,7 +31,8 @@ from fairlead_broker.credentials.api_tokens import verified
 from fairlead_broker.credentials.bearer import Refused, bearer_token, too_many_failures, unauthenticated
 from fairlead_broker.credentials.claims import is_signed
 from fairlead_broker.credentials.failure_budget import FailureBudget
-from fairlead_broker.identity.signed_tokens import SignedTokens
+from fairlead_broker.credentials.refused_tokens import RefusedTokens
+from fairlead_broker.identity.signed_tokens import KeyUnknown, SignedTokens
 from fairlead_broker.registry.metadata import ClusterMetadata
 from fairlead_broker.registry.security_records import AclRecord, TokenRecord
 
@@ -46,7 +47,7 @@ ACCEPTED: Final = "accepted"
 BROKER_PREFIX: Final = "broker:"
 KEYS_SHOWN_MAX: Final = 20
 CALLERS_MAX: Final = 10_000
-"""Maximum number of remembered callers; the caller that was added first is dropped."""
+"""Maximum number of remembered callers; the caller that was used least recently is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +95,9 @@ class SecurityView:
         self._counters = counters
         self.would_be_denied = WouldBeDenied()
         self._failures = FailureBudget()
+        self._known: dict[bytes, _Known] = {}
         self._verified: dict[bytes, None] = {}
-        """Digests of headers that were verified at some revision: a flood of bad tokens does not affect them."""
+        """Digests of headers that were verified at earlier revisions: a flood of bad tokens does not affect them."""
         self._compile()
 
     @property
@@ -124,14 +126,28 @@ class SecurityView:
         digest = sha256(values[0]).digest() if len(values) == 1 else b""
         known = self._known.get(digest)
         if known is not None and (known.expires_us is None or self._clock.now_us() < known.expires_us):
+            del self._known[digest]
+            self._known[digest] = known
             return known.access
         now = self._clock.monotonic()
+        refused = self._refused.find(digest, now)
+        if refused is not None:
+            self._counters.authentication("none", refused, not self._enforces)
+            if self._mode is SecurityMode.ENFORCE:
+                raise unauthenticated(refused)
+            return self._anonymous
         wait_seconds = self._failures.wait_seconds(address, now)
-        if wait_seconds > 0 and digest not in self._verified:
+        if wait_seconds > 0 and known is None and digest not in self._verified:
             self._counters.authentication("none", "throttled", not self._enforces)
             if self._mode is SecurityMode.ENFORCE:
                 raise too_many_failures(wait_seconds)
             return self._anonymous
+        return self._by_token(values, digest, address, now, waited=waited)
+
+    def _by_token(
+        self, values: list[bytes], digest: bytes, address: str, now: float, *, waited: bool
+    ) -> CallerAccess:
+        """Verify a token that is not remembered."""
         source = "none"
         try:
             text = bearer_token(values)
@@ -140,13 +156,15 @@ class SecurityView:
         except ProblemError as problem:
             if problem.code == "unauthenticated":
                 self._failures.fail(address, now)
+                # The next fetch may bring the key of a token, so that refusal is not remembered.
+                if digest and not isinstance(problem, KeyUnknown):
+                    self._refused.add(digest, Refused(str(problem.data["reason"])), now)
             reason = str(problem.data.get("reason", problem.code))
             self._counters.authentication(source, reason, not self._enforces)
             if self._mode is SecurityMode.ENFORCE:
                 raise
             return self._anonymous
         self._counters.authentication(source, ACCEPTED, False)
-        _remember(self._verified, digest, None)
         access = self._access(caller)
         _remember(self._known, digest, _Known(access, self._forgotten_us(caller)))
         return access
@@ -211,7 +229,10 @@ class SecurityView:
         # Without the unreadable ACLs, the others may allow what is denied.
         acls = () if self._is_closed else metadata.acls.values()
         self._index = AclIndex(acl_of(each.value) for each in acls)
-        self._known: dict[bytes, _Known] = {}
+        for digest in self._known:
+            _remember(self._verified, digest, None)
+        self._known = {}
+        self._refused = RefusedTokens()
         self._named: dict[tuple[str, ...], CallerAccess] = {}
         self._anonymous = self._access(NOBODY)
 
@@ -250,7 +271,8 @@ class SecurityView:
 
 
 def _remember(table: dict[_KeyT, _ValueT], key: _KeyT, value: _ValueT) -> None:
-    """Add an entry, and drop the entry that was added first if there are too many."""
+    """Add an entry at the end, and drop the first entry if there are too many."""
+    table.pop(key, None)
     table[key] = value
     if len(table) > CALLERS_MAX:
         del table[next(iter(table))]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from fairlead_api.problems import ProblemError
-from fairlead_api.token_text import ALPHABET, TokenText
+from fairlead_api.token_text import TokenText
 from fairlead_broker.access.caller import Caller
 from fairlead_broker.credentials.api_tokens import verified
 from fairlead_broker.credentials.bearer import bearer_token
@@ -89,48 +87,3 @@ def test_a_malformed_header_is_refused(values: list[bytes]) -> None:
 def test_the_scheme_has_no_case() -> None:
     """The name of the scheme is compared without case, as RFC 9110 requires."""
     assert [bearer_token([scheme + b" x"]) for scheme in (b"bearer", b"BEARER", b"Bearer ")] == ["x"] * 3
-
-
-def mutated(chance: random.Random) -> bytes:
-    """Return the header of a valid token with a few changed, added or removed bytes, with a correct check at times."""
-    if chance.random() < 0.3:
-        secret = list(TOKEN.secret)
-        secret[chance.randrange(43)] = chance.choice(ALPHABET)
-        return b"Bearer " + TokenText(TOKEN.token_id, "".join(secret)).text.encode()
-    header = bytearray(b"Bearer " + TOKEN.text.encode())
-    for _ in range(chance.randint(1, 4)):
-        place = chance.randrange(len(header) + 1)
-        match chance.randrange(3):
-            case 0:
-                header[place:place] = bytes([chance.randrange(256)])
-            case 1:
-                del header[place : place + chance.randint(1, 5)]
-            case _:
-                header[place : place + 1] = bytes([chance.randrange(256)])
-    return bytes(header)
-
-
-def fuzz(count: int) -> None:
-    """Check that no mutated header is accepted, except another writing of the same token."""
-    chance, stored = random.Random(11), record()
-    for _ in range(count):
-        header = mutated(chance)
-        try:
-            token = bearer_token([header])
-            verify(token, stored)
-        except ProblemError as problem:
-            assert problem.code == "unauthenticated"  # noqa: PT017
-            assert problem.data["reason"] in ("malformed", "refused")  # noqa: PT017
-        else:
-            assert token == TOKEN.text, header
-
-
-def test_no_mutation_of_a_valid_token_is_accepted() -> None:
-    """Changed tokens are refused without another error (proof V5)."""
-    fuzz(3_000)
-
-
-@pytest.mark.scenario
-def test_none_of_a_million_mutations_is_accepted() -> None:
-    """A million changed tokens are refused without another error (proof V5)."""
-    fuzz(1_000_000)

@@ -1,0 +1,362 @@
+"""Searches for a wrong decision and for an accepted forgery, with random rules, tokens and headers (proofs V4, V5).
+
+`python access_searches.py rule-sets --count 20000 --seed 1` runs one of four searches and prints a JSON report; it
+exits with 1 when the search has found something:
+
+- `rule-sets`: a decision of the index about a random rule set, caller and name that differs from a naive walk over the
+  rules, or a right on every name of a prefix that one of its names does not have;
+- `api-tokens`: a mutated API token that is accepted, or refused with anything but `unauthenticated`;
+- `signed-tokens`: a mutated signed token that is accepted without being another writing of the same token;
+- `headers`: values of the header `Authorization` to which the application of a broker in the mode `enforce` answers
+  anything but a refusal, or nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, MutableMapping
+from pathlib import Path
+from typing import Any, Final
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "plugins"))
+
+from access_kit import NAMES, PREFIXES, SUPERUSERS, naive, some_acls, some_caller
+from fairlead_api import base64url
+from fairlead_api.access_needs import Audience, Kind, Operation
+from fairlead_api.identifiers import TimestampUs
+from fairlead_api.problems import CATALOGUE, ProblemError
+from fairlead_api.routes import ROUTES, Listener
+from fairlead_api.token_text import ALPHABET, TokenText
+from fairlead_broker.access.acl_index import AclIndex
+from fairlead_broker.access.decision import CallerRules
+from fairlead_broker.clock import SystemClock
+from fairlead_broker.credentials.api_tokens import verified
+from fairlead_broker.credentials.bearer import bearer_token
+from fairlead_broker.credentials.claims import IssuerRules, is_signed
+from fairlead_broker.identity import signed_tokens
+from fairlead_broker.identity.issuer_keys import IssuerKeys
+from fairlead_broker.identity.jose import read_keys
+from fairlead_broker.identity.signed_tokens import SignedTokens
+from fairlead_broker.registry.security_records import TokenRecord
+from fairlead_broker.server.http.application import Application
+from fairlead_broker.server.http.problem_handler import FailureLog
+from fairlead_broker.server.http.request_metrics import RequestMetrics
+from fairlead_broker.settings import BrokerSettings
+from fairlead_broker.telemetry import Telemetry, set_up_logging
+from fairlead_broker.wiring.endpoints import build_endpoints
+from fairlead_broker.wiring.start import start_broker
+from issuer_kit import TestIssuer
+
+DECISIONS: Final = 8
+"""Decisions that are compared for each rule set."""
+TOKEN: Final = TokenText("abcdefghijkl", "S" * 43)
+AUDIENCE: Final = "fairlead/fairlead"
+ISSUERS: Final = (("P-256", "ES256"), ("Ed25519", "Ed25519"), ("RSA", "RS256"))
+HEADER_VALUES: Final = (
+    b"",
+    b"Bearer",
+    b"Bearer ",
+    b"Basic YTpi",
+    b"bearer\tx",
+    b"Bearer null",
+    b"Bearer a.b.c",
+    b"Bearer ..",
+)
+WORDS: Final = (
+    b"flt_", b".", b"..", b" ", b"\t", b",", b"\x00", b"\r\n", b"\xff", b"\xc3\xa9", b"=", b"==", b"null",
+    b"eyJhbGciOiJub25lIn0",    b"Bearer ", b"Basic ", b"%2e", b"{}", b"A" * 5000,
+)  # fmt: skip
+
+Found = dict[str, Any] | None
+"""The first violation of a search, with its input."""
+
+
+def rule_sets(count: int, chance: random.Random, counts: Counter[str]) -> Found:
+    """Compare decisions about random rule sets."""
+    operations = tuple(Operation)
+    for number in range(count):
+        acls, caller, superusers = some_acls(chance), some_caller(chance), chance.choice(SUPERUSERS)
+        rules = CallerRules(AclIndex(acls), caller, superusers)
+        reasons = {acl.acl_id for acl in acls} | {"superuser", "no ACL allows it"}
+        for _ in range(DECISIONS):
+            operation, name = chance.choice(operations), chance.choice(NAMES)
+            kind = chance.choice((Kind.TOPIC, Kind.GROUP))
+            decision = rules.decide(operation, kind, name)
+            counts["allowed" if decision.allowed else "denied"] += 1
+            expected = naive(acls, caller, superusers, operation, kind, name)
+            if decision.allowed is not expected or decision.because not in reasons:
+                return {
+                    "set": number,
+                    "acls": repr(acls),
+                    "caller": repr(caller),
+                    "asked": [operation, kind, name],
+                }
+        prefix = chance.choice(PREFIXES)
+        if rules.allows_all(Operation.READ, Kind.TOPIC, prefix):
+            counts["allowed prefixes"] += 1
+            names = [name for name in (*NAMES, prefix + "zz") if name.startswith(prefix)]
+            shown = [name for name in names if prefix.startswith("__") or not name.startswith("__")]
+            if not all(rules.decide(Operation.READ, Kind.TOPIC, name).allowed for name in shown):
+                return {"set": number, "acls": repr(acls), "caller": repr(caller), "prefix": prefix}
+    return None
+
+
+def mutated(text: bytes, chance: random.Random) -> bytes:
+    """Return a text with one to four inserted, removed or replaced pieces."""
+    data = bytearray(text)
+    for _ in range(chance.randint(1, 4)):
+        place = chance.randrange(len(data) + 1)
+        match chance.randrange(5):
+            case 0:
+                data[place:place] = bytes([chance.randrange(256)])
+            case 1:
+                del data[place : place + chance.randint(1, 5)]
+            case 2:
+                data[place : place + 1] = ALPHABET[chance.randrange(len(ALPHABET))].encode()
+            case 3:
+                data[place:place] = chance.choice(WORDS)
+            case _:
+                data[place : place + 1] = bytes([chance.randrange(256)])
+    return bytes(data)
+
+
+def api_tokens(count: int, chance: random.Random, counts: Counter[str]) -> Found:
+    """Verify mutations of a valid API token; a third of them has a correct check."""
+    record = TokenRecord(
+        principal="user:ann",
+        secret_sha256=TOKEN.secret_sha256,
+        created_us=TimestampUs(1),
+        created_by="user:admin",
+    )
+    for number in range(count):
+        if chance.random() < 0.3:
+            letters = list(TOKEN.token_id + TOKEN.secret)
+            letters[chance.randrange(len(letters))] = chance.choice(ALPHABET)
+            header = b"Bearer " + TokenText("".join(letters[:12]), "".join(letters[12:])).text.encode()
+        else:
+            header = mutated(b"Bearer " + TOKEN.text.encode(), chance)
+        try:
+            text = bearer_token([header])
+            verified(text, {TOKEN.token_id: record}.get, 2, 0)
+        except ProblemError as problem:
+            counts[str(problem.data.get("reason"))] += 1
+            if problem.code != "unauthenticated" or problem.data["reason"] not in ("malformed", "refused"):
+                return {"token": number, "header": repr(header), "answer": problem.code}
+        else:
+            counts["the same token"] += 1
+            if text != TOKEN.text:
+                return {"token": number, "header": repr(header), "answer": "accepted"}
+    return None
+
+
+def _issuers() -> dict[str, tuple[TestIssuer, IssuerKeys]]:
+    found = {}
+    for kind, algorithm in ISSUERS:
+        name = algorithm.lower()
+        issuer = TestIssuer(f"https://{name}.example", kind, algorithm)
+        keys = IssuerKeys(IssuerRules(name=name, issuer=issuer.issuer, audience=AUDIENCE))
+        keys.replace(read_keys(issuer.jwks), int(time.time() * 1e6))
+        found[name] = issuer, keys
+    return found
+
+
+def _parts(text: str) -> list[bytes] | None:
+    """Return the content of the parts of a signed token; None if it has none."""
+    try:
+        return [base64url.decoded(part) for part in text.split(".")]
+    except ValueError:
+        return None
+
+
+def forged(good: str, other: str, chance: random.Random) -> str:
+    """Return a signed token with a change in its text, in the content of a part, or with a part of another token."""
+    parts = good.split(".")
+    place = chance.randrange(3)
+    pick = chance.random()
+    if pick < 0.15:
+        parts[place] = other.split(".")[place]
+    elif pick < 0.6:
+        content = bytearray(base64url.decoded(parts[place]))
+        for _ in range(chance.randint(1, 3)):
+            content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+        parts[place] = base64url.encoded(bytes(content))
+    else:
+        return mutated(good.encode(), chance).decode("latin-1")
+    return ".".join(parts)
+
+
+def signed(count: int, chance: random.Random, counts: Counter[str]) -> Found:
+    """Verify mutations of valid signed tokens of three kinds of keys."""
+    signed_tokens.CHECKS_PER_SECOND_MAX = 1 << 62  # type: ignore[misc]
+    issuers = _issuers()
+    view = SignedTokens({name: keys for name, (_, keys) in issuers.items()}, lambda *_: None, SystemClock())
+    goods = [issuer.token(token_seconds=number) for issuer, _ in issuers.values() for number in range(4)]
+    accepted = [_parts(good) for good in goods]
+    for number in range(count):
+        text = forged(chance.choice(goods), chance.choice(goods), chance)
+        if not is_signed(text) or not text.isascii():
+            counts["another form"] += 1
+            continue
+        try:
+            view.caller(text, 0, waited=True)
+        except ProblemError as problem:
+            counts[str(problem.data.get("reason"))] += 1
+            if problem.code != "unauthenticated":
+                return {"token": number, "text": text, "answer": problem.code}
+        else:
+            counts["the same token"] += 1
+            if _parts(text) not in accepted:
+                return {"token": number, "text": text, "answer": "accepted"}
+    return None
+
+
+class Gate:
+    """The application of a broker in the mode `enforce`, to which heads are passed without the HTTP server."""
+
+    def __init__(self, application: Application, goods: list[bytes]) -> None:
+        self._application = application
+        self._goods = goods
+        self._routes = [
+            route
+            for route in ROUTES
+            if route.listener is Listener.DATA and route.access.audience is not Audience.PUBLIC
+        ]
+
+    async def ask(self, values: list[bytes], chance: random.Random) -> tuple[int, bytes]:
+        """Make a call of a route with these values of the header; return status and body of the answer."""
+        route = chance.choice(self._routes)
+        path = route.path.replace("{", "").replace("}", "")
+        scope: dict[str, Any] = {
+            "type": "http", "http_version": "2", "scheme": "https", "method": route.method, "path": path,
+            "raw_path": path.encode(), "query_string": b"",
+            "headers": [(b"host", b"127.0.0.1:9520"), *((b"authorization", value) for value in values)],
+            # Bad tokens of one address are limited, so each call has another.
+            "client": (".".join(str(chance.randrange(256)) for _ in range(4)), 1), "server": ("127.0.0.1", 9520),
+        }  # fmt: skip
+        status, body = 0, bytearray()
+        gone: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+
+        unread = [{"type": "http.request", "body": b"", "more_body": False}]
+
+        async def receive() -> dict[str, Any]:
+            return unread.pop() if unread else await gone
+
+        async def send(message: MutableMapping[str, Any]) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            else:
+                body.extend(message.get("body", b""))
+
+        async with asyncio.timeout(60):
+            await self._application(scope, receive, send)
+        return status, bytes(body)
+
+    def values(self, chance: random.Random) -> list[bytes]:
+        """Return values of the header, none of which is a valid token by design."""
+        pick = chance.random()
+        if pick < 0.5:
+            return [mutated(chance.choice(self._goods), chance)]
+        if pick < 0.7:
+            return [chance.choice(self._goods), mutated(chance.choice(self._goods), chance)]
+        if pick < 0.85:
+            return [b"".join(chance.choice((*WORDS, *HEADER_VALUES)) for _ in range(chance.randint(1, 6)))]
+        return [
+            b"Bearer " + chance.randbytes(chance.randrange(80)).hex().encode() + b"." * chance.randrange(4)
+        ]
+
+    async def search(self, count: int, chance: random.Random, counts: Counter[str]) -> Found:
+        """Make calls; return the first one that is not refused."""
+        for number in range(count):
+            values = self.values(chance)
+            status, body = await self.ask(values, chance)
+            counts[str(status)] += 1
+            code = json.loads(body)["code"] if status == 401 else None
+            same = len(values) == 1 and any(_token(values) == _token([good]) for good in self._goods)
+            if not same and (status != 401 or code not in CATALOGUE):
+                return {"call": number, "values": repr(values), "status": status, "body": repr(body[:300])}
+        return None
+
+
+def _token(values: list[bytes]) -> list[bytes] | str | None:
+    """Return what proves the caller in a header: the text of an API token, or the content of a signed one."""
+    try:
+        text = bearer_token(values)
+    except ProblemError:
+        return None
+    return _parts(text) if is_signed(text) else text
+
+
+async def _headers(count: int, chance: random.Random, counts: Counter[str], folder: Path) -> Found:
+    signed_tokens.CHECKS_PER_SECOND_MAX = 1 << 62  # type: ignore[misc]
+    issuer = TestIssuer()
+    (folder / "keys.json").write_bytes(issuer.jwks)
+    free = "127.0.0.1:0"
+    settings = BrokerSettings.load(
+        {
+            "data": folder / "data", "listen": free, "peer_listen": free, "ops_listen": free,
+            "security": "enforce", "admin_token_file": folder / "admin.token",
+            "issuers": {"corp": {"issuer": issuer.issuer, "jwks": str(folder / "keys.json")}},
+        }
+    )  # fmt: skip
+    running = await start_broker(settings)
+    runtime, telemetry, clock = running.broker, Telemetry(), SystemClock()
+    try:
+        runtime.security.signed.issuers["corp"].replace(read_keys(issuer.jwks), clock.now_us())
+        endpoints = build_endpoints(runtime)
+        application = Application(
+            [route for route in ROUTES if route.listener is Listener.DATA],
+            endpoints.data,
+            clock,
+            RequestMetrics(telemetry, access_log=False),
+            FailureLog(telemetry.log, "search"),
+            access=endpoints.access,
+        )
+        goods = [(folder / "admin.token").read_bytes().strip(), issuer.token().encode()]
+        gate = Gate(application, [b"Bearer " + good for good in goods])
+        for good in goods:
+            status, _ = await gate.ask([b"Bearer " + good], chance)
+            assert status != 401, "a valid token is refused"
+        return await gate.search(count, chance, counts)
+    finally:
+        await running.stop()
+
+
+def headers(count: int, chance: random.Random, counts: Counter[str]) -> Found:
+    """Answer calls with random values of the header `Authorization`."""
+    with tempfile.TemporaryDirectory() as folder:
+        return asyncio.run(_headers(count, chance, counts, Path(folder)))
+
+
+SEARCHES: Final[dict[str, Callable[[int, random.Random, Counter[str]], Found]]] = {
+    "rule-sets": rule_sets,
+    "api-tokens": api_tokens,
+    "signed-tokens": signed,
+    "headers": headers,
+}
+
+
+def main() -> int:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("search", choices=SEARCHES)
+    parser.add_argument("--count", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    set_up_logging("json", "error")
+    counts = Counter[str]()
+    found = SEARCHES[arguments.search](arguments.count, random.Random(arguments.seed), counts)
+    report = {"seed": arguments.seed, "count": arguments.count, "outcomes": dict(counts), "found": found}
+    sys.stdout.write(json.dumps(report, indent=1) + "\n")
+    return 0 if found is None else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
