@@ -254,7 +254,8 @@ class Limits(BaseModel):
     """Maximum wait for an acknowledgement."""
 
     partitions_max: int = Field(default=10_000, ge=1)
-    """Maximum number of partitions on one broker; each partition has open files and a task."""
+    """Maximum number of replicas on one broker; each has open files and a task. New partitions and moves beyond it are
+    refused with `too_many_partitions`. Replicas that the broker already has are kept."""
 
     stop_answer_seconds: float = Field(default=5.0, gt=0)
     """Time for which a stop waits for calls to finish before they fail with a problem."""

@@ -103,6 +103,7 @@ RECORDS: dict[str, Record] = {
         tls=CertificateRecord(certificate_sha256="cd", not_after_us=_TIME, ca_sha256=("ef", "01")),
         peer_tls=CertificateRecord(certificate_sha256="23", not_after_us=_TIME, ca_sha256=("ef",)),
         peer_key="45",
+        partitions_max=1000,
     ),
     "broker, least": BrokerRegistration(
         state=BrokerState.RUNNING,

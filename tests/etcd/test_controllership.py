@@ -81,7 +81,9 @@ async def join(tasks: asyncio.TaskGroup, client: Coordination, broker: BrokerId)
     mirror = Mirror(client, KEYS)
     await mirror.load()
     controllership = Controllership(client, mirror, lambda: membership, clock)
-    admin = TopicAdmin(client, mirror, lambda: controllership.term, clock, new_topic_id=lambda: TOPIC_ID)
+    admin = TopicAdmin(
+        client, mirror, lambda: controllership.term, clock, controllership.load, new_topic_id=lambda: TOPIC_ID
+    )
     keeping = tasks.create_task(membership.run())
     running = [tasks.create_task(mirror.run()), tasks.create_task(controllership.run())]
     return Life(broker, mirror, controllership, admin, keeping, running)

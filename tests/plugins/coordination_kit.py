@@ -137,6 +137,7 @@ class Life:
             self.mirror,
             lambda: self.controllership.term,
             self.clock,
+            self.controllership.load,
             new_topic_id=topic_ids(prefix),
         )
 
@@ -199,6 +200,7 @@ async def join(
         mirror,
         lambda: controllership.term,
         clock,
+        controllership.load,
         new_topic_id=topic_ids(f"{membership.broker_epoch:x}"),
     )
     operations = ClusterOperations(coordination, mirror, controllership)

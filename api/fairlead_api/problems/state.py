@@ -139,6 +139,23 @@ STATE_PROBLEMS: Final = (
         data_members=(TOPIC, PARTITION),
     ),
     ProblemDefinition(
+        "too_many_partitions",
+        409,
+        "The brokers have no room for the partitions",
+        FIX,
+        "The new replicas would exceed the maximum number of replicas on brokers (`partitions_max`). Nothing was "
+        "changed.",
+        "Use fewer partitions, delete topics, add brokers, or raise the brokers' limit.",
+        data_members=(
+            TOPIC,
+            DataMember("broker", "id of the broker with the least room"),
+            DataMember("limit", "maximum number of replicas on this broker"),
+            DataMember(
+                "count", "number of replicas on this broker, including replicas of operations under way"
+            ),
+        ),
+    ),
+    ProblemDefinition(
         "restart_refused",
         409,
         "The restart is refused now",

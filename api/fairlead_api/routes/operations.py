@@ -106,6 +106,7 @@ OPERATION_ROUTES: Final = (
             "broker_not_found",
             "not_enough_replicas",
             "reassignment_in_progress",
+            "too_many_partitions",
             *_CHANGE,
         ),
     ),

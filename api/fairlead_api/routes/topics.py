@@ -143,6 +143,7 @@ TOPIC_ROUTES: Final = (
         ),
         problems=(
             "topic_exists",
+            "too_many_partitions",
             "invalid_topic_name",
             "invalid_config",
             "body_too_large",
@@ -175,6 +176,7 @@ TOPIC_ROUTES: Final = (
         problems=(
             "topic_not_found",
             "topic_recreated",
+            "too_many_partitions",
             "invalid_topic_name",
             "invalid_config",
             "body_too_large",

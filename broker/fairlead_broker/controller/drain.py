@@ -12,8 +12,10 @@ from collections.abc import Mapping
 from fairlead_api.identifiers import BrokerId, PartitionIndex, Revision
 from fairlead_broker.controller import reassignment
 from fairlead_broker.controller.partition_changes import ClusterView, has_live_leader
+from fairlead_broker.controller.partition_limits import has_room
 from fairlead_broker.controller.reassignment import Target
 from fairlead_broker.controller.replacement import replace_replicas
+from fairlead_broker.controller.round_robin import PlaceableBroker
 from fairlead_broker.controller.topics import placeable
 from fairlead_broker.registry.keys import PartitionKey
 from fairlead_broker.registry.records import PartitionRecord
@@ -70,12 +72,14 @@ def draining_that_begin_again(
     return tuple(broker for broker in current if broker not in wanted)
 
 
-def has_nowhere_to_go(broker: BrokerId, record: PartitionRecord, view: ClusterView) -> bool:
+def has_nowhere_to_go(
+    broker: BrokerId, record: PartitionRecord, view: ClusterView, load: Mapping[BrokerId, int]
+) -> bool:
     """Return whether the replica must stay on a draining broker, since no other broker can take it."""
     if broker in record.removing:
         return False
     kept = {replica.broker for replica in record.replicas}
-    return all(each.broker in kept for each in placeable(view.brokers, view.cordoned))
+    return all(each.broker in kept for each in _takers(view, load))
 
 
 def places_of(
@@ -94,10 +98,17 @@ def _off_the_draining(
     return replace_replicas(
         current,
         view.draining,
-        placeable(view.brokers, view.cordoned),
+        _takers(view, load),
         {broker: each.value.rack for broker, each in view.brokers.items()},
         load,
     )
+
+
+def _takers(view: ClusterView, load: Mapping[BrokerId, int]) -> list[PlaceableBroker]:
+    """Return the brokers that can get a replica and have not reached their maximum number of replicas."""
+    return [
+        each for each in placeable(view.brokers, view.cordoned) if has_room(each.broker, view.brokers, load)
+    ]
 
 
 def _directory(broker: BrokerId, partition: PartitionIndex, view: ClusterView) -> str:

@@ -13,14 +13,15 @@ the same final state.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
 from fairlead_api.identifiers import BrokerId, LeaderEpoch, PartitionIndex, TimestampUs, TopicId
 from fairlead_broker.controller.election import Brokers, broker_epoch, is_live
+from fairlead_broker.controller.partition_limits import placed
 from fairlead_broker.controller.partition_settings import PartitionSettings, partition_settings
-from fairlead_broker.controller.round_robin import PlaceableBroker, assign_replicas
+from fairlead_broker.controller.round_robin import PlaceableBroker
 from fairlead_broker.controller.term import PARTITIONS_MAX, ControllerTerm, portions
 from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import (
@@ -70,6 +71,8 @@ class Planning:
     """
     cordoned: frozenset[BrokerId] = frozenset()
     """Brokers that get no new replicas."""
+    load: Mapping[BrokerId, int] = field(default_factory=dict)
+    """Number of replicas on each broker, including replicas that other operations under way will add."""
 
     @property
     def placeable(self) -> list[PlaceableBroker]:
@@ -158,6 +161,23 @@ def plan_forgetting(
     )
 
 
+def plan_placement(
+    planning: Planning, record: TopicRecord, partitions: Partitions
+) -> dict[PartitionIndex, tuple[BrokerId, ...]] | None:
+    """Return the replicas of the partitions that the topic lacks, or None while too few brokers can get them."""
+    missing = _missing(record, partitions)
+    if not missing:
+        return {}
+    return placed(
+        missing,
+        record.replication_factor,
+        planning.placeable,
+        planning.brokers,
+        planning.load,
+        planning.start_index,
+    )
+
+
 def placeable(brokers: Brokers, cordoned: Collection[BrokerId] = ()) -> list[PlaceableBroker]:
     """Return the brokers that can get new replicas: running, not cordoned, with a healthy directory."""
     return [
@@ -203,11 +223,11 @@ def _completion(planning: Planning, subject: _Subject, partitions: Partitions) -
     steps = _settings_written(planning, subject, partitions, settings)
     if record.state is TopicState.READY and record.growing_to is None:
         return steps
-    missing = _missing(record, partitions)
-    if missing and record.replication_factor > len(planning.placeable):
+    placement = plan_placement(planning, record, partitions)
+    if placement is None:
         # New partitions cannot be placed now. The controller completes the topic when enough brokers have joined.
         return steps
-    steps += _partitions_written(planning, subject, missing, settings)
+    steps += _partitions_written(planning, subject, placement, settings)
     done = msgspec.structs.replace(
         record, state=TopicState.READY, partitions=record.growing_to or record.partitions, growing_to=None
     )
@@ -254,20 +274,13 @@ def _missing(record: TopicRecord, partitions: Partitions) -> list[PartitionIndex
 
 
 def _partitions_written(
-    planning: Planning, subject: _Subject, missing: Sequence[PartitionIndex], settings: PartitionSettings
+    planning: Planning,
+    subject: _Subject,
+    placement: Mapping[PartitionIndex, tuple[BrokerId, ...]],
+    settings: PartitionSettings,
 ) -> tuple[Transaction, ...]:
-    """Return the transactions that write the missing partitions."""
-    if not missing:
-        return ()
+    """Return the transactions that write the missing partitions with their replicas."""
     record, term = subject.record, planning.term
-    placement = assign_replicas(
-        planning.placeable,
-        first_partition=missing[0],
-        partition_count=missing[-1] - missing[0] + 1,
-        replication_factor=record.replication_factor,
-        start_index=planning.start_index,
-        shift=planning.start_index,
-    )
     return tuple(
         _write_new(
             planning,
@@ -279,7 +292,7 @@ def _partitions_written(
                 for n in portion
             },
         )
-        for portion in portions(missing, planning.partitions_max)
+        for portion in portions(list(placement), planning.partitions_max)
     )
 
 

@@ -13,6 +13,7 @@ from fairlead_broker.controller.drain import drained, taken_back
 from fairlead_broker.controller.partition_changes import ClusterView
 from fairlead_broker.controller.partition_writes import PartitionWrite
 from fairlead_broker.controller.preferred import imbalanced
+from fairlead_broker.controlling.replica_load import ReplicaLoad
 from fairlead_broker.coordination.cluster_values import cluster_number, cluster_value
 from fairlead_broker.coordination.partition_index import PartitionsByBroker
 from fairlead_broker.registry.metadata import ClusterMetadata
@@ -26,9 +27,12 @@ network.
 class Balancing:
     """Planner of the writes that balance brokers."""
 
-    def __init__(self, metadata: ClusterMetadata, index: PartitionsByBroker, clock: Clock) -> None:
+    def __init__(
+        self, metadata: ClusterMetadata, index: PartitionsByBroker, load: ReplicaLoad, clock: Clock
+    ) -> None:
         self._metadata = metadata
         self._index = index
+        self._load = load
         self._clock = clock
         self._looked_at = clock.monotonic()
 
@@ -44,7 +48,7 @@ class Balancing:
         if writes:
             # Drains continue after the cancellations are written.
             return writes
-        room, load = MOVES_MAX - len(self._index.moving), self._index.replica_counts()
+        room, load = MOVES_MAX - len(self._index.moving), self._load.of_brokers()
         leaving = {key for broker in view.draining for key in self._index.of_broker(broker)}
         for key in sorted(leaving, key=lambda each: (each.topic_id, each.partition)):
             if len(writes) >= room:

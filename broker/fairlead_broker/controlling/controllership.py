@@ -22,6 +22,7 @@ from fairlead_broker.controller.partition_writes import PartitionWrite, write_pa
 from fairlead_broker.controller.reassignment import is_under_way
 from fairlead_broker.controller.term import PARTITIONS_MAX, ControllerTerm
 from fairlead_broker.controlling.balancing import Balancing
+from fairlead_broker.controlling.replica_load import ReplicaLoad
 from fairlead_broker.controlling.topic_completion import TopicCompletion, is_unfinished
 from fairlead_broker.controlling.unclean_elections import (
     LeaderlessPartition,
@@ -81,8 +82,11 @@ class Controllership:
         self._clock = clock
         self._bootstrap = ClusterBootstrap(coordination, mirror.metadata.keys, clock)
         self._index = PartitionsByBroker(mirror.metadata)
-        self._balancing = Balancing(mirror.metadata, self._index, clock)
-        self._completion = TopicCompletion(coordination, mirror, lambda: self.term, clock, new_start_index)
+        self._load = ReplicaLoad(self._index)
+        self._balancing = Balancing(mirror.metadata, self._index, self._load, clock)
+        self._completion = TopicCompletion(
+            coordination, mirror, lambda: self.term, clock, self._load, new_start_index
+        )
         self._wake = asyncio.Event()
         self._touched = TouchedPartitions(self._is_leaderless)
         self._due_topics: set[str] = set()
@@ -150,6 +154,11 @@ class Controllership:
     def index(self) -> PartitionsByBroker:
         """Partitions by broker, as the mirror shows them."""
         return self._index
+
+    @property
+    def load(self) -> ReplicaLoad:
+        """Number of replicas on each broker, with promised replicas."""
+        return self._load
 
     def view(self) -> ClusterView:
         """Return the view of the brokers for decisions about partitions, according to the mirror."""
@@ -237,9 +246,11 @@ class Controllership:
             self._touched.add(self._index.touched_by(change))
             if isinstance(change, BrokerChange) and change.before is not None:
                 self._lease_seconds_max = max(self._lease_seconds_max, change.before.value.lease_seconds or 0)
-            if isinstance(change, PartitionChange) and _has_moved(change):
-                # Before the move, the number of replicas may have limited the effect of the topic's configuration.
-                self._due_topics.update(self._named(change.topic_id))
+            if isinstance(change, PartitionChange):
+                self._load.follow(change)
+                if _has_moved(change):
+                    # Before the move, the number of replicas may have limited the effect of the topic's configuration.
+                    self._due_topics.update(self._named(change.topic_id))
         self._wake.set()
         if self._waiting and self._is_known:
             for waiter in self._waiting:

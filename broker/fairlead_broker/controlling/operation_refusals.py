@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 from fairlead_api.identifiers import BrokerId, PartitionIndex, TopicId
 from fairlead_api.problems import ProblemError
+from fairlead_broker.controller.election import Brokers
 from fairlead_broker.registry.records import PartitionRecord
 
 
@@ -47,6 +49,25 @@ def bad_replicas(wanted: Sequence[BrokerId], why: str, allowed: str) -> ProblemE
         "invalid_config",
         f"the list of replicas [{named}] {why}; allowed is {allowed}",
         data={"key": "replicas", "value": named, "allowed": allowed},
+    )
+
+
+def too_many_partitions(
+    topic: str, candidates: Sequence[BrokerId], brokers: Brokers, load: Mapping[BrokerId, int]
+) -> ProblemError:
+    """Return the refusal for replicas beyond the maximum of brokers, with the fullest of the candidates."""
+
+    def room(broker: BrokerId) -> float:
+        limit = brokers[broker].value.partitions_max
+        return math.inf if limit is None else limit - load.get(broker, 0)
+
+    fullest = min(candidates, key=lambda broker: (room(broker), broker))
+    limit, count = brokers[fullest].value.partitions_max, load.get(fullest, 0)
+    return ProblemError(
+        "too_many_partitions",
+        f"the brokers have no room for all new replicas of topic {topic}; broker {fullest} has {count} of at most "
+        f"{limit}, including replicas of operations under way",
+        data={"topic": topic, "broker": fullest, "limit": limit, "count": count},
     )
 
 

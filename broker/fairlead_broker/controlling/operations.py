@@ -15,6 +15,7 @@ from fairlead_api.identifiers import BrokerId, PartitionIndex, TopicId
 from fairlead_broker.controller import reassignment
 from fairlead_broker.controller.drain import draining_that_begin_again, has_nowhere_to_go, places_of
 from fairlead_broker.controller.partition_changes import has_live_leader
+from fairlead_broker.controller.partition_limits import has_room
 from fairlead_broker.controller.partition_writes import PartitionWrite, write_partitions
 from fairlead_broker.controller.preferred import prefer, preferred_leader
 from fairlead_broker.controller.topics import placeable
@@ -82,13 +83,13 @@ class ClusterOperations:
 
     def immovable(self, broker: BrokerId) -> list[str]:
         """Return the partitions that a broker's drain cannot move, or no partitions if the broker is not draining."""
-        view = self._controllership.view()
+        view, load = self._controllership.view(), self._controllership.load.of_brokers()
         if broker not in view.draining:
             return []
         index, found = self._controllership.index, list[tuple[str, PartitionIndex]]()
         for key in index.of_broker(broker):
             now, topic = index.find(key), self._metadata.topic_name(key.topic_id)
-            if now is not None and topic is not None and has_nowhere_to_go(broker, now.value, view):
+            if now is not None and topic is not None and has_nowhere_to_go(broker, now.value, view, load):
                 found.append((topic, key.partition))
         return [f"{topic}-{partition}" for topic, partition in sorted(found)[:IMMOVABLE_MAX]]
 
@@ -154,10 +155,12 @@ class ClusterOperations:
             if reassignment.is_under_way(now.value):
                 raise refusals.already_moving(topic, partition, now.value)
             self._check_target(wanted, now.value)
+            promise.renew(key, {key: self._added(topic, key, wanted, now.value)})
             places = places_of(wanted, partition, self._controllership.view())
             return reassignment.start(now.value, places, now.mod_revision)
 
-        await self._runner.begin(self._plan(topic, key, step))
+        with self._controllership.load.promise() as promise:
+            await self._runner.begin(self._plan(topic, key, step))
         return self._required(topic, key).value
 
     async def cancel_reassignment(
@@ -175,7 +178,7 @@ class ClusterOperations:
             record = now.value
             if not reassignment.is_under_way(record) or not wanted.issuperset(record.adding):
                 return None
-            view, load = self._controllership.view(), self._controllership.index.replica_counts()
+            view, load = self._controllership.view(), self._controllership.load.of_brokers()
             draining = draining_that_begin_again(record, view, load)
             if draining:
                 raise refusals.drain_begins_again(topic, partition, draining)
@@ -297,6 +300,18 @@ class ClusterOperations:
             raise refusals.bad_replicas(
                 wanted, f"names broker {broker}, which takes no new replicas", allowed
             )
+
+    def _added(
+        self, topic: str, key: PartitionKey, wanted: tuple[BrokerId, ...], record: PartitionRecord
+    ) -> list[BrokerId]:
+        """Return the brokers that get a new replica, and refuse brokers that have their maximum number of replicas."""
+        current = {replica.broker for replica in record.replicas}
+        added = [broker for broker in wanted if broker not in current]
+        brokers, load = self._metadata.brokers, self._controllership.load.of_brokers(besides=key)
+        full = [broker for broker in added if not has_room(broker, brokers, load)]
+        if full:
+            raise refusals.too_many_partitions(topic, full, brokers, load)
+        return added
 
     async def _want(self, broker: BrokerId, key: str, value: str | None) -> None:
         if not self._is_known(broker):

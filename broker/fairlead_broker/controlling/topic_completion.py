@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from fairlead_api.identifiers import TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.clock import Clock
-from fairlead_broker.controller.term import ControllerTerm
+from fairlead_broker.controller.term import PARTITIONS_MAX, ControllerTerm
 from fairlead_broker.controller.topics import Planning, plan_completion
 from fairlead_broker.controlling.plan_runner import PlanRunner
+from fairlead_broker.controlling.replica_load import ReplicaLoad
 from fairlead_broker.coordination.cluster_values import cordoned_brokers
 from fairlead_broker.coordination.mirror import Mirror
 from fairlead_broker.coordination.protocol import Coordination
@@ -35,12 +37,14 @@ class TopicCompletion:
         mirror: Mirror,
         term: OfficeHeld,
         clock: Clock,
+        load: ReplicaLoad,
         new_start_index: Callable[[], int],
     ) -> None:
         """Create a runner. `new_start_index` returns the index at which the placement of new partitions begins."""
         self._metadata = mirror.metadata
         self._term = term
         self._clock = clock
+        self._load = load
         self._runner = PlanRunner(coordination, mirror)
         self._new_start_index = new_start_index
 
@@ -59,10 +63,14 @@ class TopicCompletion:
     ) -> Sequence[Transaction]:
         """Return the remaining transactions of the operation that the topic's key names."""
         partitions = self._metadata.partitions(topic.value.topic_id)
-        return plan_completion(self.planning(size, start_index), name, topic, partitions)
+        planning = self.planning(topic.value.topic_id, size, start_index)
+        return plan_completion(planning, name, topic, partitions)
 
-    def planning(self, size: int, start_index: int = 0) -> Planning:
-        """Return the inputs of a plan, or raise `coordination_unavailable` if this broker does not hold the term."""
+    def planning(self, topic_id: TopicId, size: int = PARTITIONS_MAX, start_index: int = 0) -> Planning:
+        """Return the inputs of a plan for a topic.
+
+        Raises `coordination_unavailable` if this broker does not hold the term.
+        """
         config = self._metadata.cluster_config
         return Planning(
             term=required_term(self._term),
@@ -72,6 +80,7 @@ class TopicCompletion:
             start_index=start_index,
             partitions_max=size,
             cordoned=cordoned_brokers(self._metadata),
+            load=self._load.of_brokers(besides=topic_id),
         )
 
 

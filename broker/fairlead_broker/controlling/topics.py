@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
+
 from fairlead_api.bodies.requests import AlterTopicRequest, CreateTopicRequest
 from fairlead_api.configuration import CLUSTER_KEYS, merge_patch
-from fairlead_api.identifiers import TopicId, check_topic_name, collides
+from fairlead_api.identifiers import BrokerId, TopicId, check_topic_name, collides
 from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_broker.clock import Clock
 from fairlead_broker.controller.topics import (
@@ -20,12 +22,16 @@ from fairlead_broker.controller.topics import (
     plan_alteration,
     plan_creation,
     plan_deletion,
+    plan_placement,
 )
+from fairlead_broker.controlling.operation_refusals import too_many_partitions
 from fairlead_broker.controlling.plan_runner import PlanRunner
+from fairlead_broker.controlling.replica_load import Promise, ReplicaLoad
 from fairlead_broker.controlling.topic_completion import OfficeHeld, TopicCompletion, is_unfinished
 from fairlead_broker.coordination.cluster_values import cordoned_brokers
 from fairlead_broker.coordination.mirror import Mirror
 from fairlead_broker.coordination.protocol import Coordination
+from fairlead_broker.registry.keys import PartitionKey
 from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import ConfigScalar, TopicRecord, TopicState, config_texts
 from fairlead_broker.registry.transactions import Transaction
@@ -46,6 +52,7 @@ class TopicAdmin:
         mirror: Mirror,
         term: OfficeHeld,
         clock: Clock,
+        load: ReplicaLoad,
         *,
         new_topic_id: Callable[[], TopicId],
         new_start_index: Callable[[], int] = lambda: 0,
@@ -56,7 +63,8 @@ class TopicAdmin:
         self._clock = clock
         self._term = term
         self._runner = PlanRunner(coordination, mirror)
-        self._completing = TopicCompletion(coordination, mirror, term, clock, new_start_index)
+        self._load = load
+        self._completing = TopicCompletion(coordination, mirror, term, clock, load, new_start_index)
         self._new_topic_id = new_topic_id
         self._new_start_index = new_start_index
         self._being_created: dict[str, int] = {}
@@ -74,11 +82,14 @@ class TopicAdmin:
             _check_same(request, config, existing.value)
             return existing.value, False
         if dry_run:
-            return self._new_topic(request, config), True
+            record = self._new_topic(request, config)
+            self._placed(request.name, record, self._new_start_index())
+            return record, True
         offered: set[TopicId] = set()
         self._being_created[request.name] = self._being_created.get(request.name, 0) + 1
         try:
-            await self._runner.complete(self._creation(request, config, offered))
+            with self._load.promise() as promise:
+                await self._runner.complete(self._creation(request, config, offered, promise))
         finally:
             self._being_created[request.name] -= 1
             if not self._being_created[request.name]:
@@ -103,18 +114,20 @@ class TopicAdmin:
             topic = self._required(name, altered)
             if is_unfinished(topic.value):
                 return ()
-            return self._alteration(name, topic, request, self._completing.planning(size, start_index))
+            planning = self._completing.planning(altered, size, start_index)
+            return self._alteration(name, topic, request, planning, promise)
 
-        while True:
-            # An operation that another broker has begun is completed first. This is repeated if another operation has
-            # begun in the meantime.
+        with self._load.promise() as promise:
+            while True:
+                # An operation that another broker has begun is completed first. This is repeated if another operation
+                # has begun in the meantime.
+                await self._runner.complete(completion)
+                self._refuse_unfinished(name, altered)
+                if await self._runner.begin(announcement) or not is_unfinished(
+                    self._required(name, altered).value
+                ):
+                    break
             await self._runner.complete(completion)
-            self._refuse_unfinished(name, altered)
-            if await self._runner.begin(announcement) or not is_unfinished(
-                self._required(name, altered).value
-            ):
-                break
-        await self._runner.complete(completion)
         return self._required(name, altered).value
 
     async def follow_cluster_config(self) -> None:
@@ -131,14 +144,18 @@ class TopicAdmin:
             now = self._metadata.topics.get(name)
             if now is None or now.value.topic_id != doomed:
                 return ()
-            return plan_deletion(
-                self._completing.planning(size), name, now, self._metadata.partitions(doomed)
-            )
+            planning = self._completing.planning(doomed, size)
+            return plan_deletion(planning, name, now, self._metadata.partitions(doomed))
 
         await self._runner.complete(plan)
 
     def _alteration(
-        self, name: str, topic: Versioned[TopicRecord], request: AlterTopicRequest, planning: Planning
+        self,
+        name: str,
+        topic: Versioned[TopicRecord],
+        request: AlterTopicRequest,
+        planning: Planning,
+        promise: Promise,
     ) -> Sequence[Transaction]:
         partition_count = request.partitions or topic.value.partitions
         if partition_count < topic.value.partitions:
@@ -148,6 +165,10 @@ class TopicAdmin:
         if request.config is None or MIN_ISR in request.config or request.replication_factor is not None:
             _check_min_isr(name, config, replication_factor)
         self._check_placeable(name, topic.value, replication_factor)
+        grown = msgspec.structs.replace(
+            topic.value, growing_to=partition_count, replication_factor=replication_factor
+        )
+        promise.renew(topic.value.topic_id, self._placed(name, grown, planning.start_index))
         return plan_alteration(
             planning,
             name,
@@ -165,7 +186,7 @@ class TopicAdmin:
             raise _too_few_brokers(name, replication_factor, broker_count)
 
     def _creation(
-        self, request: CreateTopicRequest, config: dict[str, str], offered: set[TopicId]
+        self, request: CreateTopicRequest, config: dict[str, str], offered: set[TopicId], promise: Promise
     ) -> Callable[[int], Sequence[Transaction]]:
         """Return a plan that creates the topic, even if a topic of this name is being created or deleted.
 
@@ -187,9 +208,29 @@ class TopicAdmin:
             if record is None:
                 record = self._new_topic(request, config)
                 offered.add(record.topic_id)
-            return plan_creation(self._completing.planning(size, start_index), request.name, record)
+            promise.renew(record.topic_id, self._placed(request.name, record, start_index))
+            planning = self._completing.planning(record.topic_id, size, start_index)
+            return plan_creation(planning, request.name, record)
 
         return plan
+
+    def _placed(
+        self, name: str, record: TopicRecord, start_index: int
+    ) -> Mapping[PartitionKey, Sequence[BrokerId]]:
+        """Return the replicas of the topic's new partitions, and refuse partitions beyond the brokers' maximum.
+
+        The result is empty while the topic waits for brokers.
+        """
+        planning = self._completing.planning(record.topic_id, start_index=start_index)
+        brokers = planning.placeable
+        if record.replication_factor > len(brokers):
+            return {}
+        placement = plan_placement(planning, record, self._metadata.partitions(record.topic_id))
+        if placement is None:
+            raise too_many_partitions(
+                name, [each.broker for each in brokers], planning.brokers, planning.load
+            )
+        return {PartitionKey(record.topic_id, index): replicas for index, replicas in placement.items()}
 
     def _new_topic(self, request: CreateTopicRequest, config: dict[str, str]) -> TopicRecord:
         self._check_twins(request.name)

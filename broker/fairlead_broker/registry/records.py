@@ -195,6 +195,8 @@ class BrokerRegistration(Record, frozen=True, kw_only=True):
     peer_key: str | None = None
     """Public Ed25519 key, in lower-case hexadecimal digits, of the proofs with which the broker authenticates to peers,
     or None if an older release wrote the registration. Without a key, the broker sends and accepts secrets."""
+    partitions_max: Positive | None = None
+    """Maximum number of replicas on the broker, or None without a limit, if an older release wrote the registration."""
 
 
 class ControllerRecord(Record, frozen=True, kw_only=True):

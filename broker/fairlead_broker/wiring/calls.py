@@ -70,6 +70,7 @@ def build_calls(engine: Engine, entry: Entry, parts: ReplicaParts) -> CallParts:
             entry.mirror,
             lambda: controllership.term,
             clock,
+            controllership.load,
             new_topic_id=lambda: TopicId(engine.new_id()),
             new_start_index=new_start_index,
         ),

@@ -225,6 +225,10 @@ class RestartRefusedError(FixError, code="restart_refused"):
     """The restart of the broker is refused for now."""
 
 
+class TooManyPartitionsError(FixError, code="too_many_partitions"):
+    """The brokers have no room for the new partitions."""
+
+
 class ConflictError(FixError, code="conflict"):
     """Another caller changed the same state at the same time."""
 

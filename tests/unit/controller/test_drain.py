@@ -80,7 +80,7 @@ def test_nothing_begins(found: PartitionRecord, view: ClusterView) -> None:
 )
 def test_a_drain_that_cannot_end_is_known(found: PartitionRecord, view: ClusterView, stuck: bool) -> None:
     """A drain without a possible target is reported."""
-    assert has_nowhere_to_go(BrokerId(2), found, view) is stuck
+    assert has_nowhere_to_go(BrokerId(2), found, view, NO_LOAD) is stuck
 
 
 def test_a_broker_that_is_gone_can_be_drained() -> None:

@@ -81,6 +81,7 @@ STORED: list[tuple[Any, dict[str, Any]]] = [
             tls=CertificateRecord(certificate_sha256="cd", not_after_us=5, ca_sha256=("ef",)),  # type: ignore[arg-type]
             peer_tls=CertificateRecord(certificate_sha256="01", not_after_us=6, ca_sha256=()),  # type: ignore[arg-type]
             peer_key="45",
+            partitions_max=1000,
         ),
         {
             "v": 1,
@@ -104,6 +105,7 @@ STORED: list[tuple[Any, dict[str, Any]]] = [
             "tls": {"certificate_sha256": "cd", "not_after_us": 5, "ca_sha256": ["ef"]},
             "peer_tls": {"certificate_sha256": "01", "not_after_us": 6, "ca_sha256": []},
             "peer_key": "45",
+            "partitions_max": 1000,
         },
     ),
     (

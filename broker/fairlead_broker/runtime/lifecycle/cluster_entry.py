@@ -298,6 +298,7 @@ class ClusterEntry:
             tls=certificates.data,
             peer_tls=certificates.peer,
             peer_key=evidence.key.public,
+            partitions_max=self._settings.limits.partitions_max,
         )
 
     def _keep_registered(

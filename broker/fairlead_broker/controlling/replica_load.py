@@ -1,0 +1,78 @@
+"""Number of replicas on each broker, with the replicas that operations under way will add.
+
+`topics` and `operations` promise replicas before they write them, so that concurrent operations together do not
+exceed the maximum of a broker. The promises are state of this process: a controller that takes over completes the
+operations of an earlier controller without promises.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TypeAlias
+
+from fairlead_api.identifiers import BrokerId, TopicId
+from fairlead_broker.coordination.partition_index import PartitionsByBroker
+from fairlead_broker.registry.keys import PartitionKey
+from fairlead_broker.registry.metadata import PartitionChange
+
+Subject: TypeAlias = TopicId | PartitionKey
+"""Topic that gets partitions, or partition that gets replicas."""
+
+
+class Promise:
+    """Replicas that one operation will add."""
+
+    def __init__(self) -> None:
+        """Create a promise of no replicas."""
+        self.subject: Subject | None = None
+        self.counts = Counter[BrokerId]()
+        self._outstanding: dict[PartitionKey, set[BrokerId]] = {}
+
+    def renew(self, subject: Subject, replicas: Mapping[PartitionKey, Sequence[BrokerId]]) -> None:
+        """Replace the promised replicas."""
+        self.subject = subject
+        self._outstanding = {key: set(brokers) for key, brokers in replicas.items()}
+        self.counts = Counter(broker for brokers in replicas.values() for broker in brokers)
+
+    def follow(self, key: PartitionKey, existing: set[BrokerId]) -> None:
+        """Remove replicas that exist from the promise."""
+        outstanding = self._outstanding.get(key, set())
+        self.counts.subtract(outstanding & existing)
+        outstanding -= existing
+
+
+class ReplicaLoad:
+    """Replicas by broker: replicas of the partition records, and replicas promised by operations of this controller."""
+
+    def __init__(self, index: PartitionsByBroker) -> None:
+        """Count the replicas of an index, which the caller keeps up to date."""
+        self._index = index
+        self._promises: list[Promise] = []
+
+    def of_brokers(self, besides: Subject | None = None) -> dict[BrokerId, int]:
+        """Return the number of replicas on each broker, without the promises for the subject `besides`."""
+        load = self._index.replica_counts()
+        for promise in self._promises:
+            if promise.subject != besides:
+                for broker, count in promise.counts.items():
+                    load[broker] = load.get(broker, 0) + count
+        return load
+
+    @contextmanager
+    def promise(self) -> Iterator[Promise]:
+        """Yield a promise that ends with the operation."""
+        promise = Promise()
+        self._promises.append(promise)
+        try:
+            yield promise
+        finally:
+            self._promises.remove(promise)
+
+    def follow(self, change: PartitionChange) -> None:
+        """Apply a change of the mirror to the promises."""
+        if change.after is not None and self._promises:
+            existing = {replica.broker for replica in change.after.value.replicas}
+            for promise in self._promises:
+                promise.follow(PartitionKey(change.topic_id, change.partition), existing)
