@@ -397,6 +397,12 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
         labels=("listener",),
     ),
     MetricDefinition(
+        name="fairlead_tls_certificate_start_timestamp_seconds",
+        kind=_GAUGE,
+        help="Begin of the validity of a listener's certificate, in seconds since 1970.",
+        labels=("listener",),
+    ),
+    MetricDefinition(
         name="fairlead_tls_reloads_total",
         kind=_COUNTER,
         help="Replacements of a listener's certificate without a restart.",

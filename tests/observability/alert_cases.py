@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from alert_cases_operator import OPERATOR
+from alert_cases_security import SECURITY
 from alert_series import BROKER, MIB, WHERE, Case, histogram, labelled, of_broker, of_operator, pair
 
 PARTITIONS: Final = (
@@ -439,6 +440,7 @@ CASES: Final[tuple[Case, ...]] = (
     *STORAGE,
     *ETCD,
     *BROKERS,
+    *SECURITY,
     *REQUESTS,
     *GROUPS,
     *SPARK,

@@ -55,6 +55,7 @@ class Certificates:
         self._clock = clock
         self._log = telemetry.log
         self._expiry = telemetry.metric("fairlead_tls_certificate_expiry_timestamp_seconds")
+        self._start = telemetry.metric("fairlead_tls_certificate_start_timestamp_seconds")
         self._reloads = telemetry.metric("fairlead_tls_reloads_total")
         self._failures = telemetry.metric("fairlead_tls_reload_failures_total")
         self._states: dict[Side, tuple[FileState, ...]] = {}
@@ -123,6 +124,7 @@ class Certificates:
 
     def _use(self, side: Side, material: Material) -> None:
         self._materials[side] = material
+        self._start.labels(side.value).set(material.facts.not_before_us / 1e6)
         self._expiry.labels(side.value).set(material.facts.not_after_us / 1e6)
 
     def _refuse(self, side: Side, states: tuple[FileState, ...], refused: MaterialRefused) -> None:

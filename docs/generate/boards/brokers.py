@@ -195,6 +195,66 @@ PROCESS: Final = Row(
         ),
     ),
 )
+SECURITY: Final = Row(
+    "Security",
+    (
+        graph(
+            "Refused tokens",
+            "Tokens that were refused, by the reason; throttled tokens were refused without a look.",
+            "cps",
+            (
+                "sum by (broker, outcome) (rate(fairlead_authentications_total"
+                f'{{{BROKERS}, outcome!="accepted"}}{PER_SECOND}))'
+                f" or 0 * sum by (broker) (fairlead_build_info{{{BROKERS}}})",
+                "{{broker}} {{outcome}}",
+            ),
+        ),
+        graph(
+            "Operations that no ACL allows",
+            "Operations that were refused, or would be refused in the mode enforce (observed is true).",
+            "cps",
+            (
+                f"sum by (broker, observed) (rate(fairlead_access_denied_total{{{BROKERS}}}{PER_SECOND}))"
+                f" or 0 * sum by (broker) (fairlead_build_info{{{BROKERS}}})",
+                "{{broker}} {{observed}}",
+            ),
+        ),
+        graph(
+            "Closed connections",
+            "Connections without a request, with refused tokens only, or beyond the limit of their address.",
+            "cps",
+            (
+                f"sum by (broker, reason) (rate(fairlead_closed_connections_total{{{BROKERS}}}{PER_SECOND}))"
+                f" or 0 * sum by (broker) (fairlead_build_info{{{BROKERS}}})",
+                "{{broker}} {{reason}}",
+            ),
+        ),
+        graph(
+            "Validity left of certificates",
+            "Time until the certificate of a listener ends; brokers without TLS have none.",
+            "s",
+            (
+                f"min by (broker, listener) (fairlead_tls_certificate_expiry_timestamp_seconds{{{BROKERS}}} - time())",
+                "{{broker}} {{listener}}",
+            ),
+        ),
+        graph(
+            "Age of tokens and ACLs",
+            "Time since the coordination store last answered the broker.",
+            "s",
+            each("fairlead_security_stale_seconds"),
+        ),
+        graph(
+            "Age of issuers' keys",
+            "Time since the keys of an issuer were fetched; brokers without issuers have none.",
+            "s",
+            (
+                f"max by (broker, issuer) (fairlead_issuer_keys_age_seconds{{{BROKERS}}})",
+                "{{broker}} {{issuer}}",
+            ),
+        ),
+    ),
+)
 BOARD: Final = Board(
     name="brokers",
     title="Fairlead / Brokers",
@@ -247,5 +307,6 @@ BOARD: Final = Board(
         LATENCY,
         LOAD,
         PROCESS,
+        SECURITY,
     ),
 )
