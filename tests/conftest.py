@@ -7,10 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ("time_budget", "etcd_binaries", "pytester")
 
+SCHEMATHESIS = "schemathesis.pytest.plugin"
 BYTECODE = Path(__file__).parents[1] / "build" / "bytecode"
 if sys.dont_write_bytecode:
     # With PYTHONDONTWRITEBYTECODE, Python writes bytecode to this folder instead of next to the sources, because
@@ -35,8 +37,18 @@ settings.register_profile(
 settings.register_profile("prove", settings.get_profile("fairlead"), max_examples=5_000, derandomize=False)
 settings.load_profile("fairlead")
 
+# libyaml parses ten times faster than PyYAML's own parser, and charts and resource definitions are parsed often.
+yaml.SafeLoader = yaml.CSafeLoader  # type: ignore[misc]
+
 # The garbage collector runs seldom, because a full pass over the thousands of collected tests costs a tenth of a run.
 gc.set_threshold(50_000, 20, 100)
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> None:
+    """Load the plugin of Schemathesis before the only tests that need it are collected, since its import is slow."""
+    plugins = parent.config.pluginmanager
+    if file_path.parent.name == "openapi" and not plugins.has_plugin(SCHEMATHESIS):
+        plugins.import_plugin(SCHEMATHESIS)
 
 
 def pytest_collection_finish() -> None:

@@ -60,7 +60,7 @@ async def test_a_cluster_keeps_its_promises_under_faults(
         await run.create_topic(min_insync_replicas=2)
         run.usual_load()
         await run.wait_for_acknowledgements(50)
-        await inject(run, random.Random(seed), faults, 14)
+        await inject(run, random.Random(seed), faults, 8)
         assert_good(run, await run.finish())
 
     assert run.faults, "no fault took effect on the cluster"

@@ -201,7 +201,7 @@ async def test_compression_bombs(start, full) -> None:
 
 async def test_batches_of_many_objects(start, full) -> None:
     """Batches with millions of empty records or headers in a few kilobytes are refused, and JSON fetches are split."""
-    readers = 20 if full else 4
+    readers = 20 if full else 3
     broker = await start()
     now_us = time.time_ns() // 1000
     most = encode(record_batch([b""] * RECORDS_MAX, default_timestamp_us=now_us), Codec.ZSTD).to_bytes()
@@ -220,7 +220,7 @@ async def test_batches_of_many_objects(start, full) -> None:
             asyncio.ensure_future(calls.call("GET", f"{path}{at}", None, {"accept": "application/json"}))
             for at in range(readers)
         ]
-        beside = await calm.run(3)
+        beside = await calm.run(3 if full else 2)
         answers = await asyncio.gather(*reading)
         peak = broker.memory_mib
         while offset < RECORDS_MAX:

@@ -258,7 +258,7 @@ def test_start_adds_little_to_the_libraries(tmp_path: Path) -> None:
     """A broker is ready within 2.8 times the time that the import of its libraries takes.
 
     The bound is a ratio, because machines differ. On a quiet machine with two cores a start takes about a second, twice
-    the import of the libraries. Half a second more, the cost of pandas, fails the test. The best of three runs counts,
+    the import of the libraries. Half a second more, the cost of pandas, fails the test. Up to three runs are tried,
     because other processes disturb single runs.
     """
     libraries = (
@@ -276,5 +276,7 @@ def test_start_adds_little_to_the_libraries(tmp_path: Path) -> None:
             ready(process)
             starts.append(time.monotonic() - begun)
             process.terminate()
+        if min(starts) < 2.8 * min(loads):
+            break
 
     assert min(starts) < 2.8 * min(loads)
