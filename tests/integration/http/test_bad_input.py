@@ -191,6 +191,16 @@ async def test_a_body_that_ends_too_early(raw, framing: str, body: bytes) -> Non
     assert (answer.status, answer.code) == (400, "malformed_request")
 
 
+async def test_lines_that_end_in_a_wrong_chunk(raw) -> None:
+    """A body of lines with a violated transfer coding ends with a problem, after the results of its stored lines."""
+    head = f"POST {RECORDS} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-ndjson\r\n"
+    answer = await raw.send(f"{head}transfer-encoding: chunked\r\n\r\n".encode() + b"1\r\na\r\nx\r\n")
+
+    assert answer.status == 200
+    assert b'"code":"malformed_request"' in answer.body
+    assert b'{"status":400,"records":0,"stored":0,"refused":0}' in answer.body
+
+
 async def test_lying_content_lengths(raw, api) -> None:
     """A request's bytes after its declared body are read as the next request."""
     body = b'[{"value": "a"}]'

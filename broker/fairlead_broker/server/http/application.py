@@ -23,6 +23,7 @@ from fairlead_broker.runtime.audit_log import AUDITED_REQUEST, AuditLog
 from fairlead_broker.server.http.access_gate import AccessGate
 from fairlead_broker.server.http.asgi import Receive, Scope, Send
 from fairlead_broker.server.http.body import (
+    CUT_OFF,
     DRAIN_BYTES_MAX,
     HTTP1_DRAIN_BYTES_MAX,
     BodyBudget,
@@ -194,10 +195,11 @@ SHED: Final = problem_answer(
     )
 )
 SHED_HEADERS: Final = [*SHED.headers, (b"content-length", b"%d" % len(SHED.body))]
-CUT_OFF: Final = problem_answer(
-    ProblemError("malformed_request", "the body ended early or violated its transfer coding")
-)
-CUT_OFF_HEADERS: Final = [*CUT_OFF.headers, (b"content-length", b"%d" % len(CUT_OFF.body))]
+CUT_OFF_ANSWER: Final = problem_answer(ProblemError("malformed_request", CUT_OFF))
+CUT_OFF_HEADERS: Final = [
+    *CUT_OFF_ANSWER.headers,
+    (b"content-length", b"%d" % len(CUT_OFF_ANSWER.body)),
+]
 SHED_PATHS: Final = (b"/records", b"/v1/produce")
 UNROUTED: Final = "none"
 HEADER_BYTES_MAX: Final = 32 << 10
@@ -322,8 +324,8 @@ class Application:
         if call.status or call.body_reader.complete:
             return
         headers = [*CUT_OFF_HEADERS, (b"connection", b"close")] if call.http1 else CUT_OFF_HEADERS
-        await send({"type": "http.response.start", "status": CUT_OFF.status, "headers": headers})
-        await send({"type": "http.response.body", "body": CUT_OFF.body})
+        await send({"type": "http.response.start", "status": CUT_OFF_ANSWER.status, "headers": headers})
+        await send({"type": "http.response.body", "body": CUT_OFF_ANSWER.body})
 
     async def _refuse(self, call: Call, problem: ProblemError) -> None:
         """Answer with the problem; if an answer has already begun, only log the problem."""

@@ -121,8 +121,15 @@ class ProduceBodyLimits:
         return self.json_bytes_max if media_type in JSON_TYPES else self.bytes_max
 
 
+CUT_OFF: Final = "the body ended early or violated its transfer coding"
+"""Detail of the problem for an incomplete body."""
+
+
 class ClientGone(Exception):
-    """Raised when the client disconnects before its request is complete; no answer can be sent."""
+    """Raised when the client disconnects before its request is complete, or violates the transfer coding of its body.
+
+    In the second case the connection is still open, and the client can read an answer.
+    """
 
 
 @dataclass(frozen=True, slots=True)

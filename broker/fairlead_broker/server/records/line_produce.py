@@ -19,7 +19,7 @@ from fairlead_api.identifiers import Acks
 from fairlead_api.problems import ProblemError
 from fairlead_broker.clock import Clock
 from fairlead_broker.runtime import Broker
-from fairlead_broker.server.http.body import ProduceBodyLimits
+from fairlead_broker.server.http.body import CUT_OFF, ClientGone, ProduceBodyLimits
 from fairlead_broker.server.http.call import Call
 from fairlead_broker.server.records.line_stream import Lines, LineStream
 from fairlead_broker.server.records.produce_routing import (
@@ -62,9 +62,10 @@ class LineProduce:
                 produced = await self._produced(call, lines, acks, timeout_seconds, split, totals)
                 await call.send_piece(msgspec.json.encode(produced) + b"\n")
         except ProblemError as problem:
-            totals.status = problem.status
-            refused = {"problem": problem.to_document()}
-            await call.send_piece(msgspec.json.encode(refused) + b"\n")
+            await _end(call, totals, problem)
+        except ClientGone:
+            # The HTTP server answers with 500 if the endpoint sends nothing, and the client may still listen.
+            await _end(call, totals, ProblemError("malformed_request", CUT_OFF))
         await call.send_piece(msgspec.json.encode(totals.summary()) + b"\n", more=False)
 
     async def _produced(
@@ -118,6 +119,12 @@ class LineProduce:
                 await asyncio.sleep(PAUSE_SECONDS)  # noqa: TID251 - a stream waits until it is admitted instead of being refused
             else:
                 return
+
+
+async def _end(call: Call, totals: _Totals, problem: ProblemError) -> None:
+    """Send the problem that ends the body."""
+    totals.status = problem.status
+    await call.send_piece(msgspec.json.encode({"problem": problem.to_document()}) + b"\n")
 
 
 class _Totals:
