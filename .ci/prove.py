@@ -2,7 +2,8 @@
 
 Every part is a program that can also be run alone and prints a JSON report. This program runs each part with its full
 counts and writes the report to docs/proof/<part>.json. `--share 0.01` reduces every count to a hundredth, for a trial
-run. After a part has failed, the other parts still run.
+run, and `--seconds 3600` ends the parts `broker-kills` and `wire-fuzz` early; their records have the wanted and the
+reached counts. After a part has failed, the other parts still run.
 """
 
 from __future__ import annotations
@@ -26,8 +27,11 @@ from proof_record import write_record
 GIB: Final = 1 << 30
 MUTANTS_A_RUN: Final = 50_000
 SEARCHES_A_RUN: Final = 50_000
+SECONDS_VARIABLE: Final = "FAIRLEAD_PROOF_SECONDS"
+"""Variable with the time limit of a part, which the option `--seconds` sets."""
 MUTATIONS: Final = "tests/fuzz/batch_mutations.py"
 REQUEST_MUTATIONS: Final = "tests/fuzz/request_mutations.py"
+WIRE_MUTATIONS: Final = "tests/fuzz/wire_mutations.py"
 ACCESS_SEARCHES: Final = "tests/security/access_searches.py"
 
 Outcome = tuple[bool, dict[str, Any]]
@@ -149,6 +153,23 @@ def access_searches(share: float) -> Outcome:
     return not found, {**counts, "found": found}
 
 
+def wire_fuzz(share: float) -> Outcome:
+    """Send 10 million bad inputs over HTTP to an open broker, and as many without a token to a closed broker."""
+    passed, reports, inputs = True, {}, str(_count(10_000_000, share))
+    for name, further in (("open", ()), ("closed", ("--stranger",))):
+        arguments = ("--inputs", inputs, "--seed", str(_seed()), *_seconds(), *further)
+        code, reports[name] = _run(WIRE_MUTATIONS, *arguments)
+        passed &= code == 0
+    return passed, reports
+
+
+def broker_kills(share: float) -> Outcome:
+    """Kill the brokers of clusters under load 10,000 times, one to all at once."""
+    arguments = ("--kills", str(_count(10_000, share)), "--seed", str(_seed()), *_seconds())
+    code, report = _run("tests/chaos/broker_kills.py", *arguments)
+    return code == 0, report
+
+
 def overload(share: float) -> Outcome:
     """Run attacks and overload against a broker process, with full counts (small counts if `--share` is below 1)."""
     full = ("--hypothesis-profile", "prove", "--timeout", "600") if share >= 1 else ()
@@ -226,7 +247,9 @@ PARTS: Final[dict[str, Callable[[float], Outcome]]] = {
     "bit-flips": bit_flips,
     "kills": kills,
     "batch-fuzz": batch_fuzz,
+    "broker-kills": broker_kills,
     "request-fuzz": request_fuzz,
+    "wire-fuzz": wire_fuzz,
     "operator-edits": operator_edits,
     "operator-topics": operator_topics,
     "overload": overload,
@@ -265,6 +288,12 @@ def _count(full: int, share: float) -> int:
     return max(1, round(full * share))
 
 
+def _seconds() -> tuple[str, ...]:
+    """Return the option for the time limit of a part, if there is one."""
+    limit = os.environ.get(SECONDS_VARIABLE)
+    return ("--seconds", limit) if limit else ()
+
+
 def _seed() -> int:
     return random.SystemRandom().randrange(1 << 31)
 
@@ -281,7 +310,10 @@ def main(arguments: list[str]) -> int:
         "parts", nargs="*", metavar="part", help=f"parts to run ({', '.join(PARTS)}); default: all"
     )
     parser.add_argument("--share", type=float, default=1.0, help="fraction of every count")
+    parser.add_argument("--seconds", help="time limit of broker-kills, and of each of two runs of wire-fuzz")
     wanted = parser.parse_args(arguments)
+    if wanted.seconds:
+        os.environ[SECONDS_VARIABLE] = wanted.seconds
     unknown = [name for name in wanted.parts if name not in PARTS]
     if unknown:
         parser.error(f"no part is called {', '.join(unknown)}; there are {', '.join(PARTS)}")

@@ -1,7 +1,7 @@
 """A cluster of real processes: etcd, brokers, and links between them that the test controls.
 
-Brokers keep their addresses, so that clients and other brokers find them after a restart, always through the relays of
-`links.py`.
+Brokers keep their addresses, so that clients and other brokers find them after a restart, through the relays of
+`links.py` unless a test needs none.
 """
 
 from __future__ import annotations
@@ -212,8 +212,12 @@ async def chaos_cluster(
     *,
     etcd_members: int = 1,
     environment: Mapping[str, str] | None = None,
+    relayed: bool = True,
 ) -> AsyncIterator[ChaosCluster]:
-    """Run a cluster, or one broker with an embedded store when there are no etcd members."""
+    """Run a cluster, or one broker with an embedded store when there are no etcd members.
+
+    Without relays, connections are direct and cost less processor time, and the links have no effect.
+    """
     cluster = ChaosCluster(folder)
     cluster.links = Links(cluster.pids)
     settings = {
@@ -225,36 +229,45 @@ async def chaos_cluster(
     try:
         if etcd_members:
             async with etcd_cluster(folder / "etcd", etcd_members) as cluster.etcd:
-                relays = [await cluster.links.relay(ETCD, each.client_port) for each in cluster.etcd.members]
-                await _add_brokers(cluster, size, relays, settings)
+                ports = [each.client_port for each in cluster.etcd.members]
+                if relayed:
+                    ports = [await cluster.links.relay(ETCD, each) for each in ports]
+                await _add_brokers(cluster, size, ports, settings, relayed=relayed)
                 yield cluster
                 await _end(cluster)
         else:
-            await _add_brokers(cluster, 1, (), settings)
+            await _add_brokers(cluster, 1, (), settings, relayed=relayed)
             yield cluster
     finally:
         await _end(cluster)
 
 
 async def _add_brokers(
-    cluster: ChaosCluster, size: int, etcd_relays: Sequence[int], environment: dict[str, str]
+    cluster: ChaosCluster,
+    size: int,
+    etcd_ports: Sequence[int],
+    environment: dict[str, str],
+    *,
+    relayed: bool,
 ) -> None:
     ports = free_ports()
     for number in range(size):
         data, peer, ops = next(ports), next(ports), next(ports)
-        data_relay = await cluster.links.relay(f"broker-{number}", data)
-        peer_relay = await cluster.links.relay(f"broker-{number}", peer)
-        arguments = ["--id", str(number), "--advertise", f"127.0.0.1:{data_relay}"]
-        arguments += ["--peer-advertise", f"127.0.0.1:{peer_relay}", "--rack", f"rack-{number % 3}"]
-        if etcd_relays:
-            arguments += ["--etcd", ",".join(f"http://127.0.0.1:{port}" for port in etcd_relays)]
+        data_address, peer_address = data, peer
+        if relayed:
+            data_address = await cluster.links.relay(f"broker-{number}", data)
+            peer_address = await cluster.links.relay(f"broker-{number}", peer)
+        arguments = ["--id", str(number), "--advertise", f"127.0.0.1:{data_address}"]
+        arguments += ["--peer-advertise", f"127.0.0.1:{peer_address}", "--rack", f"rack-{number % 3}"]
+        if etcd_ports:
+            arguments += ["--etcd", ",".join(f"http://127.0.0.1:{port}" for port in etcd_ports)]
         process = BrokerProcess(
             cluster.folder / f"broker-{number}",
             environment,
             arguments=tuple(arguments),
             listeners=(f"127.0.0.1:{data}", f"127.0.0.1:{peer}", f"127.0.0.1:{ops}"),
         )
-        cluster.nodes.append(Node(number, process, f"http://127.0.0.1:{data_relay}"))
+        cluster.nodes.append(Node(number, process, f"http://127.0.0.1:{data_address}"))
     await cluster.start()
 
 

@@ -182,10 +182,14 @@ async def chaos_run(
     etcd_members: int = 1,
     settings: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
+    relayed: bool = True,
 ) -> AsyncIterator[ChaosRun]:
     """Run a cluster for one history."""
     workload = {"acks": "all", **producers.settings, **(settings or {})}
-    async with chaos_cluster(folder, size, etcd_members=etcd_members, environment=environment) as cluster:
+    cluster_run = chaos_cluster(
+        folder, size, etcd_members=etcd_members, environment=environment, relayed=relayed
+    )
+    async with cluster_run as cluster:
         run = ChaosRun(cluster, HistoryRecorder(workload), partitions, producers)
         try:
             yield run

@@ -20,6 +20,10 @@ class HistoryRecorder:
         self._begun = time.monotonic()
         self._requests = 0
         self._processes = 0
+        self.in_flight = 0
+        """Number of sends without an outcome."""
+        self.acknowledged = 0
+        """Number of acknowledged sends."""
 
     @property
     def now(self) -> float:
@@ -39,11 +43,14 @@ class HistoryRecorder:
         """Record the start of a send, with a new value if none is given; also return the request's number."""
         self._requests += 1
         sent = values or [f"{process}.{self._requests}"]
+        self.in_flight += 1
         self.note("send", "invoke", process=process, id=self._requests, key=key, values=sent)
         return self._requests, sent
 
     def end_send(self, process: int, request: int, kind: str, **more: object) -> None:
         """Record the end of a request."""
+        self.in_flight -= 1
+        self.acknowledged += kind == "ok"
         self.note("send", kind, process=process, id=request, **more)
 
     def begin_commit(self, process: int, group: str, key: str, offset: int, epoch: int) -> int:

@@ -52,10 +52,12 @@ class SdkProducer:
         partitions: range,
         *,
         idempotent: bool,
+        pause_seconds: float = PAUSE_SECONDS,
     ) -> None:
         self._cluster, self._history, self._topic = cluster, history, topic
         self._partitions = partitions
         self._idempotent = idempotent
+        self._pause_seconds = pause_seconds
         self.stopping = asyncio.Event()
 
     async def run(self) -> None:
@@ -97,7 +99,7 @@ class SdkProducer:
             kinds = [await self._settle(process, number, delivery) for number, delivery in burst]
             if "info" in kinds:
                 process = self._history.process()
-            await pause(PAUSE_SECONDS if set(kinds) == {"ok"} else REFUSED_PAUSE_SECONDS)
+            await pause(self._pause_seconds if set(kinds) == {"ok"} else REFUSED_PAUSE_SECONDS)
 
     async def _settle(self, process: int, number: int, delivery: Delivery) -> str:
         try:

@@ -16,14 +16,13 @@ import random
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
 from batch_mutations import Mutations
-
 from fairlead_api.batch.batches import decode_records, encode
 from fairlead_api.batch.columns import record_batch
 from fairlead_api.bodies.frames import encode_frame
@@ -118,11 +117,11 @@ def originals(topic_id: str, batch: bytes) -> list[Request]:
 class RequestMutations:
     """Makes mutated requests from one seed."""
 
-    def __init__(self, seed: int, topic_id: str) -> None:
+    def __init__(self, seed: int, topic_id: str, further: Sequence[Request] = ()) -> None:
         self._random = random.Random(seed)
         self._batches = Mutations(seed)
         self._topic_id = topic_id
-        self._originals = originals(topic_id, self._batches.originals[0])
+        self._originals = [*originals(topic_id, self._batches.originals[0]), *further]
 
     def next(self) -> Request:
         """Return the next request."""

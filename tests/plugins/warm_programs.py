@@ -107,7 +107,9 @@ class WarmProcess:
     def send_signal(self, number: int) -> None:
         """Send a signal, unless the process has ended."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            # The process may end, or be killed by another thread, after the look.
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """Kill the process."""

@@ -1,0 +1,23 @@
+"""A few kills of `broker_kills.py`; `make prove PROVE=broker-kills` makes ten thousand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker_kills import prove
+
+KILLS = 7
+
+
+@pytest.mark.etcd
+async def test_killed_brokers_of_a_cluster_lose_double_and_reorder_nothing(tmp_path: Path) -> None:
+    """A cluster whose brokers are killed under load, one or all at once, stores each acknowledged record once."""
+    report = await prove(tmp_path, KILLS, clusters=1, seconds=None, seed=3)
+
+    assert report["failed"] == []
+    assert report["histories"] == 1
+    # A kill of a starting broker may be one more.
+    assert KILLS <= report["kills"] <= KILLS + 3
+    assert report["kills_with_unanswered_sends"] > 0, "the kills met no load"
