@@ -31,20 +31,13 @@ PURE_PACKAGES = (
 )
 PURE_TESTS = tuple(f"tests/unit/{package}" for package in PURE_PACKAGES)
 PURE_WORKERS = "2"
-SPARK_TESTS = ("tests/spark", "tests/integration", "tests/observability", "tests/release")
+# Folders whose tests all carry the mark of their name; collecting them takes a quarter of all collection.
+SPARK_TESTS = "tests/spark"
+KUBERNETES_TESTS = "tests/kubernetes"
 # Run in one process: Schemathesis generates its cases during the collection of tests, which takes ten seconds in each.
 MADE_UP_CALLS = "tests/openapi"
 # `make check` runs the tests that only read the sources.
 STATIC_TESTS = ("tests/architecture", "tests/typing")
-SERIAL_TESTS = (
-    "tests/chaos",
-    "tests/checker",
-    "tests/faults",
-    "tests/integration/broker",
-    "tests/kubernetes",
-    "tests/overload",
-    "tests/unit/runtime",
-)
 # Tests of whole systems spend half of their time waiting for leases and processes: two cores can run four at a time.
 WORKERS = "4"
 # Kubernetes tests spend half of their time waiting for leases, elections and probes.
@@ -130,6 +123,12 @@ def build_kubernetes() -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
 
 
+def serial_folders() -> list[str]:
+    """Return the folders with tests that carry the mark `serial`, so that no other folder is collected."""
+    marking = (path for path in Path("tests").rglob("*.py") if "mark.serial" in path.read_text())
+    return sorted({str(path.parent) for path in marking})
+
+
 def run_all(tests: TestRun) -> None:
     """Run every test that exists."""
     Path("build/coverage").mkdir(parents=True, exist_ok=True)
@@ -141,19 +140,19 @@ def run_all(tests: TestRun) -> None:
         tests.run("coverage", "run", "-m", "pytest", "-n", PURE_WORKERS, "-m", "not serial", *PURE_TESTS)
         tests.run("coverage", "combine", "--quiet")
         tests.run("coverage", "report")
-        ignored = [f"--ignore={path}" for path in (*PURE_TESTS, *STATIC_TESTS, MADE_UP_CALLS)]
-        systems = "not serial and not kubernetes and not spark"
-        tests.run("pytest", "-n", WORKERS, *by_file, "-m", systems, *ignored)
+        later = (MADE_UP_CALLS, SPARK_TESTS, KUBERNETES_TESTS)
+        ignored = [f"--ignore={path}" for path in (*PURE_TESTS, *STATIC_TESTS, *later)]
+        tests.run("pytest", "-n", WORKERS, *by_file, "-m", "not serial", *ignored)
         print("+ wait for the programs of the test Kubernetes (build/kubernetes.log)", flush=True)
         building.wait()
     tests.run_together(
-        ("pytest", "-n", KUBERNETES_WORKERS, "-m", "kubernetes and not serial", "tests/kubernetes"),
+        ("pytest", "-n", KUBERNETES_WORKERS, "-m", "not serial", KUBERNETES_TESTS),
         # Tests with Spark run in separate processes: clusters that last for a whole session of pytest suppress logs
         # that other tests capture.
-        ("pytest", "-n", SPARK_WORKERS, *by_file, "-m", "spark and not serial", *SPARK_TESTS),
+        ("pytest", "-n", SPARK_WORKERS, *by_file, "-m", "not serial", SPARK_TESTS),
         ("pytest", MADE_UP_CALLS),
     )
-    tests.run("pytest", "-m", "serial", *SERIAL_TESTS)
+    tests.run("pytest", "-m", "serial", *serial_folders())
 
 
 def main(arguments: list[str]) -> int:
