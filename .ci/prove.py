@@ -21,11 +21,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
+from xml.etree import ElementTree as ET
 
 from proof_record import write_record
 
 GIB: Final = 1 << 30
 MUTANTS_A_RUN: Final = 50_000
+SCENARIO: Final = "pytest.mark.scenario"
+NOT_PASSED: Final = ("failure", "error", "skipped")
 SEARCHES_A_RUN: Final = 50_000
 SECONDS_VARIABLE: Final = "FAIRLEAD_PROOF_SECONDS"
 """Variable with the time limit of a part, which the option `--seconds` sets."""
@@ -230,15 +233,20 @@ def searches(share: float) -> Outcome:
 
 
 def scenarios(share: float) -> Outcome:
-    """Run the tests marked `scenario`, except for the tests in `make chaos` and in the part `pods`."""
+    """Run the tests marked `scenario` by folder, without the tests of `make chaos` and of the part `pods`."""
     del share
-    command = [sys.executable, "-m", "pytest", "-m", "scenario", "--timeout", "900", "-o", "time_budgets="]
-    of_pods = (
+    passed, reports = True, {}
+    left_out = (
         "--ignore=tests/kubernetes/test_cluster_pods.py",
         "--ignore-glob=tests/kubernetes/test_pods_*.py",
     )
-    code = subprocess.run([*command, "--ignore=tests/chaos", *of_pods], check=False).returncode
-    return code == 0, {"exit_code": code}
+    marked = {path.parts[1] for path in Path("tests").rglob("test_*.py") if SCENARIO in path.read_text()}
+    for folder in sorted(marked - {"chaos"}):
+        arguments = ("-m", "scenario", "--timeout", "900", *left_out, f"tests/{folder}")
+        code, reports[folder] = _tests(*arguments)
+        passed &= code == 0
+        _progress(f"{folder}: {reports[folder]}")
+    return passed, reports
 
 
 PARTS: Final[dict[str, Callable[[float], Outcome]]] = {
@@ -282,6 +290,23 @@ def _figures(*arguments: str, **settings: str) -> tuple[int, dict[str, Any]]:
         code = subprocess.run(command, check=False, env=environment).returncode
         found: dict[str, Any] = json.loads(figures.read_text()) if figures.exists() else {}
     return code, found
+
+
+def _tests(*arguments: str) -> tuple[int, dict[str, Any]]:
+    """Run tests; return the exit code, the number of passed tests, and the names of the other tests by outcome."""
+    with tempfile.TemporaryDirectory() as folder:
+        results = Path(folder) / "results.xml"
+        command = [sys.executable, "-m", "pytest", "-q", *arguments, "-o", "time_budgets="]
+        code = subprocess.run([*command, f"--junit-xml={results}"], check=False).returncode
+        cases = list(ET.parse(results).iter("testcase")) if results.exists() else []  # noqa: S314 - our own file
+    counts: dict[str, Any] = {"passed": 0}
+    for case in cases:
+        outcome = next((each for each in NOT_PASSED if case.find(each) is not None), None)
+        if outcome is None:
+            counts["passed"] += 1
+        else:
+            counts.setdefault(outcome, []).append(f"{case.get('classname')}.{case.get('name')}")
+    return code, counts
 
 
 def _count(full: int, share: float) -> int:

@@ -115,6 +115,8 @@ class Attacker:
                 return False
             self.counts.inputs["requests over HTTP/1.1"] += 1
             self._judge(answer, repr(request), empty=request.method == "HEAD")
+            if answer.headers.get(b"connection") == b"close":
+                return False
         return True
 
     async def chunks(self) -> None:

@@ -32,6 +32,7 @@ NAMESPACES: Final = ("user", "net", "mnt", "pid")
 OF_INTERPRETER: Final = ("PYTHON", "LD_", "MALLOC_")
 """Beginnings of the names of variables that act at the start of an interpreter."""
 WITHOUT_EFFECT: Final = ("PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")
+_STARTING: Final = threading.Lock()
 LIMITS: Final = 16
 """Number of resource limits of Linux."""
 # Starts the interpreter instead where the child of the launcher would differ: in other namespaces, with other limits,
@@ -159,9 +160,16 @@ def _address(folder: str) -> str:
     return str(Path(folder) / "launcher")
 
 
-@cache
 def warm_folder() -> str:
-    """Start the launcher of this process, which ends with it; return the folder of its socket and of `fairlead`."""
+    """Return the folder of the socket of the launcher and of `fairlead`; the first call starts the launcher."""
+    # Threads that start the first brokers of a cluster would start a launcher each.
+    with _STARTING:
+        return _start_launcher()
+
+
+@cache
+def _start_launcher() -> str:
+    """Start the launcher of this process, which ends with it; return its folder."""
     folder = tempfile.TemporaryDirectory(prefix="warm-")
     atexit.register(folder.cleanup)
     variables = {name: text for name, text in os.environ.items() if not name.startswith("FAIRLEAD_")}
