@@ -194,8 +194,9 @@ def broker_prepare_stop(
 ) -> None:
     """Wait until the cluster can run without this broker: the preStop hook of a pod.
 
-    Reads the same variables and file as the broker of the pod and the token in FAIRLEAD_TOKEN_FILE, requests the cluster's only restart permit from the
-    broker, and reports the result on stderr. Always exits with 0, so that a stop is never delayed further.
+    Reads the same variables and file as the broker of the pod and the token in FAIRLEAD_TOKEN_FILE, requests the
+    cluster's only restart permit from the broker, and reports the result on stderr. Always exits with 0, so that a
+    stop is never delayed further.
 
     Example: fairlead broker prepare-stop --seconds 60
     """

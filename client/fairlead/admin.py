@@ -564,7 +564,8 @@ class Admin:
     ) -> CreatedToken:
         """Create an API token for `user:NAME`, which expires unless `expires_in` is None.
 
-        `owner` names the program that manages the token, which is otherwise revoked only with `force`. The call is not retried, because a retry could create a second token. Raises `InvalidPrincipalError`.
+        `owner` names the program that manages the token, which is otherwise revoked only with `force`. The call is not
+        retried, because a retry could create a second token. Raises `InvalidPrincipalError`.
         """
         seconds = None if expires_in is None else max(1, int(seconds_of(expires_in, "expires_in")))
         # A dictionary and not the request's type, whose checks would raise the problem without the SDK's error.
