@@ -20,6 +20,7 @@ from msgspec import UNSET
 
 from fairlead.connection.metadata import MetadataCache, check_name, partition_not_found
 from fairlead.connection.transport import Query, Transport, decoded, json_call
+from fairlead.credentials import TokenProvider
 from fairlead.errors import (
     BrokerNotFoundError,
     ClusterError,
@@ -116,14 +117,20 @@ class Admin:
         request_timeout: Duration = "30s",
         connect_timeout: Duration = "5s",
         retry_timeout: Duration = "30s",
+        token: str | None = None,
+        token_file: FilePath | None = None,
+        token_provider: TokenProvider | None = None,
+        allow_insecure_token: bool | None = None,
         ca_file: FilePath | None = None,
         client_cert_file: FilePath | None = None,
         client_key_file: FilePath | None = None,
         one_address: bool | None = None,
     ) -> None:
         connection = connection_of(
-            bootstrap, connect=connect_timeout, request=request_timeout, retry=retry_timeout, ca_file=ca_file,
-            client_cert_file=client_cert_file, client_key_file=client_key_file, one_address=one_address,
+            bootstrap, connect=connect_timeout, request=request_timeout, retry=retry_timeout, token=token,
+            token_file=token_file, token_provider=token_provider, allow_insecure_token=allow_insecure_token,
+            ca_file=ca_file, client_cert_file=client_cert_file, client_key_file=client_key_file,
+            one_address=one_address,
         )  # fmt: skip
         self._transport = Transport(connection, "admin")
 

@@ -21,6 +21,7 @@ from typing import Self
 from fairlead import clock
 from fairlead.connection.metadata import MetadataCache
 from fairlead.connection.transport import Transport
+from fairlead.credentials import TokenProvider
 from fairlead.errors import ClosedError, SettingError, second_start
 from fairlead.group.commit_before import CommitBefore
 from fairlead.group.partitions import Reading
@@ -99,6 +100,12 @@ class Consumer:
     - offset_policy: reaction to a position outside the log: `"error"`, `"earliest"`, `"latest"` or a duration.
     - request_timeout, connect_timeout, retry_timeout: timeouts of one attempt, of a new connection, and of a call with
       its retries.
+    - token, token_file, token_provider: API token or signed token of the caller as text, as a file, or as a function
+      that returns the text, synchronous (it runs in a thread) or asynchronous; at most one. File and function are asked
+      again every 30 seconds and after a refusal. By default the environment's `FAIRLEAD_TOKEN` or
+      `FAIRLEAD_TOKEN_FILE`, or the file `/var/run/secrets/fairlead/token` if there is one.
+    - allow_insecure_token: whether the token is sent to other machines without TLS; by default the environment's
+      `FAIRLEAD_ALLOW_INSECURE_TOKEN`.
     - ca_file: PEM file with the authorities that sign brokers, in addition to those of the system.
     - client_cert_file, client_key_file: PEM files with the client's certificate and key, for brokers that want one.
       Changed files are in use within 30 seconds.
@@ -135,23 +142,25 @@ class Consumer:
         request_timeout: Duration = "30s",
         connect_timeout: Duration = "5s",
         retry_timeout: Duration = "30s",
+        token: str | None = None,
+        token_file: FilePath | None = None,
+        token_provider: TokenProvider | None = None,
+        allow_insecure_token: bool | None = None,
         ca_file: FilePath | None = None,
         client_cert_file: FilePath | None = None,
         client_key_file: FilePath | None = None,
         one_address: bool | None = None,
     ) -> None:
         self._connection = connection_of(
-            bootstrap, connect=connect_timeout, request=request_timeout, retry=retry_timeout, ca_file=ca_file,
-            client_cert_file=client_cert_file, client_key_file=client_key_file, one_address=one_address,
+            bootstrap, connect=connect_timeout, request=request_timeout, retry=retry_timeout, one_address=one_address,
+            token=token, token_provider=token_provider, allow_insecure_token=allow_insecure_token, ca_file=ca_file,
+            token_file=token_file, client_cert_file=client_cert_file, client_key_file=client_key_file,
         )  # fmt: skip
         self._settings = ConsumerSettings(
-            fetch_wait_seconds_max=seconds_of(fetch_wait_max, "fetch_wait_max"),
-            fetch_bytes_min=fetch_bytes_min,
-            fetch_bytes_max=fetch_bytes_max,
-            partition_fetch_bytes_max=partition_fetch_bytes_max,
-            prefetch_bytes=prefetch_bytes,
-            offset_policy=policy_of(offset_policy, "offset_policy"),
-        )
+            fetch_wait_seconds_max=seconds_of(fetch_wait_max, "fetch_wait_max"), fetch_bytes_min=fetch_bytes_min,
+            fetch_bytes_max=fetch_bytes_max, partition_fetch_bytes_max=partition_fetch_bytes_max,
+            prefetch_bytes=prefetch_bytes, offset_policy=policy_of(offset_policy, "offset_policy"),
+        )  # fmt: skip
         self._group = group_settings_of(
             group, topics=topics, pattern=pattern, start=start, commit=commit, commit_interval=auto_commit_interval,
             processing=processing_timeout, session=session_timeout, rebalance=rebalance_timeout,
@@ -161,11 +170,9 @@ class Consumer:
         self._reader = BatchReader(self._prefetch, self._wake_fetcher)
         self._partitions = AssignedPartitions(self._prefetch, self._reader)
         self._running: _Running | None = None
-        self._closing = False
-        """Whether no more batches are handed out; callbacks may use the consumer until partitions are released."""
-        self._is_taking = False
-        """Whether a call waits for a batch. Only one call may wait: with several waiting calls, the consumer could not
-        tell which batch is finished."""
+        self._closing, self._is_taking = False, False
+        """Whether no more batches are handed out (callbacks may use the consumer until partitions are released), and
+        whether a call waits for a batch: with several it would be unclear which batch is finished."""
         self._session: GroupSession | None = None
         self._commit_before: CommitBefore | None = None
 

@@ -1,82 +1,315 @@
-"""Token of a client: from the environment, sent to brokers by https or on this machine only (rules C1 to C3).
+"""Token of a client: where it comes from, and the text that requests contain now (rules C1 to C4).
 
-`connection` asks for the header of each request. A file is read again when it was read 30 seconds ago, and after a
-refusal, so that a token is rotated without a restart. A token appears in no error, log or representation.
+`settings` chooses the source from arguments, the environment and the mounted file. The transport asks for the token of
+each request. A source is asked again when its text is old, and after a refusal, so that a token is rotated without a
+restart. A token appears in no error, log or representation. The module must not depend on connections.
 """
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import ipaddress
+import logging
 import os
+import re
+import shlex
+import subprocess
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 from urllib.parse import urlsplit
+
+import msgspec
 
 from fairlead import clock
 from fairlead.errors import SettingError
+from fairlead.tls_files import FilePath
+from fairlead_api.base64url import decoded
 
-TOKEN: Final = "FAIRLEAD_TOKEN"  # noqa: S105 - the name of a variable
-TOKEN_FILE: Final = "FAIRLEAD_TOKEN_FILE"  # noqa: S105 - the name of a variable
-ALLOW_INSECURE: Final = "FAIRLEAD_ALLOW_INSECURE_TOKEN"
-FILE_SECONDS_MAX: Final = 30.0
-"""Seconds after which a token file is read again."""
+TOKEN_VARIABLE: Final = "FAIRLEAD_TOKEN"  # noqa: S105 - the name of a variable
+TOKEN_FILE_VARIABLE: Final = "FAIRLEAD_TOKEN_FILE"  # noqa: S105 - the name of a variable
+TOKEN_COMMAND_VARIABLE: Final = "FAIRLEAD_TOKEN_COMMAND"  # noqa: S105 - the name of a variable
+TOKEN_VARIABLES: Final = (TOKEN_VARIABLE, TOKEN_FILE_VARIABLE, TOKEN_COMMAND_VARIABLE)
+ALLOW_INSECURE_VARIABLE: Final = "FAIRLEAD_ALLOW_INSECURE_TOKEN"
+MOUNTED_TOKEN: Final = Path("/var/run/secrets/fairlead/token")
+"""Token in a pod to which one is mounted."""
+
+TOKEN_SECONDS_MAX: Final = 30.0
+"""Age at which a token file is read, and a provider is called, again."""
+EXPIRY_SECONDS: Final = 30.0
+"""Seconds before the end of a signed token at which its command runs again."""
+ASK_SECONDS_MAX: Final = 60.0
+"""Seconds that a provider or a command may take; a command may ask a person to log in."""
+TOKEN_BYTES_MAX: Final = 8 * 1024
+_TEXT: Final = re.compile(r"[\x21-\x7e]+")
+
+TokenProvider: TypeAlias = "Callable[[], str | Awaitable[str]]"
+"""Function, synchronous or asynchronous, that returns the text of a token."""
+
+_log = logging.getLogger("fairlead.credentials")
 
 
-class TokenSource:
-    """Source of the token that a client sends."""
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Source of a client's token: at most one of the first four fields is set."""
 
-    __slots__ = ("_allow_insecure", "_file", "_read_at", "_token")
-
-    def __init__(self, token: str | None, file: Path | None, *, allow_insecure: bool) -> None:
-        """Use a token, or the token in a file; without both, no token is sent.
-
-        Raises `SettingError` if both are given. `allow_insecure`: send the token to other machines without TLS.
-        """
-        if token is not None and file is not None:
-            raise SettingError(TOKEN_FILE, str(file), f"at most one of {TOKEN} and {TOKEN_FILE}")
-        self._token = token
-        self._file = file
-        self._allow_insecure = allow_insecure
-        self._read_at: float | None = None
+    token: str | None = field(default=None, repr=False)
+    """Text of the token."""
+    token_file: Path | None = None
+    """File that contains the token."""
+    token_command: str | None = None
+    """Command line, run without a shell, whose standard output is the token."""
+    token_provider: TokenProvider | None = None
+    """Function that returns the token."""
+    allow_insecure: bool = False
+    """Whether the token may be sent to other machines without TLS."""
 
     @classmethod
-    def of_environment(cls) -> TokenSource:
-        """Return the source that the environment variables name."""
-        file = os.environ.get(TOKEN_FILE)
-        return cls(
-            os.environ.get(TOKEN) or None,
-            Path(file) if file else None,
-            allow_insecure=os.environ.get(ALLOW_INSECURE, "").lower() in ("1", "true"),
-        )
+    def chosen(
+        cls,
+        token: str | None,
+        token_file: FilePath | None,
+        token_provider: TokenProvider | None,
+        *,
+        allow_insecure: bool,
+    ) -> Credentials:
+        """Return the source of the arguments; without an argument, of the environment, and last the mounted file.
 
-    def header_for(self, broker: str) -> dict[str, str]:
-        """Return the headers that name the caller to a broker. Raises `SettingError` for an insecure address."""
-        token = self._current()
-        if token is None:
-            return {}
-        if not self._allow_insecure and not _is_safe(broker):
-            allowed = f"an https:// address, an address of this machine, or {ALLOW_INSECURE}=true"
-            raise SettingError("bootstrap", broker, f"{allowed}, because requests contain a token")
-        return {"authorization": f"Bearer {token}"}
+        Raises `SettingError` for more than one source, and for a text that is no token.
+        """
+        if token is not None or token_file is not None or token_provider is not None:
+            given = {"token": token, "token_file": token_file, "token_provider": token_provider}
+            _check_one([name for name, value in given.items() if value is not None])
+            return cls._of(token, token_file, None, token_provider, allow_insecure=allow_insecure)
+        texts = {name: os.environ.get(name) or None for name in TOKEN_VARIABLES}
+        _check_one([name for name, value in texts.items() if value is not None])
+        text, file, command = texts.values()
+        if not any(texts.values()) and MOUNTED_TOKEN.is_file():
+            file = str(MOUNTED_TOKEN)
+        return cls._of(text, file, command, None, allow_insecure=allow_insecure)
 
-    def renew(self) -> bool:
-        """Read the file again after a refusal; return whether it contains another token."""
-        if self._file is None:
+    @classmethod
+    def _of(
+        cls,
+        token: str | None,
+        file: FilePath | None,
+        command: str | None,
+        provider: TokenProvider | None,
+        *,
+        allow_insecure: bool,
+    ) -> Credentials:
+        if token is not None:
+            _check_token("token", token)
+        if file is not None and (not isinstance(file, str | os.PathLike) or not os.fspath(file)):
+            raise SettingError("token_file", file, "the path of a file with a token")
+        if provider is not None and not callable(provider):
+            raise SettingError("token_provider", provider, "a function that returns a token")
+        if command is not None and not words_of(command):
+            raise SettingError("token_command", command, "a program and its arguments")
+        return cls(token, None if file is None else Path(file), command, provider, allow_insecure)
+
+    @property
+    def is_given(self) -> bool:
+        """Whether requests contain a token."""
+        sources = (self.token, self.token_file, self.token_command, self.token_provider)
+        return any(each is not None for each in sources)
+
+    def __str__(self) -> str:
+        """Return the name of the source, without the token."""
+        if self.token_file is not None:
+            return f"token_file {self.token_file}"
+        if self.token_command is not None:
+            return f"token_command {self.token_command}"
+        return "token_provider" if self.token_provider is not None else "token"
+
+    def check_safe(self, broker: str) -> None:
+        """Raise `SettingError` if the token would be sent to another machine without TLS."""
+        if self.is_given and not self.allow_insecure and not _is_safe(broker):
+            allowed = "an https:// address, an address of this machine, or allow_insecure_token"
+            raise SettingError("bootstrap", broker, f"{allowed}, because requests contain a token ({self})")
+
+
+NO_TOKEN: Final = Credentials()
+"""No token: requests are made by `anonymous`."""
+
+
+class CallerToken:
+    """Token that the requests of one client contain now. Used on one event loop."""
+
+    __slots__ = ("_ask_at", "_asking", "_credentials", "_is_given", "_safe", "_text")
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+        self._is_given = credentials.is_given
+        self._text: str | None = credentials.token
+        self._ask_at = float("inf") if credentials.token is not None else float("-inf")
+        """Time after which the source is asked again."""
+        self._asking = asyncio.Lock()
+        self._safe: set[str] = set()
+        """Addresses to which the token may be sent."""
+
+    async def text_for(self, broker: str) -> str | None:
+        """Return the token for a request to a broker, or None without a source.
+
+        Raises `SettingError` for an address to which no token may be sent, and for a source that has not given a token
+        yet. Afterwards a source that fails is asked again later, and the previous token remains in use.
+        """
+        if not self._is_given:
+            return None
+        if broker not in self._safe:
+            self._credentials.check_safe(broker)
+            self._safe.add(broker)
+        if clock.monotonic() >= self._ask_at:
+            async with self._asking:
+                if clock.monotonic() >= self._ask_at:
+                    await self._ask()
+        return self._text
+
+    async def replaces(self, refused: str | None) -> bool:
+        """Ask the source again after a refusal; return whether it gives another token than the refused one.
+
+        Requests that were refused with the same token ask once.
+        """
+        if refused is None or self._credentials.token is not None:
             return False
-        before, self._read_at = self._token, None
-        return self._current() != before
+        async with self._asking:
+            if self._text == refused:
+                await self._ask()
+        return self._text != refused
 
-    def _current(self) -> str | None:
-        if self._file is None:
-            return self._token
+    def advice(self) -> str | None:
+        """Return the advice after a refusal of the token, which names its source; None without a token."""
+        return f"The token came from {self._credentials}." if self._is_given else None
+
+    async def _ask(self) -> None:
         now = clock.monotonic()
-        if self._read_at is None or now - self._read_at > FILE_SECONDS_MAX:
-            try:
-                self._token = self._file.read_text(encoding="ascii").strip()
-            except (OSError, UnicodeDecodeError) as error:
-                raise SettingError(TOKEN_FILE, str(self._file), "a readable file with a token") from error
-            self._read_at = now
-        return self._token
+        try:
+            self._text = await _asked(self._credentials)
+        except SettingError as error:
+            if self._text is None:
+                raise
+            _log.warning("the previous token remains in use: %s", error)
+            self._ask_at = now + TOKEN_SECONDS_MAX
+        else:
+            self._ask_at = now + _life_seconds(self._credentials, self._text)
+
+
+async def _asked(credentials: Credentials) -> str:
+    """Return the token that the source gives now. Raises `SettingError`."""
+    if credentials.token_file is not None:
+        return _read(credentials.token_file)
+    if credentials.token_command is not None:
+        return await asyncio.to_thread(_printed, credentials.token_command)
+    assert credentials.token_provider is not None, "the text of a token is never asked for"
+    return await _provided(credentials.token_provider)
+
+
+def _read(file: Path) -> str:
+    allowed = "a readable file with a token"
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(TOKEN_BYTES_MAX + 2)
+    except OSError as error:
+        raise SettingError("token_file", str(file), f"{allowed} ({error.strerror})") from error
+    text = content.decode("latin-1").strip()
+    if not _is_token(text):
+        raise SettingError("token_file", str(file), f"{allowed}; it contains no token")
+    return text
+
+
+def _printed(command: str) -> str:
+    """Run a command and return the token that it prints. The command may write to the terminal through its stderr."""
+    allowed = "a program that prints a token"
+    try:
+        done = subprocess.run(
+            words_of(command),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            timeout=ASK_SECONDS_MAX,
+            check=True,
+        )
+    except subprocess.TimeoutExpired as error:
+        reason = f"no token within {ASK_SECONDS_MAX:g} s"
+        raise SettingError("token_command", command, f"{allowed} ({reason})") from error
+    except subprocess.CalledProcessError as error:
+        # The error is not the cause, because it contains what the program printed.
+        reason = f"it ended with {error.returncode}"
+        raise SettingError("token_command", command, f"{allowed} ({reason})") from None
+    except OSError as error:
+        raise SettingError("token_command", command, f"{allowed} ({error.strerror})") from error
+    text = done.stdout.decode("latin-1").strip()
+    if not _is_token(text):
+        raise SettingError("token_command", command, f"{allowed}; it printed no token")
+    return text
+
+
+async def _provided(provider: TokenProvider) -> str:
+    """Call a provider, a synchronous one in a thread, and return its token."""
+    name = getattr(provider, "__qualname__", type(provider).__name__)
+    try:
+        async with asyncio.timeout(ASK_SECONDS_MAX):
+            found: object
+            if inspect.iscoroutinefunction(provider):
+                found = await provider()
+            else:
+                found = await asyncio.to_thread(provider)
+                if inspect.isawaitable(found):
+                    found = await found
+    except Exception as error:
+        allowed = f"a function that returns a token (it raised {type(error).__name__})"
+        raise SettingError("token_provider", name, allowed) from error
+    if not isinstance(found, str) or not _is_token(found):
+        raise SettingError("token_provider", name, "a function that returns a token, as text")
+    return found
+
+
+class _Claims(msgspec.Struct):
+    """The claim of a signed token that its caller reads."""
+
+    exp: float
+
+
+def _life_seconds(credentials: Credentials, text: str) -> float:
+    """Return the seconds until the source is asked again.
+
+    A command is expensive, so it runs again only when its token ends: 30 s before the end of a signed token, and after
+    a refusal.
+    """
+    if credentials.token_command is None:
+        return TOKEN_SECONDS_MAX
+    parts = text.split(".")
+    if len(parts) != 3:
+        return float("inf")
+    try:
+        ends = msgspec.json.decode(decoded(parts[1]), type=_Claims).exp
+    except (ValueError, msgspec.MsgspecError):
+        return float("inf")
+    return max(ends - clock.now_us() / 1e6 - EXPIRY_SECONDS, TOKEN_SECONDS_MAX)
+
+
+def words_of(command: str) -> list[str]:
+    """Return the program and the arguments of a command line; nothing for text that a shell could not read either."""
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return []
+
+
+def _check_one(names: list[str]) -> None:
+    if len(names) > 1:
+        raise SettingError(names[1], "given", f"at most one of {' and '.join(names)}")
+
+
+def _check_token(name: str, text: object) -> None:
+    if not isinstance(text, str) or not _is_token(text):
+        # The value is not part of the error, because it may be a token with a typing error.
+        raise SettingError(name, "***", f"the text of a token, at most {TOKEN_BYTES_MAX} bytes")
+
+
+def _is_token(text: str) -> bool:
+    return len(text) <= TOKEN_BYTES_MAX and _TEXT.fullmatch(text) is not None
 
 
 def _is_safe(broker: str) -> bool:

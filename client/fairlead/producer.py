@@ -23,6 +23,7 @@ from fairlead import clock
 from fairlead.clock import now_ns
 from fairlead.connection.metadata import MetadataCache, create_topic, creates_topics, partition_not_found
 from fairlead.connection.transport import Transport
+from fairlead.credentials import TokenProvider
 from fairlead.errors import (
     BatchTooLargeError,
     ClosedError,
@@ -157,6 +158,12 @@ class Producer:
     - name: identity that outlives the producer: the next producer with the same name fences this producer.
     - request_timeout, connect_timeout, retry_timeout: timeouts of one attempt, of a new connection, and of a call with
       its retries.
+    - token, token_file, token_provider: API token or signed token of the caller as text, as a file, or as a function
+      that returns the text, synchronous (it runs in a thread) or asynchronous; at most one. File and function are asked
+      again every 30 seconds and after a refusal. By default the environment's `FAIRLEAD_TOKEN` or
+      `FAIRLEAD_TOKEN_FILE`, or the file `/var/run/secrets/fairlead/token` if there is one.
+    - allow_insecure_token: whether the token is sent to other machines without TLS; by default the environment's
+      `FAIRLEAD_ALLOW_INSECURE_TOKEN`.
     - ca_file: PEM file with the authorities that sign brokers, in addition to those of the system.
     - client_cert_file, client_key_file: PEM files with the client's certificate and key, for brokers that want one.
       Changed files are in use within 30 seconds.
@@ -185,14 +192,20 @@ class Producer:
         request_timeout: Duration = "30s",
         connect_timeout: Duration = "5s",
         retry_timeout: Duration = "30s",
+        token: str | None = None,
+        token_file: FilePath | None = None,
+        token_provider: TokenProvider | None = None,
+        allow_insecure_token: bool | None = None,
         ca_file: FilePath | None = None,
         client_cert_file: FilePath | None = None,
         client_key_file: FilePath | None = None,
         one_address: bool | None = None,
     ) -> None:
         self._connection = connection_of(
-            bootstrap, connect=connect_timeout, request=request_timeout, retry=retry_timeout, ca_file=ca_file,
-            client_cert_file=client_cert_file, client_key_file=client_key_file, one_address=one_address,
+            bootstrap, connect=connect_timeout, request=request_timeout, retry=retry_timeout, token=token,
+            token_file=token_file, token_provider=token_provider, allow_insecure_token=allow_insecure_token,
+            ca_file=ca_file, client_cert_file=client_cert_file, client_key_file=client_key_file,
+            one_address=one_address,
         )  # fmt: skip
         self._settings = ProducerSettings(
             acks=acks_of(acks),

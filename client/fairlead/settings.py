@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
+from fairlead.credentials import ALLOW_INSECURE_VARIABLE, NO_TOKEN, Credentials, TokenProvider
 from fairlead.errors import SettingError
 from fairlead.tls_files import NO_FILES, FilePath, TlsFiles
 from fairlead_api.batch.header import Codec
@@ -202,6 +203,8 @@ class ConnectionSettings:
     """Age at which the metadata is refreshed even without a refusal, so that the client detects new partitions."""
     tls: TlsFiles = NO_FILES
     """Files for brokers with `https` addresses."""
+    credentials: Credentials = NO_TOKEN
+    """Source of the token that names the caller."""
     one_address: bool = False
     """Whether every call goes to a bootstrap address, whose broker forwards calls to leaders and coordinators; for
     clients that cannot reach the addresses of the other brokers."""
@@ -210,6 +213,8 @@ class ConnectionSettings:
         """Check the values."""
         _require(self.connect_timeout_seconds > 0, "connect_timeout", self.connect_timeout_seconds, "above 0")
         _require(self.request_timeout_seconds > 0, "request_timeout", self.request_timeout_seconds, "above 0")
+        for address in self.bootstrap:
+            self.credentials.check_safe(address)
 
     @property
     def uses_tls(self) -> bool:
@@ -228,6 +233,10 @@ def connection_of(
     connect: Duration,
     request: Duration,
     retry: Duration,
+    token: str | None = None,
+    token_file: FilePath | None = None,
+    token_provider: TokenProvider | None = None,
+    allow_insecure_token: bool | None = None,
     ca_file: FilePath | None = None,
     client_cert_file: FilePath | None = None,
     client_key_file: FilePath | None = None,
@@ -240,17 +249,28 @@ def connection_of(
         request_timeout_seconds=seconds_of(request, "request_timeout"),
         retry_timeout_seconds=seconds_of(retry, "retry_timeout"),
         tls=TlsFiles.chosen(ca_file, client_cert_file, client_key_file),
+        credentials=Credentials.chosen(
+            token,
+            token_file,
+            token_provider,
+            allow_insecure=truth_of(allow_insecure_token, "allow_insecure_token", ALLOW_INSECURE_VARIABLE),
+        ),
         one_address=one_address_of(one_address),
     )
 
 
 def one_address_of(value: bool | None) -> bool:
     """Return whether every call goes to a bootstrap address; None means the environment's `FAIRLEAD_ONE_ADDRESS`."""
+    return truth_of(value, "one_address", ONE_ADDRESS_VARIABLE)
+
+
+def truth_of(value: bool | None, name: str, variable: str) -> bool:
+    """Return an argument, or the truth value of an environment variable if the argument is None."""
     if isinstance(value, bool):
         return value
-    text = os.environ.get(ONE_ADDRESS_VARIABLE, "") if value is None else ""
+    text = os.environ.get(variable, "") if value is None else ""
     if value is not None or text.lower() not in _TRUTHS:
-        raise SettingError("one_address", value if value is not None else text, "True or False")
+        raise SettingError(name, value if value is not None else text, "True or False")
     return _TRUTHS[text.lower()]
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import shlex
 import stat
 from pathlib import Path
 
@@ -15,19 +17,23 @@ class Shell:
     """Runs commands with the token of one file."""
 
     def __init__(self, secured: Secured, folder: Path) -> None:
-        self._bootstrap = f"http://{secured.cluster.brokers[1].addresses.data}"
+        self.bootstrap = f"http://{secured.cluster.brokers[1].addresses.data}"
         self._folder = folder
 
-    async def __call__(self, words: str, token_file: str | None = None) -> tuple[int | None, str]:
-        """Run one command; return its exit code and both of its outputs."""
-        environment = {**os.environ, "FAIRLEAD_BOOTSTRAP": self._bootstrap}
+    async def __call__(
+        self, words: str, token_file: str | None = None, *, profile: str | None = None, typed: bytes = b""
+    ) -> tuple[int | None, str]:
+        """Run one command; return its exit code and both of its outputs. With a profile, no variable names brokers."""
+        environment = {**os.environ, "XDG_CONFIG_HOME": str(self._folder), "FAIRLEAD_PROFILE": profile or ""}
+        if profile is None:
+            environment["FAIRLEAD_BOOTSTRAP"] = self.bootstrap
         if token_file is not None:
             environment["FAIRLEAD_TOKEN_FILE"] = token_file
         process = await asyncio.create_subprocess_exec(
-            warm_program(), *words.split(), cwd=self._folder, env=environment,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+            warm_program(), *shlex.split(words), cwd=self._folder, env=environment,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
         )  # fmt: skip
-        printed, _ = await process.communicate()
+        printed, _ = await process.communicate(typed)
         return process.returncode, printed.decode()
 
 
@@ -61,3 +67,62 @@ async def test_an_administrator_admits_a_producer(secured: Secured, tmp_path: Pa
     assert (unknown[0], "no ACL allows it" in unknown[1]) == (1, True)
     assert (tmp_path / "ann.token").read_text().strip() not in tokens[1] + allowed[1] + created[1]
     assert bad[0] == 4
+
+
+async def test_a_user_is_a_token_and_its_acls(secured: Secured, tmp_path: Path) -> None:
+    """One command creates a user that can write and read what it names, and another one takes everything back."""
+    shell, admin = Shell(secured, tmp_path), str(tmp_path / "admin.token")
+    for topic in ("shop.orders", "other"):
+        assert (await shell(f"topic create {topic}", admin))[0] == 0
+    created = await shell(
+        "user create ann --produce shop.* --consume shop.* --group ann* --file ann.token", admin
+    )
+    wrong = await shell("user create 'a b' --file b.token", admin)
+    every = await shell("acl allow user:carol all --all-kinds", admin)
+    deciding = await shell("acl list --on topic:shop.orders --output json", admin)
+    listed = await shell("user list --output json", admin)
+    written = await shell("produce shop.orders", "ann.token", typed=b"a book\n")
+    read = await shell("consume shop.orders --group ann1 -n 1 --from-beginning", "ann.token")
+    not_written = await shell("produce other", "ann.token", typed=b"a book\n")
+    not_read = await shell("consume shop.orders --group bob -n 1", "ann.token")
+    deleted = await shell("user delete ann", admin)
+    gone = await shell("user delete ann", admin)
+    nobody = await shell("topic list", "ann.token")
+
+    assert created[0] == written[0] == read[0] == deleted[0] == every[0] == 0, (
+        created,
+        written,
+        read,
+        deleted,
+    )
+    assert [each["name"] for each in json.loads(listed[1])] == ["admin", "ann", "carol"]
+    assert [each["principal"] for each in json.loads(deciding[1])] == ["user:ann", "user:ann", "user:carol"]
+    assert "a book" in read[1]
+    assert (not_written[0], not_read[0], nobody[0]) == (4, 4, 4), (not_written, not_read, nobody)
+    assert (wrong[0], gone[0]) == (2, 3)
+    assert not (tmp_path / "b.token").exists()
+
+
+async def test_a_profile_names_the_source_of_a_token(secured: Secured, tmp_path: Path) -> None:
+    """A profile has a token's file or command; another address on the command line never gets its token."""
+    shell, admin = Shell(secured, tmp_path), tmp_path / "admin.token"
+    token = admin.read_text().strip()
+    created = [
+        await shell(f"profile create {name} --bootstrap {shell.bootstrap} {source}")
+        for name, source in (
+            ("by-file", "--token-file admin.token"),
+            ("by-command", f"--token-command 'cat {admin}'"),
+            ("both", "--token-file admin.token --token-command 'cat x'"),
+        )
+    ]
+    by_file = await shell("whoami --output json", profile="by-file")
+    by_command = await shell("whoami --output json", profile="by-command")
+    variable = await shell("whoami", "missing.token", profile="by-file")
+    elsewhere = await shell(f"whoami --bootstrap {shell.bootstrap}", profile="by-file")
+    stored = (tmp_path / "fairlead" / "profiles.toml").read_text()
+
+    assert [code for code, _ in created] == [0, 0, 2]
+    assert by_file[0] == by_command[0] == 0, (by_file, by_command)
+    assert json.loads(by_file[1])["principal"] == json.loads(by_command[1])["principal"] == "user:admin"
+    assert (variable[0], elsewhere[0]) == (2, 4), (variable, elsewhere)
+    assert token not in stored + "".join(text for _, text in created)

@@ -70,6 +70,7 @@ COMMANDS = {
     "partition": "Move partitions between brokers, elect leaders, accept damage.",
     "cluster": "Inspect and configure the cluster.",
     "token": "Create, list and revoke API tokens.",
+    "user": "Create users with a token and ACLs, list and delete them.",
     "acl": "Allow and deny operations, and explain decisions.",
     "security": "Show and change the security mode.",
     "whoami": "Show the principal of your token, and the security mode of the cluster.",
@@ -270,7 +271,8 @@ def _unreadable_profiles(arguments: Sequence[str]) -> ProfilesUnreadable | None:
     command with --bootstrap need none.
     """
     try:
-        apply_profile()
+        # The token of a profile is for the cluster of the profile, never for an address of the command line.
+        apply_profile(with_token=not any(each.partition("=")[0] == "--bootstrap" for each in arguments))
     except ProfilesUnreadable as unreadable:
         if list(arguments[:2]) == ["job", "run"]:
             # Spark pipelines read the environment variable themselves.

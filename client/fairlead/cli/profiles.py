@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from fairlead.credentials import TOKEN_COMMAND_VARIABLE, TOKEN_FILE_VARIABLE, TOKEN_VARIABLES
 from fairlead.settings import ONE_ADDRESS_VARIABLE
 from fairlead.tls_files import CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE
 
@@ -23,7 +24,9 @@ FILE_VARIABLES = {
     "client_cert_file": CERT_VARIABLE,
     "client_key_file": KEY_VARIABLE,
 }
-"""Fields of a profile with paths of files, and the environment variables that clients read."""
+"""Fields of a profile with files of TLS, and the environment variables that clients read."""
+TOKEN_FIELDS = {"token_file": TOKEN_FILE_VARIABLE, "token_command": TOKEN_COMMAND_VARIABLE}
+"""Fields of a profile with the source of a token. A token itself never stands in a profile (rule C6)."""
 
 
 class ProfilesUnreadable(Exception):
@@ -39,6 +42,8 @@ class Profile:
     """How to reach one cluster. The fields have the names of the file and of the clients' arguments."""
 
     bootstrap: str
+    token_file: str | None = None
+    token_command: str | None = None
     ca_file: str | None = None
     client_cert_file: str | None = None
     client_key_file: str | None = None
@@ -47,9 +52,9 @@ class Profile:
     @classmethod
     def of(cls, document: Mapping[str, object]) -> Profile:
         """Return the profile in a table of the file. Raises `KeyError` without addresses."""
-        files = {name: str(document[name]) for name in FILE_VARIABLES if name in document}
+        texts = {name: str(document[name]) for name in TOKEN_FIELDS | FILE_VARIABLES if name in document}
         one_address = document.get("one_address") is True
-        return cls(bootstrap=str(document["bootstrap"]), **files, one_address=one_address)
+        return cls(bootstrap=str(document["bootstrap"]), **texts, one_address=one_address)
 
     def values(self) -> dict[str, str | bool]:
         """Return the fields that are set, in their order."""
@@ -122,9 +127,10 @@ def profiles_file() -> Path:
         raise HomeUnknown(message) from error
 
 
-def apply_profile() -> None:
-    """Set the environment variables with the cluster's addresses, files of TLS and use of one address from the profile.
+def apply_profile(*, with_token: bool = True) -> None:
+    """Set the environment variables that clients read to the values of the profile.
 
+    These are the cluster's addresses, files of TLS, use of one address and, `with_token`, the source of the token.
     Without a profile, or with `FAIRLEAD_BOOTSTRAP`, nothing is set; variables that are set stay as they are.
     `FAIRLEAD_PROFILE` selects the profile; without the variable, the current profile is used. Raises
     `ProfilesUnreadable`, for example for an unknown profile.
@@ -146,7 +152,8 @@ def apply_profile() -> None:
         raise ProfilesUnreadable(message)
     profile = profiles.profiles[name]
     os.environ[BOOTSTRAP_VARIABLE] = profile.bootstrap
-    for field_name, variable in FILE_VARIABLES.items():
+    tokens = TOKEN_FIELDS if with_token and not any(map(os.environ.get, TOKEN_VARIABLES)) else {}
+    for field_name, variable in (FILE_VARIABLES | tokens).items():
         value = getattr(profile, field_name)
         if value is not None and not os.environ.get(variable):
             os.environ[variable] = value

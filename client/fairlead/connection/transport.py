@@ -21,7 +21,7 @@ import pyreqwest.exceptions
 from fairlead import clock
 from fairlead.connection.pool import ConnectionPool
 from fairlead.connection.wrong_listener import WANTED, told_of
-from fairlead.credentials import TokenSource
+from fairlead.credentials import CallerToken
 from fairlead.errors import (
     ClosedError,
     ClusterError,
@@ -97,7 +97,7 @@ class Transport:
         self.settings = settings
         self._owner = owner
         self._pool: ConnectionPool | None = None
-        self._token = TokenSource.of_environment()
+        self._token = CallerToken(settings.credentials)
         self._first = 0
         """Index of the address that is tried first."""
         self._second = 0
@@ -119,6 +119,8 @@ class Transport:
                 raise
             allowed = "in a spawned process, or in a fork of a process that has not opened a client"
             raise SettingError("start", "called in a fork", allowed) from error
+        # The token's lock belongs to one event loop, and a closed client may be opened again on another one.
+        self._token = CallerToken(self.settings.credentials)
         return self
 
     async def __aexit__(
@@ -148,28 +150,38 @@ class Transport:
         return await self._send(call, broker, {Header.FORWARD: FORWARD_NEVER, **call.headers})
 
     async def _send(self, call: Call, broker: str, headers: Mapping[str, str]) -> Answer:
+        """Send a call; after a refusal of the token, ask its source again and send the call once more."""
+        token = await self._token.text_for(broker)
         try:
-            return await self._send_as(self._token.header_for(broker), call, broker, headers)
+            return await self._send_as(token, call, broker, headers)
         except UnauthenticatedError:
-            if not self._token.renew():
+            if not await self._token.replaces(token):
                 raise
-        return await self._send_as(self._token.header_for(broker), call, broker, headers)
+        return await self._send_as(await self._token.text_for(broker), call, broker, headers)
 
     async def _send_as(
-        self, token: Mapping[str, str], call: Call, broker: str, headers: Mapping[str, str]
+        self, token: str | None, call: Call, broker: str, headers: Mapping[str, str]
     ) -> Answer:
         if self._pool is None:
             raise ClosedError(self._owner)
         with self._pool.client() as client:
-            return await self._send_with(client, call, broker, {**headers, **token})
+            return await self._send_with(client, call, broker, headers, token)
 
     async def _send_with(
-        self, client: pyreqwest.client.Client, call: Call, broker: str, headers: Mapping[str, str]
+        self,
+        client: pyreqwest.client.Client,
+        call: Call,
+        broker: str,
+        headers: Mapping[str, str],
+        token: str | None,
     ) -> Answer:
         timeout = (call.timeout_seconds or self.settings.request_timeout_seconds) + ANSWER_MARGIN_SECONDS
         builder = client.request(call.method, broker + call.path)
         builder = builder.timeout(timedelta(seconds=timeout))
         builder = builder.headers(headers)
+        if token is not None:
+            # This method marks the header as sensitive, so that HTTP/2 never puts it into its table of headers.
+            builder = builder.bearer_auth(token)
         if call.query:
             builder = builder.query({name: str(value) for name, value in call.query.items()})
         if call.body is not None:
@@ -192,7 +204,7 @@ class Transport:
                 unreachable.attempts[broker] += f"; {ONE_ADDRESS_WANTED}"
             raise unreachable from error
         if response.status >= 400:
-            raise _refusal(response, body, call.subject, broker)
+            raise _refusal(response, body, call.subject, broker, self._token)
         return Answer(response.status, body, response.get_header("etag"), broker)
 
     async def call(self, call: Call) -> Answer:
@@ -372,7 +384,7 @@ def _is_unclear(error: pyreqwest.exceptions.RequestError) -> bool:
 
 
 def _wants_certificate(broker: str, error: pyreqwest.exceptions.RequestError) -> bool:
-    """Return whether the broker may have ended the connection because it wants a client certificate.
+    """Return whether the broker may have ended the connection because it wants a client certificate (rule C5).
 
     The client has completed its part of the handshake by then. It sees an alert, or a connection that breaks while it
     sends the first request.
@@ -390,7 +402,9 @@ def _causes_of(error: pyreqwest.exceptions.RequestError) -> list[str]:
     return [cause["message"] for cause in (error.details or {}).get("causes") or []]
 
 
-def _refusal(response: Response, body: memoryview, subject: str, broker: str) -> ClusterError:
+def _refusal(
+    response: Response, body: memoryview, subject: str, broker: str, token: CallerToken
+) -> ClusterError:
     try:
         document = msgspec.json.decode(body, type=dict[str, object])
     except msgspec.DecodeError:
@@ -406,7 +420,10 @@ def _refusal(response: Response, body: memoryview, subject: str, broker: str) ->
     if "retry_after_seconds" not in document and (pause := response.get_header("retry-after")):
         document["retry_after_seconds"] = _seconds(pause)
     problem = ProblemError.from_document(document)  # type: ignore[arg-type]
-    advice = PEER_LISTENER if problem.code == "peer_refused" else None if is_ours else NO_BROKER
+    if problem.code == "unauthenticated":
+        advice = token.advice()
+    else:
+        advice = PEER_LISTENER if problem.code == "peer_refused" else None if is_ours else NO_BROKER
     return error_of(problem, subject=subject, broker=broker, advice=advice)
 
 

@@ -33,6 +33,7 @@ from fairlead.errors import (
     FencedError,
     InstanceFencedError,
     MemberNotFoundError,
+    SettingError,
 )
 from fairlead.group.events import (
     Action,
@@ -256,13 +257,16 @@ class GroupMember:
         self._fails(error, now, actions)
 
     def _is_final(self, error: FairleadError, now: float) -> bool:
-        """Return whether no later heartbeat can succeed: the request is invalid or the instance id is in use."""
+        """Return whether no later heartbeat can succeed.
+
+        The request or the client's token is invalid, or the instance id is in use.
+        """
         if isinstance(error, InstanceFencedError):
             since = now if self.failing_since is None else self.failing_since
             wait = min(INSTANCE_WAIT_SECONDS, self._subscription.session_timeout_ms / 1000)
             return self.epoch > 0 or now - since >= wait
         if not isinstance(error, ClusterError) or is_fenced(error) or isinstance(error, BugError):
-            return False
+            return isinstance(error, SettingError)
         return not error.retryable
 
     def _fails(self, error: FairleadError, now: float, actions: list[Action]) -> None:

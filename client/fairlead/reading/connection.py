@@ -12,6 +12,7 @@ from typing import Self
 
 from fairlead.connection.metadata import MetadataCache, topic_not_found
 from fairlead.connection.transport import Transport, decoded, json_call
+from fairlead.credentials import TokenProvider
 from fairlead.reading.offsets import OffsetLookup
 from fairlead.settings import Duration, connection_of
 from fairlead.tls_files import FilePath
@@ -28,6 +29,10 @@ class ReadConnection:
         connect_timeout: Duration = "5s",
         request_timeout: Duration = "30s",
         retry_timeout: Duration = "60s",
+        token: str | None = None,
+        token_file: FilePath | None = None,
+        token_provider: TokenProvider | None = None,
+        allow_insecure_token: bool | None = None,
         ca_file: FilePath | None = None,
         client_cert_file: FilePath | None = None,
         client_key_file: FilePath | None = None,
@@ -35,8 +40,10 @@ class ReadConnection:
     ) -> None:
         """Create the connection; arguments are those of a `Consumer`. Raises `SettingError`."""
         settings = connection_of(
-            bootstrap, connect=connect_timeout, request=request_timeout, retry=retry_timeout, ca_file=ca_file,
-            client_cert_file=client_cert_file, client_key_file=client_key_file, one_address=one_address,
+            bootstrap, connect=connect_timeout, request=request_timeout, retry=retry_timeout, token=token,
+            token_file=token_file, token_provider=token_provider, allow_insecure_token=allow_insecure_token,
+            ca_file=ca_file, client_cert_file=client_cert_file, client_key_file=client_key_file,
+            one_address=one_address,
         )  # fmt: skip
         self.transport = Transport(settings)
         self.metadata = MetadataCache(self.transport)

@@ -24,6 +24,7 @@ from fairlead.errors import (
     ClusterError,
     FairleadError,
     PartitionNotFoundError,
+    SettingError,
     TopicNotFoundError,
     TopicRecreatedError,
     error_of,
@@ -264,7 +265,7 @@ class Fetcher:
         if isinstance(error, ClusterError) and error.code in RESET_CODES:
             self._out_of_range(cursor, life, error, tasks)
             return
-        if isinstance(error, ClusterError) and self._is_final(error):
+        if isinstance(error, SettingError) or (isinstance(error, ClusterError) and self._is_final(error)):
             self._fail(cursor, life, error)
             return
         self._retrying(error)

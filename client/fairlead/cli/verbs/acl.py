@@ -10,7 +10,9 @@ from fairlead import Admin
 from fairlead.cli.options import BOOTSTRAP_DEFAULT, Bootstrap, Output, OutputFormat
 from fairlead.cli.printing import print_document, print_done, print_rows
 from fairlead.cli.session import ASK_TIMEOUT, RETRY_TIMEOUT, ExitCode, fail_usage, run
+from fairlead_api.access_needs import Kind
 from fairlead_api.bodies.security import AclDescription, CheckAnswer, CreatedAcl
+from fairlead_api.patterns import matches
 
 Principal = Annotated[str, typer.Argument(metavar="PRINCIPAL", help="A principal, a prefix and *, or *.")]
 Operations = Annotated[
@@ -18,10 +20,13 @@ Operations = Annotated[
     typer.Argument(metavar="OPERATIONS", help="describe, create, alter, delete, read, write, all; by comma."),
 ]
 Resource = Annotated[
-    str,
+    str | None,
     typer.Argument(
         metavar="KIND:PATTERN", help="topic:orders, group:shop.*, producer:*, cluster:*, security:*."
     ),
+]
+AllKinds = Annotated[
+    bool, typer.Option("--all-kinds", help="Every name of every kind, in place of KIND:PATTERN.")
 ]
 
 app = typer.Typer(no_args_is_help=True, help="Allow and deny operations, and explain decisions.")
@@ -36,22 +41,26 @@ def acl() -> None:
 def allow(
     principal: Principal,
     operations: Operations,
-    resource: Resource,
+    resource: Resource = None,
+    all_kinds: AllKinds = False,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Allow a principal operations on names.
 
     Example: fairlead acl allow user:orders read,write 'topic:shop.*'
+
+    Example: fairlead acl allow user:admin all --all-kinds
     """
-    _create("allow", principal, operations, resource, bootstrap, output)
+    _create("allow", principal, operations, _resources(resource, all_kinds), bootstrap, output)
 
 
 @app.command("deny")
 def deny(
     principal: Principal,
     operations: Operations,
-    resource: Resource,
+    resource: Resource = None,
+    all_kinds: AllKinds = False,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
@@ -59,26 +68,39 @@ def deny(
 
     Example: fairlead acl deny user:orders all topic:shop.secret
     """
-    _create("deny", principal, operations, resource, bootstrap, output)
+    _create("deny", principal, operations, _resources(resource, all_kinds), bootstrap, output)
+
+
+def _resources(resource: str | None, all_kinds: bool) -> list[str]:
+    if all_kinds == (resource is not None):
+        fail_usage("name one resource, such as topic:orders, or every name of every kind with --all-kinds")
+    return [f"{kind}:*" for kind in Kind] if resource is None else [resource]
 
 
 def _create(
     effect: Literal["allow", "deny"],
     principal: str,
     operations: str,
-    resource: str,
+    resources: list[str],
     bootstrap: str,
     output: OutputFormat,
 ) -> None:
-    kind, pattern = parts_of(resource)
+    parts = [parts_of(resource) for resource in resources]
 
-    async def work() -> CreatedAcl:
+    async def work() -> list[CreatedAcl]:
         async with Admin(bootstrap) as admin:
-            return await admin.create_acl(principal, operations.split(","), kind, pattern, effect=effect)
+            return [
+                await admin.create_acl(principal, operations.split(","), kind, pattern, effect=effect)
+                for kind, pattern in parts
+            ]
 
     created = run(work())
-    late = "" if created.applied_everywhere else "; not every broker has applied it yet"
-    print_done(f"{created.acl_id}: {effect} {principal} {operations} {resource}{late}", created, output)
+    if output is not OutputFormat.TABLE:
+        print_document(created[0] if len(created) == 1 else created, output)
+        return
+    for acl, resource in zip(created, resources, strict=True):
+        late = "" if acl.applied_everywhere else "; not every broker has applied it yet"
+        typer.echo(f"{acl.acl_id}: {effect} {principal} {operations} {resource}{late}")
 
 
 @app.command("list")
@@ -86,19 +108,26 @@ def list_acls(
     principal: Annotated[
         str | None, typer.Option("--principal", help="Only ACLs of this principal, or of a pattern.")
     ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option("--on", metavar="KIND:NAME", help="Only ACLs that decide about this resource."),
+    ] = None,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """List the ACLs.
 
-    Example: fairlead acl list --output json
+    Example: fairlead acl list --on topic:shop.orders
     """
+    kind, name = (None, "") if on is None else parts_of(on)
 
     async def work() -> list[AclDescription]:
         async with Admin(bootstrap, request_timeout=ASK_TIMEOUT, retry_timeout=RETRY_TIMEOUT) as admin:
             return await admin.acls(principal)
 
-    acls = run(work())
+    acls = [
+        each for each in run(work()) if kind is None or (each.kind == kind and matches(each.pattern, name))
+    ]
     if output is not OutputFormat.TABLE:
         print_document(acls, output)
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Annotated
@@ -12,6 +13,7 @@ from fairlead.cli.options import ONE_ADDRESS_HELP, Output, OutputFormat
 from fairlead.cli.printing import print_document, print_done, print_rows
 from fairlead.cli.profiles import Profile, Profiles, ProfilesUnreadable, profiles_file
 from fairlead.cli.session import ExitCode, fail_usage
+from fairlead.credentials import words_of
 from fairlead.errors import SettingError
 from fairlead.settings import bootstrap_of
 from fairlead.tls_files import TlsFiles
@@ -43,6 +45,13 @@ def create(
     bootstrap: Annotated[
         str, typer.Option("--bootstrap", metavar="URL,URL", help="Addresses of one or more brokers.")
     ],
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the token that names you to the cluster.")
+    ] = None,
+    token_command: Annotated[
+        str | None,
+        typer.Option(help="Program that prints the token, run without a shell when a token is needed."),
+    ] = None,
     ca_file: Annotated[
         Path | None,
         typer.Option(help="PEM file with the authorities that sign brokers, for https addresses."),
@@ -63,31 +72,46 @@ def create(
 
     Example: fairlead profile create prod --bootstrap https://fairlead.example:9520 --ca-file ca.crt
 
+    Example: fairlead profile create prod --bootstrap https://fairlead.example:9520 --token-file ann.token
+
     Example: fairlead profile create prod --bootstrap http://node.example:30520 --one-address
     """
-    profiles = _loaded()
-    # The profile is used in other folders.
-    files = [
-        None if file is None else file.absolute() for file in (ca_file, client_cert_file, client_key_file)
-    ]
-    if (client_cert_file is None) != (client_key_file is None):
-        fail_usage("--client-cert-file and --client-key-file are used together")
     if not name or name.strip() != name or not name.isprintable():
         fail_usage(
             f"a profile name consists of printable characters without surrounding spaces, not {name!r}"
         )
-    try:
-        bootstrap_of(bootstrap)
-        TlsFiles(*files).read()
-    except SettingError as error:
-        fail_usage(str(error))
-    ca, cert, key = (None if file is None else str(file) for file in files)
-    profiles = profiles.with_profile(name, Profile(bootstrap, ca, cert, key, one_address))
+    files = (token_file, ca_file, client_cert_file, client_key_file)
+    profile = _checked(bootstrap, files, token_command, one_address=one_address)
+    profiles = _loaded()
+    profiles = profiles.with_profile(name, profile)
     profiles.save(profiles_file())
     used = (
         " and is used" if profiles.current == name else f"; use it with: fairlead profile use {quote(name)}"
     )
     print_done(f"profile {name} is saved in {profiles_file()}{used}", _document(profiles, name), output)
+
+
+def _checked(
+    bootstrap: str, files: Sequence[Path | None], token_command: str | None, *, one_address: bool
+) -> Profile:
+    """Return a profile; end the command if the options contradict each other, or files cannot be used."""
+    # The profile is used in other folders.
+    token, ca, cert, key = (None if file is None else file.absolute() for file in files)
+    if token is not None and token_command is not None:
+        fail_usage("at most one of --token-file and --token-command is used")
+    if token_command is not None and not words_of(token_command):
+        fail_usage("--token-command is a program and its arguments")
+    if (cert is None) != (key is None):
+        fail_usage("--client-cert-file and --client-key-file are used together")
+    try:
+        bootstrap_of(bootstrap)
+        TlsFiles(ca, cert, key).read()
+    except SettingError as error:
+        fail_usage(str(error))
+    token_path, ca_path, cert_path, key_path = (
+        None if file is None else str(file) for file in (token, ca, cert, key)
+    )
+    return Profile(bootstrap, token_path, token_command, ca_path, cert_path, key_path, one_address)
 
 
 @app.command("use")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
@@ -44,25 +46,42 @@ def create(
 
     Example: fairlead token create user:orders --file orders.token
     """
-    # The file is opened before the token exists, so that no token is created that cannot be written.
-    opened = None if file is None else os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
 
     async def work() -> CreatedToken:
         async with Admin(bootstrap) as admin:
             return await admin.create_token(principal, expires_in=life_of(expires), note=note)
 
-    try:
+    with new_token_file(file) as write:
         created = run(work())
-    except BaseException:
-        if opened is not None and file is not None:
-            os.close(opened)
+        write(created.token)
+    print_token(created, file, output)
+
+
+@contextmanager
+def new_token_file(file: Path | None) -> Iterator[Callable[[str], None]]:
+    """Open a new file that only the user can read, and return a function that writes the text of a token.
+
+    The file is opened before the token exists, so that no token is created that cannot be written, and is removed after
+    an error. Without a file nothing is written.
+    """
+    if file is None:
+        yield lambda _text: None
+        return
+    with os.fdopen(
+        os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii"
+    ) as opened:
+        try:
+            yield lambda text: print(text, file=opened)
+        except BaseException:
             file.unlink()
-        raise
-    if opened is not None:
-        with os.fdopen(opened, "w", encoding="ascii") as writing:
-            writing.write(created.token + "\n")
-        hidden = {"token_id": created.token_id, "principal": principal, "file": str(file)}
-        print_done(f"token {created.token_id} of {principal} is in {file}", hidden, output)
+            raise
+
+
+def print_token(created: CreatedToken, file: Path | None, output: OutputFormat) -> None:
+    """Print a new token, or the name of the file that contains it."""
+    if file is not None:
+        hidden = {"token_id": created.token_id, "principal": created.principal, "file": str(file)}
+        print_done(f"token {created.token_id} of {created.principal} is in {file}", hidden, output)
     elif output is OutputFormat.TABLE:
         typer.echo(created.token)
     else:
