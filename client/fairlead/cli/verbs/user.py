@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from fairlead import Admin
@@ -19,6 +20,17 @@ from fairlead_api.problems import ProblemError
 
 SOURCE = "user:"
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the user; the principal is user:NAME.")]
+
+
+class User(msgspec.Struct, frozen=True, kw_only=True):
+    """A principal with its tokens and the ACLs of its own."""
+
+    name: str
+    token_ids: list[str]
+    expires_at: str | None
+    """End of the last token; `never` for a token without an end, None without tokens."""
+    acls: list[str]
+
 
 app = typer.Typer(no_args_is_help=True, help="Create users with a token and ACLs, list and delete them.")
 
@@ -95,20 +107,18 @@ def list_users(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = Output
     principals = {each.principal for each in tokens} | {each.principal for each in acls}
     names = sorted(each for each in principals if not each.endswith("*"))
     users = [
-        {
-            "name": name.removeprefix(SOURCE),
-            "tokens": [each.token_id for each in tokens if each.principal == name],
-            "expires_at": _last_end(each for each in tokens if each.principal == name),
-            "acls": [_in_words(each) for each in acls if each.principal == name],
-        }
+        User(
+            name=name.removeprefix(SOURCE),
+            token_ids=[each.token_id for each in tokens if each.principal == name],
+            expires_at=_last_end(each for each in tokens if each.principal == name),
+            acls=[_in_words(each) for each in acls if each.principal == name],
+        )
         for name in names
     ]
     if output is not OutputFormat.TABLE:
         print_document(users, output)
         return
-    rows = [
-        (each["name"], len(each["tokens"]), each["expires_at"], ", ".join(each["acls"])) for each in users
-    ]
+    rows = [(each.name, len(each.token_ids), each.expires_at, ", ".join(each.acls)) for each in users]
     print_rows(["USER", "TOKENS", "EXPIRES", "ACLS"], rows)
 
 
