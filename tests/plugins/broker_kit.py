@@ -48,9 +48,14 @@ class Answer:
 class Calls:
     """Requests to one address over one HTTP/2 connection."""
 
-    def __init__(self, address: str) -> None:
-        self._base = f"http://{address.removeprefix('http://')}"
-        self._client: Client = ClientBuilder().http2_prior_knowledge().build()
+    def __init__(self, address: str, ca_pem: bytes | None = None, token: str | None = None) -> None:
+        """`ca_pem`: authorities of the broker, which is then called with TLS. `token` is sent with every request."""
+        self._own = {} if token is None else {"authorization": f"Bearer {token}"}
+        self._base = f"{'http' if ca_pem is None else 'https'}://{address.removeprefix('http://')}"
+        builder = ClientBuilder().http2_prior_knowledge()
+        self._client: Client = (
+            builder if ca_pem is None else builder.add_root_certificate_pem(ca_pem)
+        ).build()
 
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
@@ -63,7 +68,7 @@ class Calls:
         self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
     ) -> Answer:
         """Send one request unchanged."""
-        request = self._client.request(method, self._base + path).headers(headers or {})
+        request = self._client.request(method, self._base + path).headers({**self._own, **(headers or {})})
         if body is not None:
             request = request.body_bytes(body)
         answer = await request.build().send()

@@ -52,6 +52,7 @@ from fairlead_broker.runtime.peer_serving.log_ends import MoveProgress
 from fairlead_broker.runtime.peer_serving.peer_side import PeerSide
 from fairlead_broker.runtime.peer_serving.positions import Positions
 from fairlead_broker.runtime.peer_serving.replica_serving import ReplicaServing
+from fairlead_broker.runtime.running_reads import RunningReads
 from fairlead_broker.runtime.security_changes import SecurityChanges
 from fairlead_broker.runtime.security_view import SecurityView
 from fairlead_broker.runtime.topic_views import TopicView, TopicViews, limits_of
@@ -123,6 +124,8 @@ class Broker:
     config_admin: ConfigAdmin
     security: SecurityView
     audit: AuditLog
+    reads: RunningReads
+    """Fetches and tails that wait for records."""
     security_changes: SecurityChanges
     producing: Producing
     fetching: Fetching

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 import structlog
 
-from fairlead_api.access_needs import Kind
+from fairlead_api.access_needs import Kind, Operation
 from fairlead_api.configuration import SECURITY_MODE_KEY, TOKENS_VALID_AFTER_KEY
 from fairlead_api.identifiers import Revision
 from fairlead_api.problems import ProblemError
@@ -184,22 +184,42 @@ class SecurityView:
 
         Raises `unauthenticated` if the caller's token was revoked or has expired.
         """
-        self._follow()
-        caller = access.caller
-        expired = caller.expires_us is not None and caller.expires_us <= self._clock.now_us()
-        if access.revision == self._generation and not expired:
+        if self.is_current(access):
             return access
-        if caller.token_id is not None and self._mode is SecurityMode.ENFORCE:
+        self._check_again(access.caller)
+        return self._access(access.caller)
+
+    def is_current(self, access: CallerAccess) -> bool:
+        """Return whether nothing has changed since an access was decided, and its token has not expired."""
+        self._follow()
+        expires_us = access.caller.expires_us
+        if access.revision != self._generation:
+            return False
+        return expires_us is None or self._clock.now_us() < expires_us
+
+    def may_read(self, caller: Caller, topics: list[str]) -> bool:
+        """Return whether the caller of a waiting call may still read topics. Raises `unauthenticated`."""
+        self._follow()
+        if not self._enforces:
+            return True
+        self._check_again(caller)
+        rules = self.of(caller).rules
+        return all(rules.decide(Operation.READ, Kind.TOPIC, topic).allowed for topic in topics)
+
+    def _check_again(self, caller: Caller) -> None:
+        """Raise `unauthenticated` if the token of a caller was revoked or has expired."""
+        if not self._enforces:
+            return
+        if caller.token_id is not None:
             record = self._token(caller.token_id)
             if record is None or record.created_us < self._valid_after_us:
                 raise unauthenticated(Refused.REFUSED)
-        if caller.issuer is not None and self._mode is SecurityMode.ENFORCE:
+        if caller.issuer is not None:
             assert caller.issued_us is not None, "a signed token has a time"
             if not self.signed.holds(caller) or caller.issued_us < self._valid_after_us:
                 raise unauthenticated(Refused.REFUSED)
-        if expired and self._mode is SecurityMode.ENFORCE:
+        if caller.expires_us is not None and caller.expires_us <= self._clock.now_us():
             raise unauthenticated(Refused.EXPIRED)
-        return self._access(caller)
 
     def rules_of(self, caller: Caller) -> CallerRules:
         """Return the rules that apply to a caller, in any mode."""

@@ -192,6 +192,7 @@ def _assembled(
         config_admin=calls.config_admin,
         security=security.view,
         audit=security.audit,
+        reads=security.reads,
         security_changes=security.changes,
         producing=calls.producing,
         fetching=calls.fetching,

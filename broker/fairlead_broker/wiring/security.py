@@ -23,6 +23,7 @@ from fairlead_broker.issuer_settings import IssuerSettings
 from fairlead_broker.runtime.audit_log import AuditLog
 from fairlead_broker.runtime.broker import Broker
 from fairlead_broker.runtime.lifecycle.cluster_entry import Entry
+from fairlead_broker.runtime.running_reads import RunningReads
 from fairlead_broker.runtime.security_changes import SecurityChanges
 from fairlead_broker.runtime.security_view import ACCEPTED, SecurityCounters, SecurityView
 from fairlead_broker.wiring.engine import Engine
@@ -56,6 +57,7 @@ class SecurityParts:
     view: SecurityView
     changes: SecurityChanges
     audit: AuditLog
+    reads: RunningReads
 
 
 def build_security(engine: Engine, entry: Entry, parts: ReplicaParts) -> SecurityParts:
@@ -98,7 +100,9 @@ def build_security(engine: Engine, entry: Entry, parts: ReplicaParts) -> Securit
         engine.clock,
         new_token,
     )
-    return SecurityParts(view, changes, audit)
+    reads = RunningReads(view)
+    engine.supervisor.spawn(reads.run(), "running-reads")
+    return SecurityParts(view, changes, audit, reads)
 
 
 def _signed_tokens(engine: Engine, audit: AuditLog) -> SignedTokens:

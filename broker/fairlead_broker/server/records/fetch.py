@@ -67,7 +67,12 @@ class FetchCalls:
         encoding = Encoding(query.text("encoding"))
         found = await locate_path(call, self._broker)
         if isinstance(found, Elsewhere):
-            heard = await self._routing.pass_on(call, found.broker, query.integer("max_wait_ms"))
+            heard = None
+            while heard is None:
+                passing = self._routing.pass_on(call, found.broker, query.integer("max_wait_ms"))
+                heard = await self._broker.reads.unless_ended(call.access, lambda: [call.topic], passing)
+                if self._changed(call):
+                    call.access.require(Operation.READ, Kind.TOPIC, call.topic)
             await self._forwarding.answer(call, heard)
             return
         replica = found.replica
@@ -91,7 +96,10 @@ class FetchCalls:
             max_wait_seconds=query.integer("max_wait_ms") / 1000,
         )
         call.held = self._broker.answers.hold()
-        with DisconnectWatch(call.receive) as watch:
+        with (
+            DisconnectWatch(call.receive) as watch,
+            self._broker.reads.watch(call.access, lambda: [call.topic], watch.gone.set),
+        ):
             [result] = await self._broker.fetching.fetch(spec, call.held, disconnected=watch.gone)
         if self._changed(call):
             call.access.require(Operation.READ, Kind.TOPIC, call.topic)
@@ -145,7 +153,10 @@ class FetchCalls:
             max_bytes=request.max_bytes,
             max_wait_seconds=request.max_wait_ms / 1000,
         )
-        with DisconnectWatch(call.receive) as watch:
+        with (
+            DisconnectWatch(call.receive) as watch,
+            self._broker.reads.watch(call.access, partial(self._topics, request), watch.gone.set),
+        ):
             results = await self._broker.fetching.fetch(spec, call.held, disconnected=watch.gone)
         if self._changed(call) and (problems := self._problems(call, request)):
             await self._fetch_allowed(call, request, problems, call.held)
@@ -159,6 +170,11 @@ class FetchCalls:
         """Return whether the caller's access must be decided again after a wait, and set the present access."""
         before, call.access = call.access, self._broker.security.again(call.access)
         return call.access is not before
+
+    def _topics(self, request: FetchRequest) -> list[str]:
+        """Return the names of the topics of a request that exist."""
+        names = map(self._broker.metadata.topic_name, {TopicId(each.topic_id) for each in request.partitions})
+        return [name for name in names if name is not None]
 
     def _problems(self, call: Call, request: FetchRequest) -> dict[int, ProblemError]:
         """Return the problems of the partitions that the caller may not read, by position in the request."""
@@ -199,8 +215,11 @@ class FetchCalls:
         remote = self._broker.answers.hold()
         try:
             fetching = self._routing.fetch(call.access, request, elsewhere, held, remote)
-            answers = await unless_gone(call.receive, fetching)
-            if self._changed(call) and (problems := self._problems(call, request)):
+            topics = partial(self._topics, request)
+            watched = self._broker.reads.unless_ended(call.access, topics, fetching)
+            answers = await unless_gone(call.receive, watched)
+            problems = self._problems(call, request) if self._changed(call) else {}
+            if problems or answers is None:
                 await self._fetch_allowed(call, request, problems, held)
                 return
             await call.answer_parts(200, [FRAMES_TYPE], [part for answer in answers for part in answer.frame])

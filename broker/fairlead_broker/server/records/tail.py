@@ -146,7 +146,8 @@ class TailCalls:
         here, remote = self._broker.answers.hold(), self._broker.answers.hold()
         try:
             elsewhere = self._routing.elsewhere(call, request)
-            answers = await self._routing.fetch(call.access, request, elsewhere, here, remote)
+            fetching = self._routing.fetch(call.access, request, elsewhere, here, remote)
+            answers = await self._broker.reads.unless_ended(call.access, lambda: [topic.name], fetching) or ()
             call.access = self._broker.security.again(call.access)
             call.access.require(Operation.READ, Kind.TOPIC, topic.name)
             sent, pause = call.bytes_sent, 0.0

@@ -1,0 +1,261 @@
+"""Every route by every kind of caller through TLS, on three brokers that forward calls (proofs V1, V8; rules A21, Z10).
+
+Outcomes follow from the route table and from the rules of each caller, by a naive walk over the rules.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from access_kit import naive
+from broker_kit import Answer, Calls
+from certificate_kit import Authority
+from cluster_kit import Cluster
+from fairlead_api.access_needs import SINGLE_KINDS, Audience, Kind
+from fairlead_api.routes import ROUTES, Listener, Route
+from fairlead_api.token_text import TokenText
+from fairlead_broker.access.acl_index import Acl, Effect
+from fairlead_broker.access.caller import Caller
+from fairlead_broker.credentials import failure_budget
+from fairlead_broker.peers.identity import PEER_SECRET
+from fairlead_broker.server.http.access_gate import FORWARDED_CALLER
+from issuer_kit import TestIssuer
+from security_kit import Secured
+from waiting import pause
+
+NAMES: Final = {"topic": "shop.orders", "group": "shop.readers", "producer": "shop.loader"}
+VALUES: Final = {
+    **NAMES, "partition": "0", "code": "internal", "asset": "calls.css", "broker": "77", "member": "m-1",
+    "token": "abcdefghijkl", "acl": "0123456789abcdef",
+}  # fmt: skip
+TAIL: Final = "tail_topic"
+REFUSALS: Final = frozenset({"unauthenticated", "forbidden"})
+SUPERUSERS: Final = ("user:admin", "group:corp:platform")
+BROKERS: Final = (1, 2, 3)
+
+
+@dataclass
+class Person:
+    """A kind of caller: the header that proves it, its names, and its rules."""
+
+    token: str | None
+    names: tuple[str, ...] = ("anonymous",)
+    """Principal and groups; empty for a token that no broker accepts."""
+    rules: tuple[str, ...] = ()
+    """ACLs: effect, principal, operations and resource."""
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Scene:
+    """Three brokers in the mode `enforce` with TLS, and two issuers."""
+
+    secured: list[Secured]
+    corp: TestIssuer
+    accounts: TestIssuer
+    cluster: Cluster
+
+
+@pytest.fixture
+async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
+    """Yield a cluster of three brokers."""
+    # Bad tokens of one address are limited; these tests send more.
+    monkeypatch.setattr(failure_budget, "BURST", 1e9)
+    authority = Authority.make()
+    tls = authority.issue().write(tmp_path / "tls", authority)
+    corp, accounts = TestIssuer("https://corp.example"), TestIssuer("https://k8s.example")
+    issuers = {}
+    for name, issuer in (("corp", corp), ("k8s", accounts)):
+        (tmp_path / f"{name}.json").write_bytes(issuer.jwks)
+        issuers[name] = {
+            "issuer": issuer.issuer,
+            "jwks": str(tmp_path / f"{name}.json"),
+            "audience": "fairlead/fairlead",
+            "groups_claim": None if name == "k8s" else "groups",
+            "kubernetes": name == "k8s",
+        }
+    file = tmp_path / "admin.token"
+    cluster = await Cluster.open(tmp_path)
+    calls: list[Calls] = []
+    try:
+        await cluster.start(
+            *BROKERS,
+            security="enforce",
+            admin_token_file=file,
+            superusers=SUPERUSERS[1],
+            tls=tls,
+            issuers=issuers,
+        )
+        calls += [Calls(str(each.addresses.data_tls), authority.pem) for each in cluster.brokers.values()]
+        admin = file.read_text().strip()
+        yield Scene([Secured(cluster, each, admin) for each in calls], corp, accounts, cluster)
+    finally:
+        for each in calls:
+            await each.__aexit__()
+        await cluster.close()
+
+
+async def persons(scene: Scene) -> dict[str, Person]:
+    """Return every kind of caller; the ACLs are not made yet."""
+    first = scene.secured[0]
+    revoked = await first.token("user:revoked")
+    await first.call("DELETE", f"/v1/tokens/{revoked['token_id']}", first.admin)
+    own = {
+        name: (await first.token(f"user:{name}"))["token"]
+        for name in ("nobody", "tenant", "describer", "refused")
+    }
+    now = int(time.time())
+    proof = dict([scene.cluster.broker(2).peer_side.peers.evidence(scene.cluster.broker(1).settings.id)])  # type: ignore[arg-type]
+    account = "system:serviceaccount:shop:orders"
+    return {
+        "none": Person(None),
+        "unknown": Person(TokenText("0" * 12, "s" * 43).text, ()),
+        "revoked": Person(revoked["token"], ()),
+        "expired": Person(scene.corp.token(iat=now - 900, exp=now - 300), ()),
+        "another audience": Person(scene.corp.token(aud="fairlead/other"), ()),
+        "another issuer": Person(TestIssuer("https://other.example").token(), ()),
+        "broker on the wrong listener": Person(
+            None, headers={**proof, PEER_SECRET: "x", FORWARDED_CALLER: "user:admin"}
+        ),
+        "nobody": Person(own["nobody"], ("user:nobody",)),
+        "tenant": Person(
+            own["tenant"],
+            ("user:tenant",),
+            ("allow user:ten* all topic:shop.*", "allow user:tenant read,write group:shop.*"),
+        ),
+        "describer": Person(own["describer"], ("user:describer",), ("allow user:describer describe topic:*",)),
+        "denied by a pattern": Person(
+            own["refused"],
+            ("user:refused",),
+            (
+                "allow user:refused all topic:*", "allow user:refused all group:*", "allow user:refused all cluster:*",
+                "deny user:ref* write,delete topic:shop*",
+            ),
+        ),
+        "service account": Person(
+            scene.accounts.token(sub=account),
+            ("k8s:shop:orders", "group:k8s:shop"),
+            ("allow group:k8s:shop read topic:shop.orders", "allow k8s:shop:* read group:shop.readers"),
+        ),
+        "group of an issuer": Person(
+            scene.corp.token(sub="eve", groups=["security"]),
+            ("corp:eve", "group:corp:security"),
+            ("allow group:corp:security all security:*",),
+        ),
+        "superuser": Person(scene.corp.token(sub="root", groups=["platform"]), ("corp:root", "group:corp:platform")),
+    }  # fmt: skip
+
+
+def acl_of(text: str) -> Acl:
+    """Return the ACL of a text."""
+    effect, principal, operations, resource = text.split()
+    kind, _, pattern = resource.partition(":")
+    return Acl(
+        effect=Effect(effect),
+        principal=principal,
+        operations=frozenset(operations.split(",")),
+        kind=Kind(kind),
+        pattern=pattern,
+    )
+
+
+def expected(route: Route, person: Person, acls: list[Acl]) -> str:
+    """Return the outcome that the route table and the rules demand."""
+    if not person.names:
+        return "unauthenticated"
+    if route.access.audience is Audience.PUBLIC:
+        return "admitted"
+    caller = Caller(principal=person.names[0], groups=person.names[1:])
+    if caller.is_anonymous:
+        return "unauthenticated"
+    for need in route.access.gate:
+        name = "*" if need.kind in SINGLE_KINDS else NAMES[need.kind]
+        if not naive(acls, caller, SUPERUSERS, need.operation, need.kind, name):
+            return "forbidden"
+    return "admitted"
+
+
+def outcome(answer: Answer) -> str:
+    """Return the code of a refusal by the path, or `admitted`."""
+    if answer.headers.get("content-type") == "application/problem+json" and answer.code in REFUSALS:
+        return answer.code
+    assert answer.status < 500 or answer.code != "internal", answer
+    return "admitted"
+
+
+def order(route: Route) -> tuple[bool, str]:
+    """Sort calls that delete something last, so that other calls find what they name."""
+    return route.method == "DELETE", route.name
+
+
+@pytest.mark.parametrize("brokers", [1, pytest.param(3, marks=pytest.mark.scenario)])
+async def test_every_caller_has_the_outcome_of_its_rules(scene: Scene, brokers: int) -> None:
+    """Each route answers each kind of caller as its rules say, on the leader and on brokers that forward.
+
+    The short form asks one broker for each route; the leader of the topic is one of three.
+    """
+    await scene.cluster.topic("shop.orders", partitions=1)
+    everyone = await persons(scene)
+    for person in everyone.values():
+        for rule in person.rules:
+            acl = acl_of(rule)
+            await scene.secured[0].acl(
+                acl.principal, ",".join(acl.operations), f"{acl.kind}:{acl.pattern}", acl.effect
+            )
+    acls = [acl_of(rule) for person in everyone.values() for rule in person.rules]
+    routes = sorted((each for each in ROUTES if each.listener is Listener.DATA), key=order)
+    wrong = []
+    for name, person in everyone.items():
+        for number, route in enumerate(routes):
+            for place in range(brokers):
+                secured = scene.secured[(number + place) % len(BROKERS)]
+                # A tail does not end, but for an option that does not exist.
+                path = route.path.format(**VALUES) + ("?odd=1" if route.name == TAIL else "")
+                answer = await secured.call(route.method, path, person.token, **person.headers)
+                if outcome(answer) != (wanted := expected(route, person, acls)):
+                    wrong.append((name, route.name, wanted, answer))
+
+    assert wrong == []
+
+
+@pytest.mark.serial
+async def test_a_revoked_token_ends_everywhere_within_a_second(scene: Scene) -> None:
+    """A token that is revoked on one broker is refused by every broker, in waiting polls and in running tails too."""
+    await scene.cluster.topic("orders", partitions=1)
+    first = scene.secured[0]
+    reader = await first.token("user:reader")
+    await first.acl("user:reader", "read", "topic:orders")
+    partition = "/v1/topics/orders/partitions/0/records"
+    tail = "/v1/topics/orders/records?from=latest"
+    begun = [await each.call("GET", "/v1/whoami", reader["token"]) for each in scene.secured]
+    waiting = [
+        asyncio.create_task(each.call("GET", path, reader["token"]))
+        for each in scene.secured
+        for path in (f"{partition}?max_wait_ms=30000", tail)
+    ]
+    await pause(0.5)
+    assert not any(task.done() for task in waiting)
+    at = time.monotonic()
+    revoked = await first.call("DELETE", f"/v1/tokens/{reader['token_id']}", first.admin)
+    after = [await each.call("GET", "/v1/whoami", reader["token"]) for each in scene.secured]
+    refused = time.monotonic() - at
+    ended = await asyncio.wait_for(asyncio.gather(*waiting), 5)
+    late = time.monotonic() - at
+    last = [
+        answer.json if answer.status == 401 else json.loads(answer.body.splitlines()[-1])["problem"]
+        for answer in ended
+    ]
+
+    assert [answer.status for answer in begun] == [200] * 3
+    assert revoked.json["applied_everywhere"] is True
+    assert [(answer.status, answer.json["reason"]) for answer in after] == [(401, "refused")] * 3
+    assert [problem["code"] for problem in last] == ["unauthenticated"] * 6
+    assert (refused <= 1.0, late <= 2.0) == (True, True), (refused, late)
