@@ -1,0 +1,123 @@
+"""What `observe` tells is what `enforce` refuses (proof V16), and no mode locks every caller out (proof V17)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from broker_kit import Calls
+from cluster_kit import Cluster
+from fairlead_api.access_needs import SINGLE_KINDS
+from fairlead_api.routes import ROUTES, Listener, Route
+from security_kit import Secured
+
+VALUES: Final = {
+    "topic": "shop.orders", "group": "shop.readers", "producer": "p", "partition": "0", "code": "internal",
+    "asset": "calls.css", "broker": "77", "member": "m-1", "token": "abcdefghijkl", "acl": "0123456789abcdef",
+}  # fmt: skip
+CALLED: Final = [route for route in ROUTES if route.listener is Listener.DATA and route.access.gate]
+MODE: Final = "/v1/cluster/config"
+
+
+@pytest.fixture
+async def open_(tmp_path: Path) -> AsyncIterator[Secured]:
+    """Yield a broker in the mode `open`, whose superuser is `user:root`."""
+    cluster = await Cluster.open(tmp_path)
+    try:
+        await cluster.start(1, superusers="user:root")
+        async with Calls(str(cluster.brokers[1].addresses.data)) as calls:
+            made = await calls.post("/v1/tokens", {"principal": "user:root"})
+            yield Secured(cluster, calls, made.json["token"])
+    finally:
+        await cluster.close()
+
+
+async def set_mode(secured: Secured, token: str | None, mode: str | None) -> int:
+    """Set the mode of the cluster by the token of a caller; return the status."""
+    return (await secured.call("PATCH", MODE, token, {"config": {"security.mode": mode}})).status
+
+
+def denials(route: Route, principal: str) -> set[tuple[str, str, str]]:
+    """Return what the path of a route needs."""
+    return {
+        (principal, need.operation, f"{need.kind}:{'*' if need.kind in SINGLE_KINDS else VALUES[need.kind]}")
+        for need in route.access.gate
+    }
+
+
+async def test_observe_lists_what_enforce_refuses(open_: Secured) -> None:
+    """In `observe` no call is refused, and the list holds the first missing right of each call that `enforce` refuses.
+
+    After the listed rights have been given, `enforce` refuses none of these calls.
+    """
+    principals = ["user:ann", "user:bob"]
+    tokens = {each: (await open_.token(each))["token"] for each in principals}
+    await open_.acl("user:ann", "all", "topic:shop.*")
+    await open_.acl("user:bob", "describe", "cluster:*")
+    await open_.acl("user:*", "delete", "group:*", effect="deny")
+
+    async def refused() -> set[tuple[str, str]]:
+        found = set()
+        for principal in principals:
+            for route in CALLED:
+                answer = await open_.call(route.method, route.path.format(**VALUES), tokens[principal])
+                problem = answer.headers.get("content-type") == "application/problem+json"
+                if problem and answer.code in ("forbidden", "unauthenticated"):
+                    found.add((principal, route.name))
+        return found
+
+    async def listed() -> set[tuple[str, str, str]]:
+        status: dict[str, Any] = (await open_.call("GET", "/v1/security", open_.admin)).json
+        return {
+            (each["principal"], each["operation"], each["resource"]) for each in status["would_be_denied"]
+        }
+
+    assert await set_mode(open_, open_.admin, "observe") == 200
+    assert await refused() == set()
+    missing = await listed()
+    assert await set_mode(open_, open_.admin, "enforce") == 200
+    held = await refused()
+    needed = {(p, r.name) for p in principals for r in CALLED if denials(r, p) & missing}
+
+    assert held == needed
+    for principal, operation, resource in missing:
+        await open_.acl(principal, operation, resource)
+    assert {name for _, name in await refused()} == {
+        r.name
+        for r in CALLED
+        if any(need.operation == "delete" and need.kind == "group" for need in r.access.gate)
+    }
+
+
+@pytest.mark.parametrize("states", [6, pytest.param(200, marks=pytest.mark.scenario)])
+async def test_whoever_sets_enforce_can_set_it_back(open_: Secured, states: int) -> None:
+    """From random rules, `enforce` is accepted exactly from callers that the rules let set it back, who then can."""
+    chance = random.Random(states)
+    callers = [f"user:c{number}" for number in range(3)]
+    tokens: dict[str, str | None] = {each: (await open_.token(each))["token"] for each in callers}
+    tokens["anonymous"] = None
+    outcomes = set()
+    for _ in range(states):
+        acls = []
+        for _ in range(chance.randint(2, 6)):
+            principal = chance.choice([*callers, "user:*", "*", "anonymous"])
+            operations = ",".join(chance.sample(["alter", "describe", "all", "read"], chance.randint(1, 2)))
+            resource = chance.choice(["cluster:*", "security:*"])
+            effect = "deny" if chance.random() < 0.2 else "allow"
+            acls.append(await open_.acl(principal, operations, resource, effect))
+        for caller, token in tokens.items():
+            accepted = await set_mode(open_, token, "enforce")
+            outcomes.add(accepted)
+            if accepted == 200:
+                assert await set_mode(open_, token, None) == 200, (caller, acls)
+            else:
+                assert accepted == 409, (caller, acls)
+        for acl in set(acls):
+            assert (await open_.call("DELETE", f"/v1/acls/{acl}", open_.admin)).status == 200
+
+    assert outcomes == {200, 409}
+    assert open_.cluster.broker(1).security.mode == "open"
