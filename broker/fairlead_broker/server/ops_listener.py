@@ -11,11 +11,12 @@ import contextlib
 import ssl
 from collections.abc import Iterator
 
+import h11
 import uvicorn
 
 from fairlead_broker.certificates.material import Material
 from fairlead_broker.certificates.snapshots import Snapshot
-from fairlead_broker.server.http.asgi import AsgiApplication
+from fairlead_broker.server.http.asgi import AsgiApplication, Receive, Scope, Send
 from fairlead_broker.server.http.bound_socket import BoundSocket
 
 KEEP_ALIVE_SECONDS = 75
@@ -49,8 +50,9 @@ class OpsListener:
         """Listen and accept connections. Raises ListenError when another process already listens on the address."""
         listening = self._bound.listen()
         config = uvicorn.Config(
-            self._application,
+            self._answered,
             http="h11",
+            interface="asgi3",
             ws="none",
             lifespan="off",
             log_config=None,
@@ -71,6 +73,15 @@ class OpsListener:
             if self._serving.done():
                 await self._serving
             await asyncio.sleep(0)  # noqa: TID251 - uvicorn reports its start only through a flag
+
+    async def _answered(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the application, without an error in the log if the connection has ended before the answer."""
+        try:
+            await self._application(scope, receive, send)
+        except h11.LocalProtocolError:
+            # The body violated HTTP. uvicorn has refused it and closes the connection.
+            while (await receive())["type"] != "http.disconnect":
+                pass
 
     async def renew(self, material: Material) -> None:
         """Use another certificate for later handshakes; no effect on a listener without TLS."""

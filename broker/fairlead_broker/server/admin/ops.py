@@ -15,6 +15,7 @@ from fairlead_api.bodies.media_types import TEXT
 from fairlead_api.problems import ProblemError
 from fairlead_api.routes import Route
 from fairlead_broker.runtime import BrokerState
+from fairlead_broker.server.http.application import check_no_body
 from fairlead_broker.server.http.asgi import HeaderList, Receive, Scope, Send
 from fairlead_broker.server.http.connection_guard import ConnectionGuard
 from fairlead_broker.server.http.problem_handler import FailureLog, problem_answer
@@ -58,11 +59,14 @@ class OpsApplication:
             host, port = scope["client"]
             self._guard.admitted.add((host, str(port)))
         try:
+            for name, value in scope["headers"]:
+                check_no_body(name, value)
             route, _ = self._routes.find(scope["method"], scope["raw_path"].decode("latin-1"))
             status, headers, body = await self._endpoints[route.name](scope)
         except ProblemError as problem:
             answer = problem_answer(problem)
-            status, headers, body = answer.status, answer.headers, answer.body
+            # After a body, which no call of this listener has, the next bytes may not be the request that a proxy sent.
+            status, headers, body = answer.status, [*answer.headers, (b"connection", b"close")], answer.body
         except Exception as error:  # noqa: BLE001 - the last handler: every failure needs an answer
             answer = problem_answer(self._failures.record(error, "ops"))
             status, headers, body = answer.status, answer.headers, answer.body

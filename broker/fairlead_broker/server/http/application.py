@@ -55,19 +55,25 @@ FIELD_BYTES: Final = 32
 """Number of bytes counted for each header in addition to its name and value. HTTP/2 counts in the same way (RFC 9113,
 6.5.2), so that one limit applies to both HTTP versions."""
 _CODINGS: Final = b"transfer-encoding"
+_WITHOUT_BODY: Final = frozenset({"GET", "HEAD", "DELETE"})
+_OF_THE_HEAD: Final = frozenset({"malformed_request", "headers_too_large"})
 
 
 def check_head(scope: Scope, header_bytes_max: int) -> None:
     """Raise ProblemError headers_too_large, or malformed_request for a head that HTTP/1.1 does not allow.
 
     granian limits the size of request heads only over HTTP/2. granian also passes on a `gzip, chunked` body without
-    decompressing it, and accepts any number of Host headers and any Expect header.
+    decompressing it, and accepts any number of Host headers and any Expect header. A body of a GET or DELETE request is
+    refused, because its header may be one that a proxy passed on as part of another header (RFC 9110, 9.3.1).
     """
     codings: list[bytes] = []
     hosts = 0
     size = len(scope["raw_path"]) + len(scope["query_string"])
+    bodyless = scope["method"] in _WITHOUT_BODY
     for name, value in scope["headers"]:
         size += len(name) + len(value) + FIELD_BYTES
+        if bodyless:
+            check_no_body(name, value)
         if name == _CODINGS:
             codings.append(value)
         elif name == b"host" and value:
@@ -85,6 +91,14 @@ def check_head(scope: Scope, header_bytes_max: int) -> None:
         raise _malformed("Host", b"%d times" % hosts, "once")
     if codings:
         _check_codings(b",".join(codings))
+
+
+def check_no_body(name: bytes, value: bytes) -> None:
+    """Raise malformed_request if the header announces a body."""
+    if name == b"content-length" and value != b"0":
+        raise _malformed("Content-Length", value, "0")
+    if name == _CODINGS:
+        raise _malformed("Transfer-Encoding", value, "none")
 
 
 def _check_codings(given: bytes) -> None:
@@ -341,8 +355,10 @@ class Application:
             await call.answer(answer.status, answer.headers, answer.body)
             return
         await self._drain(call)
-        if not call.body_reader.complete and call.http1:
-            # Without `connection: close`, the rest of the body would be parsed as the next request.
+        refused_head = call.route is None and problem.code in _OF_THE_HEAD
+        if call.http1 and (refused_head or not call.body_reader.complete):
+            # Without `connection: close`, the rest of the body would be parsed as the next request. After a head that
+            # a proxy may have understood differently, the next bytes may not be the request that the proxy sent.
             answer.headers.append((b"connection", b"close"))
         await call.answer(answer.status, answer.headers, answer.body)
 
