@@ -67,7 +67,7 @@ class Housekeeping:
             return
         if due is not None:
             await self._coordination.compact(due)
-            _log.debug("compacted", revision=due)
+            _log.debug("history of the store compacted", revision=due)
         await self._runner.complete(self._forgetting)
         await self._runner.complete(self._removing_tokens)
 

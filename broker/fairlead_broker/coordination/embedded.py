@@ -249,14 +249,17 @@ class EmbeddedStore:
     `end_lease` and `expire` in this thread.
     """
 
-    def __init__(self, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, history: History, thread: ThreadPoolExecutor, clock: Clock, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        """Take over a file that was opened in the store's thread."""
         self._clock = clock
         self._loop = loop
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="coordination")
+        self._thread = thread
         self._timer: asyncio.TimerHandle | None = None
         self._expiry: asyncio.Handle | None = None
-        self.history: History
-        self.leases: Leases
+        self.history = history
+        self.leases = Leases(history.life)
         self.watches: dict[EmbeddedWatch, None] = {}
         """Open watches, in the order in which they were opened."""
         self.clients = 0
@@ -264,13 +267,13 @@ class EmbeddedStore:
     @classmethod
     async def open(cls, path: Path, clock: Clock) -> Self:
         """Start the store's thread, and open the file in the thread."""
-        store = cls(clock, asyncio.get_running_loop())
+        thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="coordination")
         try:
-            await store.run(store._open, path)
+            history = await asyncio.wrap_future(thread.submit(History, path))
         except BaseException:
-            store._thread.shutdown(wait=False)
+            thread.shutdown(wait=False)
             raise
-        return store
+        return cls(history, thread, clock, asyncio.get_running_loop())
 
     async def run(self, call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Run a call in the store's thread, after all earlier calls.
@@ -331,10 +334,6 @@ class EmbeddedStore:
                 self._loop.call_soon_threadsafe(self._set_timer, again)
             raise
         self._loop.call_soon_threadsafe(self._set_timer, self.leases.next_deadline)
-
-    def _open(self, path: Path) -> None:
-        self.history = History(path)
-        self.leases = Leases(self.history.life)
 
     def _publish(self, changed: Sequence[str]) -> None:
         """Schedule the notification of the watches, which runs before the caller gets the result of its call."""

@@ -22,8 +22,6 @@ the worst case RE2 runs each instruction for each character of a name, which blo
 for the longest name.
 """
 
-SESSION_TIMEOUT_MS_DEFAULT: Final = 45_000
-REBALANCE_TIMEOUT_MS_DEFAULT: Final = 300_000
 HEARTBEAT_INTERVAL_MS: Final = 5_000
 """Milliseconds between two heartbeats of a member at rest, unless a third of its session timeout is shorter."""
 HEARTBEATS_PER_SECOND_MAX: Final = 200

@@ -14,16 +14,11 @@ from typing import TypeAlias
 
 import msgspec
 
+from fairlead_api.bodies.group_requests import REBALANCE_TIMEOUT_MS_DEFAULT, SESSION_TIMEOUT_MS_DEFAULT
 from fairlead_api.problems import ProblemError
 from fairlead_broker.groups import rules
 from fairlead_broker.groups.assignors import check_assignor
-from fairlead_broker.groups.limits import (
-    MEMBERS_MAX,
-    PARTITIONS_MAX,
-    PATTERNS_MAX,
-    REBALANCE_TIMEOUT_MS_DEFAULT,
-    SESSION_TIMEOUT_MS_DEFAULT,
-)
+from fairlead_broker.groups.limits import MEMBERS_MAX, PARTITIONS_MAX, PATTERNS_MAX
 from fairlead_broker.groups.messages import AWAY_EPOCH, JOIN_EPOCH, Heartbeat, Leave, Subscription
 from fairlead_broker.groups.roster import Roster
 from fairlead_broker.groups.subscriptions import SubscribedTopics, check_pattern

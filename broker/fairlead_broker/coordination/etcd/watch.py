@@ -134,7 +134,7 @@ class EtcdWatch:
                 stream.cancel()
             self._fragments.clear()
             _log.info(
-                "etcd_watch_reopened",
+                "watch reopened at another member",
                 prefix=self._prefix,
                 member=member.url,
                 reason=reason,

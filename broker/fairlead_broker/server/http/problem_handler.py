@@ -82,7 +82,7 @@ class FailureLog:
         ``mutating``: the call may have changed state before it failed, so the side effect is ``maybe``.
         """
         number = f"{self._life}-{next(self._numbers)}"
-        self._log.error("request_failed", route=route, failure_id=number, exc_info=error)
+        self._log.error("request failed unexpectedly", route=route, failure_id=number, exc_info=error)
         return ProblemError(
             "internal",
             f"the broker failed unexpectedly; its log shows the cause under failure id {number}",

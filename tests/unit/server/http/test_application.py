@@ -74,7 +74,7 @@ async def test_unforeseen_failure_tells_a_number_only(serve, http2: Client) -> N
 
     assert (answer.status, document["code"], document["side_effect"]) == (500, "internal", "none")
     assert "secret" not in text
-    assert (event, facts["failure_id"]) == ("request_failed", document["failure_id"])
+    assert (event, facts["failure_id"]) == ("request failed unexpectedly", document["failure_id"])
     assert isinstance(facts["exc_info"], ValueError)
     assert served.count("versions", "500") == 1
 
@@ -102,7 +102,7 @@ async def test_failure_in_the_middle_of_an_answer(serve, http2: Client) -> None:
     with pytest.raises(BodyDecodeError):
         await (await http2.get(f"http://{bound}/v1/versions").build().send()).bytes()
 
-    assert [event for event, _ in served.log.events] == ["request_failed"]
+    assert [event for event, _ in served.log.events] == ["request failed unexpectedly"]
 
 
 class Exploding:

@@ -52,6 +52,6 @@ def test_unforeseen_failure_is_numbered() -> None:
     assert (first.data["failure_id"], second.data["failure_id"]) == ("life-1", "life-2")
     assert "secret" not in str(first.to_document())
     assert log.events[0] == (
-        "request_failed",
+        "request failed unexpectedly",
         {"route": "produce", "failure_id": "life-1", "exc_info": error},
     )
