@@ -264,7 +264,7 @@ REQUEST_PROBLEMS: Final = (
         "A query parameter or a field of the body has a name that this call does not support. Unknown names "
         "are refused so that a misspelled name is not silently ignored.",
         "Remove or correct the name; the problem lists the allowed names.",
-        data_members=(PARAMETER, VALUE, ALLOWED),
+        data_members=(PARAMETER, ALLOWED),
     ),
     ProblemDefinition(
         "idempotency_key_reused",

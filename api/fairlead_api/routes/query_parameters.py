@@ -169,7 +169,7 @@ def parse_parameters(parameters: Sequence[QueryParameter], raw_query: bytes | st
     given: dict[str, str] = {}
     for name, text in _pairs(raw_query):
         if name not in known:
-            raise _unknown(name, text, list(known))
+            raise _unknown(name, list(known))
         if name in given:
             raise _malformed(name, text, "is repeated; allowed is once", "once")
         given[name] = text
@@ -249,12 +249,13 @@ def _read(parameter: QueryParameter, text: str) -> QueryValue:
             assert_never(parameter.kind)
 
 
-def _unknown(name: str, text: str, allowed: list[str]) -> ProblemError:
+def _unknown(name: str, allowed: list[str]) -> ProblemError:
+    """Return the problem of a name; the value may be a token that was sent in the wrong place (rule A1)."""
     names = ", ".join(allowed) if allowed else "none"
     return ProblemError(
         "unknown_option",
         f"query parameter {shown(name)} is unknown; allowed are {names}",
-        data={"parameter": excerpt(name), "value": excerpt(text), "allowed": allowed},
+        data={"parameter": excerpt(name), "allowed": allowed},
     )
 
 

@@ -1,0 +1,175 @@
+"""No output of a broker or client holds a secret (rule U3, proof V18).
+
+Secrets of every kind are given to a broker, rightly and in every wrong place; then all that the broker and its clients
+have put out is searched for their texts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sqlite3
+import ssl
+import urllib.request
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest  # noqa: TC002
+
+from broker_kit import Calls
+from certificate_kit import Authority
+from fairlead import Admin, Consumer, Producer
+from fairlead.errors import FairleadError
+from fairlead_api.token_text import TokenText
+from fairlead_broker.settings import BrokerSettings
+from issuer_kit import TestIssuer
+from warm_programs import start
+
+FREE: Final = "127.0.0.1:0"
+FORGED: Final = "eyJhbGciOiJub25lIn0.c2VjcmV0LW9mLW1hcmtlZC1jbGFpbXM.bWFya2VkLXNpZ25hdHVyZS1vZi1hLXRva2Vu"
+READS: Final = (
+    "/v1/versions", "/v1/whoami", "/v1/metadata", "/v1/cluster", "/v1/brokers", "/v1/cluster/config",
+    "/v1/brokers/0/config", "/v1/topics", "/v1/topics/orders", "/v1/groups", "/v1/security", "/v1/tokens", "/v1/acls",
+    "/v1/reassignments", "/openapi.json",
+)  # fmt: skip
+
+
+def marks(secrets: Iterable[str]) -> set[str]:
+    """Return the texts to search for: each secret, and its part that proves something."""
+    found = set()
+    for secret in secrets:
+        found.add(secret)
+        if secret.startswith("flt_"):
+            found.add(secret[len("flt_") + 12 + 1 :][:43])
+        elif secret.count(".") == 2:
+            found.add(secret.rpartition(".")[2])
+    return {each for each in found if len(each) > 20}
+
+
+async def planted(calls: Calls, secret: str) -> list[str]:
+    """Send a secret in every wrong place; return the answers."""
+    bearer = {"authorization": f"Bearer {secret}"}
+    asked: list[tuple[str, str, bytes | None, dict[str, str]]] = [
+        ("GET", "/v1/whoami", None, bearer),
+        ("GET", "/v1/cluster", None, bearer),
+        ("GET", f"/v1/whoami?token={secret}", None, {}),
+        ("GET", f"/v1/whoami?access_token={secret}", None, bearer),
+        ("GET", "/v1/whoami", None, {"authorization": f"Basic {secret}"}),
+        ("GET", "/v1/whoami", None, {"cookie": f"token={secret}"}),
+        ("GET", "/v1/whoami", None, {"fairlead-broker-proof": secret, "fairlead-caller": secret}),
+        ("POST", "/v1/tokens", b'{"principal": "user:x", "token": "%s"}' % secret.encode(), bearer),
+        ("POST", "/v1/topics", b'{"name": 5, "secret": "%s"' % secret.encode(), bearer),
+    ]
+    return [str(await calls.call(*each)) for each in asked]
+
+
+def metrics(address: str, ca: Path, token: str) -> str:
+    """Return the metrics on the ops listener, which speaks HTTP/1.1."""
+    request = urllib.request.Request(
+        f"https://{address}/metrics", headers={"authorization": f"Bearer {token}"}
+    )
+    with urllib.request.urlopen(request, context=ssl.create_default_context(cafile=ca), timeout=30) as answer:
+        return str(answer.read().decode())
+
+
+def stored(folder: Path) -> str:
+    """Return everything that the coordination store and the data directory hold, but the files that are secrets."""
+    texts = []
+    for file in folder.rglob("*"):
+        if file.is_file() and file.name not in ("admin.token", "tls.key"):
+            texts.append(file.read_bytes().decode("latin-1"))
+        if file.suffix == ".sqlite":
+            with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as database:
+                texts += database.iterdump()
+    return "\n".join(texts)
+
+
+async def test_no_secret_is_in_any_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logs, audit records, metrics, errors, reprs, answers and stored values are free of tokens and keys."""
+    authority, issuer = Authority.make(), TestIssuer()
+    tls = authority.issue().write(tmp_path / "tls", authority)
+    (tmp_path / "keys.json").write_bytes(issuer.jwks)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")} | {
+        "FAIRLEAD_ISSUERS__CORP__ISSUER": issuer.issuer,
+        "FAIRLEAD_ISSUERS__CORP__JWKS": str(tmp_path / "keys.json"),
+        "FAIRLEAD_ACCESS_LOG": "true",
+        "FAIRLEAD_LOG_LEVEL": "debug",
+    }
+    command = ["broker", "start", "--output", "json", "--data", str(tmp_path / "data"), "--tls", str(tls)]
+    command += ["--listen", FREE, "--peer-listen", FREE, "--ops-listen", FREE]
+    command += ["--security", "enforce", "--admin-token-file", str(tmp_path / "admin.token")]
+    with (tmp_path / "broker.log").open("wb") as log:
+        process = await asyncio.to_thread(start, *command, environment=environment, errors=log)
+    assert process.stdout is not None
+    outputs: list[str] = []
+    try:
+        line = await asyncio.to_thread(process.stdout.readline)
+        assert line, (tmp_path / "broker.log").read_text()[-2000:]
+        outputs.append(line.decode())
+        data, ops = (re.search(rb'"%s": ?"(?:https://)?([^"]+)"' % name, line) for name in (b"data", b"ops"))
+        assert data is not None
+        assert ops is not None
+        admin = (tmp_path / "admin.token").read_text().strip()
+        address, url = data[1].decode(), f"https://{data[1].decode()}"
+        async with Calls(address, authority.pem, token=admin) as calls:
+            made = await calls.post("/v1/tokens", {"principal": "user:ann", "note": "for a test"})
+            token = made.json["token"]
+            revoked = await calls.post("/v1/tokens", {"principal": "user:gone"})
+            outputs.append(str(await calls.call("DELETE", f"/v1/tokens/{revoked.json['token_id']}")))
+            outputs.append(str(await calls.post("/v1/topics", {"name": "orders", "partitions": 1})))
+            outputs += [str(await calls.call("GET", path)) for path in READS]
+        secrets = [
+            admin, token, revoked.json["token"], issuer.token(), issuer.token(aud="other"), FORGED,
+            TokenText("0" * 12, "markedsecretmarkedsecretmarkedsecretmarkedse").text,
+        ]  # fmt: skip
+        async with Calls(address, authority.pem) as calls:
+            for secret in secrets:
+                outputs += await planted(calls, secret)
+        outputs.append(await asyncio.to_thread(metrics, ops[1].decode(), tls / "ca.crt", admin))
+        outputs += await client_outputs(url, tls / "ca.crt", secrets, monkeypatch)
+        outputs.append(
+            repr(
+                BrokerSettings.load(
+                    {"data": tmp_path, "tls": tls, "admin_token_file": tmp_path / "admin.token"}
+                )
+            )
+        )
+    finally:
+        process.terminate()
+        await asyncio.to_thread(process.wait, 30)
+        process.stdout.close()
+    logged = (tmp_path / "broker.log").read_text()
+    outputs += [logged, stored(tmp_path / "data")]
+    key = (tls / "tls.key").read_text().splitlines()[1]
+    found = [
+        (each[:9], text[max(0, text.index(each) - 200) : text.index(each)])
+        for each in {key, *marks(secrets)}
+        for text in outputs
+        if each in text
+    ]
+
+    assert "fairlead.audit" in logged or '"event":"authentication_failed"' in logged
+    assert found == []
+
+
+async def client_outputs(url: str, ca: Path, secrets: list[str], patch: pytest.MonkeyPatch) -> list[str]:
+    """Return reprs and errors of clients with each of the secrets."""
+    outputs: list[str] = []
+    options: dict[str, Any] = {"ca_file": ca}
+    for secret in secrets:
+        # Clients take the token from the environment when they are made.
+        patch.setenv("FAIRLEAD_TOKEN", secret)
+        for client in (
+            Admin(url, **options),
+            Producer(url, **options),
+            Consumer(url, group="g", topics="orders", **options),
+        ):
+            outputs += [repr(client), str(client), repr(vars(client)) if hasattr(client, "__dict__") else ""]
+        try:
+            async with Admin(url, **options) as admin:
+                outputs.append(repr(await admin.brokers()))
+        except FairleadError as error:
+            outputs += [repr(error), str(error)]
+    return outputs
