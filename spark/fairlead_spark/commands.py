@@ -181,10 +181,10 @@ def _run(job: Job, master: str | None, conf: Mapping[str, str]) -> JobSummary:
     from fairlead_spark.jobs.running import JobRun
     from fairlead_spark.jobs.session import spark_session
 
-    _tell(f"starting Spark for {job.name}")
+    _print_line(f"starting Spark for {job.name}")
     try:
         with spark_session(f"fairlead {job.name}", master=master, conf=conf) as spark:
-            run = JobRun(spark, job, _tell)
+            run = JobRun(spark, job, _print_line)
             with _stopped_by_signals(run):
                 return run.run()
     except (Py4JError, ConnectionError) as error:
@@ -199,7 +199,7 @@ def _stopped_by_signals(run: JobRun) -> Iterator[None]:
     kinds = (signal.SIGINT, signal.SIGTERM)
 
     def stop(_number: int, _frame: FrameType | None) -> None:
-        _tell("stopping after this batch; a second signal cancels it")
+        _print_line("stopping after this batch; a second signal cancels it")
         for kind in kinds:
             signal.signal(kind, signal.SIG_DFL)
         run.stop()
@@ -265,7 +265,7 @@ def _exit_code(error: FairleadError) -> ExitCode:
             return ExitCode.FAILED
 
 
-def _tell(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stderr.write(line + "\n")
     sys.stderr.flush()
 

@@ -152,9 +152,11 @@ def missing_token() -> ProblemError:
     )
 
 
-def _untold(denied: DeniedOperation, observed: bool) -> None:
+def _ignore_denied(denied: DeniedOperation, observed: bool) -> None:
     del denied, observed
 
 
-OPEN_ACCESS: Final = CallerAccess(NOBODY, CallerRules(AclIndex(()), NOBODY, ()), SecurityMode.OPEN, _untold)
+OPEN_ACCESS: Final = CallerAccess(
+    NOBODY, CallerRules(AclIndex(()), NOBODY, ()), SecurityMode.OPEN, _ignore_denied
+)
 """Access of a caller without a token in the mode `open`, and of calls in tests of single endpoints."""

@@ -261,7 +261,9 @@ class SecurityView:
         # The calls of brokers themselves are not decided by ACLs.
         is_broker = caller.source is CallerSource.PEER and caller.principal.startswith(BROKER_PREFIX)
         closed = self._is_closed and not rules.is_superuser and not is_broker
-        return CallerAccess(caller, rules, self._mode, self._told, self._generation, is_closed=closed)
+        return CallerAccess(
+            caller, rules, self._mode, self._report_denied, self._generation, is_closed=closed
+        )
 
     def _source_of(self, text: str) -> str:
         """Return the source of a token for metrics."""
@@ -284,7 +286,7 @@ class SecurityView:
         found = self._metadata.tokens.get(token_id)
         return None if found is None else found.value
 
-    def _told(self, denied: DeniedOperation, observed: bool) -> None:
+    def _report_denied(self, denied: DeniedOperation, observed: bool) -> None:
         self._counters.denied(denied, observed)
         if observed:
             self.would_be_denied.add(denied)

@@ -32,7 +32,7 @@ class Encoding(StrEnum):
     JSON = "json"
 
 
-def _told(context: typer.Context, bootstrap: str) -> str:
+def _given_bootstrap(context: typer.Context, bootstrap: str) -> str:
     """Return the bootstrap addresses; end the command if the addresses depend on unreadable profiles."""
     source = context.get_parameter_source("bootstrap")
     if isinstance(context.obj, ProfilesUnreadable) and source is not None and source.name == "DEFAULT":
@@ -47,7 +47,7 @@ Bootstrap = Annotated[
         envvar="FAIRLEAD_BOOTSTRAP",
         metavar="URL,URL",
         help="Addresses of one or more brokers.",
-        callback=_told,
+        callback=_given_bootstrap,
     ),
 ]
 BOOTSTRAP_DEFAULT = "http://127.0.0.1:9520"

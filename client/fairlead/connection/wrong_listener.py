@@ -28,11 +28,11 @@ PORTS: Final = {"http": 80, "https": 443}
 async def told_of(addresses: Iterable[str]) -> dict[str, str]:
     """Return descriptions of the listeners at these addresses that can be recognised within one second."""
     asked = list(addresses)
-    found = await asyncio.gather(*map(_told, asked))
+    found = await asyncio.gather(*map(_listener_of, asked))
     return {address: told for address, told in zip(asked, found, strict=True) if told is not None}
 
 
-async def _told(address: str) -> str | None:
+async def _listener_of(address: str) -> str | None:
     parts = urlsplit(address)
     host, port = parts.hostname or "", parts.port or PORTS[parts.scheme]
     first_bytes, has_tls = await asyncio.gather(_first_bytes(host, port), _speaks_tls(host, port))

@@ -167,7 +167,7 @@ class GroupMember:
             case HeartbeatAnswered() | HeartbeatRefused():
                 if self._under_way and event.number == self._number:
                     self._under_way = False
-                    self._heard(event, now, actions)
+                    self._apply_heartbeat(event, now, actions)
             case Released() | Taken():
                 # A report of an earlier order is out of date, because all partitions were dropped since then.
                 if event.round == self._round and self._reconciling:
@@ -192,7 +192,9 @@ class GroupMember:
     def _reconciling(self) -> bool:
         return self._revoking is not None or self._taking
 
-    def _heard(self, event: HeartbeatAnswered | HeartbeatRefused, now: float, actions: list[Action]) -> None:
+    def _apply_heartbeat(
+        self, event: HeartbeatAnswered | HeartbeatRefused, now: float, actions: list[Action]
+    ) -> None:
         """Apply the outcome of the heartbeat in flight; the caller has dropped late and repeated outcomes."""
         if isinstance(event, HeartbeatAnswered):
             self._answered(event.answer, now, actions)

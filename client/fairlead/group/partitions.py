@@ -123,7 +123,7 @@ class GroupPartitions:
                 case Assign() as action:
                     await self._assign(action)
                 case Drop(partitions):
-                    await self._tell_revoked(partitions)
+                    await self._report_revoked(partitions)
                 case Finish(done):
                     await self._finish()
                     done.set()
@@ -146,14 +146,14 @@ class GroupPartitions:
         await self._give_up([cursor.topic_partition for cursor in cursors])
 
     async def _give_up(self, places: Iterable[TopicPartition]) -> None:
-        await self._tell_revoked(places)
+        await self._report_revoked(places)
         if self._settings.commit is CommitMode.AFTER:
             await self._committer.commit_processed(places)
         elif self._settings.commit is CommitMode.BEFORE:
             await self._committer.take_rests_back(places)
         self._remove(places)
 
-    async def _tell_revoked(self, places: Iterable[TopicPartition]) -> None:
+    async def _report_revoked(self, places: Iterable[TopicPartition]) -> None:
         told = self._told.intersection(places)
         self._told -= told
         if told:

@@ -99,7 +99,12 @@ class GroupSession:
         backoff = transport.settings.backoff
         self._member = GroupMember(settings.subscription, backoff, clock.monotonic())
         self.committer = OffsetCommitter(
-            self._calls, self._member, reading.prefetch, reading.reader, transport.settings, self._heard
+            self._calls,
+            self._member,
+            reading.prefetch,
+            reading.reader,
+            transport.settings,
+            self._heartbeat_answered,
         )
         self._partitions = GroupPartitions(
             settings,
@@ -257,7 +262,7 @@ class GroupSession:
             async with asyncio.timeout(max(deadline - now, 0)):
                 await self._awake.wait()
         except TimeoutError:
-            self._tell_standstill(clock.monotonic() - max(deadline, now))
+            self._report_standstill(clock.monotonic() - max(deadline, now))
 
     def _check_progress(self) -> None:
         """Leave the group if the next batch was not taken in time."""
@@ -315,7 +320,7 @@ class GroupSession:
                 self._end = error
                 self._on_change()
             case Tell(error, seconds):
-                self._tell(error, seconds)
+                self._log_failure(error, seconds)
             case _:
                 assert_never(action)
 
@@ -333,7 +338,7 @@ class GroupSession:
             if not waiting.done():
                 waiting.set_result(None)
 
-    async def _heard(self) -> None:
+    async def _heartbeat_answered(self) -> None:
         """Send a heartbeat now and wait for its outcome."""
         outcome = self._outcome()
         self._report(HeartbeatWanted())
@@ -372,7 +377,7 @@ class GroupSession:
             if is_fenced(refused) and self._member.state not in _NO_MEMBER:
                 # A heartbeat detects the lost membership; without the heartbeat, all later commits would also be
                 # refused.
-                await self._heard()
+                await self._heartbeat_answered()
         finally:
             outcome.set_result(error)
 
@@ -381,7 +386,7 @@ class GroupSession:
             await asyncio.sleep(self._settings.commit_interval_seconds)  # noqa: TID251 - the time between two commits
             await self.committer.commit_processed()
 
-    def _tell_standstill(self, seconds: float) -> None:
+    def _report_standstill(self, seconds: float) -> None:
         """Log that the program blocks the event loop, which can cause the group to remove the member."""
         session = self._settings.session_timeout_seconds
         if seconds >= session / 3:
@@ -391,7 +396,7 @@ class GroupSession:
                 self._settings.group, seconds, session,
             )  # fmt: skip
 
-    def _tell(self, error: FairleadError | None, seconds: float) -> None:
+    def _log_failure(self, error: FairleadError | None, seconds: float) -> None:
         group, session = self._settings.group, self._settings.session_timeout_seconds
         if error is None:
             _LOG.info("group %s: heartbeats succeed again, after %.1f s", group, seconds)

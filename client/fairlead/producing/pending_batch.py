@@ -209,7 +209,7 @@ class PendingBatch:
         self._room_bytes = room_bytes
         self.encoded = None
         self.attempts = 0
-        self._tell()
+        self._settle()
         return pieces
 
     def _cut_off(self, bytes_max: int) -> Sequence[Self]:
@@ -233,9 +233,9 @@ class PendingBatch:
     def _finish(self) -> None:
         self.encoded = None
         self.release()
-        self._tell()
+        self._settle()
 
-    def _tell(self) -> None:
+    def _settle(self) -> None:
         listeners, self.listeners = self.listeners, []
         for listener in listeners:
             listener()

@@ -142,7 +142,7 @@ class RangeRead:
         for cursor in cut:
             stop, end = self._stops[cursor.topic_partition], ends[cursor.topic_partition]
             detail = f"requested up to offset {stop}, but the log ends at {end}"
-            self._tell(Loss(LossKind.LOG_TRUNCATED, cursor.topic, cursor.partition, detail), None)
+            self._report(Loss(LossKind.LOG_TRUNCATED, cursor.topic, cursor.partition, detail), None)
             self._go_on(cursor, stop)
         if not cut:
             seconds = self._connection.reads.transport.settings.retry_timeout_seconds
@@ -180,7 +180,7 @@ class RangeRead:
             await asyncio.sleep(ABSENT_PAUSE_SECONDS)  # noqa: TID251 - only time can resolve the failure
             self._go_on(cursor, cursor.position)
             return
-        self._tell(loss, error)
+        self._report(loss, error)
         stop = self._stops[cursor.topic_partition]
         resume = stop
         if isinstance(error, OffsetExpiredError):
@@ -205,7 +205,7 @@ class RangeRead:
         assert cursor.last_epoch is not None, "only a cursor with an epoch gets a divergence"
         return self._stop_epochs[cursor.topic_partition] > cursor.last_epoch
 
-    def _tell(self, loss: Loss, error: FairleadError | None) -> None:
+    def _report(self, loss: Loss, error: FairleadError | None) -> None:
         """Raise `DataLoss` for a loss, or log a warning if `failOnDataLoss` is false."""
         if self._fail_on_data_loss:
             raise DataLoss([loss]) from error

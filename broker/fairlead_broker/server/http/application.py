@@ -282,7 +282,7 @@ class Application:
         try:
             await self._answer(call)
         except ClientGone:
-            await self._tell_cut_off(call, send)
+            await self._send_cut_off(call, send)
         except ReaderStalled:
             self._metrics.count_stalled()
             self._connections.cut(*scope["client"])
@@ -330,7 +330,7 @@ class Application:
         await send({"type": "http.response.body", "body": SHED.body})
 
     @staticmethod
-    async def _tell_cut_off(call: Call, send: Send) -> None:
+    async def _send_cut_off(call: Call, send: Send) -> None:
         """Send a refusal for an incomplete body, because the connection may still be open.
 
         The metrics count the request as a request whose client disconnected, because a disconnect is the usual cause.

@@ -42,7 +42,7 @@ class CrossOrigin:
         if origin is None:
             await self._application(scope, receive, send)
             return
-        told = self._told(origin)
+        told = self._allowing_headers(origin)
         if scope["method"] == "OPTIONS" and b"access-control-request-method" in headers:
             await _answer_preflight(told, headers.get(_ASKS_FOR, b""), send)
             return
@@ -54,7 +54,7 @@ class CrossOrigin:
 
         await self._application(scope, receive, send_with_origin)
 
-    def _told(self, origin: bytes) -> HeaderList:
+    def _allowing_headers(self, origin: bytes) -> HeaderList:
         # With `vary: origin`, a cache does not return the answer for one origin to another origin.
         told: HeaderList = [] if self._any else [(b"vary", b"origin")]
         if self._any or origin in self._allowed:

@@ -182,7 +182,7 @@ class FetchRouting:
         frames = iterate_frames(heard.body)
         return {
             place: FetchedPartition(
-                encode_frame(frame.meta, [frame.data]), len(frame.data), refused=_tells_problem(frame.meta)
+                encode_frame(frame.meta, [frame.data]), len(frame.data), refused=_has_problem(frame.meta)
             )
             for place, frame in zip(wanted, frames, strict=True)
         }
@@ -285,7 +285,7 @@ class _Told(msgspec.Struct):
     problem: dict[str, object] | None = None
 
 
-def _tells_problem(meta: bytes) -> bool:
+def _has_problem(meta: bytes) -> bool:
     return msgspec.json.decode(meta, type=_Told).problem is not None
 
 

@@ -152,7 +152,7 @@ class TailCalls:
             call.access.require(Operation.READ, Kind.TOPIC, topic.name)
             sent, pause = call.bytes_sent, 0.0
             for answer in answers:
-                pause = max(pause, await self._tell(tail, answer))
+                pause = max(pause, await self._announce(tail, answer))
         finally:
             here.release()
             remote.release()
@@ -166,7 +166,7 @@ class TailCalls:
         if pause:
             await asyncio.sleep(pause)  # noqa: TID251 - no event announces an election of a leader on another broker
 
-    async def _tell(self, tail: _Tail, answer: FetchedPartition) -> float:
+    async def _announce(self, tail: _Tail, answer: FetchedPartition) -> float:
         """Send the records of one partition, and return the seconds to wait before the next round."""
         [frame] = iterate_frames(b"".join(answer.frame))
         if answer.refused:

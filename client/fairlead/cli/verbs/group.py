@@ -128,7 +128,7 @@ def lag(
         print_rows(columns, [_lag_cells(row) for row in found.lag])
     else:
         print_document(found, output)
-    _tell_problems(found.lag, ExitCode.FAILED)
+    _print_problems(found.lag, ExitCode.FAILED)
 
 
 def _lag_cells(row: PartitionLag) -> tuple[object, ...]:
@@ -194,7 +194,7 @@ def reset(
             typer.echo("nothing was changed: --dry-run", err=True)
     else:
         print_document(answer, output)
-    _tell_problems(answer.offsets, ExitCode.REFUSED)
+    _print_problems(answer.offsets, ExitCode.REFUSED)
 
 
 @app.command("delete")
@@ -228,7 +228,7 @@ def _cell(assignment: Sequence[AssignedPartitions]) -> str:
     return " ".join(f"{each.topic}:{','.join(map(str, each.partitions))}" for each in assignment) or "-"
 
 
-def _tell_problems(rows: Sequence[PartitionLag | ResetOffset], code: ExitCode) -> None:
+def _print_problems(rows: Sequence[PartitionLag | ResetOffset], code: ExitCode) -> None:
     """Print the problem of each failed partition, and exit with `code` if any partition failed."""
     failed = [row for row in rows if row.problem]
     for row in failed:

@@ -107,7 +107,7 @@ def produce(
 
     Example: fairlead produce orders --key-separator : < orders.txt
     """
-    told = _told(verbose=verbose, output=output)
+    told = _format_of(verbose=verbose, output=output)
     target = Target(bootstrap, topic, partition, acks.value, compression.value, told)
     headers = _headers(header or [])
     if file is not None:
@@ -124,7 +124,7 @@ def produce(
     _send_lines(target, parse, headers)
 
 
-def _told(*, verbose: bool, output: str | None) -> Literal["words", "json"] | None:
+def _format_of(*, verbose: bool, output: str | None) -> Literal["words", "json"] | None:
     if output == "json":
         return "json"
     if output is not None:
@@ -210,11 +210,11 @@ class Acknowledgements:
                     continue
                 self.records += delivery.record_count
                 if self._target.told is not None:
-                    self._tell(stored, delivery.record_count)
+                    self._print_stored(stored, delivery.record_count)
         if failure is not None:
             raise failure
 
-    def _tell(self, stored: BatchMetadata, record_count: int) -> None:
+    def _print_stored(self, stored: BatchMetadata, record_count: int) -> None:
         if self._target.told == "json":
             _print_line(stored, record_count)
             return

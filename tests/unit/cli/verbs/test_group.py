@@ -6,7 +6,7 @@ import pytest
 import typer
 
 from fairlead.cli.session import ExitCode
-from fairlead.cli.verbs.group import _cell, _tell_problems
+from fairlead.cli.verbs.group import _cell, _print_problems
 from fairlead_api.bodies.group_answers import AssignedPartitions, ResetOffset
 from fairlead_api.problems import ProblemError
 
@@ -21,7 +21,7 @@ def test_a_part_that_failed_is_named_and_ends_with_an_error(capsys: pytest.Captu
     )
 
     with pytest.raises(typer.Exit) as ended:
-        _tell_problems([MOVED, left], ExitCode.REFUSED)
+        _print_problems([MOVED, left], ExitCode.REFUSED)
 
     assert ended.value.exit_code == ExitCode.REFUSED
     assert capsys.readouterr().err == "error: orders-1: orders-1 has no leader now\n"
@@ -29,7 +29,7 @@ def test_a_part_that_failed_is_named_and_ends_with_an_error(capsys: pytest.Captu
 
 def test_a_whole_answer_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     """An answer without problems causes no message and no exit code."""
-    _tell_problems([MOVED], ExitCode.REFUSED)
+    _print_problems([MOVED], ExitCode.REFUSED)
 
     assert capsys.readouterr().err == ""
 
