@@ -8,7 +8,7 @@ import pytest
 
 from broker_kills import prove
 
-KILLS = 7
+KILLS = 5
 
 
 @pytest.mark.etcd

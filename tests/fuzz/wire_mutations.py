@@ -79,8 +79,9 @@ class Run:
 
     def over(self) -> bool:
         """Return whether no further input is sent."""
+        all_kinds = len(self.counts.inputs) == len(WORKERS)
         return (
-            self.counts.inputs.total() >= self._inputs
+            (all_kinds and self.counts.inputs.total() >= self._inputs)
             or time.monotonic() - self.begun >= self._seconds
             or bool(self.failures)
             or not self.broker.running

@@ -93,7 +93,8 @@ class OwnRegistration:
         if epoch != self._incarnation.epoch:
             return
         self._incarnation.membership.end()
-        if self._scope is not None:
+        # A failed update and the mirror may both report a removal, while the task still ends.
+        if self._scope is not None and not self._scope.expired():
             self._scope.reschedule(asyncio.get_running_loop().time())
 
     def directory_failed(self) -> None:

@@ -173,6 +173,27 @@ async def test_a_lost_life_is_followed_by_one_that_the_directory_knows_first(
     assert registration.intact_since == lost.broker_epoch
 
 
+async def test_a_removal_that_is_reported_twice_is_one_loss(broker: Broker) -> None:
+    """A removal that both a failed update and the mirror report, while the lease's task ends, is one loss."""
+    await broker.registration.begin(DIRECTORY)
+    lost = broker.life.membership
+    await broker.store.transact((), (Delete(KEYS.broker(OWN)),))
+    reported = asyncio.Event()
+
+    def report_again() -> None:
+        broker.registration.gone(lost.broker_epoch)
+        reported.set()
+
+    broker.registration.gone(lost.broker_epoch)
+    # Runs directly after the timeout of the task has expired, and before the task has ended.
+    asyncio.get_running_loop().call_soon(report_again)
+    async with asyncio.timeout(SECONDS_MAX):
+        await reported.wait()
+        await broker.begun.wait()
+
+    assert broker.life.epoch > lost.broker_epoch
+
+
 async def test_a_life_that_is_lost_before_the_directory_knows_it_waits(broker: Broker) -> None:
     """A registration that is lost before its directory is known is replaced after the directory is known."""
     lost = broker.life.membership
