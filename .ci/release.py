@@ -41,6 +41,7 @@ ALLOWED = {
     "ISC License (ISCL)",
     "MIT",
     "MIT License",
+    "MIT-0",
     # Licence of the certificates in certifi, which are distributed unchanged.
     "Mozilla Public License 2.0 (MPL 2.0)",
     "PSF-2.0",

@@ -68,7 +68,6 @@ def test_the_changelog_describes_this_version(release: ModuleType) -> None:
     assert not release.is_told(version, "## 9.9.9 (2026-11-22)\n")
 
 
-@pytest.mark.scenario
 def test_no_package_has_a_licence_that_is_not_allowed(release: ModuleType) -> None:
     """Packages of base, broker, operator, Spark and tracing have licences that allow redistribution."""
     packages = release.closure("fairlead", release.EXTRAS)
