@@ -47,9 +47,30 @@ class BrokerUnderLoad:
         """Take settings of the group `limits` by name."""
         self.folder = folder
         self._environment = {f"FAIRLEAD_LIMITS__{name.upper()}": str(value) for name, value in limits.items()}
+        self.token_file: Path | None = None
+        """Token of the administrator, if the broker enforces access rules."""
         self.process: WarmProcess | None = None
         self.address = ""
         self.ops = ""
+
+    def enforce(self) -> None:
+        """Let the next start enforce access rules, with an administrator."""
+        self.token_file = self.folder / "admin.token"
+        self._environment |= {
+            "FAIRLEAD_SECURITY": "enforce",
+            "FAIRLEAD_ADMIN_TOKEN_FILE": str(self.token_file),
+        }
+
+    @property
+    def token(self) -> str | None:
+        """Token of the administrator; None if nothing is enforced."""
+        return None if self.token_file is None else self.token_file.read_text().strip()
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Processor time that the process has used."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     async def start(self) -> None:
         """Start the process and wait until the broker serves."""
@@ -227,7 +248,7 @@ class WellBehavedClient:
 @asynccontextmanager
 async def calm_client(broker: BrokerUnderLoad) -> AsyncIterator[WellBehavedClient]:
     """Yield a well-behaved client with a topic of its own."""
-    async with Calls(broker.address) as calls:
+    async with Calls(broker.address, token=broker.token) as calls:
         client = WellBehavedClient(calls)
         await client.create()
         yield client
