@@ -162,7 +162,7 @@ async def test_compression_bombs(start, full) -> None:
     count = 200 if full else 20
     broker = await start()
     now_us = time.time_ns() // 1000
-    within = encode(record_batch([bytes(8 * MIB)], default_timestamp_us=now_us), Codec.ZSTD).to_bytes()
+    within = encode(record_batch([8 * MIB * b"x"], default_timestamp_us=now_us), Codec.ZSTD).to_bytes()
     beyond = encode(record_batch([bytes(65 * MIB)], default_timestamp_us=now_us), Codec.ZSTD).to_bytes()
     lying = bytearray(beyond)
     struct.pack_into("<I", lying, 80, 1000)
@@ -236,6 +236,41 @@ async def test_batches_of_many_objects(start, full) -> None:
     assert offset == RECORDS_MAX
     assert {answer.status for answer in answers} <= {200, 503}
     assert peak - memory < 512
+    assert beside.failures == 0
+    assert beside.p99_ms < P99_MS_MAX
+
+
+async def test_records_of_much_text(start, full) -> None:
+    """JSON readers of records that open to many objects or much text use little memory, and no other client waits."""
+    readers = 20 if full else 3
+    broker = await start()
+    now_us = time.time_ns() // 1000
+    lists = b"[" + b"[]," * (4 * MIB // 3) + b"1]"
+    values = {"objects": lists, "escapes": 16 * MIB * b"\x01"}
+    async with Calls(broker.address) as calls, calm_client(broker) as calm:
+        for topic, value in values.items():
+            batch = encode(record_batch([value], default_timestamp_us=now_us), Codec.ZSTD).to_bytes()
+            await calls.create(topic)
+            assert (await calls.send(topic, batch)).status == 200
+        quiet = await calm.run(1)
+        memory = broker.memory_mib
+        paths = [f"/v1/topics/{topic}/partitions/0/records?offset=0&encoding=json" for topic in values]
+        reading = [
+            asyncio.ensure_future(calls.call("GET", path, None, {"accept": "application/json"}))
+            for path in paths * readers
+        ]
+        beside = await calm.run(3 if full else 2)
+        answers = await asyncio.gather(*reading)
+        peak = broker.memory_mib
+    if full:
+        told = {"readers": readers, "quiet": asdict(quiet), "beside": asdict(beside)}
+        record("much_text", told | {"memory_before_mib": round(memory), "memory_peak_mib": round(peak)})
+
+    assert {answer.status for answer in answers} <= {200, 406, 503}
+    # The objects are shown as bytes, and the escapes are refused.
+    assert {200, 406} <= {answer.status for answer in answers}
+    # Two codec threads, each with one open batch, its value and the pieces of its text.
+    assert peak - memory < 192
     assert beside.failures == 0
     assert beside.p99_ms < P99_MS_MAX
 

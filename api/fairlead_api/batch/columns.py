@@ -184,6 +184,31 @@ def header_counts(columns: pa.RecordBatch) -> npt.NDArray[np.int32]:
     return counts
 
 
+def payload_sizes(columns: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Return the bytes of key, of value and of all headers of each row of a valid batch, as an array of three rows."""
+    lists = cast("pa.ListArray", columns.column(_HEADERS_COLUMN))
+    items = cast("pa.StructArray", lists.values)
+    before = np.zeros(len(items) + 1, np.int64)
+    np.cumsum(_lengths(items.field(0)) + _lengths(items.field(1)), out=before[1:])
+    headers = np.diff(before[numbers_of(lists.offsets, np.int32)])
+    if lists.null_count:
+        headers[lists.is_null().to_numpy(zero_copy_only=False)] = 0
+    return np.stack([_lengths(columns.column(0)), _lengths(columns.column(1)), headers])
+
+
+def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
+    """Return the number of bytes of each value of a column of bytes or text; 0 for nulls."""
+    offsets = column.buffers()[1]
+    if offsets is None or not len(column):
+        return np.zeros(len(column), np.int64)
+    bounds = np.frombuffer(memoryview(offsets), np.int32, len(column) + 1, column.offset * 4)
+    lengths = np.diff(bounds).astype(np.int64)
+    if column.null_count:
+        # The two offsets around a null value may differ by any number.
+        lengths[column.is_null().to_numpy(zero_copy_only=False)] = 0
+    return lengths
+
+
 def null_headers(count: int) -> pa.Array:
     """Return null headers for `count` records; `pa.nulls` would add offsets of absent children."""
     return pa.ListArray.from_buffers(HEADERS_TYPE, count, _nothing(count), count, 0, [_NO_HEADERS])

@@ -148,6 +148,16 @@ def check_record(body: bytes) -> None:
         divided(body, 0)
 
 
+def is_value(text: bytes) -> bool:
+    """Return whether a text is JSON that a parser may parse in one call, which is a condition for records in bodies."""
+    try:
+        check_record(text)
+        _anything(text).decode(text)
+    except (ProblemError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
+
+
 def number_beyond(text: bytes | memoryview) -> str | None:
     """Return the first number in a refused text that JSON does not allow, truncated if long; None if there is none.
 

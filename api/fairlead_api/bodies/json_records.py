@@ -25,6 +25,7 @@ from fairlead_api.bodies.json_bodies import (
 )
 from fairlead_api.bodies.json_slices import WHOLE_BYTES_MAX
 from fairlead_api.bodies.metadata import Answer
+from fairlead_api.bodies.payload_texts import is_long, json_line, long_base64, long_text, long_wrapped
 from fairlead_api.excerpts import excerpt, shown
 from fairlead_api.problems import ProblemError
 from fairlead_api.timestamps import MICROSECONDS_PER_SECOND, format_second, parse_timestamp_us
@@ -40,8 +41,8 @@ class Encoding(StrEnum):
     """Keys and values are text. Bytes that are not UTF-8 are answered as `{"base64": "..."}`; requests may also contain
     this form."""
     JSON = "json"
-    """Keys and values are any JSON values; the stored bytes are the JSON text. Bytes that are not JSON are answered as
-    `{"base64": "..."}`."""
+    """Keys and values are any JSON values; the stored bytes are the JSON text. Bytes that are not JSON, and JSON that
+    no produce request could contain, are answered as `{"base64": "..."}`."""
     BASE64 = "base64"
     """Keys and values are text in base64 with padding."""
 
@@ -56,7 +57,6 @@ Text = str | Base64 | None
 HeaderPairs = list[tuple[str, Text]]
 _NULL: Final = msgspec.Raw(b"null")
 _ARRAY: Final = re.compile(rb"[ \t\r\n]*\[")
-_ONE_LINE: Final = bytes.maketrans(b"\r\n", b"  ")
 
 
 class JsonRecord(Request, frozen=True, kw_only=True):
@@ -251,7 +251,10 @@ def _from_texts(texts: Sequence[JsonRecord], encoding: Encoding, first: int = 0)
 def fetched_records(
     partition: int, columns: FetchedColumns, encoding: Encoding = Encoding.UTF8
 ) -> list[FetchedRecord]:
-    """Return the records of a fetched batch in the format of a JSON answer."""
+    """Return the records of a fetched batch in the format of a JSON answer.
+
+    Raises TextTooLargeError for a key or value whose text is too large.
+    """
     present = _PRESENTED[encoding]
     return [
         FetchedRecord(
@@ -271,19 +274,6 @@ def fetched_records(
             strict=True,
         )
     ]
-
-
-def json_line(payload: bytes) -> bytes | None:
-    """Return JSON text on one line; None for bytes that are not JSON.
-
-    Each line or event has one record, so line breaks within a record are replaced by spaces. In JSON, line breaks only
-    separate tokens, like spaces.
-    """
-    try:
-        msgspec.json.decode(payload)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    return payload.translate(_ONE_LINE)
 
 
 def _column(
@@ -367,6 +357,8 @@ def _formatted(timestamps_us: Iterable[int]) -> list[str]:
 def _as_text(payload: bytes | None) -> object:
     if payload is None:
         return None
+    if is_long(payload):
+        return long_text(payload)
     try:
         return payload.decode()
     except UnicodeDecodeError:
@@ -381,10 +373,14 @@ def _as_json(payload: bytes | None) -> object:
 
 
 def _as_base64(payload: bytes | None) -> object:
-    return None if payload is None else b64encode(payload).decode("ascii")
+    if payload is None:
+        return None
+    return long_base64(payload) if is_long(payload) else b64encode(payload).decode("ascii")
 
 
-def _wrapped(payload: bytes) -> Base64:
+def _wrapped(payload: bytes) -> Base64 | msgspec.Raw:
+    if is_long(payload):
+        return long_wrapped(payload)
     return Base64(base64=b64encode(payload).decode("ascii"))
 
 

@@ -136,7 +136,8 @@ REQUEST_PROBLEMS: Final = (
         406,
         "No acceptable media type",
         FIX,
-        "The `Accept` header names no media type in which this call can answer.",
+        "The `Accept` header names no media type in which this call can answer, or a record is too large "
+        "for the requested media type.",
         "Request one of the supported media types listed in the problem.",
         data_members=(SUPPORTED,),
     ),

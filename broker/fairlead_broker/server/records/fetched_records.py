@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from fairlead_api.batch.batches import decode, offsets_of
-from fairlead_api.batch.columns import header_counts, numbers_of
+from fairlead_api.batch.columns import header_counts, numbers_of, payload_sizes
 from fairlead_api.batch.header import (
     RECORD_HEADERS_MAX,
     BatchHeader,
@@ -31,6 +31,7 @@ from fairlead_api.bodies.json_records import (
     fetched_records,
 )
 from fairlead_api.bodies.media_types import ARROW_STREAM, BATCHES
+from fairlead_api.bodies.payload_texts import PAYLOAD_TEXT_BYTES_MAX, TextTooLargeError
 from fairlead_api.identifiers import Offset, PartitionIndex
 from fairlead_api.problems import ProblemError
 from fairlead_broker.runtime import FetchResult
@@ -47,6 +48,10 @@ OPENED_BYTES_MAX: Final = 16 << 20
 SLICE_BYTES_MAX: Final = 32 << 10
 # Maximum number of records and headers that are converted to objects at once; an object takes about 800 bytes.
 SLICE_OBJECTS_MAX: Final = 4096
+# Maximum size of the headers of one record, whose text may be six times larger and is written in one call.
+HEADER_BYTES_MAX: Final = 1 << 20
+# Number of bytes that a row occupies besides its payloads: offset, timestamp and positions in the buffers.
+_ROW_BYTES: Final = 32
 # Number of bytes of text after which a JSON answer ends early. A compressed batch of a few kilobytes can contain a
 # million records.
 TEXT_BYTES_MAX: Final = 32 << 20
@@ -85,20 +90,25 @@ class FetchedRecords:
     def slices(self, encoding: Encoding) -> Iterator[list[FetchedRecord]]:
         """Yield the records in their JSON form, in slices, because a small batch may contain a million records.
 
-        The iteration ends before a record with more than `RECORD_HEADERS_MAX` headers; releases before 0.2 stored such
-        records. Raises not_acceptable if such a record is the first.
+        The iteration ends before a record that JSON answers cannot contain: a record whose text would be too large, or
+        that has too many headers; releases before 0.2 stored such headers. Raises not_acceptable if such a record is
+        the first.
         """
         started = False
         for batch in self._batches():
             self.open_bytes = batch.nbytes
-            for at, stop, headers in _bounds(batch):
-                if headers > RECORD_HEADERS_MAX:
+            for at, rows, unshown in _bounds(batch):
+                try:
+                    if unshown:
+                        raise _UnshownError(unshown)
+                    told = fetched_records(self._partition, _columns(batch.slice(at, rows)), encoding)
+                except (_UnshownError, TextTooLargeError) as error:
                     offset = Offset(int(numbers_of(batch.column("offset"), np.int64)[at]))
                     if not started:
-                        raise self._unshown(offset, headers)
+                        raise self._refusal(offset, str(error)) from error
                     self.next_offset = offset
                     return
-                yield fetched_records(self._partition, _columns(batch.slice(at, stop - at)), encoding)
+                yield told
                 started = True
 
     def to_json(self, encoding: Encoding) -> list[Buffer]:
@@ -141,12 +151,12 @@ class FetchedRecords:
                 if batch.num_rows:
                     yield batch
 
-    def _unshown(self, offset: Offset, headers: int) -> ProblemError:
+    def _refusal(self, offset: Offset, reason: str) -> ProblemError:
         supported = [BATCHES, ARROW_STREAM]
         return ProblemError(
             "not_acceptable",
-            f"the record at offset {offset} of partition {self._partition} has {headers} headers; JSON answers have"
-            f" at most {RECORD_HEADERS_MAX} per record; supported: {', '.join(supported)}",
+            f"the record at offset {offset} of partition {self._partition} cannot be in a JSON answer: {reason};"
+            f" supported: {', '.join(supported)}",
             data={"supported": supported},
         )
 
@@ -175,20 +185,43 @@ class FetchedRecords:
         return batch.slice(first)
 
 
-def _bounds(batch: pa.RecordBatch) -> Iterator[tuple[int, int, int]]:
-    """Yield the first row, the end row and the number of headers of each slice.
+class _UnshownError(Exception):
+    """A record cannot be in a JSON answer; the text of the exception is the reason."""
+
+
+def _bounds(batch: pa.RecordBatch) -> Iterator[tuple[int, int, str]]:
+    """Yield the first row and the number of rows of each slice, and the reason if its only row cannot be in an answer.
 
     A slice has a single row, or a limited number of bytes and objects.
     """
+    counts = header_counts(batch)
+    sizes = payload_sizes(batch)
     objects = np.zeros(batch.num_rows + 1, np.int64)
-    np.cumsum(header_counts(batch) + 1, out=objects[1:])
-    rows = max(1, batch.num_rows * SLICE_BYTES_MAX // batch.nbytes)
+    np.cumsum(counts + 1, out=objects[1:])
+    nbytes = np.zeros(batch.num_rows + 1, np.int64)
+    np.cumsum(sizes.sum(axis=0) + _ROW_BYTES, out=nbytes[1:])
     at = 0
     while at < batch.num_rows:
-        fitting = int(np.searchsorted(objects, objects[at] + SLICE_OBJECTS_MAX, "right")) - 1
-        stop = max(at + 1, min(at + rows, fitting))
-        yield at, stop, int(objects[stop] - objects[at]) - (stop - at)
-        at = stop
+        fitting = min(
+            int(np.searchsorted(objects, objects[at] + SLICE_OBJECTS_MAX, "right")),
+            int(np.searchsorted(nbytes, nbytes[at] + SLICE_BYTES_MAX, "right")),
+        )
+        rows = max(1, fitting - 1 - at)
+        # Only a row that exceeds the limits of a slice can exceed the limits of an answer, and such a row is alone.
+        yield at, rows, _unshown(int(counts[at]), *sizes[:, at].tolist()) if rows == 1 else ""
+        at += rows
+
+
+def _unshown(headers: int, key_bytes: int, value_bytes: int, header_bytes: int) -> str:
+    """Return why a record cannot be in a JSON answer; an empty text for a record that can."""
+    if headers > RECORD_HEADERS_MAX:
+        return f"it has {headers} headers; allowed: {RECORD_HEADERS_MAX}"
+    if header_bytes > HEADER_BYTES_MAX:
+        return f"it has headers of {header_bytes} bytes; allowed: {HEADER_BYTES_MAX}"
+    # The text of a payload is at least as large as the payload.
+    if max(key_bytes, value_bytes) > PAYLOAD_TEXT_BYTES_MAX:
+        return str(TextTooLargeError())
+    return ""
 
 
 def _damaged(partition: PartitionIndex, header: BatchHeader, problem: ProblemError) -> ProblemError:

@@ -18,7 +18,7 @@ from fairlead.cli.records.positions import Position, PositionError, ReadRange, r
 from fairlead.cli.records.record_format import FormatError, PrintedRecord, printer
 from fairlead.cli.session import RETRY_TIMEOUT, fail_usage, run
 from fairlead.timestamps import datetime_of
-from fairlead_api.bodies.json_records import json_line
+from fairlead_api.bodies.payload_texts import json_line
 from fairlead_api.identifiers import PartitionIndex
 from fairlead_api.timestamps import format_timestamp
 

@@ -19,6 +19,7 @@ from fairlead_api.batch.columns import (
     compact,
     header_counts,
     null_headers,
+    payload_sizes,
     record_batch,
     split,
 )
@@ -368,6 +369,23 @@ def test_headers_are_counted_by_record(rows: list[tuple[Any, ...]]) -> None:
     counts = header_counts(built(rows)).tolist()
 
     assert counts == [len(headers or ()) for _, _, _, headers in rows]
+
+
+@given(ROWS)
+@example([(b"abc", None, None, None), (b"", b"d", None, [("a", None), ("\u20ac", b"xy")])])
+def test_payloads_are_measured_by_record(rows: list[tuple[Any, ...]]) -> None:
+    """The bytes of key, value and headers are counted for each record, also in a slice of a batch."""
+    expected = [
+        [
+            len(key or b""),
+            len(value or b""),
+            sum(len(name.encode()) + len(each or b"") for name, each in headers or ()),
+        ]
+        for value, key, _, headers in rows
+    ]
+
+    assert payload_sizes(built(rows)).T.tolist() == expected
+    assert payload_sizes(built(rows).slice(1)).T.tolist() == expected[1:]
 
 
 @pytest.mark.parametrize("count", [0, 1, 8, 9])

@@ -7,10 +7,16 @@ import pytest
 from fairlead_api.batch.batches import encode, record_batch
 from fairlead_api.batch.header import RECORD_HEADERS_MAX, STAMP_BYTES, Codec, make_stamp, read_header
 from fairlead_api.bodies.json_records import Encoding
+from fairlead_api.bodies.payload_texts import PAYLOAD_TEXT_BYTES_MAX
 from fairlead_api.identifiers import LeaderEpoch, Offset, PartitionIndex
 from fairlead_api.problems import ProblemError
 from fairlead_broker.runtime import FetchResult
-from fairlead_broker.server.records.fetched_records import TEXT_BYTES_MAX, FetchedRecords
+from fairlead_broker.server.records.fetched_records import (
+    HEADER_BYTES_MAX,
+    SLICE_BYTES_MAX,
+    TEXT_BYTES_MAX,
+    FetchedRecords,
+)
 
 MIB = 1 << 20
 
@@ -104,9 +110,51 @@ def test_slices_hold_few_objects() -> None:
     assert max(objects) == RECORD_HEADERS_MAX + 1
 
 
-def test_a_record_with_too_many_headers_is_refused_in_json() -> None:
-    """A record with too many headers ends a JSON answer, or is refused if it is the first; Arrow answers include it."""
-    part = headed(0, 1, RECORD_HEADERS_MAX + 1, 2)
+def test_slices_hold_few_bytes() -> None:
+    """The bytes of the records converted at once are limited, also where all large records of a batch are adjacent."""
+    values = [b"x"] * 40_000 + [b"y" * 20_000] * 100 + [b"z" * 2 * SLICE_BYTES_MAX]
+    batch = encode(record_batch(values, default_timestamp_us=0), Codec.ZSTD).to_bytes()
+    part = make_stamp(read_header(batch), 0, 3, 2_000_000) + batch[STAMP_BYTES:]
+    slices = list(records(0, part).slices(Encoding.UTF8))
+    sizes = [sum(len(msgspec.json.encode(record.value)) - 2 for record in each) for each in slices]
+
+    assert sum(sizes) == sum(map(len, values))
+    assert sorted(sizes)[-2] <= SLICE_BYTES_MAX
+    assert len(slices[-1]) == 1
+
+
+def with_codec(columns: pa.RecordBatch) -> bytes:
+    """Return a stored batch that is compressed."""
+    batch = encode(columns, Codec.ZSTD).to_bytes()
+    return make_stamp(read_header(batch), 0, 3, 2_000_000) + batch[STAMP_BYTES:]
+
+
+def valued(*values: bytes) -> bytes:
+    """Return a stored batch with these values."""
+    return with_codec(record_batch(list(values), default_timestamp_us=0))
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        headed(0, 1, RECORD_HEADERS_MAX + 1, 2),
+        valued(b"a", b"\x01" * (PAYLOAD_TEXT_BYTES_MAX // 5), b"b"),
+        valued(b"a", b"x" * (PAYLOAD_TEXT_BYTES_MAX + 1), b"b"),
+        with_codec(
+            record_batch(
+                [b"a", b"b", b"c"],
+                headers=[None, [("n" * HEADER_BYTES_MAX, b"v")], None],
+                default_timestamp_us=0,
+            )
+        ),
+    ],
+    ids=["number of headers", "escapes", "value", "headers"],
+)
+def test_a_record_that_json_cannot_show_is_refused(part: bytes) -> None:
+    """A record with too many headers or too much text ends a JSON answer, or is refused if it is the first.
+
+    Arrow answers include the record.
+    """
     before = msgspec.json.decode(b"".join(records(0, part).to_json(Encoding.UTF8)))
     with pytest.raises(ProblemError) as refused:
         records(1, part).to_json(Encoding.UTF8)
