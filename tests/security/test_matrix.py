@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from statistics import quantiles
 from typing import Final
 
-import pytest  # noqa: TC002
+import pytest
 
 from broker_kit import Answer
+from fairlead import clock
 from fairlead_api.access_needs import SINGLE_KINDS, Audience, NameSource, Need
 from fairlead_api.routes import ROUTES, Listener, Route
 from fairlead_api.token_text import TokenText
@@ -152,6 +154,27 @@ async def test_hidden_and_unknown_names_are_answered_alike(secured: Secured) -> 
 
     assert (listed.json["items"], metadata.json["topics"]) == ([], [])
     assert [answer.code for answer in named] == ["forbidden", "forbidden"]
+
+
+@pytest.mark.serial
+@pytest.mark.parametrize("count", [200, pytest.param(2000, marks=pytest.mark.scenario)])
+async def test_hidden_and_unknown_names_take_the_same_time(secured: Secured, count: int) -> None:
+    """The medians of the times of both answers differ by less than their spread (proof V3)."""
+    token = (await secured.token("user:ann"))["token"]
+    made = await secured.call("POST", "/v1/topics", secured.admin, {"name": "aaaa", "partitions": 1})
+    assert made.status == 201, made
+    for route in ("/v1/topics/{}", "/v1/topics/{}/partitions/0/records"):
+        taken: dict[str, list[float]] = {"aaaa": [], "bbbb": []}
+        for _ in range(count):
+            for name, times in taken.items():
+                begun = clock.monotonic()
+                answer = await secured.call("GET", route.format(name), token)
+                times.append(clock.monotonic() - begun)
+                assert answer.status == 403
+        known, unknown = (quantiles(times) for times in taken.values())
+        spread = max(known[2] - known[0], unknown[2] - unknown[0])
+
+        assert abs(known[1] - unknown[1]) <= spread, (route, known, unknown)
 
 
 def _kept(answer: Answer) -> dict[str, str]:
