@@ -16,6 +16,7 @@ solve dev pyproject.toml --extra broker --extra operator --extra spark --extra t
 solve demo pyproject.toml --extra broker --extra spark --group demo -c constraints/dev.txt
 solve image pyproject.toml --extra broker --extra operator --extra tracing -c constraints/dev.txt
 solve image-spark pyproject.toml --extra spark --extra tracing -c constraints/dev.txt
+mkdir -p build
 # Versions of the packages in the largest part, without hashes and without PySpark.
 grep -E '^[a-z]' constraints/dev.txt | grep -v '^pyspark==' | sed 's/ *\\$//' > build/versions.txt
 solve spark-oldest pyproject.toml --extra broker --extra spark --group demo --group spark-oldest -c build/versions.txt
