@@ -13,8 +13,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final, Literal, NoReturn
 
 from msgspec import UNSET, Meta, UnsetType
+from msgspec.json import Decoder
 
-from fairlead_api.bodies.json_bodies import Request
+from fairlead_api.bodies.json_bodies import ArrayDecoders, Request, decode_divided, decode_request
+from fairlead_api.bodies.json_slices import WHOLE_BYTES_MAX
 from fairlead_api.bodies.requests import (
     INT32_MAX,
     INT64_MAX,
@@ -157,6 +159,37 @@ class CommitRequest(Request, frozen=True, kw_only=True):
                 "the epoch of the member with member_id, or -1 without member_id for programs that are not members",
             )
         _refuse_repeated("offsets", ((entry.topic, entry.partition) for entry in self.offsets))
+
+
+class _CommitFrame(Request, frozen=True, kw_only=True):
+    """Commit without its offsets."""
+
+    member_id: str | None = None
+    member_epoch: Annotated[int, Meta(ge=NO_MEMBER_EPOCH, le=INT32_MAX)] = NO_MEMBER_EPOCH
+    offsets: list[OffsetCommit]
+
+
+_COMMIT: Final = ArrayDecoders(Decoder(list[OffsetCommit]), Decoder[object](_CommitFrame), "offsets")
+
+
+def decode_commit(body: bytes) -> CommitRequest:
+    """Return the body of a commit; a repeated key has its last value.
+
+    A large body is decoded in slices, none of which holds the interpreter for long. Raises the problems of
+    `decode_request` and, for a large body, of `decode_slices`.
+    """
+    if len(body) <= WHOLE_BYTES_MAX:
+        return decode_request(CommitRequest, body, unique_keys=False)
+    frame, slices = decode_divided(_COMMIT, body)
+    assert isinstance(frame, _CommitFrame)
+    offsets: list[OffsetCommit] = []
+    for each in slices:
+        offsets += each
+        if len(offsets) > PARTITIONS_MAX:
+            _refuse("offsets", f"more than {PARTITIONS_MAX} offsets", f"1 to {PARTITIONS_MAX} offsets")
+    if not offsets:
+        _refuse("offsets", "no offsets", f"1 to {PARTITIONS_MAX} offsets")
+    return CommitRequest(member_id=frame.member_id, member_epoch=frame.member_epoch, offsets=tuple(offsets))
 
 
 class ResetTarget(Request, frozen=True, kw_only=True):

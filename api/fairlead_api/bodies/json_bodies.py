@@ -23,6 +23,7 @@ from fairlead_api.bodies.json_slices import (
     OBJECTS_MAX,
     WHOLE_BYTES_MAX,
     WINDOW_BYTES,
+    Division,
     divided,
     too_deep,
     too_many_objects,
@@ -119,8 +120,19 @@ def decode_slices(
 
     A repeated field has its last value. Raises the problems of `decode_json`, and the problems of `divided`.
     """
+    yield from decode_divided(decoders, body, window_bytes)[1]
+
+
+def decode_divided(
+    decoders: ArrayDecoders[T], body: bytes, window_bytes: int = WINDOW_BYTES
+) -> tuple[object, Iterator[list[T]]]:
+    """Return the decoded body with an empty array, and the elements of the array like `decode_slices`."""
     division = divided(body, 2 if decoders.field else 1, window_bytes)
-    _decoded(decoders.body, division.frame, _Origin(division.place_in_body))
+    frame = _decoded(decoders.body, division.frame, _Origin(division.place_in_body))
+    return frame, _elements(decoders, body, division)
+
+
+def _elements(decoders: ArrayDecoders[T], body: bytes, division: Division) -> Iterator[list[T]]:
     path = f"$.{decoders.field}" if decoders.field else "$"
     counts = Counter(each.array for each in division.slices)
     array, number = 0, 0

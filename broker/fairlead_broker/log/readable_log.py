@@ -130,6 +130,11 @@ class ReadableLog:
                     raise
                 continue
             if found is not None and found.data:
+                if found.ends_at_stale:
+                    # The next read would begin at the stale batch, and would not see the batch before it.
+                    stale = segment.first_damage(start)
+                    if stale is not None:
+                        self.note_damage([stale])
                 return found
             # No batch was found at an offset where a batch is expected: a batch extends to the limit or beyond it, or
             # has an incorrect last offset.

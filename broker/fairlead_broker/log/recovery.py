@@ -24,6 +24,7 @@ from typing import Final
 from fairlead_api.configuration import Durability, TopicConfig
 from fairlead_api.identifiers import LeaderEpoch, Offset
 from fairlead_broker.log.segments.batch_walk import (
+    NO_EPOCH,
     BadBatch,
     WalkedBatch,
     find_good_batch,
@@ -85,6 +86,8 @@ class _Tail:
     """Whether the next batch follows damage and therefore always gets an index entry."""
     last_epoch: LeaderEpoch | None = None
     """Leader epoch of the last batch read, or None before the first batch."""
+    epoch_min: int = NO_EPOCH
+    """Leader epoch of the last batch read in this or an earlier segment; leader epochs of a log never fall."""
 
     def take(self, batch: WalkedBatch) -> None:
         """Add a batch to the progress of the walk."""
@@ -93,6 +96,7 @@ class _Tail:
         self.index.note(header.base_offset, batch.position, header.max_time_us, interval_bytes)
         self.forced = False
         self.last_epoch = LeaderEpoch(header.leader_epoch)
+        self.epoch_min = header.leader_epoch
         self.position, self.next_offset = batch.end, header.next_offset
 
 
@@ -137,7 +141,9 @@ class Recovery:
                 return self._writer(tail)
             self._close_tail(self.segments[number], tail)
             number += 1
+            epoch_min = tail.epoch_min
             tail = self._open_tail(number, offset_min=max(tail.next_offset, following.base_offset))
+            tail.epoch_min = epoch_min
         if tail.next_offset < self._synced:
             return self._begin_behind(tail)
         return self._writer(tail)
@@ -182,7 +188,12 @@ class Recovery:
                 self._walk_good(number, tail)
             except BadBatch as bad:
                 good = find_good_batch(
-                    tail.file, bad.search_from, tail.size, tail.next_offset, self._offset_stop(number)
+                    tail.file,
+                    bad.search_from,
+                    tail.size,
+                    tail.next_offset,
+                    self._offset_stop(number),
+                    tail.epoch_min,
                 )
                 if good is None:
                     return self._bad_to_the_end(number, tail, str(bad))
@@ -203,7 +214,9 @@ class Recovery:
                 if tail.next_offset >= self._point:
                     break
         if tail.next_offset >= self._point:
-            for batch in verify_batches(tail.file, tail.position, tail.size, tail.next_offset, stop):
+            for batch in verify_batches(
+                tail.file, tail.position, tail.size, tail.next_offset, stop, tail.epoch_min
+            ):
                 tail.take(batch)
                 self.report.scanned_bytes += batch.header.total_bytes
 

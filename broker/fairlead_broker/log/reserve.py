@@ -44,18 +44,25 @@ class SpaceReserve:
     def take(self) -> bool:
         """Reserve the space and keep it reserved. Returns False if the disk is too full. Raises `StorageFailed`."""
         with self._lock:
-            if not self.held:
-                self.held = self._allocate()
-                self.missing = not self.held
-            return self.held
+            return self._take()
 
     def check(self) -> None:
         """Raise `DiskFull` if the space should be reserved but the disk is too full."""
-        if self.missing and not self.take():
+        with self._lock:
+            # A release must not come between the look at `missing` and the reservation: the file would exist again
+            # while the broker stops.
+            lacking = self.missing and not self._take()
+        if lacking:
             message = (
                 f"{self._path}: no space for the reserve of {RESERVE_BYTES} bytes that the next start needs"
             )
             raise DiskFull(message)
+
+    def _take(self) -> bool:
+        if not self.held:
+            self.held = self._allocate()
+            self.missing = not self.held
+        return self.held
 
     def _allocate(self) -> bool:
         try:

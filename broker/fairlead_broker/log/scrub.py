@@ -12,7 +12,7 @@ from typing import Final
 from fairlead_api.identifiers import Offset
 from fairlead_broker.log.errors import LogClosed, StorageFailed
 from fairlead_broker.log.readable_log import ReadableLog
-from fairlead_broker.log.segments.batch_walk import BadBatch, find_good_batch, verify_batches
+from fairlead_broker.log.segments.batch_walk import NO_EPOCH, BadBatch, find_good_batch, verify_batches
 from fairlead_broker.log.segments.damage import DamagedRange
 from fairlead_broker.log.segments.segments import Segment
 
@@ -36,6 +36,7 @@ class SegmentScrub:
         self._file, self._size = body.file, body.size
         self._position = 0
         self._expected = int(segment.base_offset)
+        self._epoch = NO_EPOCH
         self._found: list[DamagedRange] = []
 
     def step(self) -> int:
@@ -71,14 +72,15 @@ class SegmentScrub:
         while self._position < stop:
             try:
                 for batch in verify_batches(
-                    self._file, self._position, self._size, self._expected, self._offset_stop
+                    self._file, self._position, self._size, self._expected, self._offset_stop, self._epoch
                 ):
                     self._position, self._expected = batch.end, batch.header.next_offset
+                    self._epoch = batch.header.leader_epoch
                     if self._position >= stop:
                         return
             except BadBatch as bad:
                 good = find_good_batch(
-                    self._file, bad.search_from, self._size, self._expected, self._offset_stop
+                    self._file, bad.search_from, self._size, self._expected, self._offset_stop, self._epoch
                 )
                 if good is None:
                     self._position = self._size

@@ -120,12 +120,7 @@ class Addresses(Entry, frozen=True, kw_only=True):
         return self.data or self.data_tls or ""
 
     def data_url(self, scheme: str) -> str | None:
-        """Return the base URL for clients that use a scheme; None if the broker has no address for them.
-
-        For a client outside, `scheme` is the base URL that the client has called.
-        """
-        if "://" in scheme:
-            return self.external or scheme
+        """Return the base URL for clients that use a scheme; None if the broker has no address for them."""
         address = self.data_tls if scheme == "https" else self.data
         return f"{scheme}://{address}" if address else None
 

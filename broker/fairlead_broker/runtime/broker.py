@@ -25,6 +25,7 @@ from fairlead_broker.controlling.operations import ClusterOperations
 from fairlead_broker.controlling.topics import TopicAdmin
 from fairlead_broker.coordination.cluster_values import cordoned_brokers, registered_states
 from fairlead_broker.coordination.producer_registry import AllocatedProducer, ProducerRegistry
+from fairlead_broker.registry.caller_side import CallerSide
 from fairlead_broker.registry.metadata import ClusterMetadata
 from fairlead_broker.runtime import refusals
 from fairlead_broker.runtime.audit_log import AuditLog
@@ -211,16 +212,13 @@ class Broker:
         """Epoch of the broker's current incarnation."""
         return self.entry.incarnation.epoch
 
-    def brokers(self, scheme: str) -> list[BrokerDescription]:
-        """Return the registered brokers, ordered by id, with their addresses for clients that use a scheme.
-
-        For a client outside, `scheme` is the base URL that the client has called.
-        """
+    def brokers(self, side: CallerSide) -> list[BrokerDescription]:
+        """Return the registered brokers, ordered by id, with their addresses for clients of a side."""
         cordoned, states = cordoned_brokers(self.metadata), registered_states(self.metadata)
         return [
             BrokerDescription(
                 id=broker,
-                address=registered.value.addresses.data_url(scheme),
+                address=side.url_of(registered.value.addresses),
                 external_address=registered.value.addresses.external,
                 rack=registered.value.rack,
                 state=states[broker].value,
@@ -229,7 +227,7 @@ class Broker:
             for broker, registered in sorted(self.metadata.brokers.items())
         ]
 
-    def known_brokers(self, scheme: str) -> list[BrokerDescription]:
+    def known_brokers(self, side: CallerSide) -> list[BrokerDescription]:
         """Return all known brokers by id, including unregistered ones, with the replicas that a drain cannot move."""
         cordoned = cordoned_brokers(self.metadata)
         gone = [
@@ -238,7 +236,7 @@ class Broker:
         ]
         found = [
             msgspec.structs.replace(each, immovable=self.operations.immovable(BrokerId(each.id)))
-            for each in (*self.brokers(scheme), *gone)
+            for each in (*self.brokers(side), *gone)
         ]
         return sorted(found, key=lambda each: each.id)
 

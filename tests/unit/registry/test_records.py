@@ -241,14 +241,3 @@ def test_configuration_is_read_in_the_form_in_which_it_is_stored() -> None:
     values = {"a": True, "b": False, "c": 5, "d": 0.5, "e": "Text"}
 
     assert config_texts(values) == {"a": "true", "b": "false", "c": "5", "d": "0.5", "e": "Text"}
-
-
-def test_each_client_gets_an_address_that_it_reaches() -> None:
-    """Clients get the address of their scheme; clients outside get the external URL or, without it, the called URL."""
-    addresses = Addresses(data="h:1", peer="h:2", ops="h:3", external="https://b1.example")
-    called = "http://front.example:80"
-
-    assert addresses.data_url("http") == "http://h:1"
-    assert addresses.data_url("https") is None
-    assert addresses.data_url(called) == "https://b1.example"
-    assert Addresses(data="h:1", peer="h:2", ops="h:3", external="").data_url(called) == called

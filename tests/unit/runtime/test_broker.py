@@ -13,6 +13,7 @@ from fairlead_api.identifiers import Acks, LeaderEpoch, Offset, PartitionIndex
 from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_broker.coordination.protocol import CoordinationError
 from fairlead_broker.log import IdentityMismatch, LogError
+from fairlead_broker.registry.caller_side import CallerSide
 from fairlead_broker.registry.records import DurabilityState, TopicState
 from fairlead_broker.runtime import Broker, Phase
 from fairlead_broker.runtime.peer_serving.positions import look_up
@@ -402,7 +403,7 @@ class TestCluster:
     async def test_describes_itself(self, start_runtime: StartRuntime) -> None:
         """A single broker describes itself as the controller, with its configured addresses."""
         runtime = await start_runtime(rack="a", listen="127.0.0.1:1234")
-        [broker] = runtime.brokers("http")
+        [broker] = runtime.brokers(CallerSide("http"))
 
         assert (broker.id, broker.address, broker.rack, broker.state) == (
             0,

@@ -37,6 +37,8 @@ _ZEROS_AT: Final = 26
 _BASE_OFFSET: Final = struct.Struct("<q")
 _LENGTH: Final = struct.Struct("<I")
 _CONTENT_CHECKSUM: Final = struct.Struct("<I")
+NO_EPOCH: Final = -1
+"""Lower bound of leader epochs before the first batch."""
 
 
 class BadBatch(Exception):
@@ -94,21 +96,35 @@ def walk_headers(
 
 
 def verify_batches(
-    file: File, position: int, stop: int, expected: int | None, offset_stop: int | None = None
+    file: File,
+    position: int,
+    stop: int,
+    expected: int | None,
+    offset_stop: int | None = None,
+    epoch_min: int = NO_EPOCH,
 ) -> Iterator[WalkedBatch]:
     """Yield the batches from a position onwards, checking both checksums. Raises `BadBatch` at the first bad batch.
 
     Offsets are checked as in `walk_headers`. A batch that begins at `offset_stop` or later is bad: the file
-    belongs to another segment.
+    belongs to another segment. A batch whose leader epoch is below `epoch_min` or below that of the batch before it is
+    bad as well: leader epochs of a log never fall, so a lost write has left an older batch there.
     """
     window = _Window(file, stop, VERIFY_WINDOW_BYTES, offset_stop)
-    return _walk(window, position, expected, verify=True)
+    return _walk(window, position, expected, verify=True, epoch=epoch_min)
 
 
 def find_good_batch(
-    file: File, position: int, stop: int, offset_min: int, offset_stop: int | None = None
+    file: File,
+    position: int,
+    stop: int,
+    offset_min: int,
+    offset_stop: int | None = None,
+    epoch_min: int = NO_EPOCH,
 ) -> WalkedBatch | None:
-    """Return the first whole batch with valid checksums at or after a position and below an offset, or None."""
+    """Return the first whole batch with valid checksums at or after a position and below an offset, or None.
+
+    A batch with a leader epoch below `epoch_min` does not count.
+    """
     window = _Window(file, stop, VERIFY_WINDOW_BYTES, offset_stop)
     position += -position % _ALIGNMENT
     while position + HEADER_BYTES <= stop:
@@ -117,7 +133,7 @@ def find_good_batch(
             break
         for candidate in _candidates(view[at:]):
             found = _good_batch(window, position + candidate, offset_min)
-            if found is not None:
+            if found is not None and found.header.leader_epoch >= epoch_min:
                 return found
         # A candidate needs its whole header in the window, so the last bytes are read again with the next window.
         position += max(_ALIGNMENT, (len(view) - at - HEADER_BYTES) // _ALIGNMENT * _ALIGNMENT)
@@ -157,7 +173,9 @@ class _Window:
         return self._view, at
 
 
-def _walk(window: _Window, position: int, expected: int | None, *, verify: bool) -> Iterator[WalkedBatch]:
+def _walk(
+    window: _Window, position: int, expected: int | None, *, verify: bool, epoch: int = NO_EPOCH
+) -> Iterator[WalkedBatch]:
     while position < window.stop:
         batch = _check(window, position, expected or 0, verify=verify)
         if expected is not None and batch.header.base_offset != expected:
@@ -165,8 +183,11 @@ def _walk(window: _Window, position: int, expected: int | None, *, verify: bool)
             # offsets.
             reason = f"offset {batch.header.base_offset} is stored where offset {expected} belongs"
             raise BadBatch(position, position, reason)
+        if batch.header.leader_epoch < epoch:
+            reason = f"leader epoch {batch.header.leader_epoch} follows leader epoch {epoch}"
+            raise BadBatch(position, batch.end, reason)
         yield batch
-        position, expected = batch.end, batch.header.next_offset
+        position, expected, epoch = batch.end, batch.header.next_offset, batch.header.leader_epoch
 
 
 def _check(window: _Window, position: int, offset_min: int, *, verify: bool) -> WalkedBatch:

@@ -11,7 +11,7 @@ next segment: otherwise a read that continues in the next segment would skip rec
 from __future__ import annotations
 
 from fairlead_api.identifiers import Offset
-from fairlead_broker.log.segments.batch_walk import BadBatch, find_good_batch, verify_batches
+from fairlead_broker.log.segments.batch_walk import NO_EPOCH, BadBatch, find_good_batch, verify_batches
 from fairlead_broker.log.segments.damage import DamagedRange
 from fairlead_broker.log.segments.storage import File
 
@@ -31,13 +31,15 @@ def first_damage(
     The segment ends at `next_offset`, so missing offsets before `next_offset` are damage. A batch that begins at
     `offset_stop` or later belongs to another segment. Raises `OSError`.
     """
+    epoch = NO_EPOCH
     while True:
         try:
-            for batch in verify_batches(file, position, size, expected, offset_stop):
+            for batch in verify_batches(file, position, size, expected, offset_stop, epoch):
                 position, expected = batch.end, batch.header.next_offset
+                epoch = batch.header.leader_epoch
             break
         except BadBatch as bad:
-            good = find_good_batch(file, bad.search_from, size, expected, offset_stop)
+            good = find_good_batch(file, bad.search_from, size, expected, offset_stop, epoch)
             if good is None:
                 break
             following = good.header.base_offset
@@ -54,14 +56,16 @@ def place_behind_damage(
 
     The parameters of the walk are the same as for `first_damage`. Raises `OSError`.
     """
+    epoch = NO_EPOCH
     while True:
         try:
-            for batch in verify_batches(file, position, size, expected, offset_stop):
+            for batch in verify_batches(file, position, size, expected, offset_stop, epoch):
                 if batch.header.next_offset > offset:
                     return batch.position, batch.header.base_offset
                 position, expected = batch.end, batch.header.next_offset
+                epoch = batch.header.leader_epoch
         except BadBatch as bad:
-            good = find_good_batch(file, bad.search_from, size, expected, offset_stop)
+            good = find_good_batch(file, bad.search_from, size, expected, offset_stop, epoch)
             if good is None or good.header.base_offset > offset:
                 return None
             position, expected = good.position, good.header.base_offset

@@ -1,14 +1,15 @@
 """Plan reads from an offset, and trim the read bytes to whole batches.
 
 The module is pure except for its buffer. `segments` calls the module for cached reads and for reads from the
-disk. A read checks that every returned batch follows the batch before it: a lost write may leave an intact older
-batch between two good ones. The bytes between two entries of the index form a run of small batches or one large
-batch. numpy walks all runs of a read at once, so a read of large batches takes a single step. The contents of batches
-are not checked, because readers verify every checksum.
+disk. A read checks that every returned batch follows the batch before it, by its offset and its leader epoch: a
+lost write may leave an intact older batch between two good ones. The bytes between two entries of the index form a
+run of small batches or one large batch. numpy walks all runs of a read at once, so a read of large batches takes a
+single step. The contents of batches are not checked, because readers verify every checksum.
 """
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from typing import Final
 
@@ -35,6 +36,10 @@ _SPAN_BYTES: Final = 44
 _WORD_BYTES: Final = 8
 """Alignment of batches, and the size of the words in which runs of batches are read."""
 _LENGTH_WORD, _LAST_DELTA_WORD = 1, 5
+_EPOCH_SHIFT: Final = 32
+"""Bits of the length, below the leader epoch, in their common word."""
+_EPOCH: Final = struct.Struct("<i")
+_EPOCH_AT: Final = 12
 _HALF_WORD: Final = 0xFFFF_FFFF
 
 
@@ -46,6 +51,8 @@ class LogRead:
     """Bytes of the batches, or no bytes if there is no batch. The first batch may begin below the requested offset."""
     next_offset: Offset
     """Offset at which the next read begins."""
+    ends_at_stale: bool = False
+    """Whether the batch after these has an earlier leader epoch, so that it is not a part of the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +137,12 @@ def whole_batches(plan: ReadPlan, buffer: memoryview, index: SegmentIndex) -> Lo
         return None
     start, next_offset = found
     at, bound = start, min(len(buffer), start + plan.bytes_max)
+    epoch, ends_at_stale = _epoch(buffer, at), False
     known, offset = index.last_before(plan.position + bound + 1, plan.offset_limit)
-    if known - plan.position > start and _are_in_order(plan, buffer, start, next_offset, bound, index):
-        at, next_offset = known - plan.position, offset
+    if known - plan.position > start:
+        last_epoch = _epoch_in_order(plan, buffer, start, next_offset, bound, index)
+        if last_epoch is not None:
+            at, next_offset, epoch = known - plan.position, offset, last_epoch
     # If the limit is the start of a damaged range, the bytes after the limit may not look like a batch.
     while at + _SPAN_BYTES <= len(buffer) and next_offset < plan.offset_limit:
         first = at == start
@@ -147,20 +157,31 @@ def whole_batches(plan: ReadPlan, buffer: memoryview, index: SegmentIndex) -> Lo
         stop = at + total_bytes
         if base_offset + last_delta >= plan.offset_limit or (stop > bound and not first):
             break
+        following_epoch = _epoch(buffer, at)
+        if following_epoch < epoch:
+            ends_at_stale = True
+            break
+        epoch = following_epoch
         if stop > len(buffer):
             raise NotWhole(stop)
         at, next_offset = stop, base_offset + last_delta + 1
     if at == start:
         return LogRead(buffer[:0], Offset(plan.offset))
-    return LogRead(buffer[start:at], Offset(next_offset))
+    return LogRead(buffer[start:at], Offset(next_offset), ends_at_stale)
 
 
-def _are_in_order(
+def _epoch(buffer: memoryview, at: int) -> int:
+    epoch: int = _EPOCH.unpack_from(buffer, at + _EPOCH_AT)[0]
+    return epoch
+
+
+def _epoch_in_order(
     plan: ReadPlan, buffer: memoryview, start: int, offset: int, bound: int, index: SegmentIndex
-) -> bool:
-    """Return whether the batches up to the last index entry in the read bytes follow one another as the index states.
+) -> int | None:
+    """Return the leader epoch of the last batch before the last index entry in the read bytes.
 
-    `offset`: base offset of the batch at `start`.
+    Returns None unless the batches up to this entry follow one another as the index states, with leader epochs that
+    never fall. `offset`: base offset of the batch at `start`.
     """
     positions, offsets = index.entries_between(
         plan.position + start + 1, plan.position + bound + 1, plan.offset_limit
@@ -168,19 +189,26 @@ def _are_in_order(
     words = np.frombuffer(buffer, np.int64, len(buffer) // _WORD_BYTES)
     stops, stop_offsets = positions - plan.position, offsets
     at, expected = np.append(start, stops[:-1]), np.append(offset, stop_offsets[:-1])
+    if (at % _WORD_BYTES).any() or (at + HEADER_BYTES > stops).any():
+        return None
+    runs, begin = np.arange(len(at)), words[at // _WORD_BYTES + _LENGTH_WORD] >> _EPOCH_SHIFT
+    # Leader epoch of the last batch that was read in each run.
+    epochs = begin.copy()
     while len(at):
         if (at % _WORD_BYTES).any() or (at + HEADER_BYTES > stops).any():
-            return False
+            return None
         first = at // _WORD_BYTES
         following = at + LENGTH_STOP + (words[first + _LENGTH_WORD] & _HALF_WORD)
         next_offsets = expected + (words[first + _LAST_DELTA_WORD] & _HALF_WORD) + 1
         more = following < stops
         ends = (following == stops) & (next_offsets == stop_offsets)
-        if not ((words[first] == expected) & (more | ends)).all():
-            return False
+        rising = words[first + _LENGTH_WORD] >> _EPOCH_SHIFT
+        if not ((words[first] == expected) & (more | ends) & (rising >= epochs[runs])).all():
+            return None
+        epochs[runs] = rising
         at, expected = following[more], next_offsets[more]
-        stops, stop_offsets = stops[more], stop_offsets[more]
-    return True
+        stops, stop_offsets, runs = stops[more], stop_offsets[more], runs[more]
+    return int(epochs[-1]) if (begin[1:] >= epochs[:-1]).all() else None
 
 
 def _first_wanted(plan: ReadPlan, buffer: memoryview) -> tuple[int, int] | None:
@@ -190,9 +218,14 @@ def _first_wanted(plan: ReadPlan, buffer: memoryview) -> tuple[int, int] | None:
     the batches after it. If only this field shows that a batch contains the offset, the whole batch is therefore
     read and checked.
     """
-    at, stop, expected = 0, len(buffer), plan.point
+    at, stop, expected, epoch = 0, len(buffer), plan.point, 0
     while at + _SPAN_BYTES <= stop:
         base_offset, total_bytes, last_delta = _span(plan, buffer, at, expected)
+        earlier, epoch = epoch, _epoch(buffer, at)
+        if epoch < earlier:
+            raise WrongBytes(
+                plan.position + at, base_offset, f"leader epoch {epoch} follows leader epoch {earlier}"
+            )
         following = base_offset + last_delta + 1
         if following > plan.offset:
             _check_stamp(plan, buffer, at)

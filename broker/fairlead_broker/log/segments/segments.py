@@ -17,7 +17,7 @@ from typing import Final
 
 from fairlead_api.identifiers import Offset
 from fairlead_broker.log.errors import LogDamaged, LogError, Shortage, StorageFailed, wrap_os_error
-from fairlead_broker.log.segments.batch_walk import BadBatch, find_good_batch, walk_headers
+from fairlead_broker.log.segments.batch_walk import NO_EPOCH, BadBatch, find_good_batch, walk_headers
 from fairlead_broker.log.segments.damage import DamagedRange
 from fairlead_broker.log.segments.damage_search import first_damage, place_behind_damage
 from fairlead_broker.log.segments.indexes import (
@@ -184,7 +184,7 @@ class Segment:
             return None
         # A batch is expected at the offset, but none was found. `read`, which may wait for the disk, determines the
         # reason.
-        return found if found is not None and found.data else None
+        return found if found is not None and found.data and not found.ends_at_stale else None
 
     def load(self) -> SegmentBody:
         """Return the body of the segment, opening the segment if necessary, and record the use.
@@ -349,11 +349,12 @@ class Segment:
             self.write_index(body)
 
     def _index_from_batches(self, body: SegmentBody) -> SegmentIndex:
-        index, position, expected, interval_bytes = (
+        index, position, expected, interval_bytes, epoch = (
             SegmentIndex(),
             0,
             int(self.base_offset),
             INDEX_INTERVAL_BYTES,
+            NO_EPOCH,
         )
         while True:
             try:
@@ -362,10 +363,13 @@ class Segment:
                 ):
                     header = batch.header
                     index.note(header.base_offset, batch.position, header.max_time_us, interval_bytes)
+                    epoch = header.leader_epoch
                     position, expected, interval_bytes = batch.end, header.next_offset, INDEX_INTERVAL_BYTES
                 break
             except BadBatch as bad:
-                good = find_good_batch(body.file, bad.search_from, body.size, expected, self.offset_stop)
+                good = find_good_batch(
+                    body.file, bad.search_from, body.size, expected, self.offset_stop, epoch
+                )
                 if good is None:
                     break
                 # The batch after the damage always gets an entry, since a walk from an earlier entry cannot reach it.

@@ -20,6 +20,7 @@ from fairlead_api.bodies.metadata import (
 )
 from fairlead_api.identifiers import BrokerId, PartitionIndex
 from fairlead_api.versions import API_VERSIONS, BATCH_FORMATS, CODECS
+from fairlead_broker.registry.caller_side import CallerSide
 from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import BrokerRegistration, PartitionRecord, Replica
 from fairlead_broker.runtime import Broker, TopicView
@@ -65,14 +66,14 @@ class ClusterCalls:
                 cluster_id=self._broker.entry.cluster.cluster_id,
                 cluster=self._broker.settings.cluster,
                 controller=self._broker.peer_side.controller,
-                brokers=self._broker.known_brokers(call.caller_scheme),
+                brokers=self._broker.known_brokers(call.caller_side),
             )
         )
 
     async def list_brokers(self, call: Call) -> None:
         """``GET /v1/brokers``, sorted by id, including brokers that are not running."""
         chosen, following = page(
-            self._broker.known_brokers(call.caller_scheme),
+            self._broker.known_brokers(call.caller_side),
             lambda broker: f"{broker.id:010d}",
             limit=call.query.integer("limit"),
             after=call.query.text_or_none("after"),
@@ -90,7 +91,7 @@ class ClusterCalls:
             if names is None
             else [self._broker.views.by_name(name) for name in names]
         )
-        tag = self._tag(names, call.caller_scheme, access.caller.names if access.hides else ())
+        tag = self._tag(names, call.caller_side, access.caller.names if access.hides else ())
         headers = [(b"etag", tag.encode()), (b"cache-control", b"no-cache")]
         if not access.is_open:
             headers.append((b"vary", b"authorization"))
@@ -101,25 +102,25 @@ class ClusterCalls:
             Metadata(
                 cluster_id=self._broker.entry.cluster.cluster_id,
                 controller=self._broker.peer_side.controller,
-                brokers=self._broker.brokers(call.caller_scheme),
+                brokers=self._broker.brokers(call.caller_side),
                 topics=[topic_metadata(view, self._broker.peer_side.registrations) for view in views],
             ),
             headers=headers,
         )
 
-    def _tag(self, names: tuple[str, ...] | None, scheme: str, seen_by: tuple[str, ...]) -> str:
+    def _tag(self, names: tuple[str, ...] | None, side: CallerSide, seen_by: tuple[str, ...]) -> str:
         """Return the entity tag of an answer.
 
-        The tag depends on the mirrored revision, the requested topics, and the scheme of the brokers' addresses.
+        The tag depends on the mirrored revision, the requested topics, and the side of the caller.
         `seen_by`: names of the caller if the answer depends on its access.
         """
         chosen = "" if names is None else hashlib.sha256(",".join(sorted(names)).encode()).hexdigest()[:16]
         if seen_by:
             chosen += hashlib.sha256(",".join(seen_by).encode()).hexdigest()[:16]
-        if scheme == "https":
+        if side.called is not None:
+            chosen += "-" + hashlib.sha256(side.called.encode()).hexdigest()[:16]
+        elif side.scheme == "https":
             chosen += "-tls"
-        elif scheme != "http":
-            chosen += "-" + hashlib.sha256(scheme.encode()).hexdigest()[:16]
         return f'"{self._broker.entry.cluster.cluster_id[:8]}-{self._broker.metadata.metadata_revision}-{chosen}"'
 
 

@@ -16,12 +16,14 @@ from msgspec import UNSET, UnsetType
 
 from fairlead_api.access_needs import Kind, Operation
 from fairlead_api.bodies.group_answers import AssignedPartitions, GroupDescription
-from fairlead_api.bodies.group_requests import CommitRequest, HeartbeatRequest, ResetRequest
+from fairlead_api.bodies.group_requests import HeartbeatRequest, ResetRequest, decode_commit
 from fairlead_api.bodies.json_bodies import decode_request
+from fairlead_api.bodies.json_slices import WHOLE_BYTES_MAX
 from fairlead_api.bodies.metadata import Page
 from fairlead_broker.access.caller_access import CallerAccess
 from fairlead_broker.runtime import Broker
 from fairlead_broker.server.http.call import ADMIN_BYTES_MAX, Call, Endpoint
+from fairlead_broker.server.http.codec_threads import in_thread
 from fairlead_broker.server.http.paging import cursor_of, name_behind
 from fairlead_broker.server.routing.forwarding import Forwarding
 from fairlead_broker.server.routing.group_forwarding import Answered, AtCoordinator
@@ -139,8 +141,9 @@ class GroupCalls:
 
     async def commit_offsets(self, call: Call, body: bytes) -> Answered:
         """``PUT /v1/groups/{group}/offsets``."""
-        # As in `heartbeat`, the body is not checked for repeated keys.
-        request = decode_request(CommitRequest, body, unique_keys=False)
+        # As in `heartbeat`, the body is not checked for repeated keys. A large body would block the event loop.
+        is_small = len(body) <= WHOLE_BYTES_MAX
+        request = decode_commit(body) if is_small else await in_thread(decode_commit, body)
         _require_read(call, (each.topic for each in request.offsets))
         answer = await self._broker.groups.commit(_group(call), request, call.access.owner)
         return Answered(answer, _status(answer.offsets))

@@ -137,7 +137,7 @@ class OperationCalls:
 
     def _description(self, call: Call, broker: BrokerId) -> BrokerDescription:
         """Return the description of a broker; a broker that is not registered gets the state `gone`."""
-        for found in self._broker.known_brokers(call.caller_scheme):
+        for found in self._broker.known_brokers(call.caller_side):
             if found.id == broker:
                 return found
         return BrokerDescription(id=broker, address=None, state="gone")

@@ -347,7 +347,7 @@ class Application:
         if call.status:
             self._failures.record(problem, self._route_name(call))
             return
-        answer = problem_answer(with_address_for(problem, call.caller_scheme, self._brokers()))
+        answer = problem_answer(with_address_for(problem, call.caller_side, self._brokers()))
         call.problem_code = problem.code
         call.body_reader.release()
         if problem.code == OVERLOADED and not call.http1:

@@ -38,6 +38,7 @@ from fairlead_broker.access.caller import Caller
 from fairlead_broker.access.caller_access import OPEN_ACCESS, CallerAccess
 from fairlead_broker.peers import identity
 from fairlead_broker.peers.messages import PeerIncarnation
+from fairlead_broker.registry.caller_side import CallerSide
 from fairlead_broker.runtime.engine.budget import HeldAnswer
 from fairlead_broker.server.http.asgi import HeaderList, Receive, Scope, Send
 from fairlead_broker.server.http.body import UNKNOWN, BodyBudget, BodyReader
@@ -124,22 +125,18 @@ class Call:
         self._query: QueryValues | None = None
 
     @property
-    def caller_scheme(self) -> str:
-        """Scheme of the client's request, also if another broker forwarded the request.
-
-        It decides which addresses of brokers the client gets: `http`, `https` or, for a client outside, the base URL
-        that the client has called.
-        """
+    def caller_side(self) -> CallerSide:
+        """Side from which the client reaches brokers, also if another broker forwarded the request."""
         if self.peer is not None:
-            return self.header_text(CALLER_SCHEME) or "http"
+            return CallerSide.of_text(self.header_text(CALLER_SCHEME) or "http")
         scheme = str(self.scope["scheme"])
-        return scheme if self.outside is None else self._called_url(scheme)
+        return CallerSide(scheme, None if self.outside is None else self._called_url(scheme))
 
-    def _called_url(self, scheme: str) -> str:
+    def _called_url(self, scheme: str) -> str | None:
         """Return the base URL that a client outside has called, perhaps through a proxy that ended TLS."""
         authority = self.header_text(b"host")
         if not _AUTHORITY.fullmatch(authority):
-            return scheme
+            return None
         is_secure = self.header_text(b"x-forwarded-proto").strip().lower() == "https"
         return f"{'https' if is_secure else scheme}://{authority}"
 

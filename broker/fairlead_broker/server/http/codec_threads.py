@@ -1,9 +1,9 @@
 """Threads that parse, encode and decode bodies large enough to block the event loop.
 
-Callers: ``produce``, ``topic_produce``, ``fetch``, ``tail``. The number of threads is small on purpose: it limits the
-memory of all these calls together, because a decoded body takes much more memory than the body itself (ten times as
-much for a JSON body of small records, up to 64 MiB for a compressed batch). Further calls wait with their undecoded
-bodies.
+Callers: ``produce``, ``topic_produce``, ``fetch``, ``tail``, and ``groups`` for large commits. The number of threads is
+small on purpose: it limits the memory of all these calls together, because a decoded body takes much more memory than
+the body itself (ten times as much for a JSON body of small records, up to 64 MiB for a compressed batch). Further calls
+wait with their undecoded bodies.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ import msgspec
 from fairlead_api.bodies.media_types import PROBLEM
 from fairlead_api.identifiers import BrokerId
 from fairlead_api.problems import ProblemError, SideEffect
+from fairlead_broker.registry.caller_side import CallerSide
 from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import BrokerRegistration
 from fairlead_broker.server.http.asgi import HeaderList
@@ -48,11 +49,11 @@ def problem_answer(problem: ProblemError) -> ProblemAnswer:
 
 
 def with_address_for(
-    problem: ProblemError, scheme: str, brokers: Mapping[BrokerId, Versioned[BrokerRegistration]]
+    problem: ProblemError, side: CallerSide, brokers: Mapping[BrokerId, Versioned[BrokerRegistration]]
 ) -> ProblemError:
-    """Return the problem with the address of a broker for clients that use a scheme, or that called a base URL.
+    """Return the problem with the address of a broker for the client.
 
-    The runtime does not know the scheme of a client and names a broker by its first address.
+    The runtime does not know the side of a client and names a broker by its first address.
     """
     named = problem.data.get("address")
     if not isinstance(named, str):
@@ -60,7 +61,7 @@ def with_address_for(
     for registered in brokers.values():
         addresses = registered.value.addresses
         if addresses.any_data == named:
-            problem.data["address"] = (addresses.data_url(scheme) or "").rpartition("://")[2] or None
+            problem.data["address"] = (side.url_of(addresses) or "").rpartition("://")[2] or None
             break
     return problem
 

@@ -276,10 +276,11 @@ class Forwarding:
 def passed_on(call: Call) -> list[tuple[str, str]]:
     """Return the headers of a call that are forwarded to another broker.
 
-    They name the caller in place of its token, and the client's scheme unless it is http.
+    They name the caller in place of its token, and the client's side unless it is http.
     """
-    scheme = [] if call.caller_scheme == "http" else [(identity.CALLER_SCHEME, call.caller_scheme)]
-    return [*audited_caller_headers(call), *scheme, *_as_given(call)]
+    side = call.caller_side.text
+    passed = [] if side == "http" else [(identity.CALLER_SCHEME, side)]
+    return [*audited_caller_headers(call), *passed, *_as_given(call)]
 
 
 def _as_given(call: Call) -> list[tuple[str, str]]:

@@ -17,9 +17,11 @@ from fairlead_api.bodies.group_requests import (
     ResetPosition,
     ResetRequest,
     ResetTarget,
+    decode_commit,
     heartbeat_interval_ms,
 )
 from fairlead_api.bodies.json_bodies import decode_request
+from fairlead_api.bodies.json_slices import WHOLE_BYTES_MAX
 from fairlead_api.problems import ProblemError
 
 if TYPE_CHECKING:
@@ -246,3 +248,46 @@ def test_a_reset_that_cannot_be_right_is_refused(members: dict[str, object], cod
 
     assert problem.code == code
     assert named in problem.detail
+
+
+def large_commit(entries: list[dict[str, object]], **fields: object) -> bytes:
+    """Return the body of a commit that is decoded in slices."""
+    return msgspec.json.encode({"offsets": entries, **fields}).replace(b"[", b"[" + b" " * WHOLE_BYTES_MAX, 1)
+
+
+@pytest.mark.parametrize("count", [1, 5_000, 10_000])
+def test_a_large_commit_is_decoded_like_a_small_one(count: int) -> None:
+    """A commit beyond the size that is parsed in one call gives the same request."""
+    entries = [{**ENTRY, "partition": n, "metadata": '{[\\"' * 20} for n in range(count)]
+    body = large_commit(entries, member_id="m", member_epoch=4)
+
+    assert decode_commit(body) == decode_request(CommitRequest, body)
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        pytest.param([], id="none"),
+        pytest.param([{**ENTRY, "partition": n} for n in range(10_001)], id="too many"),
+        pytest.param([ENTRY, ENTRY], id="twice"),
+        pytest.param([ENTRY, {**ENTRY, "offset": "x"}], id="a wrong type"),
+        pytest.param([ENTRY, {**ENTRY, "topic": "?"}], id="a wrong name"),
+    ],
+)
+def test_a_large_commit_is_refused_like_a_small_one(entries: list[dict[str, object]]) -> None:
+    """Every rule of a commit holds for a large body, too."""
+    body = large_commit(entries)
+    codes = []
+    for decode in (decode_commit, lambda given: decode_request(CommitRequest, given)):
+        with pytest.raises(ProblemError) as refused:
+            decode(body)
+        codes.append(refused.value.code)
+
+    assert codes[0] == codes[1]
+
+
+def test_a_small_commit_is_decoded_in_one_call() -> None:
+    """A small body needs no slices."""
+    body = msgspec.json.encode({"offsets": [ENTRY]})
+
+    assert decode_commit(body).offsets[0].offset == 500
