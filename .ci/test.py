@@ -25,6 +25,7 @@ PURE_PACKAGES = (
     "operator/plan",
     "operator/render",
     "producers",
+    "quotas",
     "registry",
     "replication",
     "spark",

@@ -67,6 +67,19 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
         labels=("observed",),
     ),
     MetricDefinition(
+        name="fairlead_quota_used_ratio",
+        kind=_GAUGE,
+        help="Used part of a limit of a quota in the whole cluster, as this broker knows it; for limits of each "
+        "principal, of the principal that uses most.",
+        labels=("subject", "limit"),
+    ),
+    MetricDefinition(
+        name="fairlead_quota_refused_total",
+        kind=_COUNTER,
+        help="Requests refused because of a limit. In the mode observe they are only counted.",
+        labels=("subject", "limit"),
+    ),
+    MetricDefinition(
         name="fairlead_issuer_keys_age_seconds",
         kind=_GAUGE,
         help="Seconds since the keys of an issuer of signed tokens were fetched; infinite before the first fetch.",

@@ -31,9 +31,14 @@ def check_user(principal: str) -> str:
     raise _invalid(principal, "user:NAME, where NAME follows the rule of topic names")
 
 
+def is_principal_pattern(text: str) -> bool:
+    """Return whether a text is a pattern of principals and groups (rule Z5)."""
+    return _PATTERN.fullmatch(text) is not None
+
+
 def check_principal_pattern(pattern: str) -> str:
     """Return a pattern of principals and groups, or raise `invalid_principal` (rule Z5)."""
-    if _PATTERN.fullmatch(pattern):
+    if is_principal_pattern(pattern):
         return pattern
     raise _invalid(pattern, _PATTERN_RULE)
 

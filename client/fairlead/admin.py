@@ -71,6 +71,7 @@ from fairlead_api.bodies.operations import (
     ReassignRequest,
     RestartPermitAnswer,
 )
+from fairlead_api.bodies.quotas import ChangedQuota, QuotaDescription
 from fairlead_api.bodies.requests import (
     HIGH_WATERMARK,
     AcceptDamageAnswer,
@@ -105,6 +106,7 @@ TOKEN_LIFE: Final = timedelta(days=90)
 """Time after which a token expires, unless the call says another time or None."""
 TOKENS_PATH: Final = "/v1/tokens"
 ACLS_PATH: Final = "/v1/acls"
+QUOTAS_PATH: Final = "/v1/quotas"
 
 
 class Admin:
@@ -623,6 +625,38 @@ class Admin:
         """Remove an ACL; return whether every running broker has applied it. Raises `AclNotFoundError`."""
         path, subject = f"{ACLS_PATH}/{quote(acl_id, safe='')}", f"remove ACL {acl_id}"
         answer = await self._call("DELETE", path, subject, Applied, query=_forced(force))
+        return answer.applied_everywhere
+
+    async def quotas(self, subject: str | None = None, *, usage: bool = False) -> list[QuotaDescription]:
+        """Return the quotas, all of them or those whose subject a pattern matches, with their use if requested."""
+        query: dict[str, str] = {} if subject is None else {"subject": subject}
+        if usage:
+            query["usage"] = "true"
+        return [
+            quota async for quota in self._pages(QUOTAS_PATH, "list quotas", Page[QuotaDescription], query)
+        ]
+
+    async def put_quota(
+        self,
+        subject: str,
+        *,
+        each: Mapping[str, int] | None = None,
+        shared: Mapping[str, int] | None = None,
+        owner: str | None = None,
+        force: bool = False,
+    ) -> ChangedQuota:
+        """Set the whole quota of a subject: limits of each matching principal, and of all of them together.
+
+        Raises `InvalidQuotaError`, and `ConflictError` for a quota that a program manages, unless `force` is given.
+        """
+        body = {"each": dict(each or {}), "shared": dict(shared or {}), "owner": owner}
+        path, query = f"{QUOTAS_PATH}/{quote(subject, safe='')}", _forced(force)
+        return await self._call("PUT", path, f"set quota of {subject}", ChangedQuota, body=body, query=query)
+
+    async def remove_quota(self, subject: str, *, force: bool = False) -> bool:
+        """Remove a quota; return whether every running broker has applied it. Raises `QuotaNotFoundError`."""
+        path = f"{QUOTAS_PATH}/{quote(subject, safe='')}"
+        answer = await self._call("DELETE", path, f"remove quota of {subject}", Applied, query=_forced(force))
         return answer.applied_everywhere
 
     async def check_access(

@@ -42,6 +42,7 @@ RUN_BY: Final[dict[tuple[str, str], str]] = {
     ("how-to/pipelines.md", "python"): "tests/spark/test_pipeline_page.py",
     ("how-to/retention.md", "sh"): "tests/integration/retention/test_how_to.py",
     ("how-to/sdk.md", "python"): f"{_CLIENT}/test_how_to.py",
+    ("how-to/quotas.md", "sh"): "tests/security/test_commands.py",
     ("how-to/security.md", "python"): "tests/security/tls/test_page.py",
     ("how-to/security.md", "sh"): "tests/security/tls/test_page.py",
     ("how-to/spark-on-kubernetes.md", "sh"): _CONTROL_PLANE,

@@ -60,7 +60,7 @@ from fairlead_broker.registry.records import (
     decode,
     encode,
 )
-from fairlead_broker.registry.security_records import AclRecord, TokenRecord
+from fairlead_broker.registry.security_records import AclRecord, QuotaRecord, TokenRecord
 
 _TOPIC = TopicId("1b4e28ba-2fa1-4d3b-a3f5-ef19b5a7633b")
 _ONE, _TWO, _THREE = BrokerId(1), BrokerId(2), BrokerId(3)
@@ -156,6 +156,14 @@ RECORDS: dict[str, Record] = {
         created_by="user:admin",
         owner="o",
     ),
+    "quota": QuotaRecord(
+        each={"requests_per_second": 5},
+        shared={"produce_bytes_per_second": 7},
+        changed_us=_TIME,
+        changed_by="user:admin",
+        owner="o",
+    ),
+    "quota, least": QuotaRecord(changed_us=_TIME, changed_by="user:admin"),
     "group coordinator": CoordinatorRecord(broker=_TWO, broker_epoch=_EPOCH),
     "group": GroupRecord(epoch=3, target_epoch=2, assignor="uniform", emptied_us=_TIME, created_us=_TIME),
     "group, least": GroupRecord(epoch=3, assignor="uniform", created_us=_TIME),
@@ -228,6 +236,7 @@ def _keys() -> dict[str, str]:
         "deleted topic": _KEYS.deleted_topic(_TOPIC),
         "token": _KEYS.token("abcdefghijkl"),
         "acl": _KEYS.acl("0123456789abcdef"),
+        "quota": _KEYS.quota("user:a*"),
         "producer ids": _KEYS.producer_ids,
         "producer names": _KEYS.producer_names,
         "producer name": _KEYS.producer_name(_ODD),

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shlex
 import stat
 from pathlib import Path
 
+import checkout
 from security_kit import Secured
 from warm_programs import warm_program
 
@@ -126,3 +128,25 @@ async def test_a_profile_names_the_source_of_a_token(secured: Secured, tmp_path:
     assert json.loads(by_file[1])["principal"] == json.loads(by_command[1])["principal"] == "user:admin"
     assert (variable[0], elsewhere[0]) == (2, 4), (variable, elsewhere)
     assert token not in stored + "".join(text for _, text in created)
+
+
+async def test_the_page_on_tenants_limits_one(secured: Secured, tmp_path: Path) -> None:
+    """The commands of docs/how-to/quotas.md set the limits of a tenant, which are listed and removed."""
+    shell, admin = Shell(secured, tmp_path), str(tmp_path / "admin.token")
+    page = (checkout.ROOT / "docs/how-to/quotas.md").read_text(encoding="utf-8")
+    [block] = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    ran = [await shell(line.removeprefix("fairlead "), admin) for line in block.splitlines()]
+    listed = await shell("quota list --output json", admin)
+    removed = await shell("quota remove 'user:shop.*'", admin)
+    bad = await shell("quota set user:ann --produce lots", admin)
+
+    assert {code for code, _ in (*ran, listed, removed)} == {0}, ran
+    assert [(each["subject"], each["each"], each["shared"]) for each in json.loads(listed[1])] == [
+        ("topics:shop.*", {}, {"partitions": 200}),
+        (
+            "user:shop.*",
+            {"requests_per_second": 500},
+            {"produce_bytes_per_second": 50 << 20, "fetch_bytes_per_second": 200 << 20},
+        ),
+    ]
+    assert (bad[0], "lots" in bad[1]) == (2, True)

@@ -25,6 +25,7 @@ PATH_VALUES: Final = {
     "member": "m-1",
     "token": "abcdefghijkl",
     "acl": "0123456789abcdef",
+    "subject": "user:nobody",
 }
 SERVED: Final = [route for route in ROUTES if route.listener is Listener.DATA]
 BY_PATH: Final = [route for route in SERVED if route.access.gate]

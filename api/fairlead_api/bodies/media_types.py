@@ -50,6 +50,7 @@ class Header:
     DUPLICATE: Final = "Fairlead-Duplicate"
     IDEMPOTENCY_KEY: Final = "Idempotency-Key"
     LAST_EVENT_ID: Final = "Last-Event-ID"
+    THROTTLE_MS: Final = "Fairlead-Throttle-Ms"
 
 
 FORWARD_NEVER: Final = "never"

@@ -52,6 +52,11 @@ CLUSTER_PROBLEMS: Final = (
         RETRY,
         "The caller exceeded a quota, or a partition has reached the limit of remembered idempotency keys.",
         "Wait for the time in `Retry-After`, then send the request again.",
+        data_members=(
+            DataMember("quota", "limit that is exceeded, for a quota"),
+            DataMember("subject", "subject of the quota"),
+            DataMember("limit", "value of the limit"),
+        ),
     ),
     ProblemDefinition(
         "log_damaged",

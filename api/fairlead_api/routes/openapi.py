@@ -33,6 +33,7 @@ _PATH_SCHEMAS: Final[dict[str, Schema]] = {
     "asset": {"type": "string", "minLength": 1},
     "token": {"type": "string", "minLength": 1},
     "acl": {"type": "string", "minLength": 1},
+    "subject": {"type": "string", "minLength": 1},
 }
 _EVENT: Final[Schema] = {
     "type": "object",

@@ -381,6 +381,7 @@ RECORD_ROUTES: Final = (
                 media_types=(FRAMES,),
                 explanation="one frame per partition, in the order of the request: batches or a problem",
             ),
+            AnswerForm(status=204, explanation="the wait ended before the caller had room in its quotas"),
         ),
         problems=(
             *_BODY_PROBLEMS,

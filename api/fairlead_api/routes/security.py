@@ -10,6 +10,7 @@ from typing import Final
 from fairlead_api.access_needs import SELF, Kind, Operation, each_in_body, needs, on, self_with
 from fairlead_api.bodies.media_types import JSON
 from fairlead_api.bodies.metadata import Page
+from fairlead_api.bodies.quotas import ChangedQuota, QuotaDescription, QuotaRequest
 from fairlead_api.bodies.security import (
     AclDescription,
     AclRequest,
@@ -35,6 +36,7 @@ _FORCE: Final = QueryParameter(
     default=False,
     explanation="remove the record although a program manages it",
 )
+_SUBJECT: Final = {"subject": "subject of the quota, percent-encoded"}
 _PRINCIPAL: Final = QueryParameter(
     name="principal",
     kind=ParameterKind.TEXT,
@@ -140,6 +142,54 @@ SECURITY_ROUTES: Final = (
         body_types=(JSON,),
         answers=(_json(CheckAnswer, "the decision and its reason"),),
         problems=("invalid_principal", *_BODY),
+    ),
+    Route(
+        name="list_quotas",
+        method="GET",
+        path="/v1/quotas",
+        summary="The quotas",
+        access=needs(on(Operation.DESCRIBE, Kind.SECURITY)),
+        query=(
+            QueryParameter(
+                name="subject",
+                kind=ParameterKind.TEXT,
+                maximum=249,
+                explanation="only quotas of this subject, or of subjects that begin as a pattern with `*` says",
+            ),
+            QueryParameter(
+                name="usage",
+                kind=ParameterKind.FLAG,
+                default=False,
+                explanation="show the use of each limit",
+            ),
+            LIMIT,
+            AFTER,
+        ),
+        answers=(_json(Page[QuotaDescription], "one page of quotas, by subject"),),
+    ),
+    Route(
+        name="put_quota",
+        method="PUT",
+        path="/v1/quotas/{subject}",
+        summary="Set the whole quota of a subject",
+        access=needs(on(Operation.ALTER, Kind.SECURITY)),
+        path_parameters=_SUBJECT,
+        query=(_FORCE,),
+        request=QuotaRequest,
+        body_types=(JSON,),
+        answers=(_json(ChangedQuota, "the quota is stored"),),
+        problems=("invalid_quota", *_BODY, *_CHANGE),
+    ),
+    Route(
+        name="remove_quota",
+        method="DELETE",
+        path="/v1/quotas/{subject}",
+        summary="Remove the quota of a subject",
+        access=needs(on(Operation.DELETE, Kind.SECURITY)),
+        path_parameters=_SUBJECT,
+        query=(_FORCE,),
+        answers=(_json(Applied, "the quota is removed"),),
+        problems=("quota_not_found", *_CHANGE),
     ),
 )
 """Routes of this module, in the order of the route table."""

@@ -53,6 +53,11 @@ class CallerAccess:
         return self._mode is SecurityMode.OPEN
 
     @property
+    def holds(self) -> bool:
+        """Whether what is not allowed is refused."""
+        return self._mode is SecurityMode.ENFORCE
+
+    @property
     def owner(self) -> str | None:
         """Principal to which what the caller creates belongs, such as group members; None if nothing is enforced."""
         return self.caller.principal if self._mode is SecurityMode.ENFORCE else None

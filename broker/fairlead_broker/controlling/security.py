@@ -1,4 +1,4 @@
-"""Changes of API tokens and ACLs, by compare-and-set (rules A11 to A13, Z4, Z12).
+"""Changes of API tokens, ACLs and quotas, by compare-and-set (rules A11 to A13, Z4, Z12).
 
 The broker that received the request executes the change, so that the text of a token never passes between brokers.
 Every broker reads the changed records from its mirror.
@@ -7,7 +7,7 @@ Every broker reads the changed records from its mirror.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from fairlead_api.problems import ProblemError
 from fairlead_broker.access.acl_index import Acl
@@ -16,11 +16,14 @@ from fairlead_broker.coordination.mirror import Mirror
 from fairlead_broker.coordination.protocol import Coordination
 from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import encode
-from fairlead_broker.registry.security_records import AclRecord, TokenRecord
+from fairlead_broker.registry.security_records import AclRecord, QuotaRecord, TokenRecord
 from fairlead_broker.registry.transactions import Delete, Put, Transaction, absent, unchanged_since
 
 TOKENS_MAX: Final = 10_000
 ACLS_MAX: Final = 10_000
+QUOTAS_MAX: Final = 1_000
+"""Maximum number of quotas; shared quotas of every matching prefix are charged for each request."""
+_Owned: TypeAlias = Versioned[TokenRecord] | Versioned[AclRecord] | Versioned[QuotaRecord]
 
 
 class SecurityAdmin:
@@ -81,20 +84,51 @@ class SecurityAdmin:
 
         await self._remove(self._metadata.keys.acl(acl_id), found, force=force)
 
-    async def _remove(
-        self, key: str, found: Callable[[], Versioned[TokenRecord] | Versioned[AclRecord]], *, force: bool
-    ) -> None:
+    async def put_quota(self, subject: str, record: QuotaRecord, *, force: bool) -> None:
+        """Store a quota in place of that of the same subject.
+
+        Raises `conflict` at the limit, and for a quota that a program manages unless it owns the new one too.
+        """
+        key = self._metadata.keys.quota(subject)
+
+        def plan(_: int) -> Sequence[Transaction]:
+            stored = self._metadata.quotas.get(subject)
+            if stored is None:
+                _check_count(self._metadata.quotas, QUOTAS_MAX, "quotas")
+                return (Transaction((absent(key),), (Put(key, encode(record)),)),)
+            if stored.value.owner not in (None, record.owner) and not force:
+                raise managed(stored.value.owner)
+            return (Transaction((unchanged_since(key, stored.mod_revision),), (Put(key, encode(record)),)),)
+
+        await self._runner.begin(plan)
+
+    async def remove_quota(self, subject: str, *, force: bool) -> None:
+        """Remove a quota. Raises `quota_not_found`, and `conflict` for a quota that a program manages."""
+
+        def found() -> Versioned[QuotaRecord]:
+            quota = self._metadata.quotas.get(subject)
+            if quota is None:
+                raise ProblemError("quota_not_found", f"{subject} has no quota", data={"subject": subject})
+            return quota
+
+        await self._remove(self._metadata.keys.quota(subject), found, force=force)
+
+    async def _remove(self, key: str, found: Callable[[], _Owned], *, force: bool) -> None:
         def plan(_: int) -> Sequence[Transaction]:
             stored = found()
             owner = stored.value.owner
             if owner is not None and not force:
-                raise ProblemError(
-                    "conflict",
-                    f"{owner} manages this record and would create it again; force=true removes it",
-                )
+                raise managed(owner)
             return (Transaction((unchanged_since(key, stored.mod_revision),), (Delete(key),)),)
 
         await self._runner.begin(plan)
+
+
+def managed(owner: str | None) -> ProblemError:
+    """Return the problem of a change of a record that a program manages."""
+    return ProblemError(
+        "conflict", f"{owner} manages this record and would create it again; force=true changes it"
+    )
 
 
 def _check_count(stored: Mapping[str, object], limit: int, what: str) -> None:

@@ -14,7 +14,9 @@ import msgspec
 from fairlead_api.bodies.requests import AlterTopicRequest, CreateTopicRequest
 from fairlead_api.configuration import CLUSTER_KEYS, merge_patch
 from fairlead_api.identifiers import BrokerId, TopicId, check_topic_name, collides
+from fairlead_api.patterns import matches
 from fairlead_api.problems import ProblemError, SideEffect
+from fairlead_api.quota_limits import TOPICS
 from fairlead_broker.clock import Clock
 from fairlead_broker.controller.topics import (
     Planning,
@@ -31,6 +33,7 @@ from fairlead_broker.controlling.topic_completion import OfficeHeld, TopicComple
 from fairlead_broker.coordination.cluster_values import cordoned_brokers
 from fairlead_broker.coordination.mirror import Mirror
 from fairlead_broker.coordination.protocol import Coordination
+from fairlead_broker.quotas.limits import QuotaTable, quota_of
 from fairlead_broker.registry.keys import PartitionKey
 from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import ConfigScalar, TopicRecord, TopicState, config_texts
@@ -68,6 +71,8 @@ class TopicAdmin:
         self._new_topic_id = new_topic_id
         self._new_start_index = new_start_index
         self._being_created: dict[str, int] = {}
+        self._reserved: dict[str, int] = {}
+        """Partitions of topics that this broker is creating and that are not in the mirror yet."""
 
     async def create(self, request: CreateTopicRequest, *, dry_run: bool = False) -> tuple[TopicRecord, bool]:
         """Create a topic. Returns the topic, and whether this call created it.
@@ -91,6 +96,7 @@ class TopicAdmin:
             with self._load.promise() as promise:
                 await self._runner.complete(self._creation(request, config, offered, promise))
         finally:
+            self._reserved.pop(request.name, None)
             self._being_created[request.name] -= 1
             if not self._being_created[request.name]:
                 del self._being_created[request.name]
@@ -160,6 +166,8 @@ class TopicAdmin:
         partition_count = request.partitions or topic.value.partitions
         if partition_count < topic.value.partitions:
             raise _shrinks(name, topic.value.partitions, partition_count)
+        if partition_count > topic.value.partitions:
+            self._check_quotas(name, partition_count)
         config = merge_patch(config_texts(topic.value.config), request.config)
         replication_factor = request.replication_factor or topic.value.replication_factor
         if request.config is None or MIN_ISR in request.config or request.replication_factor is not None:
@@ -207,6 +215,7 @@ class TopicAdmin:
                 raise ProblemError("conflict", detail, side_effect=SideEffect.MAYBE)
             if record is None:
                 record = self._new_topic(request, config)
+                self._reserved[request.name] = record.partitions
                 offered.add(record.topic_id)
             promise.renew(record.topic_id, self._placed(request.name, record, start_index))
             planning = self._completing.planning(record.topic_id, size, start_index)
@@ -232,6 +241,30 @@ class TopicAdmin:
             )
         return {PartitionKey(record.topic_id, index): replicas for index, replicas in placement.items()}
 
+    def _check_quotas(self, name: str, partition_count: int) -> None:
+        """Raise `conflict` if a topic with so many partitions exceeds a quota (rule Q2)."""
+        quotas = QuotaTable(
+            quota_of(subject, record.value) for subject, record in self._metadata.quotas.items()
+        )
+        limited = quotas.partitions_of(name)
+        if not limited:
+            return
+        counts = self._reserved | {
+            topic: found.value.partitions
+            for topic, found in self._metadata.topics.items()
+            if found.value.state is not TopicState.DELETING
+        }
+        counts[name] = partition_count
+        for subject, limit in limited:
+            pattern = subject.removeprefix(TOPICS)
+            wanted = sum(count for topic, count in counts.items() if matches(pattern, topic))
+            if wanted > limit:
+                raise ProblemError(
+                    "conflict",
+                    f"the topics {pattern} would have {wanted} partitions; their quota {subject} allows {limit}",
+                    data={"subject": subject, "limit": limit, "partitions": wanted},
+                )
+
     def _new_topic(self, request: CreateTopicRequest, config: dict[str, str]) -> TopicRecord:
         self._check_twins(request.name)
         broker_count = len(placeable(self._metadata.brokers, cordoned_brokers(self._metadata)))
@@ -245,10 +278,12 @@ class TopicAdmin:
         if replication_factor > broker_count:
             raise _too_few_brokers(request.name, replication_factor, broker_count)
         _check_min_isr(request.name, config, replication_factor)
+        partition_count = request.partitions or self._default_partitions()
+        self._check_quotas(request.name, partition_count)
         return TopicRecord(
             topic_id=self._new_topic_id(),
             state=TopicState.CREATING,
-            partitions=request.partitions or self._default_partitions(),
+            partitions=partition_count,
             replication_factor=replication_factor,
             config={**config},
             created_us=self._clock.now_us(),

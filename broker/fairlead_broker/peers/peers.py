@@ -39,6 +39,7 @@ from fairlead_broker.peers.messages import (
 )
 from fairlead_broker.peers.positions import PositionsAnswer, PositionsRequest, PositionTold
 from fairlead_broker.peers.proofs import ProofMaker
+from fairlead_broker.peers.usage import UsageAnswer, UsageRequest
 from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import BrokerRegistration, BrokerState
 
@@ -67,6 +68,7 @@ PROGRESS_PATH: Final = "/peer/v1/progress"
 LOG_ENDS_PATH: Final = "/peer/v1/log-ends"
 DIGEST_PATH: Final = "/peer/v1/digest"
 POSITIONS_PATH: Final = "/peer/v1/positions"
+USAGE_PATH: Final = "/peer/v1/usage"
 DIGEST_SECONDS_MAX: Final = 10.0
 """Timeout in seconds of a digest request, for which the peer reads a piece of a log from the disk."""
 
@@ -231,6 +233,11 @@ class Peers:
         """Request positions from a leader; return one entry per partition, in order. Raises like `replica_fetch`."""
         answer = await self._post(broker, POSITIONS_PATH, messages.encode(request), seconds_max)
         return messages.decode(PositionsAnswer, answer.body).partitions
+
+    async def usage(self, broker: BrokerId, request: UsageRequest) -> UsageAnswer:
+        """Report the use of limits to the controller. Raises like `replica_fetch`."""
+        answer = await self._post(broker, USAGE_PATH, messages.encode(request), SHORT_CALL_SECONDS_MAX)
+        return messages.decode(UsageAnswer, answer.body)
 
     async def renew(self, tls: PeerTls) -> None:
         """Use other material for new connections; calls under way have a minute to end on the previous connections."""

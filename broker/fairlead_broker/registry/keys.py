@@ -91,6 +91,13 @@ class AclKey:
     acl_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class QuotaKey:
+    """Key `meta/security/quotas/<subject>`."""
+
+    subject: str
+
+
 MetaKey: TypeAlias = (
     ClusterKey
     | BrokerKey
@@ -103,6 +110,7 @@ MetaKey: TypeAlias = (
     | DeletedTopicKey
     | TokenKey
     | AclKey
+    | QuotaKey
 )
 
 
@@ -214,6 +222,10 @@ class Keys:
         """Return the key of an `AclRecord`."""
         return f"{self.meta}security/acls/{encode_name(acl_id)}"
 
+    def quota(self, subject: str) -> str:
+        """Return the key of a `QuotaRecord`."""
+        return f"{self.meta}security/quotas/{encode_name(subject)}"
+
     def parse(self, key: str) -> MetaKey | None:
         """Return the parsed key, or None for a key that is outside `meta/` or was written by a later release."""
         if not key.startswith(self.meta):
@@ -253,6 +265,8 @@ def _parse_meta(parts: list[str]) -> MetaKey | None:
             return TokenKey(unquote(token_id))
         case ["security", "acls", acl_id] if acl_id:
             return AclKey(unquote(acl_id))
+        case ["security", "quotas", subject] if subject:
+            return QuotaKey(unquote(subject))
         case ["config", "cluster"]:
             return ClusterConfigKey()
         case ["config", "brokers", broker] if _is_number(broker):

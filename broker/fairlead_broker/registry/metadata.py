@@ -23,6 +23,7 @@ from fairlead_broker.registry.keys import (
     DeletedTopicKey,
     Keys,
     PartitionKey,
+    QuotaKey,
     TokenKey,
     TopicKey,
 )
@@ -39,7 +40,7 @@ from fairlead_broker.registry.records import (
     TopicRecord,
     decode,
 )
-from fairlead_broker.registry.security_records import AclRecord, TokenRecord
+from fairlead_broker.registry.security_records import AclRecord, QuotaRecord, TokenRecord
 from fairlead_broker.registry.transactions import KeyValue
 
 R = TypeVar("R", bound=Record)
@@ -137,6 +138,15 @@ class AclChange:
     after: Versioned[AclRecord] | None
 
 
+@dataclass(frozen=True, slots=True)
+class QuotaChange:
+    """A quota was created, changed or removed."""
+
+    subject: str
+    before: Versioned[QuotaRecord] | None
+    after: Versioned[QuotaRecord] | None
+
+
 Change: TypeAlias = (
     ClusterChange
     | BrokerChange
@@ -147,6 +157,7 @@ Change: TypeAlias = (
     | DeletedTopicChange
     | TokenChange
     | AclChange
+    | QuotaChange
 )
 
 
@@ -177,11 +188,12 @@ class ClusterMetadata:
         self._deleted_topics: dict[TopicId, Versioned[DeletedTopicRecord]] = {}
         self._tokens: dict[str, Versioned[TokenRecord]] = {}
         self._acls: dict[str, Versioned[AclRecord]] = {}
+        self._quotas: dict[str, Versioned[QuotaRecord]] = {}
         self.unreadable_security: set[str] = set()
-        """Keys of tokens and ACLs that this release cannot read. What they allow or deny is unknown (rule Z11)."""
+        """Keys of tokens, ACLs and quotas that this release cannot read. Their effect is unknown (rule Z11)."""
         self.security_revision = Revision(0)
-        """Number that increases when tokens, ACLs or the cluster's configuration change: decisions of access that were
-        remembered at another number are void.
+        """Number that increases when tokens, ACLs, quotas or the cluster's configuration change: decisions of access
+        that were remembered at another number are void.
         """
 
     @property
@@ -214,6 +226,11 @@ class ClusterMetadata:
         """ACLs by id."""
         return MappingProxyType(self._acls)
 
+    @property
+    def quotas(self) -> Mapping[str, Versioned[QuotaRecord]]:
+        """Quotas by subject."""
+        return MappingProxyType(self._quotas)
+
     def topic_name(self, topic_id: TopicId) -> str | None:
         """Return the name of an existing topic."""
         return self._names.get(topic_id)
@@ -241,7 +258,9 @@ class ClusterMetadata:
         self.revision = revision
         if changes:
             self.metadata_revision = revision
-        if any(isinstance(change, TokenChange | AclChange | ConfigChange) for change in changes):
+        if any(
+            isinstance(change, TokenChange | AclChange | QuotaChange | ConfigChange) for change in changes
+        ):
             self.security_revision = revision
         return tuple(change for change in changes if change is not None)
 
@@ -264,6 +283,10 @@ class ClusterMetadata:
                 )
             case AclKey(acl_id):
                 return AclChange(acl_id, *_set(self._acls, acl_id, self._security(key, item, AclRecord)))
+            case QuotaKey(subject):
+                return QuotaChange(
+                    subject, *_set(self._quotas, subject, self._security(key, item, QuotaRecord))
+                )
             case None:
                 return None
             case single:

@@ -1,4 +1,4 @@
-"""The values of the keys under `meta/security/`: API tokens and ACLs (rules A11, Z4).
+"""The values of the keys under `meta/security/`: API tokens, ACLs and quotas (rules A11, Z4, Q1).
 
 Releases of feature level 1 do not know these keys. New fields come with a feature level only. The module is pure.
 """
@@ -6,6 +6,8 @@ Releases of feature level 1 do not know these keys. New fields come with a featu
 from __future__ import annotations
 
 from typing import Literal
+
+import msgspec
 
 from fairlead_api.access_needs import Kind
 from fairlead_api.identifiers import TimestampUs
@@ -38,4 +40,17 @@ class AclRecord(Record, frozen=True, kw_only=True):
     pattern: str
     created_us: TimestampUs
     created_by: str
+    owner: str | None = None
+
+
+class QuotaRecord(Record, frozen=True, kw_only=True):
+    """Value of `meta/security/quotas/<subject>`; limits that are not named do not exist."""
+
+    each: dict[str, int] = msgspec.field(default_factory=dict)
+    """Limits of each principal by itself."""
+    shared: dict[str, int] = msgspec.field(default_factory=dict)
+    """Limits of all principals, or topics, together."""
+    changed_us: TimestampUs
+    changed_by: str
+    """Principal that changed the quota last."""
     owner: str | None = None

@@ -53,6 +53,8 @@ from fairlead_broker.runtime.peer_serving.log_ends import MoveProgress
 from fairlead_broker.runtime.peer_serving.peer_side import PeerSide
 from fairlead_broker.runtime.peer_serving.positions import Positions
 from fairlead_broker.runtime.peer_serving.replica_serving import ReplicaServing
+from fairlead_broker.runtime.quota_exchange import QuotaExchange
+from fairlead_broker.runtime.quota_view import QuotaView
 from fairlead_broker.runtime.running_reads import RunningReads
 from fairlead_broker.runtime.security_changes import SecurityChanges
 from fairlead_broker.runtime.security_view import SecurityView
@@ -127,6 +129,8 @@ class Broker:
     audit: AuditLog
     reads: RunningReads
     """Fetches and tails that wait for records."""
+    quotas: QuotaView
+    quota_exchange: QuotaExchange
     security_changes: SecurityChanges
     producing: Producing
     fetching: Fetching

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from fairlead_api.bodies.quotas import QuotaRequest, limits_of
 from fairlead_api.bodies.security import AclRequest, CreateTokenRequest
 from fairlead_api.identifiers import BrokerId, Revision, TimestampUs
 from fairlead_api.problems import ProblemError
@@ -20,7 +21,7 @@ from fairlead_broker.clock import Clock
 from fairlead_broker.controlling.security import SecurityAdmin
 from fairlead_broker.coordination.mirror import Mirror
 from fairlead_broker.peers.peers import Peers, PeerUnavailable
-from fairlead_broker.registry.security_records import AclRecord, TokenRecord
+from fairlead_broker.registry.security_records import AclRecord, QuotaRecord, TokenRecord
 from fairlead_broker.runtime.security_view import acl_of
 
 APPLIED_SECONDS_MAX: Final = 5.0
@@ -99,6 +100,22 @@ class SecurityChanges:
     async def remove_acl(self, acl_id: str, *, force: bool) -> None:
         """Remove an ACL. Raises `acl_not_found`."""
         await self._admin.remove_acl(acl_id, force=force)
+
+    async def put_quota(self, subject: str, request: QuotaRequest, by: str, *, force: bool) -> QuotaRecord:
+        """Store the whole quota of a subject, and return its record."""
+        record = QuotaRecord(
+            each=limits_of(request.each),
+            shared=limits_of(request.shared),
+            changed_us=TimestampUs(self._clock.now_us()),
+            changed_by=by,
+            owner=request.owner,
+        )
+        await self._admin.put_quota(subject, record, force=force)
+        return record
+
+    async def remove_quota(self, subject: str, *, force: bool) -> None:
+        """Remove a quota. Raises `quota_not_found`."""
+        await self._admin.remove_quota(subject, force=force)
 
     async def applied_everywhere(self) -> bool:
         """Return whether the mirrors of all registered brokers reach this broker's revision within the time limit."""

@@ -193,6 +193,8 @@ def _assembled(
         security=security.view,
         audit=security.audit,
         reads=security.reads,
+        quotas=security.quotas,
+        quota_exchange=security.quota_exchange,
         security_changes=security.changes,
         producing=calls.producing,
         fetching=calls.fetching,

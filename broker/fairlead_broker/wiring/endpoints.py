@@ -14,6 +14,7 @@ from fairlead_broker.server.admin.groups import GroupCalls
 from fairlead_broker.server.admin.operations import OperationCalls
 from fairlead_broker.server.admin.pages import DocsPageCalls, OpenApiCalls, ProblemPageCalls
 from fairlead_broker.server.admin.producers import ProducerCalls
+from fairlead_broker.server.admin.quotas import QuotaCalls
 from fairlead_broker.server.admin.security import SecurityCalls
 from fairlead_broker.server.admin.topics import TopicCalls
 from fairlead_broker.server.http.access_gate import AccessGate
@@ -31,7 +32,16 @@ from fairlead_broker.server.routing.peer_calls import PeerCalls
 
 DATA_ROUTES: Final = {route.name: route for route in ROUTES if route.listener is Listener.DATA}
 ANSWERED_ANYWHERE: Final = frozenset(
-    {"allocate_producer", "create_token", "revoke_token", "create_acl", "remove_acl", "check_acls"}
+    {
+        "allocate_producer",
+        "create_token",
+        "revoke_token",
+        "create_acl",
+        "remove_acl",
+        "check_acls",
+        "put_quota",
+        "remove_quota",
+    }
 )
 """Names of mutating admin calls that need no controller; every other mutating admin call is forwarded to the
 controller."""
@@ -62,9 +72,9 @@ def build_endpoints(broker: Broker) -> Endpoints:
     data = {**records, **admin}
     return Endpoints(
         data=data,
-        peer={**data, **PeerCalls(broker.peer_side).endpoints()},
+        peer={**data, **PeerCalls(broker.peer_side, broker.quota_exchange).endpoints()},
         gate=PeerGate(broker.peer_side),
-        access=AccessGate(broker.security),
+        access=AccessGate(broker.security, broker.quotas),
         forwarding=forwarding,
     )
 
@@ -93,6 +103,7 @@ def _admin_endpoints(broker: Broker) -> dict[str, Endpoint]:
         **OperationCalls(broker).endpoints(),
         **ProducerCalls(broker).endpoints(),
         **SecurityCalls(broker).endpoints(),
+        **QuotaCalls(broker).endpoints(),
         **ProblemPageCalls().endpoints(),
         **OpenApiCalls(broker.release).endpoints(),
         **DocsPageCalls(broker.release).endpoints(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets  # noqa: TID251 - the only source of tokens
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,8 @@ from fairlead_broker.issuer_settings import IssuerSettings
 from fairlead_broker.runtime.audit_log import AuditLog
 from fairlead_broker.runtime.broker import Broker
 from fairlead_broker.runtime.lifecycle.cluster_entry import Entry
+from fairlead_broker.runtime.quota_exchange import QuotaExchange
+from fairlead_broker.runtime.quota_view import QuotaMetrics, QuotaView
 from fairlead_broker.runtime.running_reads import RunningReads
 from fairlead_broker.runtime.security_changes import SecurityChanges
 from fairlead_broker.runtime.security_view import ACCEPTED, SecurityCounters, SecurityView
@@ -58,6 +61,8 @@ class SecurityParts:
     changes: SecurityChanges
     audit: AuditLog
     reads: RunningReads
+    quotas: QuotaView
+    quota_exchange: QuotaExchange
 
 
 def build_security(engine: Engine, entry: Entry, parts: ReplicaParts) -> SecurityParts:
@@ -102,7 +107,22 @@ def build_security(engine: Engine, entry: Entry, parts: ReplicaParts) -> Securit
     )
     reads = RunningReads(view)
     engine.supervisor.spawn(reads.run(), "running-reads")
-    return SecurityParts(view, changes, audit, reads)
+    quotas = QuotaView(entry.mirror.metadata, engine.clock.monotonic, _quota_metrics(engine))
+    exchange = QuotaExchange(quotas, parts.peers.peer_side.peers, entry.mirror, engine.clock)
+    engine.supervisor.spawn(exchange.run(), "quotas")
+    return SecurityParts(view, changes, audit, reads, quotas, exchange)
+
+
+def _quota_metrics(engine: Engine) -> QuotaMetrics:
+    refused = engine.telemetry.metric("fairlead_quota_refused_total")
+    used = engine.telemetry.metric("fairlead_quota_used_ratio")
+
+    def show(ratios: Mapping[tuple[str, str], float]) -> None:
+        used.clear()
+        for labels, ratio in ratios.items():
+            used.labels(*labels).set(ratio)
+
+    return QuotaMetrics(lambda subject, limit: refused.labels(subject, limit).inc(), show)
 
 
 def _signed_tokens(engine: Engine, audit: AuditLog) -> SignedTokens:

@@ -84,6 +84,8 @@ class Answer:
     body: memoryview
     etag: str | None
     broker: str
+    throttle_seconds: float = 0.0
+    """Time for which the broker asks this client to hold back, because it is over a limit."""
 
 
 class Transport:
@@ -205,7 +207,9 @@ class Transport:
             raise unreachable from error
         if response.status >= 400:
             raise _refusal(response, body, call.subject, broker, self._token)
-        return Answer(response.status, body, response.get_header("etag"), broker)
+        throttle = response.get_header(Header.THROTTLE_MS)
+        seconds = 0.0 if throttle is None else (_seconds(throttle) or 0.0) / 1000
+        return Answer(response.status, body, response.get_header("etag"), broker, seconds)
 
     async def call(self, call: Call) -> Answer:
         """Send a call to any broker and retry retryable problems until `retry_timeout`.

@@ -209,12 +209,20 @@ class AclNotFoundError(FixError, code="acl_not_found"):
     """No ACL has this id."""
 
 
+class QuotaNotFoundError(FixError, code="quota_not_found"):
+    """No quota has this subject."""
+
+
 class WouldLockOutError(FixError, code="would_lock_out"):
     """The caller could not set the security mode back."""
 
 
 class InvalidAclError(FixError, code="invalid_acl"):
     """A field of an ACL has a value that is not allowed."""
+
+
+class InvalidQuotaError(FixError, code="invalid_quota"):
+    """A field of a quota has a value that is not allowed."""
 
 
 class InvalidPrincipalError(FixError, code="invalid_principal"):

@@ -32,12 +32,14 @@ from fairlead.errors import (
     FairleadError,
     FencedError,
     NoLeaderError,
+    ThrottledError,
     UnreachableError,
     error_of,
 )
 from fairlead.producing.accumulator import Accumulator
 from fairlead.producing.delivery import doubted
 from fairlead.producing.fitting import fitting_bytes
+from fairlead.producing.holding import Holding
 from fairlead.producing.pending_batch import (
     SEQUENCE_CODES,
     UNKNOWN_PLACE,
@@ -191,6 +193,7 @@ class Sender:
         self._awake = asyncio.Event()
         self._stopping = False
         self._in_flight: defaultdict[str, int] = defaultdict(int)
+        self._holding = Holding()
         self._halted: FairleadError | None = None
         self._identifying: asyncio.Task[None] | None = None
         self._refresh: asyncio.Task[None] | None = None
@@ -283,11 +286,17 @@ class Sender:
         batches: list[PendingBatch] = []
         size = 0
         started = False
+        now = clock.monotonic()
+        if (until := self._holding.until(leader, now)) > now:
+            for queue in queues:
+                queue.retry_at = max(queue.retry_at, until)
+            return False
+        in_flight_max = self._holding.in_flight_max(leader, self._settings.requests_in_flight_max, now)
         for queue in queues:
             if batches and size + queue.closed[0].nbytes > self._request_bytes_max:
                 self._start_request(leader, batches, tasks)
                 batches, size, started = [], 0, True
-            if self._in_flight[leader] >= self._settings.requests_in_flight_max:
+            if self._in_flight[leader] >= in_flight_max:
                 break
             batch = self._accumulator.start(queue)
             batches.append(batch)
@@ -345,8 +354,12 @@ class Sender:
                 timeout_seconds=self._seconds_for(batches),
             )
             answer = await self._ask(call, leader, batches)
+            self._holding.told(leader, answer.throttle_seconds, clock.monotonic())
             return outcomes_of(answer, batches, topic_ids, self._settings.acks)
         except FairleadError as error:
+            if isinstance(error, ThrottledError):
+                seconds = error.retry_after_seconds or 0.0
+                self._holding.told(leader, seconds, clock.monotonic())
             return [error] * len(batches)
         except KeyError as error:
             return [topic_not_found(str(error.args[0]))] * len(batches)

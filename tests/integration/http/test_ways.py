@@ -41,12 +41,14 @@ LOOKUPS = frozenset(
         "broker/fairlead_broker/runtime/broker.py",
         "broker/fairlead_broker/runtime/lifecycle/incarnation.py",
         "broker/fairlead_broker/runtime/meters.py",
+        "broker/fairlead_broker/runtime/quota_view.py",
         "broker/fairlead_broker/runtime/security_view.py",
         "broker/fairlead_broker/server/http/access_gate.py",
         "broker/fairlead_broker/server/http/request_metrics.py",
         "client/fairlead/connection/pool.py",
         "client/fairlead/credentials.py",
         "client/fairlead/producing/delivery.py",
+        "client/fairlead/producing/holding.py",
     }
 )
 """Modules of values, counters and look-ups of one line, which readers understand without opening them."""

@@ -35,6 +35,8 @@ from fairlead_broker.registry.records import (
 )
 from fairlead_broker.registry.transactions import Put
 from fairlead_broker.runtime.peer_serving.peer_side import PeerSide
+from fairlead_broker.runtime.quota_exchange import QuotaExchange
+from fairlead_broker.runtime.quota_view import QuotaMetrics, QuotaView
 from fairlead_broker.server.http.application import Application
 from fairlead_broker.server.http.body import BodyBudget, BodyLimits
 from fairlead_broker.server.http.bound_socket import BoundSocket
@@ -172,7 +174,19 @@ class World:
         telemetry = Telemetry()
         application = Application(
             PEER_ROUTES,
-            PeerCalls(side).endpoints(),
+            PeerCalls(
+                side,
+                QuotaExchange(
+                    QuotaView(
+                        mirror.metadata,
+                        SystemClock().monotonic,
+                        QuotaMetrics(lambda *_: None, lambda _: None),
+                    ),
+                    side.peers,
+                    mirror,
+                    SystemClock(),
+                ),
+            ).endpoints(),
             SystemClock(),
             RequestMetrics(telemetry, access_log=False),
             FailureLog(telemetry.log, "life"),

@@ -7,14 +7,14 @@ from fairlead_api.identifiers import Revision, TimestampUs
 from fairlead_broker.registry.keys import Keys
 from fairlead_broker.registry.metadata import ClusterMetadata
 from fairlead_broker.registry.records import Addresses, encode
-from fairlead_broker.registry.security_records import AclRecord, TokenRecord
+from fairlead_broker.registry.security_records import AclRecord, QuotaRecord, TokenRecord
 from fairlead_broker.registry.transactions import KeyValue
 
 KEYS = Keys("test")
 
 
 def test_tokens_and_acls_are_in_the_metadata() -> None:
-    """The metadata has the token and the ACL of an applied revision, by their ids."""
+    """The metadata has the token, the ACL and the quota of an applied revision, by id and by subject."""
     token = TokenRecord(
         principal="user:ann", secret_sha256="0" * 64, created_us=TimestampUs(1), created_by="user:root"
     )
@@ -27,8 +27,9 @@ def test_tokens_and_acls_are_in_the_metadata() -> None:
         created_us=TimestampUs(1),
         created_by="user:root",
     )
+    quota = QuotaRecord(shared={"requests_per_second": 5}, changed_us=TimestampUs(1), changed_by="user:root")
     metadata = ClusterMetadata(KEYS)
-    records = {KEYS.token("t1"): token, KEYS.acl("a1"): acl}
+    records = {KEYS.token("t1"): token, KEYS.acl("a1"): acl, KEYS.quota("user:a*"): quota}
     metadata.apply(
         Revision(1),
         {key: KeyValue(key, encode(record), Revision(1), Revision(1)) for key, record in records.items()},
@@ -36,6 +37,7 @@ def test_tokens_and_acls_are_in_the_metadata() -> None:
 
     assert metadata.tokens["t1"].value == token
     assert metadata.acls["a1"].value == acl
+    assert metadata.quotas["user:a*"].value == quota
 
 
 def test_addresses_follow_the_scheme_of_the_client() -> None:

@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Final, Protocol
 
+from fairlead_api.access_needs import Audience
+from fairlead_api.routes.definitions import Traffic
 from fairlead_broker.access.caller import Caller, CallerSource
 from fairlead_broker.access.caller_access import OPEN_ACCESS, CallerAccess
 from fairlead_broker.identity.signed_tokens import CallerPending
 from fairlead_broker.peers.identity import CALLER_ADDRESS, CALLER_TOKEN
+from fairlead_broker.runtime.quota_view import QuotaView
+from fairlead_broker.server.http.body import UNKNOWN
 from fairlead_broker.server.http.call import Call
 
 AUTHORIZATION: Final = b"authorization"
@@ -35,9 +39,13 @@ class Callers(Protocol):
 class AccessGate:
     """Names the caller of each request and decides the needs of its path."""
 
-    def __init__(self, callers: Callers | None) -> None:
-        """`callers`: None for listeners of tests without a cluster, where everything is allowed."""
+    def __init__(self, callers: Callers | None, quotas: QuotaView | None = None) -> None:
+        """`callers`: None for listeners of tests without a cluster, where everything is allowed.
+
+        `quotas`: limits of callers; None without limits.
+        """
         self._callers = callers
+        self._quotas = quotas
 
     def admit(self, call: Call, *, waited: bool = False) -> Awaitable[None] | None:
         """Set the call's access. Raises `unauthenticated` or `forbidden`.
@@ -58,7 +66,31 @@ class AccessGate:
         else:
             call.access = callers.of(_forwarded(call, call.peer.broker))
         call.access.check(call.matched_route.access, call.parameters)
+        if self._quotas is not None and call.peer is None:
+            self._charge(call, self._quotas)
         return None
+
+    @staticmethod
+    def _charge(call: Call, quotas: QuotaView) -> None:
+        """Charge a call to its caller. Raises `throttled`."""
+        route = call.matched_route
+        if route.access.audience is Audience.PUBLIC:
+            return
+        quota = quotas.of(call.access, (call.scope.get("client") or UNKNOWN)[0])
+        if quota is None:
+            return
+        is_counted = quota.counts_bodies and route.traffic is Traffic.PRODUCE
+        quota.begin(route.traffic, call.announced_bytes if is_counted else 0)
+        call.quota = quota
+
+    @staticmethod
+    def end(call: Call) -> None:
+        """End the charge of a call, whose body is complete or is not read further."""
+        quota = call.quota
+        if quota is not None:
+            traffic = call.matched_route.traffic
+            is_counted = quota.counts_bodies and traffic is Traffic.PRODUCE
+            quota.end(traffic, call.body_reader.received_bytes - call.announced_bytes if is_counted else 0)
 
 
 def _forwarded(call: Call, broker: int) -> Caller:

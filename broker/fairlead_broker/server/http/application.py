@@ -291,6 +291,7 @@ class Application:
         except Exception as error:  # noqa: BLE001 - the last handler: every failure needs an answer
             await self._fail(call, error)
         finally:
+            self._access.end(call)
             call.body_reader.release()
             if call.held is not None:
                 call.held.release()

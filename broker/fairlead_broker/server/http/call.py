@@ -2,13 +2,15 @@
 
 Callers: ``application`` creates one ``Call`` for each request and passes the call to the endpoint of its route. A call
 parses headers and reads the body only on demand, because frequent calls need few headers. A call records which answer
-was sent, for metrics and for the decision whether a refusal can still be sent. ``body_type`` and ``answer_type``
+was sent, for metrics and for the decision whether a refusal can still be sent. It is a single file because endpoints
+need a request, its caller, its body and its answer together. ``body_type`` and ``answer_type``
 negotiate the media types (Content-Type, Accept).
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -33,6 +35,7 @@ from fairlead_api.excerpts import shown
 from fairlead_api.identifiers import PARTITION_MAX, LeaderEpoch, PartitionIndex, TopicId, check_topic_id
 from fairlead_api.problems import ProblemError
 from fairlead_api.routes import Route
+from fairlead_api.routes.definitions import Traffic
 from fairlead_api.routes.query_parameters import QueryValues
 from fairlead_broker.access.caller import Caller
 from fairlead_broker.access.caller_access import OPEN_ACCESS, CallerAccess
@@ -40,6 +43,7 @@ from fairlead_broker.peers import identity
 from fairlead_broker.peers.messages import PeerIncarnation
 from fairlead_broker.registry.caller_side import CallerSide
 from fairlead_broker.runtime.engine.budget import HeldAnswer
+from fairlead_broker.runtime.quota_view import CallerQuota
 from fairlead_broker.server.http.asgi import HeaderList, Receive, Scope, Send
 from fairlead_broker.server.http.body import UNKNOWN, BodyBudget, BodyReader
 from fairlead_broker.server.http.route_table import ParsedQueries
@@ -52,6 +56,7 @@ PART_BYTES_MAX: Final = 256 << 10
 # have the same effect, but clients treat empty frames as an attack (h2: too_many_data_frames).
 TAIL_PARTS: Final = 4
 TAIL_PART_BYTES: Final = 16 << 10
+THROTTLE_MS: Final = Header.THROTTLE_MS.lower().encode()
 JSON_CONTENT_TYPE: Final = (b"content-type", JSON.encode())
 TOPIC_ID_HEADER: Final = b"fairlead-topic-id"
 LEADER_EPOCH_HEADER: Final = b"fairlead-leader-epoch"
@@ -81,8 +86,8 @@ class Call:
 
     __slots__ = (
         "_headers", "_query", "_send", "_stall_seconds_max", "access", "body_reader", "bytes_sent", "change", "held",
-        "is_audited", "is_forwarded", "outside", "parameters", "peer", "problem_code", "receive", "route", "scope",
-        "stamp", "status",
+        "is_audited", "is_forwarded", "outside", "parameters", "peer", "problem_code", "quota", "receive", "route",
+        "scope", "stamp", "status",
     )  # fmt: skip
 
     def __init__(
@@ -111,6 +116,8 @@ class Call:
         """Listener for clients outside, if the request came through it."""
         self.access: CallerAccess = OPEN_ACCESS
         """Access of the caller, for decisions on names in the body and in the answer."""
+        self.quota: CallerQuota | None = None
+        """Limits of the caller, to which the request is charged; None if it is not charged."""
         self.stamp: Callable[[], HeaderList] | None = None
         """Function that returns the headers added to every answer."""
         self.problem_code: str | None = None
@@ -274,7 +281,7 @@ class Call:
         """Send a whole answer of at most a few MiB."""
         if status not in BODILESS_STATUSES:
             headers.append((b"content-length", b"%d" % len(body)))
-        await self._start(status, headers)
+        await self._start(status, headers, len(body))
         if self.scope["method"] == "HEAD":
             body = b""
         self.bytes_sent = len(body)
@@ -297,7 +304,7 @@ class Call:
         """
         total = sum(map(len, parts))
         headers.append((b"content-length", b"%d" % total))
-        await self._start(status, headers)
+        await self._start(status, headers, total)
         if not total or self.scope["method"] == "HEAD":
             await self._send({"type": "http.response.body", "body": b""})
             return
@@ -325,6 +332,8 @@ class Call:
             if held is not None:
                 held.sent()
         self.bytes_sent += len(piece)
+        if self.quota is not None:
+            self.quota.fetched(len(piece))
 
     async def _send_pieces(self, parts: Sequence[Buffer], total: int) -> None:
         """Send an answer in pieces. Raises ReaderStalled when sending a piece times out."""
@@ -344,12 +353,28 @@ class Call:
         except TimeoutError as error:
             raise ReaderStalled from error
 
-    async def _start(self, status: int, headers: HeaderList) -> None:
+    async def _start(self, status: int, headers: HeaderList, nbytes: int = 0) -> None:
         assert self.status == 0, f"a second answer ({status}) for one request"
         self.status = status
+        if self.quota is not None:
+            headers = self._charged(headers, nbytes)
         if self.stamp is not None:
             headers = [*headers, *self.stamp()]
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    def _charged(self, headers: HeaderList, nbytes: int) -> HeaderList:
+        """Charge the bytes of an answer with records; return its headers, with the wait of a caller in debt."""
+        quota, traffic = self.quota, self.matched_route.traffic
+        assert quota is not None, "only a charged request is called"
+        if traffic is Traffic.FETCH and nbytes:
+            quota.fetched(nbytes)
+        seconds = quota.wait_seconds(traffic)
+        return [*headers, (THROTTLE_MS, b"%d" % math.ceil(seconds * 1000))] if seconds > 0 else headers
+
+    @property
+    def announced_bytes(self) -> int:
+        """Size of the body that the head announces; 0 without an announcement."""
+        return self._announced_bytes() or 0
 
     def _announced_bytes(self) -> int | None:
         given = self.headers.get(b"content-length")

@@ -35,6 +35,7 @@ from fairlead_broker.server.http.asgi import HeaderList
 from fairlead_broker.server.http.call import Call, Endpoint, answer_type, body_type
 from fairlead_broker.server.http.codec_threads import CODEC_THREADS, in_thread
 from fairlead_broker.server.http.disconnect import DisconnectWatch, unless_gone
+from fairlead_broker.server.http.throttling import wait_for_room
 from fairlead_broker.server.records.fetch_routing import FetchRouting, fetched, partition_fetch, refused
 from fairlead_broker.server.records.fetched_records import FetchedRecords
 from fairlead_broker.server.routing.forwarding import Forwarding
@@ -62,6 +63,13 @@ class FetchCalls:
 
     async def fetch_partition(self, call: Call) -> None:
         """``GET /v1/topics/{topic}/partitions/{partition}/records``."""
+        left = await wait_for_room(call, call.query.integer("max_wait_ms") / 1000)
+        if left is None:
+            await call.answer(204, _same_offset(call.query.offset("offset")))
+        else:
+            await self._fetch_partition(call, left)
+
+    async def _fetch_partition(self, call: Call, wait_seconds_max: float) -> None:
         query = call.query
         media_type = answer_type(call)
         encoding = Encoding(query.text("encoding"))
@@ -93,7 +101,7 @@ class FetchCalls:
             partitions=[wanted],
             min_bytes=query.integer("min_bytes"),
             max_bytes=bytes_max,
-            max_wait_seconds=query.integer("max_wait_ms") / 1000,
+            max_wait_seconds=wait_seconds_max,
         )
         call.held = self._broker.answers.hold()
         with (
@@ -138,6 +146,12 @@ class FetchCalls:
         request = decode_request(FetchRequest, await call.body(REQUEST_BYTES_MAX), unique_keys=False)
         # The request is decoded, so the long poll does not need to keep the bytes of the body.
         call.body_reader.release()
+        left = await wait_for_room(call, request.max_wait_ms / 1000)
+        if left is None:
+            await call.answer(204, [])
+            return
+        if call.quota is not None:
+            request = msgspec.structs.replace(request, max_wait_ms=int(left * 1000))
         call.held = self._broker.answers.hold()
         problems = {} if call.access.is_open else self._problems(call, request)
         if problems:
@@ -241,6 +255,11 @@ class FetchCalls:
                 return replica.high_watermark
             case OffsetOrigin.BEFORE_END:
                 return Offset(max(replica.log_start_offset, replica.high_watermark - asked.number))
+
+
+def _same_offset(offset: OffsetExpression) -> HeaderList:
+    """Return the header with which a reader continues where it is."""
+    return [(b"fairlead-next-offset", b"%d" % offset.number)] if offset.origin is OffsetOrigin.NUMBER else []
 
 
 def _offset_headers(replica: LeaderReplica, result: FetchResult, next_offset: Offset) -> HeaderList:

@@ -9,6 +9,7 @@ and the partition continues at its log start.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -34,6 +35,7 @@ from fairlead_broker.server.http.asgi import HeaderList
 from fairlead_broker.server.http.call import PART_BYTES_MAX, Call, Endpoint, answer_type
 from fairlead_broker.server.http.codec_threads import CODEC_THREADS, in_thread
 from fairlead_broker.server.http.disconnect import unless_gone
+from fairlead_broker.server.http.throttling import wait_for_room
 from fairlead_broker.server.records.fetch_routing import FetchedPartition, FetchRouting
 from fairlead_broker.server.records.fetched_records import FetchedRecords
 from fairlead_broker.server.records.offsets import OffsetCalls
@@ -116,6 +118,11 @@ class TailCalls:
             while not tail.complete:
                 left = None if ends_at is None else ends_at - self._clock.monotonic()
                 if left is not None and left <= 0:
+                    break
+                if (
+                    await wait_for_room(tail.call, math.inf if left is None else left, is_watched=True)
+                    is None
+                ):
                     break
                 await self._round(tail, POLL_MS if left is None else min(POLL_MS, int(left * 1000) + 1))
         except ProblemError as problem:

@@ -26,9 +26,12 @@ from fairlead_broker.peers.peers import (
     POSITIONS_PATH,
     PROGRESS_PATH,
     REPLICA_FETCH_PATH,
+    USAGE_PATH,
 )
 from fairlead_broker.peers.positions import PositionsAnswer, PositionsRequest
+from fairlead_broker.peers.usage import UsageRequest
 from fairlead_broker.runtime.peer_serving.peer_side import PeerSide
+from fairlead_broker.runtime.quota_exchange import QuotaExchange
 from fairlead_broker.server.http.call import Call, Endpoint
 from fairlead_broker.server.http.disconnect import unless_gone
 
@@ -53,6 +56,7 @@ PEER_ROUTES: Final = (
     _route("replica_progress", PROGRESS_PATH, "Report the synced offsets of a follower to its leader"),
     _route("log_ends", LOG_ENDS_PATH, "Ask a replica for the ends of its logs"),
     _route("replica_digest", DIGEST_PATH, "Ask a replica for the checksum of a range"),
+    _route("usage", USAGE_PATH, "Report the use of limits to the controller"),
     _route("positions", POSITIONS_PATH, "Ask a leader for the offsets of its partitions"),
 )
 
@@ -60,8 +64,9 @@ PEER_ROUTES: Final = (
 class PeerCalls:
     """Endpoints of the calls between brokers."""
 
-    def __init__(self, side: PeerSide) -> None:
+    def __init__(self, side: PeerSide, quotas: QuotaExchange) -> None:
         self._side = side
+        self._quotas = quotas
 
     def endpoints(self) -> Mapping[str, Endpoint]:
         """Return the endpoint of each route of this family, by route name."""
@@ -71,6 +76,7 @@ class PeerCalls:
             "log_ends": self.log_ends,
             "replica_digest": self.replica_digest,
             "positions": self.positions,
+            "usage": self.usage,
         }
 
     async def replica_fetch(self, call: Call) -> None:
@@ -102,6 +108,12 @@ class PeerCalls:
         """``POST /peer/v1/positions``."""
         request = messages.decode(PositionsRequest, await call.body(REQUEST_BYTES_MAX))
         told = PositionsAnswer(partitions=await self._side.positions(request.partitions))
+        await call.answer(200, [(b"content-type", JSON.encode())], messages.encode(told))
+
+    async def usage(self, call: Call) -> None:
+        """``POST /peer/v1/usage``."""
+        request = messages.decode(UsageRequest, await call.body(REQUEST_BYTES_MAX))
+        told = self._quotas.answer(_peer(call).broker, request.uses)
         await call.answer(200, [(b"content-type", JSON.encode())], messages.encode(told))
 
 

@@ -13,9 +13,9 @@ import pyarrow as pa
 import typer
 
 from fairlead import Consumer, Producer, TopicPartition, clock
+from fairlead.cli.bench_figures import Figures
 from fairlead.cli.options import BOOTSTRAP_DEFAULT, Bootstrap, Output, OutputFormat, TopicName
 from fairlead.cli.session import RETRY_TIMEOUT, run
-from fairlead.cli.verbs.bench_figures import Figures
 from fairlead.cli.verbs.produce import Acknowledgement, Compression
 from fairlead.producing.delivery import BatchDelivery
 

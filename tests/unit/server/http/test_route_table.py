@@ -24,6 +24,7 @@ def test_every_route_is_found(entry) -> None:
         "member": "m-1",
         "token": "abcdefghijkl",
         "acl": "0123456789abcdef",
+        "subject": "user:ann",
     }
     found, parameters = TABLE.find(entry.method, entry.path.format(**values))
 

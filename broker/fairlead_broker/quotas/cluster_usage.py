@@ -1,0 +1,81 @@
+"""Use of the cluster as the controller knows it, from the reports of all brokers (rule Q4).
+
+Each broker reports once a second what it let in, and hears what the others let in and whether the cluster owes. A new
+controller begins without debts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from fairlead_broker.quotas.shares import Heard
+
+REPORT_SECONDS: Final = 1.0
+"""Time between two reports of a broker."""
+REPORT_SECONDS_MAX: Final = 3.0
+"""Time after which the last report of a broker no longer counts."""
+DEBT_SECONDS_MAX: Final = 30.0
+"""Maximum debt, in seconds of the limit."""
+TOLERANCE_SECONDS: Final = 0.1
+"""Debt, in seconds of the limit, that counts as none: reports do not arrive in step."""
+FORGOTTEN_SECONDS: Final = 60.0
+
+
+@dataclass(slots=True)
+class _Use:
+    """Use of one limit."""
+
+    counted_at: float
+    """Time up to which the debt is counted."""
+    debt: float = 0.0
+    rates: dict[int, tuple[float, float]] = field(default_factory=dict)
+    """Amount in a second and time of the last report of each broker."""
+
+
+class ClusterUsage:
+    """Reports of all brokers."""
+
+    __slots__ = ("_reported", "_uses")
+
+    def __init__(self) -> None:
+        self._uses: dict[str, _Use] = {}
+        self._reported: dict[int, float] = {}
+        """Time of the last report of each broker."""
+
+    def report(
+        self, broker: int, uses: Iterable[tuple[str, float, float]], now: float
+    ) -> Mapping[str, Heard]:
+        """Count a broker's report; return what the broker hears, for each of its limits.
+
+        `uses`: name, limit and amount since the broker's last report.
+        """
+        before = self._reported.get(broker, now - REPORT_SECONDS)
+        seconds = min(max(now - before, REPORT_SECONDS / 2), REPORT_SECONDS_MAX)
+        self._reported[broker] = now
+        return {name: self._count(broker, name, limit, amount, seconds, now) for name, limit, amount in uses}
+
+    def forget_idle(self, now: float) -> None:
+        """Forget limits without a report for a while, which owe nothing."""
+        self._uses = {
+            name: use
+            for name, use in self._uses.items()
+            if any(now - at < FORGOTTEN_SECONDS for _, at in use.rates.values())
+        }
+
+    def _count(
+        self, broker: int, name: str, limit: float, amount: float, seconds: float, now: float
+    ) -> Heard:
+        use = self._uses.get(name)
+        if use is None:
+            use = self._uses[name] = _Use(counted_at=now)
+        # Brokers report at different times, so the debt is counted from rates: amounts that arrive together would look
+        # like a debt.
+        rates = {other: rate for other, (rate, at) in use.rates.items() if now - at <= REPORT_SECONDS_MAX}
+        debt = use.debt + (sum(rates.values()) - limit) * (now - use.counted_at)
+        use.debt = min(max(debt, 0.0), DEBT_SECONDS_MAX * limit)
+        use.counted_at = now
+        use.rates[broker] = amount / seconds, now
+        others = sum(rate for other, rate in rates.items() if other != broker)
+        return Heard(others, use.debt > TOLERANCE_SECONDS * limit, now)

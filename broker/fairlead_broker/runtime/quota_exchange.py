@@ -1,0 +1,76 @@
+"""Exchange of the use of limits between brokers: each broker reports to the controller once a second (rule Q4)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+from fairlead_api.identifiers import BrokerId
+from fairlead_api.problems import ProblemError
+from fairlead_broker.clock import Clock
+from fairlead_broker.coordination.mirror import Mirror
+from fairlead_broker.peers.peers import Peers, PeerUnavailable
+from fairlead_broker.peers.usage import UsageAnswer, UsageRequest, UseHeard, UseReport
+from fairlead_broker.quotas.cluster_usage import REPORT_SECONDS, ClusterUsage
+from fairlead_broker.quotas.limits import UseKey
+from fairlead_broker.quotas.shares import Heard
+from fairlead_broker.runtime.quota_view import QuotaView
+
+EXCHANGE_SECONDS_MAX: Final = 2.0
+"""Maximum time of a report. A broker that hears nothing keeps to an equal part of each limit."""
+REPORTS_MAX: Final = 10_000
+"""Maximum number of limits in a report."""
+
+
+class QuotaExchange:
+    """Reports of this broker, and answers to the reports of all brokers while this broker is the controller."""
+
+    def __init__(self, view: QuotaView, peers: Peers, mirror: Mirror, clock: Clock) -> None:
+        self._view = view
+        self._peers = peers
+        self._mirror = mirror
+        self._clock = clock
+        self._usage = ClusterUsage()
+
+    async def run(self) -> None:
+        """Report every second, until cancelled."""
+        while True:
+            # The use is a rate, which no event announces.
+            await asyncio.sleep(REPORT_SECONDS)  # noqa: TID251
+            await self.exchange()
+
+    async def exchange(self) -> None:
+        """Report what this broker let in, and set its shares by what it hears."""
+        reports = self._view.reports()[:REPORTS_MAX]
+        keys = {name_of(key): key for key, _, _ in reports}
+        uses = [UseReport(name_of(key), limit, amount) for key, limit, amount in reports]
+        now = self._clock.monotonic()
+        heard = await self._report(uses) if uses else ()
+        told = {keys[use.name]: Heard(use.others, use.owes, now) for use in heard if use.name in keys}
+        self._view.hear(reports, told)
+
+    def answer(self, broker: BrokerId, uses: Sequence[UseReport]) -> UsageAnswer:
+        """Return what a broker hears after its report. Only the controller is asked."""
+        now = self._clock.monotonic()
+        self._usage.forget_idle(now)
+        heard = self._usage.report(broker, [(use.name, use.limit, use.amount) for use in uses], now)
+        return UsageAnswer(uses=[UseHeard(name, each.others, each.owes) for name, each in heard.items()])
+
+    async def _report(self, uses: list[UseReport]) -> Sequence[UseHeard]:
+        controller = self._mirror.metadata.controller
+        if controller is None:
+            return ()
+        broker, own = controller.value.broker, self._peers.own.broker
+        if broker == own:
+            return self.answer(own, uses).uses
+        with suppress(TimeoutError, PeerUnavailable, ProblemError):
+            async with asyncio.timeout(EXCHANGE_SECONDS_MAX):
+                return (await self._peers.usage(broker, UsageRequest(uses=uses))).uses
+        return ()
+
+
+def name_of(key: UseKey) -> str:
+    """Return the name of a limit in reports. Subjects and principals contain no space."""
+    return f"{key.limit} {key.subject} {key.principal or ''}"

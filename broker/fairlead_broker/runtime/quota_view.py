@@ -1,0 +1,294 @@
+"""Limits of each caller on this broker, compiled from the quotas in the mirror (rules Q3 to Q6, Q8, Q10).
+
+The access gate asks this view once for each request of the data listener. Buckets outlive changes of quotas, so that a
+change forgives no debt. In the mode `observe`, limits are counted and nothing is refused; in the mode `open`, nothing
+is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from fairlead_api.problems import ProblemError
+from fairlead_api.quota_limits import Limit
+from fairlead_api.routes.definitions import Traffic
+from fairlead_broker.access.caller_access import CallerAccess
+from fairlead_broker.credentials.failure_budget import network_of
+from fairlead_broker.quotas.bucket import Bucket, UnderWay
+from fairlead_broker.quotas.limits import AppliedLimit, QuotaTable, UseKey, quota_of
+from fairlead_broker.quotas.shares import Heard, share_of
+from fairlead_broker.registry.metadata import ClusterMetadata
+
+CALLERS_MAX: Final = 10_000
+"""Maximum number of callers whose limits are remembered."""
+ACTIVE_SECONDS: Final = 10.0
+"""Time after its last use for which a limit is reported, so that the broker hears the use of the others."""
+IDLE_SECONDS: Final = 60.0
+"""Time after which an unused counter is forgotten; by then no bucket is in debt."""
+USE_SECONDS: Final = 10.0
+"""Time over which the shown use is averaged."""
+CONCURRENT_RETRY_SECONDS: Final = 1.0
+"""Advice to a caller with too many requests under way; no time is known after which one has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaMetrics:
+    """Functions that count refusals, and show the used part of limits, by subject and limit."""
+
+    refused: Callable[[str, str], None]
+    used: Callable[[Mapping[tuple[str, str], float]], None]
+
+
+class CallerQuota:
+    """Limits of one caller. Requests begin and end here."""
+
+    __slots__ = ("_fetch", "_gates", "_holds", "_now", "_produce", "_refused", "_requests", "_under_way")
+
+    def __init__(
+        self,
+        rates: Mapping[Limit, list[Bucket]],
+        under_way: list[UnderWay],
+        now: Callable[[], float],
+        refused: Callable[[str, str], None],
+        *,
+        holds: bool,
+    ) -> None:
+        """`holds`: whether requests beyond a limit are refused, and not only counted."""
+        self._produce = tuple(rates.get(Limit.PRODUCE_BYTES, ()))
+        self._fetch = tuple(rates.get(Limit.FETCH_BYTES, ()))
+        self._requests = tuple(rates.get(Limit.REQUESTS, ()))
+        self._under_way = under_way
+        self._gates: dict[Traffic, tuple[Bucket, ...]] = {
+            Traffic.CALL: self._requests,
+            Traffic.ROUTINE: self._requests,
+            Traffic.PRODUCE: (*self._produce, *self._requests),
+            Traffic.FETCH: (*self._fetch, *self._requests),
+        }
+        self._now = now
+        self._refused = refused
+        self._holds = holds
+
+    @property
+    def counts_bodies(self) -> bool:
+        """Whether the size of produce bodies is limited."""
+        return bool(self._produce)
+
+    def begin(self, traffic: Traffic, body_bytes: int) -> None:
+        """Let a request in and charge it. Raises `throttled`, without a charge.
+
+        A fetch in debt is let in, and waits (`wait_seconds`). `body_bytes`: announced size of a produce body.
+        """
+        for counter in self._under_way:
+            if counter.count >= counter.share:
+                self._refuse(counter.key, counter.share, CONCURRENT_RETRY_SECONDS)
+        gate = self._gates[traffic]
+        if gate:
+            now = self._now()
+            if traffic is not Traffic.FETCH:
+                for bucket in gate:
+                    if bucket.level < 0 and (seconds := bucket.wait_seconds(now)) > 0:
+                        self._refuse(bucket.key, bucket.limit, max(seconds, self.wait_seconds(traffic)))
+            for bucket in self._requests:
+                bucket.charge(1, now)
+            if traffic is Traffic.PRODUCE:
+                for bucket in self._produce:
+                    bucket.charge(body_bytes, now)
+        for counter in self._under_way:
+            counter.count += 1
+
+    def end(self, traffic: Traffic, uncharged_bytes: int) -> None:
+        """End a request that was let in. `uncharged_bytes`: received bytes of its body, without the announced ones."""
+        for counter in self._under_way:
+            counter.count -= 1
+        if uncharged_bytes and traffic is Traffic.PRODUCE:
+            now = self._now()
+            for bucket in self._produce:
+                bucket.charge(uncharged_bytes, now)
+
+    def fetched(self, sent_bytes: int) -> None:
+        """Charge the bytes of an answer with records."""
+        if self._fetch:
+            now = self._now()
+            for bucket in self._fetch:
+                bucket.charge(sent_bytes, now)
+
+    def wait_seconds(self, traffic: Traffic) -> float:
+        """Return the time until a request of this kind would be let in, as far as rates limit it."""
+        gate = self._gates[traffic]
+        if not gate or not self._holds:
+            return 0.0
+        now = self._now()
+        return max([bucket.wait_seconds(now) for bucket in gate if bucket.level < 0], default=0.0)
+
+    def _refuse(self, key: UseKey, limit: float, seconds: float) -> None:
+        """Raise `throttled`, or only count the refusal in the mode `observe`."""
+        self._refused(key.subject, key.limit)
+        if not self._holds:
+            return
+        raise ProblemError(
+            "throttled",
+            f"{key.principal or key.subject} is at the limit {key.limit} of the quota of {key.subject}",
+            retry_after_seconds=seconds,
+            data={"quota": str(key.limit), "subject": key.subject, "limit": limit},
+        )
+
+
+class QuotaView:
+    """Limits of all callers, and their use on this broker."""
+
+    def __init__(self, metadata: ClusterMetadata, now: Callable[[], float], metrics: QuotaMetrics) -> None:
+        """`now`: monotonic time in seconds."""
+        self._metadata = metadata
+        self._now = now
+        self._metrics = metrics
+        self._buckets: dict[UseKey, Bucket] = {}
+        self._under_way: dict[UseKey, UnderWay] = {}
+        self._heard: dict[UseKey, Heard] = {}
+        self._use: dict[UseKey, float] = {}
+        """Amount in a second that this broker lets in, averaged."""
+        self._ticked_at = now()
+        self._compile()
+
+    def of(self, access: CallerAccess, address: str) -> CallerQuota | None:
+        """Return the limits of a caller; `address` counts for an anonymous one. None in the mode `open`."""
+        if access.is_open:
+            return None
+        if self._revision != self._metadata.security_revision:
+            self._compile()
+        known = self._callers.get(access)
+        if known is not None:
+            return known
+        if access.caller.is_anonymous:
+            return self._of_address(access, network_of(address))
+        found = self._callers[access] = self._made(access, self.table.of(access.caller.principal))
+        _bound(self._callers)
+        return found
+
+    def reports(self) -> list[tuple[UseKey, float, float]]:
+        """Return the limit and the amount since the last report of each limit that is in use."""
+        now = self._now()
+        return [
+            (bucket.key, bucket.limit, bucket.take_used())
+            for bucket in self._buckets.values()
+            if bucket.used or now - bucket.used_at < ACTIVE_SECONDS
+        ]
+
+    def hear(self, reports: list[tuple[UseKey, float, float]], heard: Mapping[UseKey, Heard]) -> None:
+        """Set the shares of this broker, after a report and what the controller answered to it."""
+        now = self._now()
+        seconds = max(now - self._ticked_at, 0.001)
+        self._ticked_at = now
+        amounts = {key: amount for key, _, amount in reports}
+        part = min(seconds / USE_SECONDS, 1.0)
+        self._use = {
+            key: self._use.get(key, 0.0) * (1 - part) + amounts.get(key, 0.0) / seconds * part
+            for key in self._use.keys() | amounts.keys()
+            if key in self._buckets
+        }
+        self._heard.update(heard)
+        brokers = len(self._metadata.brokers)
+        for key, bucket in self._buckets.items():
+            share = share_of(bucket.limit, brokers, self._heard.get(key), now)
+            bucket.set_share(bucket.limit, share, now)
+        for counter in self._under_way.values():
+            counter.set_limit(counter.limit, brokers)
+        self._forget_idle(now)
+        self._show()
+
+    def use_of(self, subject: str) -> list[tuple[UseKey, float]]:
+        """Return the use of the limits of a subject in the cluster, as far as this broker knows it."""
+        rates = [
+            (key, self._use.get(key, 0.0) + self._others(key))
+            for key in self._buckets
+            if key.subject == subject
+        ]
+        under_way = [
+            (key, float(counter.count)) for key, counter in self._under_way.items() if key.subject == subject
+        ]
+        return sorted(rates + under_way, key=lambda each: (each[0].limit, each[0].principal or ""))
+
+    def _compile(self) -> None:
+        self._revision = self._metadata.security_revision
+        self.table = QuotaTable(
+            quota_of(subject, record.value) for subject, record in self._metadata.quotas.items()
+        )
+        self._forget_callers()
+
+    def _forget_callers(self) -> None:
+        self._callers: dict[CallerAccess, CallerQuota] = {}
+        self._addresses: dict[str, tuple[CallerAccess, CallerQuota]] = {}
+
+    def _of_address(self, access: CallerAccess, network: str) -> CallerQuota:
+        known = self._addresses.get(network)
+        if known is not None and known[0] is access:
+            return known[1]
+        found = self._made(access, self.table.of(access.caller.principal, network))
+        self._addresses[network] = access, found
+        _bound(self._addresses)
+        return found
+
+    def _made(self, access: CallerAccess, limits: tuple[AppliedLimit, ...]) -> CallerQuota:
+        rates: dict[Limit, list[Bucket]] = {}
+        under_way: list[UnderWay] = []
+        is_superuser = access.rules.is_superuser
+        for applied in limits:
+            limit = applied.key.limit
+            # The requests of superusers are not charged, so that they can always act; their bytes are.
+            if is_superuser and limit in (Limit.REQUESTS, Limit.CONCURRENT_REQUESTS):
+                continue
+            if limit is Limit.CONCURRENT_REQUESTS:
+                under_way.append(self._counter(applied))
+            else:
+                rates.setdefault(limit, []).append(self._bucket(applied))
+        return CallerQuota(rates, under_way, self._now, self._metrics.refused, holds=access.holds)
+
+    def _bucket(self, applied: AppliedLimit) -> Bucket:
+        now, key = self._now(), applied.key
+        share = share_of(applied.value, len(self._metadata.brokers), self._heard.get(key), now)
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            bucket = self._buckets[key] = Bucket(key, applied.value, share, now)
+        else:
+            bucket.set_share(applied.value, share, now)
+        return bucket
+
+    def _counter(self, applied: AppliedLimit) -> UnderWay:
+        key, brokers = applied.key, len(self._metadata.brokers)
+        counter = self._under_way.get(key)
+        if counter is None:
+            counter = self._under_way[key] = UnderWay(key, applied.value, brokers)
+        counter.set_limit(applied.value, brokers)
+        return counter
+
+    def _forget_idle(self, now: float) -> None:
+        idle = [key for key, bucket in self._buckets.items() if now - bucket.used_at > IDLE_SECONDS]
+        unused: list[UseKey] = []
+        if len(self._under_way) > CALLERS_MAX:
+            unused = [key for key, counter in self._under_way.items() if not counter.count]
+        for key in idle:
+            del self._buckets[key]
+            self._heard.pop(key, None)
+        for key in unused:
+            del self._under_way[key]
+        if idle or unused:
+            self._forget_callers()
+
+    def _others(self, key: UseKey) -> float:
+        heard = self._heard.get(key)
+        return 0.0 if heard is None else heard.others
+
+    def _show(self) -> None:
+        ratios: dict[tuple[str, str], float] = {}
+        for key, bucket in self._buckets.items():
+            if key.subject in self._metadata.quotas:
+                name = (key.subject, str(key.limit))
+                ratio = (self._use.get(key, 0.0) + self._others(key)) / bucket.limit
+                ratios[name] = max(ratio, ratios.get(name, 0.0))
+        self._metrics.used(ratios)
+
+
+def _bound(table: dict[CallerAccess, CallerQuota] | dict[str, tuple[CallerAccess, CallerQuota]]) -> None:
+    if len(table) > CALLERS_MAX:
+        del table[next(iter(table))]  # type: ignore[arg-type]

@@ -1,0 +1,167 @@
+"""Quotas of running brokers: what is refused, what waits, and what is not charged (rules Q1 to Q8)."""
+
+from __future__ import annotations
+
+import time
+from urllib.parse import quote
+
+import pytest  # noqa: TC002
+
+from fairlead import Consumer, Producer, TopicPartition
+from security_kit import Secured
+
+RECORDS = 150
+REFUSALS_MAX = 5
+"""Requests that the producer has under way when it first hears of its limit."""
+RECORD = {"records": [{"value": "x" * 50_000}]}
+
+
+async def limit(secured: Secured, subject: str, **limits: object) -> None:
+    """Set the quota of a subject."""
+    answer = await secured.call("PUT", f"/v1/quotas/{quote(subject, safe='')}", secured.admin, limits)
+    assert answer.status == 200, answer
+    assert answer.json["applied_everywhere"] is True
+
+
+async def writer(secured: Secured, name: str) -> str:
+    """Return the token of a user that may use every topic."""
+    token: str = (await secured.token(f"user:{name}"))["token"]
+    await secured.acl(f"user:{name}", "all", "topic:*")
+    return token
+
+
+async def test_produce_over_a_limit_is_refused_with_the_time_to_wait(secured: Secured) -> None:
+    """A request of any size is let in; in debt, the caller hears exact and whole seconds, and other callers go on."""
+    ann, bob = await writer(secured, "shop.ann"), await writer(secured, "bob")
+    await secured.call("POST", "/v1/topics", secured.admin, {"name": "t"})
+    await limit(secured, "user:shop.*", each={"produce_bytes_per_second": 1_000})
+    first = await secured.call("POST", "/v1/topics/t/records", ann, RECORD)
+    second = await secured.call("POST", "/v1/topics/t/records", ann, RECORD)
+    other = await secured.call("POST", "/v1/topics/t/records", bob, RECORD)
+    read = await secured.call("GET", "/v1/topics/t", ann)
+    listed = await secured.call("GET", "/v1/quotas?usage=true", secured.admin)
+
+    assert (first.status, other.status, read.status) == (200, 200, 200)
+    # The debt takes longer than the maximum time in the answer.
+    assert first.headers["fairlead-throttle-ms"] == "30000"
+    assert "fairlead-throttle-ms" not in other.headers
+    assert (second.status, second.code, second.json["side_effect"]) == (429, "throttled", "none")
+    assert {name: second.json[name] for name in ("quota", "subject", "limit")} == {
+        "quota": "produce_bytes_per_second",
+        "subject": "user:shop.*",
+        "limit": 1_000,
+    }
+    assert (second.json["retry_after_seconds"], second.headers["retry-after"]) == (30.0, "30")
+    [quota] = listed.json["items"]
+    assert quota["subject"] == "user:shop.*"
+    assert [(use["limit"], use["principal"]) for use in quota["usage"]] == [
+        ("produce_bytes_per_second", "user:shop.ann")
+    ]
+
+
+async def test_a_fetch_over_a_limit_waits(secured: Secured) -> None:
+    """A fetch in debt waits for room or for the end of its long poll, and then has no records."""
+    ann = await writer(secured, "ann")
+    await secured.call("POST", "/v1/topics", secured.admin, {"name": "t"})
+    await secured.call("POST", "/v1/topics/t/records", secured.admin, RECORD)
+    await limit(secured, "user:*", shared={"fetch_bytes_per_second": 40_000})
+    path = "/v1/topics/t/partitions/0/records?offset=0&max_wait_ms="
+    first = await secured.call("GET", f"{path}0", ann)
+    nothing = await secured.call("GET", f"{path}10", ann)
+    begun = time.monotonic()
+    waited = await secured.call("GET", f"{path}10000", ann)
+    took = time.monotonic() - begun
+
+    assert (first.status, nothing.status, waited.status) == (200, 204, 200)
+    assert nothing.headers["fairlead-next-offset"] == "0"
+    assert int(nothing.headers["fairlead-throttle-ms"]) > 0
+    assert 0.1 < took < 5
+
+
+async def test_requests_of_a_caller_are_limited_but_not_those_of_a_superuser(secured: Secured) -> None:
+    """Requests in a second, and requests under way, are limited for each caller; a superuser can always act."""
+    ann = await writer(secured, "ann")
+    await limit(secured, "*", each={"requests_per_second": 2})
+    answers = [await secured.call("GET", "/v1/topics", ann) for _ in range(6)]
+    admin = [await secured.call("GET", "/v1/topics", secured.admin) for _ in range(6)]
+    hidden = await secured.call("GET", "/v1/versions", ann)
+    await secured.call("DELETE", "/v1/quotas/%2A", secured.admin)
+    free = [await secured.call("GET", "/v1/topics", ann) for _ in range(6)]
+
+    assert [answer.status for answer in answers[:2]] == [200, 200]
+    assert {answer.status for answer in answers[3:]} == {429}
+    assert answers[-1].json["quota"] == "requests_per_second"
+    assert {answer.status for answer in (*admin, hidden, *free)} == {200}
+
+
+async def test_partitions_of_a_tenant_are_limited(secured: Secured) -> None:
+    """Topics of a prefix together have at most the partitions of its quota, at their creation and growth."""
+    await limit(secured, "topics:shop.*", shared={"partitions": 5})
+    made = [
+        await secured.call("POST", "/v1/topics", secured.admin, {"name": name, "partitions": count})
+        for name, count in (("shop.a", 3), ("shop.b", 3), ("other", 9), ("shop.c", 2))
+    ]
+    grown = await secured.call("PATCH", "/v1/topics/shop.a", secured.admin, {"partitions": 4})
+
+    assert [(answer.status, answer.code if answer.status > 299 else None) for answer in (*made, grown)] == [
+        (201, None),
+        (409, "conflict"),
+        (201, None),
+        (201, None),
+        (409, "conflict"),
+    ]
+
+
+async def test_quotas_that_fit_nothing_are_refused(secured: Secured) -> None:
+    """A subject or a limit that is not allowed changes nothing, and names the field."""
+    answers = [
+        await secured.call("PUT", f"/v1/quotas/{quote(subject, safe='')}", secured.admin, body)
+        for subject, body in (
+            ("group:corp:x", {"each": {"requests_per_second": 1}}),
+            ("user:ann", {}),
+            ("user:ann", {"shared": {"partitions": 1}}),
+            ("topics:a*", {"each": {"partitions": 1}}),
+            ("topics:a b", {"shared": {"partitions": 1}}),
+        )
+    ]
+    unknown = await secured.call("PUT", "/v1/quotas/x", secured.admin, {"each": {"requests": 1}})
+    missing = await secured.call("DELETE", "/v1/quotas/user%3Aann", secured.admin)
+
+    assert [(answer.status, answer.code, answer.json["field"]) for answer in answers] == [
+        (422, "invalid_quota", field)
+        for field in ("subject", "each", "shared.partitions", "each.partitions", "subject")
+    ]
+    assert (unknown.code, missing.code) == ("unknown_option", "quota_not_found")
+
+
+async def test_a_producer_over_its_quota_keeps_order_and_hears_few_refusals(
+    secured: Secured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An idempotent producer that sends faster than its quota stores every record once and in order (proof V15).
+
+    It holds back for the reported times, so no request is refused after the first ones.
+    """
+    ann = await writer(secured, "ann")
+    await secured.acl("user:ann", "all", "producer:*")
+    await secured.call("POST", "/v1/topics", secured.admin, {"name": "t"})
+    await limit(secured, "user:ann", each={"produce_bytes_per_second": 40_000})
+    monkeypatch.setenv("FAIRLEAD_TOKEN", ann)
+    refused = secured.cluster.broker(1).telemetry.metric("fairlead_quota_refused_total")
+    address = f"http://{secured.cluster.brokers[1].addresses.data}"
+    begun = time.monotonic()
+    async with Producer(address, linger_ms=1, batch_bytes=2000) as producer:
+        for number in range(RECORDS):
+            await producer.send("t", b"%06d" % number + b"x" * 1000)
+    took = time.monotonic() - begun
+    stored = []
+    async with Consumer(address) as consumer:
+        await consumer.assign([TopicPartition("t", 0)])
+        async for batch in consumer:
+            stored += [int(value[:6]) for value in batch.values if value is not None]
+            if len(stored) >= RECORDS:
+                break
+
+    assert stored == list(range(RECORDS))
+    # The first second's worth is let in at once.
+    assert took >= RECORDS * 1000 / 40_000 - 1.5
+    assert refused.labels("user:ann", "produce_bytes_per_second")._value.get() <= REFUSALS_MAX

@@ -1,0 +1,19 @@
+"""A producer over a limit sends nothing for the reported time, and then one request at a time (rule Q7)."""
+
+from __future__ import annotations
+
+from fairlead.producing.holding import PACED_SECONDS, Holding
+
+
+def test_requests_wait_and_are_then_sent_one_at_a_time() -> None:
+    """The longest reported time counts, for the broker that reported it only; after a while, nothing is held back."""
+    holding = Holding()
+    holding.told("a", 5, 100)
+    holding.told("a", 2, 101)
+    holding.told("b", 0, 100)
+
+    assert (holding.until("a", 101), holding.until("b", 101)) == (105, 101)
+    assert [holding.in_flight_max("a", 5, now) for now in (101, 106, 105 + PACED_SECONDS)] == [1, 1, 5]
+    assert holding.in_flight_max("b", 5, 101) == 5
+    assert holding.until("a", 106 + PACED_SECONDS) <= 106 + PACED_SECONDS
+    assert holding.until("a", 300) == 300

@@ -1,0 +1,52 @@
+"""A bucket lets in what refills, and a request of any size when it is not in debt (rule Q5)."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead_api.quota_limits import Limit
+from fairlead_broker.quotas.bucket import WAIT_SECONDS_MAX, Bucket, UnderWay
+from fairlead_broker.quotas.limits import UseKey
+
+KEY = UseKey("*", Limit.PRODUCE_BYTES, "user:a")
+STEPS = st.lists(st.tuples(st.floats(0, 5), st.floats(0, 500)), max_size=40)
+
+
+@given(STEPS)
+def test_what_is_let_in_stays_within_the_rate(steps: list[tuple[float, float]]) -> None:
+    """Over any time, a bucket lets in at most its rate, one second of it, and one request more."""
+    bucket, now, let_in, largest = Bucket(KEY, 100.0, 100.0, 0.0), 0.0, 0.0, 0.0
+    for pause, amount in steps:
+        now += pause
+        if bucket.wait_seconds(now) == 0:
+            bucket.charge(amount, now)
+            let_in += amount
+            largest = max(largest, amount)
+
+        assert let_in <= 100.0 * (now + 1) + largest + 1e-6
+    assert abs(bucket.take_used() - let_in) < 1e-6
+    assert bucket.take_used() == 0
+
+
+@given(st.floats(101, 2500), st.floats(1, 1000))
+def test_the_told_time_is_exact(amount: float, share: float) -> None:
+    """After the told time, and not before, the bucket lets in again; no time is longer than the maximum."""
+    bucket = Bucket(KEY, 100.0, 100.0, 0.0)
+    bucket.charge(amount, 0.0)
+    bucket.set_share(100.0, share, 0.0)
+    seconds = bucket.wait_seconds(0.0)
+
+    assert 0 < seconds <= WAIT_SECONDS_MAX
+    if seconds < WAIT_SECONDS_MAX:
+        assert bucket.wait_seconds(seconds * 0.99) > 0
+        assert bucket.wait_seconds(seconds * 1.01) == 0
+
+
+def test_requests_under_way_are_shared_equally() -> None:
+    """Each broker may let in an equal part of the requests under way, rounded up."""
+    counter = UnderWay(KEY, 10, 3)
+
+    assert counter.share == 4
+    counter.set_limit(10, 0)
+    assert counter.share == 10

@@ -1,0 +1,109 @@
+"""Brokers that report once a second keep the cluster at its limits (rule Q4, proof V14)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from fairlead_api.quota_limits import Limit
+from fairlead_broker.quotas.bucket import Bucket
+from fairlead_broker.quotas.cluster_usage import ClusterUsage
+from fairlead_broker.quotas.limits import UseKey
+from fairlead_broker.quotas.shares import HEARD_SECONDS_MAX, Heard, share_of
+
+LIMIT = 1000.0
+STEP = 0.02
+KEY = UseKey("*", Limit.PRODUCE_BYTES, "user:a")
+Load = Callable[[float, random.Random], Iterable[int]]
+
+
+class Brokers:
+    """Brokers with one limit, whose reports take up to a second and are sometimes lost."""
+
+    def __init__(self, count: int, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._buckets = [Bucket(KEY, LIMIT, LIMIT / count, 0.0) for _ in range(count)]
+        self._heard: list[Heard | None] = [None] * count
+        self._due = [self._random.random() for _ in range(count)]
+        self._answers: list[tuple[float, int, Heard]] = []
+        self._usage = ClusterUsage()
+        self.lets_in: list[tuple[float, float]] = []
+
+    def run(self, seconds: int, load: Load, *, ends_at: float = float("inf")) -> None:
+        """Let callers ask ten times as much as the limit; the controller answers until `ends_at`."""
+        for step in range(int(seconds / STEP)):
+            now = step * STEP
+            for broker, bucket in enumerate(self._buckets):
+                if now >= self._due[broker]:
+                    self._due[broker] += 1 + self._random.uniform(-0.05, 0.05)
+                    if now < ends_at and self._random.random() > 0.02:
+                        self._report(broker, bucket, now)
+            for at, broker, heard in [answer for answer in self._answers if answer[0] <= now]:
+                self._answers.remove((at, broker, heard))
+                self._heard[broker] = Heard(heard.others, heard.owes, now)
+            for broker, bucket in enumerate(self._buckets):
+                bucket.set_share(LIMIT, share_of(LIMIT, len(self._buckets), self._heard[broker], now), now)
+            for broker in load(now, self._random):
+                while self._buckets[broker].wait_seconds(now) == 0:
+                    amount = LIMIT / 50 * self._random.uniform(0.5, 1.5)
+                    self._buckets[broker].charge(amount, now)
+                    self.lets_in.append((now, amount))
+
+    def _report(self, broker: int, bucket: Bucket, now: float) -> None:
+        heard = self._usage.report(broker, [("limit", LIMIT, bucket.take_used())], now)["limit"]
+        if self._random.random() > 0.02:
+            self._answers.append((now + self._random.uniform(0, 1), broker, heard))
+
+    def ratio(self, begin: float, end: float) -> float:
+        """Return what was let in between two times, as a part of the limit."""
+        return sum(amount for at, amount in self.lets_in if begin <= at < end) / (end - begin) / LIMIT
+
+
+def one(_: float, __: random.Random) -> Iterable[int]:
+    """Return the only busy broker."""
+    return (0,)
+
+
+@pytest.mark.parametrize("count", [1, 3, 12])
+def test_the_cluster_keeps_its_limit(count: int) -> None:
+    """With one busy broker or all of them, the cluster lets in its limit within a tenth over 30 s."""
+    for load in (one, lambda *_: range(count)):
+        brokers = Brokers(count, seed=7)
+        brokers.run(75, load)
+
+        assert brokers.ratio(45, 75) == pytest.approx(1.0, abs=0.1)
+        assert brokers.ratio(0, 30) <= 1.2
+
+
+def test_a_lost_controller_leaves_equal_parts() -> None:
+    """Ten seconds after the controller is gone, brokers that all are busy let in at most the limit."""
+    brokers = Brokers(3, seed=3)
+    brokers.run(60, lambda *_: range(3), ends_at=20)
+
+    assert brokers.ratio(30, 60) <= 1.01
+
+
+def test_a_broker_that_becomes_idle_leaves_its_part() -> None:
+    """The use of a broker counts for others only while it is recent, and limits without reports are forgotten."""
+    usage = ClusterUsage()
+    usage.report(1, [("limit", LIMIT, 900.0)], 0.0)
+    soon = usage.report(2, [("limit", LIMIT, 0.0)], 1.0)["limit"]
+    late = usage.report(2, [("limit", LIMIT, 0.0)], 9.0)["limit"]
+    usage.forget_idle(60.0)
+    kept = usage.report(2, [("limit", LIMIT, 5000.0)], 61.0)["limit"]
+    usage.forget_idle(200.0)
+    forgotten = usage.report(2, [("limit", LIMIT, 0.0)], 201.0)["limit"]
+
+    assert (soon.others, late.others) == (900.0, 0.0)
+    assert (kept.owes, forgotten.owes) == (False, False)
+
+
+def test_shares_are_equal_without_news_and_in_debt() -> None:
+    """A broker takes what others leave over, but an equal part at least, and no more without news or in debt."""
+    assert share_of(90, 3, Heard(20, owes=False, at=0), 1) == 70
+    assert share_of(90, 3, Heard(89, owes=False, at=0), 1) == 30
+    assert share_of(90, 3, Heard(20, owes=True, at=0), 1) == 30
+    assert share_of(90, 3, Heard(20, owes=False, at=0), HEARD_SECONDS_MAX + 1) == 30
+    assert share_of(90, 0, None, 0) == 90
