@@ -1,6 +1,6 @@
 """Kills the brokers of clusters under load many times, and judges what clients saw.
 
-`python broker_kills.py --kills 10000 --clusters 6 --seed 1` runs clusters of three brokers and an etcd side by side. A
+`python broker_kills.py --kills 10000 --clusters 4 --seed 1` runs clusters of three brokers and an etcd side by side. A
 round kills one, two or all brokers of a cluster by SIGKILL at random moments, also while a broker starts, starts them
 again on their data, and ends when the cluster has acknowledged further records. Idempotent producers write with
 acks=all and `durability=synced` while readers read. A history covers up to 250 kills of one cluster, after which every
@@ -60,7 +60,6 @@ PROGRESS_SECONDS: Final = 60.0
 """Time limit for these acknowledgements."""
 PAUSE_SECONDS: Final = 0.05
 """Time between an answer and the next burst of a producer."""
-LEASE_SECONDS: Final = 2
 DAY_SECONDS: Final = 86_400.0
 """Time limit of a run without `--seconds`."""
 KEPT: Final = Path(__file__).parents[2] / "build" / "broker-kills"
@@ -199,9 +198,8 @@ def start_load(run: ChaosRun) -> None:
 async def one_history(place: Path, rng: random.Random, plan: Plan, count: int) -> None:
     """Kill the brokers of a new cluster, judge the history, and add it to the counts."""
     made, report = 0, dict[str, Any]()
-    async with chaos_run(
-        place, environment={"FAIRLEAD_LEASE_SECONDS": str(LEASE_SECONDS)}, relayed=False
-    ) as run:
+    # A busy machine needs the usual lease, because a lost lease of a live broker is another fault.
+    async with chaos_run(place, environment={"FAIRLEAD_LEASE_SECONDS": "6"}, relayed=False) as run:
         await run.create_topic(min_insync_replicas=2, durability="synced")
         start_load(run)
         try:
@@ -265,7 +263,7 @@ def main() -> int:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--kills", type=int, default=10_000)
-    parser.add_argument("--clusters", type=int, default=6)
+    parser.add_argument("--clusters", type=int, default=4)
     parser.add_argument("--seconds", type=float, help="time after which no kill is made")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()

@@ -194,6 +194,8 @@ async def chaos_run(
         try:
             yield run
         finally:
+            for client in run.clients:
+                client.stopping.set()
             for task in run._tasks:
                 task.cancel()
             await asyncio.gather(*run._tasks, return_exceptions=True)
