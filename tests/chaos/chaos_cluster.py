@@ -21,6 +21,7 @@ from pyreqwest.exceptions import PyreqwestError
 
 from broker_process import BrokerProcess
 from etcd_cluster import EtcdCluster, etcd_cluster, free_ports
+from fairlead.connection.transport import cancellable
 from fairlead_api.bodies.metadata import Metadata, PartitionMetadata
 from links import Links
 
@@ -194,8 +195,9 @@ async def call(
         request = request.body_bytes(body)
     elif body is not None:
         request = request.body_json(body)
-    answer = await request.build().send()
-    return Answer(answer.status, dict(answer.headers), bytes(await answer.bytes()))
+    with cancellable():
+        answer = await request.build().send()
+        return Answer(answer.status, dict(answer.headers), bytes(await answer.bytes()))
 
 
 async def pause(seconds: float) -> None:

@@ -19,6 +19,7 @@ import pyreqwest.exceptions
 
 from fairlead_broker.credentials.key_addresses import is_allowed, is_url
 from fairlead_broker.peers.http_threads import rest_before_exit
+from fairlead_broker.peers.peers import cancellable
 
 BYTES_MAX: Final = 1 << 20
 SECONDS_MAX: Final = 5.0
@@ -75,9 +76,10 @@ async def _fetched(source: KeySource) -> bytes:
     if ca is not None:
         builder = builder.add_root_certificate_pem(ca)
     try:
-        async with builder.build() as client:
-            url = source.jwks or await _discovered(client, source.issuer, bearer)
-            return await _get(client, url, bearer)
+        with cancellable():
+            async with builder.build() as client:
+                url = source.jwks or await _discovered(client, source.issuer, bearer)
+                return await _get(client, url, bearer)
     except pyreqwest.exceptions.DetailedPyreqwestError as error:
         causes = (error.details or {}).get("causes") or []
         raise KeysUnavailable(causes[-1]["message"] if causes else error.message) from error

@@ -8,7 +8,8 @@ which states whether the request may have been executed; the caller decides whet
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from http import HTTPStatus
@@ -110,6 +111,22 @@ class PeerAnswer:
     body: memoryview
 
 
+@contextmanager
+def cancellable() -> Iterator[None]:
+    """Raise the cancellation of the current task that a call of pyreqwest within the block has dropped.
+
+    pyreqwest returns the outcome of a request that has ended before the task is cancelled and not yet continued.
+    Without this check, a task that repeats its calls would then never end.
+    """
+    task = asyncio.current_task()
+    before = task.cancelling() if task is not None else 0
+    try:
+        yield
+    finally:
+        if task is not None and task.cancelling() > before:
+            raise asyncio.CancelledError
+
+
 class Peers:
     """Connections of this broker to all other brokers. A `Peers` must be created on the event loop that uses it."""
 
@@ -188,8 +205,9 @@ class Peers:
             builder = builder.body_bytes(content)
         began = self._clock.monotonic()
         try:
-            response = await builder.build().send()
-            received = await response.bytes()
+            with cancellable():
+                response = await builder.build().send()
+                received = await response.bytes()
         except pyreqwest.exceptions.RequestError as error:
             seconds_left = began + timeout_seconds - self._clock.monotonic()
             unavailable = _unavailable(broker, error, seconds_left)

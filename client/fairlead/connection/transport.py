@@ -8,7 +8,8 @@ meaning of the calls.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import TracebackType
@@ -86,6 +87,22 @@ class Answer:
     broker: str
     throttle_seconds: float = 0.0
     """Time for which the broker asks this client to hold back, because it is over a limit."""
+
+
+@contextmanager
+def cancellable() -> Iterator[None]:
+    """Raise the cancellation of the current task that a call of pyreqwest within the block has dropped.
+
+    pyreqwest returns the outcome of a request that has ended before the task is cancelled and not yet continued.
+    Without this check, a task that repeats its calls would then never end.
+    """
+    task = asyncio.current_task()
+    before = task.cancelling() if task is not None else 0
+    try:
+        yield
+    finally:
+        if task is not None and task.cancelling() > before:
+            raise asyncio.CancelledError
 
 
 class Transport:
@@ -190,8 +207,9 @@ class Transport:
             builder = builder.body_bytes(call.body)
         began = clock.monotonic()
         try:
-            response = await builder.build().send()
-            body = memoryview(await response.bytes())
+            with cancellable():
+                response = await builder.build().send()
+                body = memoryview(await response.bytes())
         except pyreqwest.exceptions.ClientClosedError as error:
             raise ClosedError(self._owner) from error
         except pyreqwest.exceptions.RequestError as error:

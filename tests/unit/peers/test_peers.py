@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from contextlib import suppress
 
 import msgspec
 import pytest
@@ -32,6 +33,7 @@ from fairlead_broker.peers.peers import Peers, PeerUnavailable
 from fairlead_broker.peers.proofs import BrokerKey, ProofMaker
 from fairlead_broker.registry.records import BrokerState
 from fairlead_broker.registry.transactions import Delete
+from waiting import pause, pause_blocking
 
 TOPIC = TopicId("0a0a0a0a-0b0b-4c0c-8d0d-0e0e0e0e0e0e")
 OTHER = PartitionIndex(7)
@@ -210,6 +212,28 @@ async def test_silent_peer_is_given_up(pair, world) -> None:
 
     assert caught.value.sent
     assert caught.value.timed_out
+
+
+async def test_a_cancellation_after_the_end_of_a_call_is_kept(pair, world) -> None:
+    """A call that has ended before its task is cancelled, and not yet continued, still ends with the cancellation."""
+    first, _ = pair
+    await world.register(BrokerId(3), "127.0.0.1:1", "x")
+    await world.settle()
+
+    async def called() -> None:
+        with suppress(PeerUnavailable):
+            await first.peers.call(BrokerId(3), "GET", "/v1/cluster", timeout_seconds=10)
+
+    kept = 0
+    for _ in range(10):
+        task = asyncio.create_task(called())
+        await pause(0)
+        # The call ends in a thread while the event loop stands still.
+        pause_blocking(0.02)
+        task.cancel()
+        kept += (await asyncio.wait({task}))[0].pop().cancelled()
+
+    assert kept == 10
 
 
 async def test_unregistered_peer_is_not_called(pair) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +21,7 @@ from fairlead.errors import (
 )
 from fairlead.settings import ConnectionSettings
 from fairlead_api.problems import SideEffect
+from waiting import pause, pause_blocking
 
 if TYPE_CHECKING:
     from conftest import Received, Reply, ScriptedBroker
@@ -225,3 +227,23 @@ async def test_what_is_open_is_not_opened_again(broker: ScriptedBroker, transpor
     async with Producer(broker.url) as producer:
         with pytest.raises(SettingError, match="while it is open"):
             await producer.start()
+
+
+async def test_a_cancellation_after_the_end_of_a_call_is_kept(transport: Transport) -> None:
+    """A call that has ended before its task is cancelled, and not yet continued, still ends with the cancellation."""
+
+    async def called() -> None:
+        """Make a call that fails at once."""
+        with suppress(UnreachableError):
+            await transport.send(CALL, "http://127.0.0.1:1")
+
+    kept = 0
+    for _ in range(10):
+        task = asyncio.create_task(called())
+        await pause(0)
+        # The call ends in a thread while the event loop stands still.
+        pause_blocking(0.02)
+        task.cancel()
+        kept += (await asyncio.wait({task}))[0].pop().cancelled()
+
+    assert kept == 10
