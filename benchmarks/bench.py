@@ -16,6 +16,7 @@ import compression
 import footprint
 import groups_consume
 import records
+import secured
 import throughput
 from parts import add_folders, measure_parts
 
@@ -30,6 +31,7 @@ PARTS: dict[str, Part] = {
     "compression": compression.compression,
     "http": footprint.http,
     "start": footprint.start,
+    "secured": secured.secured,
 }
 
 

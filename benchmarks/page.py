@@ -64,6 +64,12 @@ def start(results: Results, _: Path) -> str:
     return page_tables.start(measured) if measured else ""
 
 
+def handshakes(results: Results, _: Path) -> str:
+    """Return a table of the connections with handshakes."""
+    measured = results.part("bench.json", "secured")
+    return page_tables.handshakes(measured) if measured else ""
+
+
 def triggers(results: Results, _: Path) -> str:
     """Return a table that compares the duration of Spark triggers with triggers of Spark's rate source."""
     measured = results.part("spark.json", "triggers")
@@ -100,6 +106,10 @@ SECTIONS = (
         (ratios("Compressed records, against Kafka", "bench.json", ("compression",), "make bench"),),
     ),
     Section("http", (requests,)),
+    Section(
+        "secured",
+        (ratios("TLS and access rules", "bench.json", ("secured",), "make bench"), handshakes),
+    ),
     Section(
         "spark",
         (

@@ -103,6 +103,20 @@ def requests(measured: dict[str, Any]) -> str:
     return table(header, rows)
 
 
+def handshakes(measured: dict[str, Any]) -> str:
+    """Return a table of the handshakes a second, and of the requests of another client meanwhile."""
+    figures = {name: [run[name] for run in measured["handshakes"]] for name in measured["handshakes"][0]}
+    row = (
+        spread(figures["handshakes_per_second"], ",.0f"),
+        f"{spread(figures['p99_before_ms'], '.1f')} ms",
+        f"{spread(figures['p99_meanwhile_ms'], '.1f')} ms",
+        f"`{of_part('make bench', 'secured')}`",
+        measured["day"],
+    )
+    header = ("handshakes per second", "p99 of another client before", "p99 meanwhile", "command", "measured")
+    return table(header, [row])
+
+
 def triggers(measured: dict[str, Any]) -> str:
     """Return a table with the milliseconds of a trigger, and the difference from the rate source."""
     case = measured["cases"]

@@ -118,14 +118,14 @@ class FairleadPeer(PeerProcess):
     url: str = ""
 
     @classmethod
-    def start(cls, folder: Path) -> FairleadPeer:
+    def start(cls, folder: Path, *options: str, name: str = "fairlead") -> FairleadPeer:
         """Start a broker with its data under `folder`, and wait until the broker prints that it is ready."""
-        data, log = folder / "fairlead", folder / "fairlead.log"
+        data, log = folder / name, folder / f"{name}.log"
         data.mkdir(parents=True)
         command = [str(Path(sys.executable).with_name("fairlead")), "broker", "start", "--data", str(data)]
         for listener in ("--listen", "--peer-listen", "--ops-listen"):
             command += [listener, "127.0.0.1:0"]
-        command += ["--output", "json"]
+        command += ["--output", "json", *options]
         began = time.monotonic()
         with log.open("wb") as stderr:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr)
@@ -136,7 +136,7 @@ class FairleadPeer(PeerProcess):
             raise PeerFailedError(msg)
         url = json.loads(ready)["brokers"][0]["data"]
         taken = time.monotonic() - began
-        return cls(name="fairlead", data=data, process=process, log=log, url=url, start_seconds=taken)
+        return cls(name=name, data=data, process=process, log=log, url=url, start_seconds=taken)
 
 
 @dataclass(slots=True)
@@ -144,16 +144,32 @@ class KafkaPeer(PeerProcess):
     """Process of Apache Kafka: one KRaft node that is broker and controller."""
 
     bootstrap: str = ""
+    tls_bootstrap: str = ""
+    """Address of the listener with TLS; empty without certificates."""
     environment: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def start(cls, folder: Path, jars: Path) -> KafkaPeer:
-        """Format the storage, start the node and wait until the node answers."""
+    def start(cls, folder: Path, jars: Path, tls: Path | None = None) -> KafkaPeer:
+        """Format the storage, start the node and wait until the node answers.
+
+        `tls`: folder with the file `kafka.pem` (key and certificate), for a second listener with TLS.
+        """
         data, log = folder / "kafka", folder / "kafka.log"
         data.mkdir(parents=True)
         port, controller_port = free_port(), free_port()
         properties = folder / "kafka.properties"
-        properties.write_text(_kafka_properties(data, port, controller_port), encoding="ascii")
+        text = _kafka_properties(data, port, controller_port)
+        tls_port = 0
+        if tls is not None:
+            tls_port = free_port()
+            text += (
+                f"listeners=PLAINTEXT://127.0.0.1:{port},SSL://127.0.0.1:{tls_port},"
+                f"CONTROLLER://127.0.0.1:{controller_port}\n"
+                f"advertised.listeners=PLAINTEXT://127.0.0.1:{port},SSL://127.0.0.1:{tls_port}\n"
+                "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT\n"
+                f"ssl.keystore.type=PEM\nssl.keystore.location={tls / 'kafka.pem'}\nssl.enabled.protocols=TLSv1.3\n"
+            )
+        properties.write_text(text, encoding="ascii")
         environment = {**os.environ, "CLASSPATH": f"{HERE / 'kafka'}:{jars}/*"}
         cluster = run_java(environment, "kafka.tools.StorageTool", "random-uuid").strip().splitlines()[-1]
         run_java(environment, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties))
@@ -168,8 +184,9 @@ class KafkaPeer(PeerProcess):
         wait_for_port(port, process, log)
         taken, bootstrap = time.monotonic() - began, f"127.0.0.1:{port}"
         return cls(
-            "kafka", data, process, log, bootstrap=bootstrap, environment=environment, start_seconds=taken
-        )
+            "kafka", data, process, log, bootstrap=bootstrap, environment=environment, start_seconds=taken,
+            tls_bootstrap=f"127.0.0.1:{tls_port}" if tls_port else "",
+        )  # fmt: skip
 
     def tool(self, main_class: str, *arguments: str) -> str:
         """Run one of Kafka's own tools against this node, and return its standard output."""

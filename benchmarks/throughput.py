@@ -46,6 +46,8 @@ class Bench:
         self._records = records
         self._value_bytes = value_bytes
         self._topics = 0
+        self.environment: dict[str, str] = {}
+        """Additional variables of the SDK, such as the file of a token."""
 
     def alone(self, peer: PeerProcess) -> None:
         """Reserve the machine for `peer`: pause the other peer, and wait until dirty pages are written back."""
@@ -95,6 +97,7 @@ class Bench:
         command += ["--partitions", str(PARTITIONS), "--records", str(self._records)]
         done = subprocess.run(
             [*command, "--value-bytes", str(self._value_bytes), *more],
+            env={**os.environ, **self.environment},
             capture_output=True,
             text=True,
             check=False,
@@ -121,24 +124,31 @@ class Bench:
         bootstrap = ("--bootstrap-server", self._kafka.bootstrap)
         self._kafka.tool("org.apache.kafka.tools.TopicCommand", *bootstrap, *arguments)
 
-    def kafka_produce(self, topic: str, *settings: str, payload: Path | None = None) -> float:
-        """Return the records per second that ProducerPerformance prints; later settings override earlier settings."""
+    def kafka_produce(
+        self, topic: str, *settings: str, payload: Path | None = None, tls: Path | None = None
+    ) -> float:
+        """Return the records per second that ProducerPerformance prints; later settings override earlier settings.
+
+        `tls`: file with the settings of TLS.
+        """
         values = ["--payload-file", str(payload)] if payload else ["--record-size", str(self._value_bytes)]
         arguments = ["--topic", topic, "--num-records", str(self._records), *values]
         arguments += [
             "--throughput",
             "-1",
+            *_with_file(tls),
             "--command-property",
-            f"bootstrap.servers={self._kafka.bootstrap}",
+            f"bootstrap.servers={self._kafka.bootstrap if tls is None else self._kafka.tls_bootstrap}",
         ]
         output = self._kafka.tool(
             "org.apache.kafka.tools.ProducerPerformance", *arguments, *PRODUCER_SETTINGS, *settings
         )
         return float(output.strip().splitlines()[-1].split("sent, ")[1].split(" records/sec")[0])
 
-    def kafka_consume(self, topic: str) -> float:
+    def kafka_consume(self, topic: str, tls: Path | None = None) -> float:
         """Return the records per second of ConsumerPerformance in its fetch time, which excludes joining the group."""
-        arguments = ["--bootstrap-server", self._kafka.bootstrap, "--topic", topic]
+        bootstrap = self._kafka.bootstrap if tls is None else self._kafka.tls_bootstrap
+        arguments = ["--bootstrap-server", bootstrap, "--topic", topic, *_with_file(tls)]
         arguments += ["--num-records", str(self._records), "--hide-header"]
         # The default timeout of ten seconds is too short on a busy machine.
         arguments += ["--timeout", "60000", "--command-property"]
@@ -205,6 +215,11 @@ class Bench:
         """Measure the peak of the resident memory after all preceding cases."""
         ours, theirs = (peer.resident_bytes("VmHWM") / 2**20 for peer in (self._fairlead, self._kafka))
         return Pairs("peak resident memory of the broker", "MiB", (ours,), (theirs,), target, at_least=False)
+
+
+def _with_file(settings: Path | None) -> tuple[str, ...]:
+    """Return the option of Kafka's tools for a file with settings."""
+    return () if settings is None else ("--command-config", str(settings))
 
 
 def throughput(options: argparse.Namespace, folder: Path) -> dict[str, object]:

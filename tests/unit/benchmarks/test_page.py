@@ -66,6 +66,11 @@ def documents() -> dict[str, dict[str, Any]]:
     bench["start"] = measured(
         cases=[ratio("case of start", "ms")], start_seconds=4.0, start_seconds_target=1.5, start_reached=False
     )
+    shaken = [
+        {"handshakes_per_second": rate, "p99_before_ms": 2.0, "p99_meanwhile_ms": 9.0}
+        for rate in (700.0, 710.0)
+    ]
+    bench["secured"] = compared("secured", handshakes=shaken)
     spark = {part: compared(part, **used) for part in ("read", "windows", "write", "write-files")}
     spark["triggers"] = measured(
         cases={
@@ -119,8 +124,9 @@ def test_every_part_is_on_the_page(tmp_path: Path) -> None:
     )
     assert "| case of triggers | 160 ms | 130 ms | 30 (20 to 40) ms | at most 60 ms | yes |" in page
     assert "| consume | a side | 1.25 s |" in page
+    assert "| 705 (700 to 710) | 2.0 (2.0 to 2.0) ms | 9.0 (9.0 to 9.0) ms |" in page
     assert {path.stem for path in (tmp_path / "figures").glob("*.svg")} == {
-        *("throughput", "start", "clients", "compression", "http", "spark"),
+        *("throughput", "start", "clients", "compression", "http", "secured", "spark"),
     }
     assert "left out" not in said
 

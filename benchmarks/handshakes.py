@@ -1,0 +1,54 @@
+"""Connections with a TLS handshake and one request each, in a process of its own; prints handshakes a second.
+
+Called by `secured.py`; does not use the SDK.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import ssl
+import threading
+import time
+from http.client import HTTPSConnection
+from urllib.parse import urlsplit
+
+
+def connect(host: str, port: int, context: ssl.SSLContext, until: float, made: list[int]) -> None:
+    """Make connections one after another until a time."""
+    count = 0
+    while time.monotonic() < until:
+        connection = HTTPSConnection(host, port, context=context, timeout=30)
+        connection.request("GET", "/v1/versions")
+        answer = connection.getresponse()
+        answer.read()
+        assert answer.status == 200, answer.status
+        connection.close()
+        count += 1
+    made.append(count)
+
+
+def main() -> None:
+    """Parse the command line, make the connections and print the measurements."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--url", required=True)
+    parser.add_argument("--ca", required=True)
+    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--at-once", type=int, required=True)
+    options = parser.parse_args()
+    place = urlsplit(options.url)
+    context = ssl.create_default_context(cafile=options.ca)
+    made: list[int] = []
+    began = time.monotonic()
+    arguments = (place.hostname, place.port, context, began + options.seconds, made)
+    threads = [threading.Thread(target=connect, args=arguments) for _ in range(options.at_once)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == options.at_once, "a connection failed"
+    print(json.dumps({"handshakes_per_second": sum(made) / (time.monotonic() - began)}))
+
+
+if __name__ == "__main__":
+    main()
