@@ -126,8 +126,10 @@ class SecurityView:
         digest = sha256(values[0]).digest() if len(values) == 1 else b""
         known = self._known.get(digest)
         if known is not None and (known.expires_us is None or self._clock.now_us() < known.expires_us):
-            del self._known[digest]
-            self._known[digest] = known
+            if len(self._known) > CALLERS_MAX // 2:
+                # The order of use matters only in a table that may become full.
+                del self._known[digest]
+                self._known[digest] = known
             return known.access
         now = self._clock.monotonic()
         refused = self._refused.find(digest, now)
