@@ -21,6 +21,7 @@ FIELD_MANAGER: Final = "fairlead-operator"
 """Field manager of all server-side applies."""
 TOPIC_FINALIZER: Final = f"{GROUP}/topic"
 REBALANCE_FINALIZER: Final = f"{GROUP}/rebalance"
+USER_FINALIZER: Final = f"{GROUP}/user"
 
 # ---------------------------------------------------------------------------------------------------- kinds
 
@@ -54,12 +55,15 @@ class ObjectRef:
 CLUSTER: Final = Kind(API_VERSION, "Cluster", "clusters")
 TOPIC: Final = Kind(API_VERSION, "Topic", "topics")
 REBALANCE: Final = Kind(API_VERSION, "Rebalance", "rebalances")
+USER: Final = Kind(API_VERSION, "User", "users")
 ETCD_BACKUP: Final = Kind(API_VERSION, "EtcdBackup", "etcdbackups")
 CRON_JOB: Final = Kind("batch/v1", "CronJob", "cronjobs")
 JOB: Final = Kind("batch/v1", "Job", "jobs")
 STATEFUL_SET: Final = Kind("apps/v1", "StatefulSet", "statefulsets")
 POD: Final = Kind("v1", "Pod", "pods")
 SERVICE: Final = Kind("v1", "Service", "services")
+SECRET: Final = Kind("v1", "Secret", "secrets")
+CERTIFICATE: Final = Kind("cert-manager.io/v1", "Certificate", "certificates")
 SERVICE_ACCOUNT: Final = Kind("v1", "ServiceAccount", "serviceaccounts")
 CONFIG_MAP: Final = Kind("v1", "ConfigMap", "configmaps")
 CLAIM: Final = Kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
@@ -75,7 +79,7 @@ POD_MONITOR: Final = Kind("monitoring.coreos.com/v1", "PodMonitor", "podmonitors
 DEFINITION: Final = Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions")
 
 FINALIZERS: Final[Mapping[Kind, str]] = MappingProxyType(
-    {TOPIC: TOPIC_FINALIZER, REBALANCE: REBALANCE_FINALIZER}
+    {TOPIC: TOPIC_FINALIZER, REBALANCE: REBALANCE_FINALIZER, USER: USER_FINALIZER}
 )
 """Kinds whose objects have a finalizer of the operator while a cluster has something that belongs to them."""
 
@@ -138,6 +142,16 @@ RESTART_CONFIG_HASH_ANNOTATION: Final = f"{GROUP}/restart-config-hash"
 """Annotation on a pod and its template: fingerprint of the configuration that brokers read only at startup."""
 ETCD_MEMBER_ANNOTATION: Final = f"{GROUP}/etcd-member"
 """Annotation on the claim of an etcd member: hexadecimal id of the member whose data the volume contains."""
+PEER_SCHEME_ANNOTATION: Final = f"{GROUP}/peer-scheme"
+"""Annotation on a pod template: scheme of the peer listener, if the pods have a certificate for it."""
+SECURITY_FLOOR_ANNOTATION: Final = f"{GROUP}/security-floor"
+"""Annotation on a pod and its template: least strict security mode of the broker."""
+RENEW_CA_ANNOTATION: Final = f"{GROUP}/renew-ca"
+"""Annotation on a Cluster that requests another authority. The operator removes the annotation."""
+SKIP_OVERLAP_ANNOTATION: Final = f"{GROUP}/skip-overlap"
+"""Annotation on a Cluster. If the value is `true`, the replacement of an authority does not wait for clients."""
+RENEW_TOKEN_ANNOTATION: Final = f"{GROUP}/renew-token"
+"""Annotation on a User that requests another token. The operator removes the annotation."""
 TOLD_ADDRESS_ANNOTATION: Final = f"{GROUP}/told-address"
 """Annotation on a broker's claim: the external address for which the broker was last restarted or that it read at
 startup. A broker is restarted once for each new address, and once when the address is removed."""
@@ -151,11 +165,14 @@ ADMINISTRATIVE_ANNOTATIONS: Final = (
 # ---------------------------------------------------------------------------------------------------- ports, paths
 
 DATA_PORT: Final = 9520
+TLS_PORT: Final = 9524
+"""Port at which brokers serve clients with TLS, whether or not the data port has TLS."""
 EXTERNAL_PORT: Final = 9523
 """Port of the brokers' listener for clients outside of the Kubernetes cluster."""
 PEER_PORT: Final = 9521
 OPS_PORT: Final = 9522
 DATA_PORT_NAME: Final = "http"
+TLS_PORT_NAME: Final = "https"
 EXTERNAL_PORT_NAME: Final = "external"
 PEER_PORT_NAME: Final = "http-peer"
 OPS_PORT_NAME: Final = "http-ops"
@@ -223,6 +240,26 @@ def service_account_name(cluster: str) -> str:
 def config_map_name(cluster: str) -> str:
     """Return the name of the ConfigMap with the brokers' configuration file."""
     return f"{cluster}-config"
+
+
+def authority_name(cluster: str) -> str:
+    """Return the name of the Secret with the authority, and of the ConfigMap with all authorities that are trusted."""
+    return f"{cluster}-ca"
+
+
+def brokers_tls_name(cluster: str) -> str:
+    """Return the name of the Secret with the brokers' certificate of the operator's own authority."""
+    return f"{cluster}-brokers-tls"
+
+
+def clients_tls_name(cluster: str) -> str:
+    """Return the name of the Certificate of cert-manager, and of its Secret, that clients see."""
+    return f"{cluster}-clients-tls"
+
+
+def audience_of(namespace: str, cluster: str) -> str:
+    """Return the audience of the tokens of service accounts for the brokers of a Cluster."""
+    return f"fairlead/{namespace}/{cluster}"
 
 
 def pool_set_name(cluster: str, pool: str) -> str:

@@ -67,6 +67,10 @@ class OperatorSettings(BaseSettings):
     """Image of etcd if a Cluster names none."""
     broker_url: str = "http://{pod}.{cluster}-brokers.{namespace}.svc:9520"
     """Template of the address for calls to a broker, with {pod}, {cluster}, {namespace}, {pool} and {id}."""
+    broker_tls_url: str = "https://{pod}.{cluster}-brokers.{namespace}.svc:9524"
+    """Template of the address for calls to a broker of a Cluster with TLS."""
+    service_account: str = ""
+    """Service account of the operator's pod, as which it calls brokers of Clusters with security; empty for none."""
     etcd_url: str = "http://{pod}.{cluster}-etcd-peers.{namespace}.svc:2379"
     """Template of the address for calls to a managed etcd member, with {pod}, {cluster}, {namespace} and {id}."""
     resync_seconds: float = Field(default=120.0, ge=5.0)

@@ -23,12 +23,25 @@ from fairlead_operator.api_server.connection import Connection, own_namespace
 from fairlead_operator.api_server.events import Events
 from fairlead_operator.api_server.leadership import LEASE_CALL_SECONDS, Leadership
 from fairlead_operator.brokers.calls import BrokerCalls
+from fairlead_operator.brokers.identity import OperatorIdentity
 from fairlead_operator.brokers.topics import TopicCalls
 from fairlead_operator.clock import Clock, SystemClock, system_chance
 from fairlead_operator.etcd_members import EtcdMembersClient
-from fairlead_operator.naming import CLUSTER, ETCD_BACKUP, LEASE, REBALANCE, TOPIC, Kind, Manifest, ObjectRef
+from fairlead_operator.naming import (
+    CLUSTER,
+    ETCD_BACKUP,
+    LEASE,
+    REBALANCE,
+    SERVICE_ACCOUNT,
+    TOPIC,
+    USER,
+    Kind,
+    Manifest,
+    ObjectRef,
+)
 from fairlead_operator.plan.observed import is_paused
 from fairlead_operator.ports import Key, KubernetesApi, ObjectCache, Reconciler
+from fairlead_operator.reconcile.certificates import CertificatesStep
 from fairlead_operator.reconcile.cluster import ClusterReconciler
 from fairlead_operator.reconcile.etcd import EtcdStep
 from fairlead_operator.reconcile.etcd_backup import EtcdBackupReconciler
@@ -37,6 +50,7 @@ from fairlead_operator.reconcile.loop import WorkLoop
 from fairlead_operator.reconcile.namespace_end import NamespaceEnd, let_go_at_the_end
 from fairlead_operator.reconcile.rebalance import RebalanceReconciler
 from fairlead_operator.reconcile.topic import TopicReconciler
+from fairlead_operator.reconcile.user import UserReconciler
 from fairlead_operator.render import Images
 from fairlead_operator.settings import Listen, OperatorSettings
 from fairlead_operator.telemetry import ConditionRow, Log, Telemetry
@@ -55,6 +69,7 @@ class Parts:
     api: KubernetesApi
     cache: WatchedObjects
     brokers: BrokerCalls
+    own: OperatorIdentity
     etcd: EtcdMembersClient
     settings: OperatorSettings
     namespace: str
@@ -90,11 +105,19 @@ async def run_operator(settings: OperatorSettings, telemetry: Telemetry, stop: a
     watching = Watching(
         api, connection, cache, settings.scope(namespace), identity=identity, clock=clock, log=log
     )
-    brokers, etcd = BrokerCalls(settings.broker_url), EtcdMembersClient()
+    account = (
+        ObjectRef(SERVICE_ACCOUNT, namespace, settings.service_account) if settings.service_account else None
+    )
+    identity_of_operator = OperatorIdentity(
+        api, cache, clock, account, settings.broker_url, settings.broker_tls_url
+    )
+    brokers = BrokerCalls(settings.broker_url, identity=identity_of_operator)
+    etcd = EtcdMembersClient()
     parts = Parts(
         api=api,
         cache=cache,
         brokers=brokers,
+        own=identity_of_operator,
         etcd=etcd,
         settings=settings,
         namespace=namespace,
@@ -120,6 +143,7 @@ async def run_operator(settings: OperatorSettings, telemetry: Telemetry, stop: a
     await _run(settings.metrics_listen, telemetry, watching, leadership, work, stop, last)
     for open_calls in (brokers, etcd, requests, lease_requests):
         await open_calls.close()
+    identity_of_operator.close()
     log.info("operator has stopped")
 
 
@@ -186,6 +210,8 @@ def make_reconcilers(parts: Parts, rights: LastingRights) -> Mapping[str, Reconc
         parts.cache,
         parts.brokers,
         EtcdStep(parts.api, parts.etcd, url=settings.etcd_url, log=log),
+        certificates=CertificatesStep(parts.api, clock, log),
+        superusers=parts.own.superusers,
         images=Images(settings.image, settings.etcd_image),
         operator_namespace=parts.namespace,
         clock=clock,
@@ -198,6 +224,7 @@ def make_reconcilers(parts: Parts, rights: LastingRights) -> Mapping[str, Reconc
     return {
         CLUSTER.kind: clusters,
         TOPIC.kind: topics,
+        USER.kind: UserReconciler(parts.api, parts.cache, parts.brokers, clock, rights),
         REBALANCE.kind: rebalances,
         ETCD_BACKUP.kind: backups,
     }

@@ -30,6 +30,7 @@ from kube_client import KubeClient, Manifest, Refused, WaitedInVain
 from warm_programs import WarmProcess, start
 
 T = TypeVar("T")
+P = TypeVar("P", bound="BrokerProcesses")
 STOP_SECONDS = 30.0
 WATCH_SECONDS = 600.0
 WAIT_SECONDS = 100.0
@@ -157,7 +158,12 @@ class BrokerProcesses:
 
 
 @contextmanager
-def broker_processes(client: KubeClient, namespace: str, folder: Path) -> Iterator[BrokerProcesses]:
+def broker_processes(
+    client: KubeClient,
+    namespace: str,
+    folder: Path,
+    of: type[P] = BrokerProcesses,  # type: ignore[assignment]
+) -> Iterator[P]:
     """Follow the pods of a namespace with processes, on a separate etcd."""
     ports = free_ports()
     with asyncio.Runner() as runner, ExitStack() as stack:
@@ -165,7 +171,7 @@ def broker_processes(client: KubeClient, namespace: str, folder: Path) -> Iterat
         etcd = runner.run(context.__aenter__())
         stack.callback(lambda: runner.run(context.__aexit__(None, None, None)))
         chosen = (next(ports), next(ports), next(ports))
-        processes = BrokerProcesses(client, namespace, folder, tuple(etcd.urls), runner, chosen)
+        processes = of(client, namespace, folder, tuple(etcd.urls), runner, chosen)
         stack.callback(processes.close)
         threading.Thread(target=processes.follow, daemon=True).start()
         yield processes

@@ -160,13 +160,15 @@ class KubeClient:
         }
         self.request("POST", self._path(f"pod/{pod}", namespace, "eviction"), body)
 
-    def token(self, account: str, namespace: str, *, seconds: int = 7200) -> str:
-        """Return a token of a service account that is valid for `seconds`."""
-        body = {
+    def token(self, account: str, namespace: str, *, seconds: int = 7200, audience: str | None = None) -> str:
+        """Return a token of a service account that is valid for `seconds`, by default for the API server."""
+        body: Manifest = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",
             "spec": {"expirationSeconds": seconds},
         }
+        if audience is not None:
+            body["spec"]["audiences"] = [audience]
         answer = self.request("POST", self._path(f"serviceaccount/{account}", namespace, "token"), body)
         return str(answer["status"]["token"])
 

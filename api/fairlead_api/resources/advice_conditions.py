@@ -8,6 +8,7 @@ from fairlead_api.resources.condition_definitions import (
     CLUSTER_ONLY,
     REBALANCE_ONLY,
     TOPIC_ONLY,
+    USER_ONLY,
     WITHOUT_BACKUPS,
     ConditionName,
     ConditionType,
@@ -142,6 +143,13 @@ WARNING: Final = ConditionType(
             "moves are skipped.",
             "Set the annotation fairlead.dev/rebalance to `refresh` if the message names many partitions.",
             REBALANCE_ONLY,
+        ),
+        Reason(
+            "ModeIsOpen",
+            ("True",),
+            "The Cluster has the security mode Open: the access rules of the User have no effect yet.",
+            "Set spec.security.mode of the Cluster to Observe, and later to Enforce.",
+            USER_ONLY,
         ),
         Reason(
             "UnknownAnnotation",

@@ -19,6 +19,7 @@ from fairlead_api.resources.cluster_parts import (
     PodMonitorSettings,
     TopicNamespace,
 )
+from fairlead_api.resources.cluster_security import ClusterSecurity
 from fairlead_api.resources.cluster_status import ClusterStatus
 from fairlead_api.resources.resource import Part, Resource
 from fairlead_api.resources.schema_rules import Rule, RuleReason, kubernetes, rules
@@ -75,6 +76,8 @@ possible. The format in which brokers store data (status.formatVersion) is a low
     """Configuration of the cluster: values by Kafka's keys, always as strings. Dynamic keys are changed without a \
 restart; other keys restart the brokers one at a time. Unknown and forbidden keys are ignored and named in the \
 condition Warning."""
+    security: ClusterSecurity | None = None
+    """TLS, tokens and access rules. Without it, clients call without TLS and no caller is refused."""
     network_policy: NetworkPolicySettings = NetworkPolicySettings()
     """Network access to the brokers."""
     pod_monitor: PodMonitorSettings = PodMonitorSettings()

@@ -20,6 +20,7 @@ class ConditionName(StrEnum):
     SCALE_DOWN_BLOCKED = "ScaleDownBlocked"
     STORAGE_BLOCKED = "StorageBlocked"
     ETCD_HEALTHY = "EtcdHealthy"
+    CERTIFICATES_READY = "CertificatesReady"
     WARNING = "Warning"
     RECONCILIATION_PAUSED = "ReconciliationPaused"
 
@@ -31,6 +32,7 @@ class ResourceKind(StrEnum):
     TOPIC = "Topic"
     REBALANCE = "Rebalance"
     ETCD_BACKUP = "EtcdBackup"
+    USER = "User"
 
 
 class Polarity(StrEnum):
@@ -68,12 +70,15 @@ class ConditionType:
     kinds: tuple[ResourceKind, ...] = tuple(ResourceKind)
 
 
+USER_ONLY: Final = (ResourceKind.USER,)
 CLUSTER_ONLY: Final = (ResourceKind.CLUSTER,)
 TOPIC_ONLY: Final = (ResourceKind.TOPIC,)
 REBALANCE_ONLY: Final = (ResourceKind.REBALANCE,)
 MOVED: Final = (ResourceKind.TOPIC, ResourceKind.REBALANCE)
 """Kinds whose objects move partitions."""
-IN_A_CLUSTER: Final = (*MOVED, ResourceKind.ETCD_BACKUP)
+IN_A_CLUSTER: Final = (*MOVED, ResourceKind.USER, ResourceKind.ETCD_BACKUP)
 """Kinds whose objects belong to a Cluster."""
+CALLING: Final = (*MOVED, ResourceKind.USER)
+"""Kinds whose objects need an answer of the brokers."""
 BACKUP_ONLY: Final = (ResourceKind.ETCD_BACKUP,)
-WITHOUT_BACKUPS: Final = (ResourceKind.CLUSTER, *MOVED)
+WITHOUT_BACKUPS: Final = (ResourceKind.CLUSTER, *MOVED, ResourceKind.USER)

@@ -20,6 +20,7 @@ from fairlead_api.resources.condition_definitions import ConditionName, Conditio
 from fairlead_api.resources.ready_conditions import NOT_RECONCILED, PROGRESSING, READY
 from fairlead_api.resources.resource import Part
 from fairlead_api.resources.schema_rules import kubernetes
+from fairlead_api.resources.security_conditions import CERTIFICATES_READY
 
 Truth: TypeAlias = Literal["True", "False", "Unknown"]
 MESSAGE_LENGTH_MAX = 32768
@@ -109,6 +110,7 @@ CONDITIONS: Final[Mapping[ConditionName, ConditionType]] = {
         SCALE_DOWN_BLOCKED,
         STORAGE_BLOCKED,
         ETCD_HEALTHY,
+        CERTIFICATES_READY,
         WARNING,
         RECONCILIATION_PAUSED,
     )

@@ -6,11 +6,13 @@ from typing import Final
 
 from fairlead_api.resources.condition_definitions import (
     BACKUP_ONLY,
+    CALLING,
     CLUSTER_ONLY,
     IN_A_CLUSTER,
     MOVED,
     REBALANCE_ONLY,
     TOPIC_ONLY,
+    USER_ONLY,
     WITHOUT_BACKUPS,
     ConditionName,
     ConditionType,
@@ -40,7 +42,7 @@ READY: Final = ConditionType(
             ("True",),
             "The object is ready and matches its spec.",
             "Nothing.",
-            (ResourceKind.CLUSTER, ResourceKind.TOPIC),
+            (ResourceKind.CLUSTER, ResourceKind.TOPIC, ResourceKind.USER),
         ),
         Reason(
             "InvalidSpec",
@@ -82,7 +84,7 @@ READY: Final = ConditionType(
             ("Unknown", "False"),
             "The Cluster exists, but none of its brokers answers.",
             "Nothing for this object. See the conditions of the Cluster.",
-            MOVED,
+            CALLING,
         ),
         Reason(
             "ClusterPaused",
@@ -90,6 +92,29 @@ READY: Final = ConditionType(
             "The annotation fairlead.dev/paused pauses the Cluster and all objects that name it in clusterRef.",
             "Remove the annotation from the Cluster to resume reconciliation.",
             MOVED,
+        ),
+        Reason(
+            "NotAllowed",
+            ("False",),
+            "spec.security of the Cluster does not allow the namespace of the User to grant what its acls contain. "
+            "Nothing of the User is applied, and what was granted before is withdrawn.",
+            "Reduce the acls to the names in the message, or extend spec.security.users of the Cluster.",
+            USER_ONLY,
+        ),
+        Reason(
+            "SecurityNotConfigured",
+            ("False",),
+            "The Cluster has no spec.security, so its brokers know neither tokens nor access rules of Users.",
+            "Set spec.security of the Cluster.",
+            USER_ONLY,
+        ),
+        Reason(
+            "SecretNotOurs",
+            ("False",),
+            "A Secret or ConfigMap with the name that the User needs exists, and belongs to another program. It is "
+            "never overwritten.",
+            "Delete or rename the object that the message names, or set spec.token.secretName.",
+            USER_ONLY,
         ),
         Reason(
             "NamespaceNotAllowed",
@@ -148,7 +173,7 @@ READY: Final = ConditionType(
             "The resource is being deleted (and its topic, if deletionPolicy is Delete, or its moves, which are "
             "cancelled); brokers do not answer yet.",
             "Nothing.",
-            MOVED,
+            CALLING,
         ),
         Reason(
             "BrokersRefused",

@@ -1,18 +1,24 @@
 {{/*
-Permissions of the operator on namespaced objects. They include neither access to Secrets, nor creating pods, evicting
-pods or running commands in pods.
+Permissions of the operator on namespaced objects. They include neither creating pods, evicting pods nor running
+commands in pods. Secrets are read by name only: those that the operator creates, and those that a Cluster names.
 */}}
 {{- define "fairlead-operator.rules" -}}
 - apiGroups: [fairlead.dev]
-  resources: [clusters, topics, rebalances, etcdbackups]
+  resources: [clusters, topics, users, rebalances, etcdbackups]
   verbs: [get, list, watch, patch]
 - apiGroups: [fairlead.dev]
-  resources: [clusters/status, topics/status, rebalances/status, etcdbackups/status]
+  resources: [clusters/status, topics/status, users/status, rebalances/status, etcdbackups/status]
   verbs: [patch]
 # Needed for owner references that block the owner's deletion: some Kubernetes clusters refuse them without this rule.
 - apiGroups: [fairlead.dev]
   resources: [clusters/finalizers]
   verbs: [update]
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get, create, patch, delete]
+- apiGroups: [cert-manager.io]
+  resources: [certificates]
+  verbs: [get, create, patch, delete]
 - apiGroups: [apps]
   resources: [statefulsets]
   verbs: [get, list, watch, create, patch, delete]

@@ -353,6 +353,16 @@ class ApiClient:
             ),
         )
 
+    async def account_token(self, account: ObjectRef, audience: str, seconds: int) -> str:
+        """Return a token of a service account for an audience, from the subresource `token`. Raises `ApiError`."""
+        body = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"audiences": [audience], "expirationSeconds": seconds},
+        }
+        answer = await self._requests.send(Request("POST", f"{path_of(account)}/token", {}, body))
+        return str(answer["status"]["token"])
+
     async def create(self, kind: Kind, manifest: Manifest) -> Manifest:
         """Create an object. Raises `Conflict` if an object of that name exists."""
         path = collection(kind, manifest["metadata"].get("namespace"))

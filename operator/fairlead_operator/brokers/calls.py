@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from fairlead import Admin
 from fairlead.errors import BugError, ClosedError, RefreshError, RetryError, UnreachableError
+from fairlead_operator.brokers.identity import OperatorIdentity, SecureAccess
 from fairlead_operator.clock import Clock, SystemClock
 from fairlead_operator.naming import DATA_PORT, broker_pod_name
 from fairlead_operator.plan.observed import BrokersAnswer
@@ -70,30 +71,54 @@ class _Open:
 class BrokerCalls:
     """Admin clients of all clusters. A client is opened at its first use and stays open until `close`."""
 
-    def __init__(self, url: str = DEFAULT_BROKER_URL, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        url: str = DEFAULT_BROKER_URL,
+        *,
+        clock: Clock | None = None,
+        identity: OperatorIdentity | None = None,
+    ) -> None:
+        """`identity`: how brokers of Clusters with security are called; without it, they are called like others."""
         self._url = url
+        self._identity = identity
         self._clock = clock or SystemClock()
         self._open: dict[tuple[str, str], dict[tuple[str, ...], _Open]] = {}
 
     async def admin(self, cluster: dict[str, Any]) -> Admin:
         """Return the open client for the current broker addresses of a Cluster, which is given as its manifest."""
+        secure = None if self._identity is None else await self._identity.access(cluster)
         return await self.admin_of(
-            cluster["metadata"]["namespace"], cluster["metadata"]["name"], brokers_of(cluster)
+            cluster["metadata"]["namespace"], cluster["metadata"]["name"], brokers_of(cluster), secure
         )
 
-    async def admin_of(self, namespace: str, cluster: str, brokers: Iterable[tuple[str, int]]) -> Admin:
+    async def admin_of(
+        self,
+        namespace: str,
+        cluster: str,
+        brokers: Iterable[tuple[str, int]],
+        secure: SecureAccess | None = None,
+    ) -> Admin:
         """Return the open client of a cluster with the given brokers, each a pair of pool name and broker id.
 
         Raises `BrokersUnavailable` if `brokers` is empty.
         """
-        addresses = tuple(self._address(namespace, cluster, pool, broker) for pool, broker in brokers)
+        url = self._url if secure is None else secure.url
+        addresses = tuple(_address(url, namespace, cluster, pool, broker) for pool, broker in brokers)
         if not addresses:
             msg = f"cluster {namespace}/{cluster} has no brokers"
             raise BrokersUnavailable(msg)
         clients, now = self._open.setdefault((namespace, cluster), {}), self._clock.monotonic()
         known = clients.get(addresses)
         if known is None:
-            admin = Admin(addresses, request_timeout=CONNECT, connect_timeout=CONNECT, retry_timeout=RETRY)
+            admin = Admin(
+                addresses,
+                request_timeout=CONNECT,
+                connect_timeout=CONNECT,
+                retry_timeout=RETRY,
+                ca_file=None if secure is None else secure.ca_file,
+                token_file=None if secure is None else secure.token_file,
+                allow_insecure_token=secure is not None and secure.allow_insecure,
+            )
             await admin.__aenter__()
             known = clients[addresses] = _Open(admin, now)
         known.used = now
@@ -108,15 +133,18 @@ class BrokerCalls:
         """Close the clients of a deleted Cluster."""
         for client in self._open.pop((namespace, cluster), {}).values():
             await client.admin.__aexit__(None, None, None)
+        if self._identity is not None:
+            self._identity.forget(namespace, cluster)
 
     async def close(self) -> None:
         """Close all clients."""
         for namespace, cluster in tuple(self._open):
             await self.forget(namespace, cluster)
 
-    def _address(self, namespace: str, cluster: str, pool: str, broker: int) -> str:
-        pod = broker_pod_name(cluster, pool, broker)
-        return self._url.format(pod=pod, pool=pool, id=broker, cluster=cluster, namespace=namespace)
+
+def _address(url: str, namespace: str, cluster: str, pool: str, broker: int) -> str:
+    pod = broker_pod_name(cluster, pool, broker)
+    return url.format(pod=pod, pool=pool, id=broker, cluster=cluster, namespace=namespace)
 
 
 def brokers_of(cluster: dict[str, Any]) -> list[tuple[str, int]]:
@@ -134,7 +162,7 @@ SURVEY_SECONDS: Final = 10.0
 """Deadline for all calls of one survey together, including the metadata of thousands of topics."""
 
 
-async def survey(admin: Admin, *, with_metadata: bool) -> BrokersAnswer:
+async def survey(admin: Admin, *, with_metadata: bool, with_certificates: bool = False) -> BrokersAnswer:
     """Read the brokers, configuration, release and, if `with_metadata` is set, topics. Raises `BrokersUnavailable`.
 
     Brokers are read before replicas, so that the survey contains every replica of a broker that it reports as cordoned.
@@ -144,6 +172,7 @@ async def survey(admin: Admin, *, with_metadata: bool) -> BrokersAnswer:
         brokers = {each.id: each for each in await admin.brokers()}
         versions = await admin.versions()
         config = await admin.cluster_config()
+        certificates = (await admin.security_status()).certificates if with_certificates else []
         metadata = await admin.metadata() if with_metadata else None
     return BrokersAnswer(
         cluster_id=cluster.cluster_id,
@@ -152,5 +181,6 @@ async def survey(admin: Admin, *, with_metadata: bool) -> BrokersAnswer:
         feature_level=versions.feature_level,
         brokers=brokers,
         config=config,
+        certificates=tuple(certificates),
         metadata=metadata,
     )

@@ -24,6 +24,8 @@ class RestartReason(StrEnum):
     """The volume was enlarged, and its file system grows only when the pod restarts."""
     ADDRESS_CHANGED = "AddressChanged"
     """Clients must reach the broker by a new address, which the broker reads only at startup."""
+    SECURITY_LOWERED = "SecurityLowered"
+    """The least strict security mode of the broker is stricter than the mode in the spec."""
     ASKED = "RestartAsked"
     """A user requested a restart by annotation."""
     NEW_DISK_ASKED = "NewDiskAsked"

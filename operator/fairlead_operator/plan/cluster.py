@@ -31,6 +31,7 @@ from fairlead_operator.naming import (
     POOL_LABEL,
     RESTART_ANNOTATION,
     RESTART_CONFIG_HASH_ANNOTATION,
+    SECURITY_FLOOR_ANNOTATION,
     Manifest,
     etcd_name,
     pool_set_name,
@@ -49,7 +50,8 @@ from fairlead_operator.plan.scale import (
     plan_storage,
     running_sets,
 )
-from fairlead_operator.plan.status import Facts, Outside
+from fairlead_operator.plan.security import mode_change
+from fairlead_operator.plan.status import Facts, Outside, TlsFacts
 from fairlead_operator.render.addresses import (
     ASSIGNED_TYPES,
     NODE_PLACE,
@@ -63,7 +65,7 @@ from fairlead_operator.render.addresses import (
 )
 from fairlead_operator.render.cluster import render_cluster
 from fairlead_operator.render.configuration import split_config
-from fairlead_operator.render.inputs import EtcdInputs, Images, RenderInputs
+from fairlead_operator.render.inputs import EtcdInputs, Images, RenderInputs, Transport
 
 
 def changes(wanted: Mapping[str, str], entries: Mapping[str, ConfigEntry]) -> dict[str, ConfigInput]:
@@ -101,6 +103,8 @@ class Context:
     """Images of the brokers and of etcd."""
     kinds: frozenset[str] = frozenset()
     operator_namespace: str = ""
+    transport: Transport | None = None
+    """Inputs of a Cluster with `spec.security`; None for other Clusters."""
     etcd: EtcdInputs | None = None
     """Inputs from the plan of a managed etcd; None for an external etcd."""
 
@@ -131,6 +135,7 @@ class ClusterPlan:
     bootstrap: str
     addresses: Mapping[int, str] = field(default_factory=dict)
     outside: Outside | None = None
+    tls: TlsFacts | None = None
     requeue_seconds: float | None = None
 
 
@@ -163,6 +168,7 @@ def plan_cluster(cluster: Cluster, observed: Observed, context: Context) -> Clus
             external=observed.has_external,
             kinds=context.kinds,
             operator_namespace=context.operator_namespace,
+            transport=context.transport,
             storage=storage.sizes,
         ),
     )
@@ -189,6 +195,7 @@ def plan_cluster(cluster: Cluster, observed: Observed, context: Context) -> Clus
             *storage.replaced,
             *([AlterConfig(alteration)] if alteration else ()),
             *raised_format(cluster, observed, scale, roll),
+            *mode_change(cluster, observed.brokers, roll),
             *scale.actions,
             *_notes(cluster, observed, advertised),
             *marks,
@@ -202,6 +209,7 @@ def plan_cluster(cluster: Cluster, observed: Observed, context: Context) -> Clus
         bootstrap=bootstrap_address(cluster),
         addresses=broker_addresses(cluster, scale.replicas),
         outside=_outside(cluster, observed, scale, advertised),
+        tls=_tls(cluster, scale),
         requeue_seconds=_again(observed, scale, roll, storage),
     )
 
@@ -223,7 +231,12 @@ def raised_format(
 
 
 def cluster_facts(
-    cluster: Cluster, observed: Observed, plan: ClusterPlan, outcomes: Outcomes, etcd: EtcdFacts
+    cluster: Cluster,
+    observed: Observed,
+    plan: ClusterPlan,
+    outcomes: Outcomes,
+    etcd: EtcdFacts,
+    certificates: Condition | None = None,
 ) -> Facts:
     """Return the facts for the status."""
     return Facts(
@@ -238,6 +251,8 @@ def cluster_facts(
         bootstrap=plan.bootstrap,
         addresses=plan.addresses,
         outside=plan.outside,
+        tls=plan.tls,
+        certificates=certificates,
         etcd=etcd.status,
         etcd_condition=etcd.condition,
         etcd_refused=etcd.refused,
@@ -339,6 +354,17 @@ def _outside(
     )
 
 
+def _tls(cluster: Cluster, scale: ScalePlan) -> TlsFacts | None:
+    """Return the addresses of clients with TLS, if they differ from those of the other clients."""
+    security = cluster.spec.security
+    if security is None or security.tls.mode != "Both":
+        return None
+    return TlsFacts(
+        bootstrap=bootstrap_address(cluster, tls=True),
+        addresses=broker_addresses(cluster, scale.replicas, tls=True),
+    )
+
+
 def _reached_by_services(cluster: Cluster) -> bool:
     """Return whether brokers advertise addresses that come from their Services and may disappear."""
     listener = cluster.spec.listeners.data
@@ -355,6 +381,7 @@ def _wanted(manifests: list[Manifest]) -> dict[str, Wanted]:
             found[pool] = Wanted(
                 pod_spec_hash=annotations.get(POD_SPEC_HASH_ANNOTATION, ""),
                 config_hash=annotations.get(RESTART_CONFIG_HASH_ANNOTATION, ""),
+                security_floor=annotations.get(SECURITY_FLOOR_ANNOTATION, "open"),
             )
     return found
 
@@ -365,7 +392,12 @@ def _settled(observed: Observed, wanted: Mapping[str, Wanted]) -> frozenset[str]
         for each in observed.sets
         if each.settled
         and not each.terminating
-        and wanted.get(each.pool) == Wanted(pod_spec_hash=each.pod_spec_hash, config_hash=each.config_hash)
+        and wanted.get(each.pool)
+        == Wanted(
+            pod_spec_hash=each.pod_spec_hash,
+            config_hash=each.config_hash,
+            security_floor=each.security_floor,
+        )
     )
 
 

@@ -18,6 +18,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from fairlead_api.bodies.metadata import BrokerDescription, Metadata
+from fairlead_api.bodies.security import CertificateDescription
 from fairlead_api.configuration import ConfigEntry
 from fairlead_api.resources.cluster import Cluster
 from fairlead_operator.naming import (
@@ -26,11 +27,13 @@ from fairlead_operator.naming import (
     DELETE_POD_AND_CLAIM_ANNOTATION,
     ETCD_CONTAINER,
     PAUSED_ANNOTATION,
+    PEER_SCHEME_ANNOTATION,
     POD_INDEX_LABEL,
     POD_SPEC_HASH_ANNOTATION,
     POOL_LABEL,
     RESTART_ANNOTATION,
     RESTART_CONFIG_HASH_ANNOTATION,
+    SECURITY_FLOOR_ANNOTATION,
     TOLD_ADDRESS_ANNOTATION,
     Manifest,
 )
@@ -78,6 +81,8 @@ class ObservedPod:
     """Reason why the pod will not become ready without a change; None if the pod may become ready."""
     image: str = ""
     """Image in the spec of the pod, which is known even while the StatefulSet does not exist."""
+    security_floor: str = "open"
+    """Least strict security mode of the broker."""
     node_address: str = ""
     """Address of the pod's node; empty before the pod has one."""
 
@@ -100,6 +105,10 @@ class ObservedSet:
     config_hash: str = ""
     image: str = ""
     """Image of the brokers or etcd members in the pod template."""
+    peer_scheme: str = ""
+    """Scheme of the peer listener in the pod template; empty for pods without a certificate."""
+    security_floor: str = "open"
+    """Least strict security mode of the brokers in the pod template."""
 
     @property
     def brokers(self) -> range:
@@ -135,6 +144,8 @@ class BrokersAnswer:
     feature_level: int
     brokers: Mapping[int, BrokerDescription]
     config: Mapping[str, ConfigEntry]
+    certificates: tuple[CertificateDescription, ...] = ()
+    """Certificates that the brokers have loaded; read only if the Cluster has security."""
     metadata: Metadata | None = None
     """Topics and their replicas; read only if the plan depends on them."""
 
@@ -217,6 +228,7 @@ def observe_pod(pod: Object) -> ObservedPod | None:
         new_disk_asked=annotations.get(DELETE_POD_AND_CLAIM_ANNOTATION) == "true",
         stuck=_why_stuck(status),
         image=_image(pod.get("spec") or {}),
+        security_floor=annotations.get(SECURITY_FLOOR_ANNOTATION, "open"),
         node_address=status.get("hostIP") or "",
     )
 
@@ -241,6 +253,8 @@ def observe_set(stateful_set: Object) -> ObservedSet:
         pod_spec_hash=annotations.get(POD_SPEC_HASH_ANNOTATION, ""),
         config_hash=annotations.get(RESTART_CONFIG_HASH_ANNOTATION, ""),
         image=_image((spec.get("template") or {}).get("spec") or {}),
+        peer_scheme=annotations.get(PEER_SCHEME_ANNOTATION, ""),
+        security_floor=annotations.get(SECURITY_FLOOR_ANNOTATION, "open"),
     )
 
 

@@ -15,6 +15,7 @@ from fairlead_api.bodies.metadata import Metadata
 from fairlead_operator.naming import NO_RESTARTS_ANNOTATION
 from fairlead_operator.plan.actions import RestartBroker, RestartReason
 from fairlead_operator.plan.observed import BrokersAnswer, ObservedClaim, ObservedPod
+from fairlead_operator.render.security import STRICTNESS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +24,8 @@ class Wanted:
 
     pod_spec_hash: str
     config_hash: str
+    security_floor: str = "open"
+    """Least strict security mode, which a running broker may exceed only until its restart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +125,8 @@ def _reasons(pod: ObservedPod, given: RollInput) -> tuple[RestartReason, ...]:
     wanted = given.wanted.get(pod.pool)
     if wanted is not None and pod.pod_spec_hash != wanted.pod_spec_hash:
         reasons.append(RestartReason.POD_SPEC_CHANGED)
+    if wanted is not None and _is_stricter(pod.security_floor, wanted.security_floor):
+        reasons.append(RestartReason.SECURITY_LOWERED)
     if wanted is not None and pod.config_hash != wanted.config_hash:
         reasons.append(RestartReason.CONFIG_CHANGED)
     claim = given.claims.get(pod.broker)
@@ -134,6 +139,10 @@ def _reasons(pod: ObservedPod, given: RollInput) -> tuple[RestartReason, ...]:
     if pod.new_disk_asked:
         reasons.append(RestartReason.NEW_DISK_ASKED)
     return tuple(reasons)
+
+
+def _is_stricter(mode: str, than: str) -> bool:
+    return mode in STRICTNESS and STRICTNESS.index(mode) > STRICTNESS.index(than)
 
 
 def _new_address(pod: ObservedPod, given: RollInput) -> tuple[str, str] | None:

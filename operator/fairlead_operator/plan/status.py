@@ -58,6 +58,14 @@ class Outside:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TlsFacts:
+    """Addresses of clients with TLS, while other clients still call without it."""
+
+    bootstrap: str
+    addresses: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """Facts for the computation of a Cluster's status."""
 
@@ -75,6 +83,10 @@ class Facts:
     """Address of each broker for clients inside."""
     outside: Outside | None = None
     """Addresses for clients outside; None if the listener is internal."""
+    tls: TlsFacts | None = None
+    """Addresses of clients with TLS, if they differ from those of the other clients."""
+    certificates: Condition | None = None
+    """Condition of the certificates; None for a Cluster without security."""
     etcd: EtcdStatus | None = None
     etcd_condition: Condition | None = None
     etcd_refused: str = ""
@@ -128,11 +140,26 @@ def cluster_status(facts: Facts) -> ClusterStatus:
 
 def _listeners(facts: Facts) -> tuple[ListenerStatus, ...]:
     inside = _listener("data", "internal", facts.bootstrap, facts.addresses)
+    now = [inside]
+    if facts.tls is not None:
+        now.append(_listener("data-tls", "internal", facts.tls.bootstrap, facts.tls.addresses))
+    before = [each for each in facts.cluster.status.listeners if each.name != "external"]
+    if before and facts.roll.pending and _schemes(before) != _schemes(now):
+        # Clients keep to the known addresses until every broker has the new listeners.
+        now = before
+    return (*now, *_external(facts))
+
+
+def _schemes(listeners: Iterable[ListenerStatus]) -> list[tuple[str, str]]:
+    return [(each.name, (each.bootstrap or "").partition("://")[0]) for each in listeners]
+
+
+def _external(facts: Facts) -> tuple[ListenerStatus, ...]:
     outside = facts.outside
     if outside is None:
-        return (inside,)
+        return ()
     type_ = facts.cluster.spec.listeners.data.type
-    return (inside, _listener("external", type_, outside.bootstrap, outside.addresses))
+    return (_listener("external", type_, outside.bootstrap, outside.addresses),)
 
 
 def _listener(name: str, type_: str, bootstrap: str, addresses: Mapping[int, str]) -> ListenerStatus:
@@ -180,6 +207,8 @@ def _conditions(facts: Facts) -> tuple[Condition, ...]:
     for type_, status, reason, message in judged:
         new = condition(type_, status, reason, message, now=facts.now, generation=generation)  # type: ignore[arg-type]
         conditions = set_condition(conditions, _with_old_time(new, before))
+    if facts.certificates is not None:
+        conditions = set_condition(conditions, _with_old_time(facts.certificates, before))
     if facts.etcd_condition is not None:
         conditions = set_condition(conditions, _with_old_time(facts.etcd_condition, before))
     return conditions

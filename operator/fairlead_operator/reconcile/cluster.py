@@ -19,6 +19,7 @@ from fairlead_api.resources.condition_definitions import ConditionName
 from fairlead_api.resources.conditions import Condition
 from fairlead_api.resources.resource import InvalidResource
 from fairlead_operator.brokers.calls import BrokerCalls, BrokersUnavailable, survey
+from fairlead_operator.brokers.users import allow_stops
 from fairlead_operator.clock import Clock
 from fairlead_operator.naming import (
     API_VERSION,
@@ -40,6 +41,7 @@ from fairlead_operator.naming import (
     ObjectRef,
 )
 from fairlead_operator.plan.actions import Outcomes, ReplaceSet
+from fairlead_operator.plan.certificates import Certificates
 from fairlead_operator.plan.cluster import (
     ClusterPlan,
     Context,
@@ -58,12 +60,21 @@ from fairlead_operator.plan.observed import (
     observe_set,
     pods_expected,
 )
+from fairlead_operator.plan.security import (
+    SECURITY_LEVEL,
+    brokers_account,
+    certificates_condition,
+    peer_scheme,
+    reports_of,
+)
 from fairlead_operator.plan.status import cluster_status, paused_status, unreadable_status
 from fairlead_operator.ports import Conflict, Forbidden, Invalid, Key, KubernetesApi, ObjectCache
+from fairlead_operator.reconcile.certificates import CertificatesStep
 from fairlead_operator.reconcile.cluster_actions import ClusterActions, Refusals
 from fairlead_operator.reconcile.etcd import EtcdStep
 from fairlead_operator.reconcile.namespace_end import NamespaceEnd
 from fairlead_operator.render import Images, TemplateRefused
+from fairlead_operator.render.inputs import Transport
 from fairlead_operator.telemetry import Log
 
 REFUSED_SECONDS: Final = 30.0
@@ -98,6 +109,8 @@ class ClusterReconciler:
         brokers: BrokerCalls,
         etcd: EtcdStep,
         *,
+        certificates: CertificatesStep,
+        superusers: tuple[str, ...] = (),
         images: Images,
         operator_namespace: str,
         clock: Clock,
@@ -107,6 +120,8 @@ class ClusterReconciler:
         self._cache = cache
         self._brokers = brokers
         self._etcd = etcd
+        self._certificates = certificates
+        self._superusers = superusers
         self._images = images
         self._operator_namespace = operator_namespace
         self._clock = clock
@@ -155,8 +170,10 @@ class ClusterReconciler:
             ),
             self._asked(cluster, manifest, seen),
         )
+        certificates = await self._certificates_of(cluster, observed)
         context = Context(
             images=images,
+            transport=self._transport(observed, certificates),
             kinds=frozenset({POD_MONITOR.kind} if self._cache.serves(POD_MONITOR) else ()),
             operator_namespace=self._operator_namespace,
             etcd=look.plan.inputs,
@@ -169,17 +186,46 @@ class ClusterReconciler:
         actions = ClusterActions(
             self._api, partial(self._brokers.admin, manifest), manifest, self._refusals, self._log
         )
-        await self._apply(cluster, plan, objects, actions.outcomes)
+        await self._apply(cluster, _with_certificates(plan, cluster, certificates), objects, actions.outcomes)
         done = await self._etcd.act(cluster, manifest, look)
         await actions.run(plan.actions)
+        await self._allow_stops(cluster, manifest, observed)
         etcd = look.facts(cluster, observed.now, done, cluster.metadata.generation)
-        facts = cluster_facts(cluster, observed, plan, actions.outcomes, etcd)
+        judged = certificates_condition(cluster, observed, certificates)
+        facts = cluster_facts(cluster, observed, plan, actions.outcomes, etcd, judged)
         status = cluster_status(facts)
         await self._write_status(manifest, status.manifest())
         await self._tell_news(cluster, manifest, status.conditions)
         refused = REFUSED_SECONDS if actions.outcomes.refused_objects else None
-        wishes = (plan.requeue_seconds, look.plan.requeue_seconds, refused)
+        waits = None if certificates is None else certificates.requeue_seconds
+        wishes = (plan.requeue_seconds, look.plan.requeue_seconds, refused, waits)
         return min((seconds for seconds in wishes if seconds is not None), default=None)
+
+    async def _certificates_of(self, cluster: Cluster, observed: Observed) -> Certificates | None:
+        """Take the next step of the certificates; None for a Cluster without security."""
+        if cluster.spec.security is None:
+            return None
+        return await self._certificates.take(cluster, reports_of(observed.brokers))
+
+    async def _allow_stops(self, cluster: Cluster, manifest: Manifest, observed: Observed) -> None:
+        """Allow the brokers' pods to ask for the permit to stop; a failure is repeated in the next pass."""
+        principal, answer = brokers_account(cluster), observed.brokers
+        if principal is None or answer is None or answer.feature_level < SECURITY_LEVEL:
+            return
+        try:
+            await allow_stops(await self._brokers.admin(manifest), principal)
+        except (BrokersUnavailable, ClusterError) as error:
+            self._log.info("stops not allowed yet", cluster=str(_key(manifest)), why=str(error))
+
+    def _transport(self, observed: Observed, certificates: Certificates | None) -> Transport | None:
+        if certificates is None or not certificates.authorities:
+            return None
+        return Transport(
+            authorities=certificates.authorities,
+            peer_scheme=peer_scheme(observed, certificates.trusted),
+            superusers=self._superusers,
+            names=certificates.names,
+        )
 
     # -- observation
 
@@ -248,7 +294,10 @@ class ClusterReconciler:
             return replace(seen, silence="no broker pod exists yet")
         try:
             admin = await self._brokers.admin(manifest)
-            answered = replace(seen, brokers=await survey(admin, with_metadata=False))
+            secure = cluster.spec.security is not None
+            answered = replace(
+                seen, brokers=await survey(admin, with_metadata=False, with_certificates=secure)
+            )
         except (BrokersUnavailable, ClusterError) as error:
             # The message in the status is always the same; the log contains the details, which differ from call to
             # call.
@@ -257,7 +306,7 @@ class ClusterReconciler:
         if not asks_for_metadata(cluster, answered):
             return answered
         try:
-            return replace(seen, brokers=await survey(admin, with_metadata=True))
+            return replace(seen, brokers=await survey(admin, with_metadata=True, with_certificates=secure))
         except (BrokersUnavailable, ClusterError) as error:
             # The cluster may have too many topics to list within the deadline. Parts of the plan that need no topics
             # continue.
@@ -340,6 +389,14 @@ class ClusterReconciler:
         for each in now:
             if each.type in BLOCKED and each.type not in before:
                 await self._api.event(manifest, "Warning", each.type, f"{each.reason}: {each.message}")
+
+
+def _with_certificates(plan: ClusterPlan, cluster: Cluster, certificates: Certificates | None) -> ClusterPlan:
+    """Return the plan without new pods while a Cluster with security has no certificates."""
+    if cluster.spec.security is None or (certificates is not None and certificates.authorities):
+        return plan
+    kept = tuple(each for each in plan.manifests if each["kind"] != STATEFUL_SET.kind)
+    return replace(plan, manifests=kept)
 
 
 def _key(manifest: Manifest) -> Key:

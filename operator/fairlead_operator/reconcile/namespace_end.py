@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from fairlead_operator.naming import FINALIZERS, NAMESPACE, REBALANCE, TOPIC, Kind, Manifest, ObjectRef
+from fairlead_operator.naming import FINALIZERS, NAMESPACE, REBALANCE, TOPIC, USER, Kind, Manifest, ObjectRef
 from fairlead_operator.plan.topic_admission import claimed_by
 from fairlead_operator.ports import ApiError, Conflict, Forbidden, KubernetesApi, ObjectCache
 from fairlead_operator.reconcile.finalizers import is_held, take_off
@@ -57,8 +57,9 @@ class NamespaceEnd:
             claimed = claimed_by(manifest)
             if all_topics or claimed is None or claimed.cluster_namespace == namespace:
                 await self._release(TOPIC, manifest)
-        for manifest in self._cache.all(REBALANCE, namespace):
-            await self._release(REBALANCE, manifest)
+        for kind in (REBALANCE, USER):
+            for manifest in self._cache.all(kind, namespace):
+                await self._release(kind, manifest)
         return True
 
     async def _release(self, kind: Kind, manifest: Manifest) -> None:

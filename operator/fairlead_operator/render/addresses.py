@@ -12,6 +12,7 @@ from typing import Any
 from fairlead_api.resources.cluster import Cluster
 from fairlead_operator.naming import (
     DATA_PORT,
+    TLS_PORT,
     Manifest,
     bootstrap_service_name,
     broker_pod_name,
@@ -35,15 +36,34 @@ def internal_host(cluster: Cluster, pod: str = POD_PLACE) -> str:
     return f"{pod}.{brokers_service_name(cluster.name)}.{cluster.namespace}.svc"
 
 
-def advertise_template(cluster: Cluster) -> str:
+def serves_tls(cluster: Cluster) -> bool:
+    """Return whether the Cluster asks for TLS on the data listener."""
+    security = cluster.spec.security
+    return security is not None and security.tls.mode != "Off"
+
+
+def data_scheme(cluster: Cluster) -> str:
+    """Return the scheme of the data port."""
+    security = cluster.spec.security
+    return "https" if security is not None and security.tls.mode == "Required" else "http"
+
+
+def _tls_port(cluster: Cluster) -> int:
+    """Return the port that is advertised to clients with TLS."""
+    return DATA_PORT if data_scheme(cluster) == "https" else TLS_PORT
+
+
+def advertise_template(cluster: Cluster, *, tls: bool = False) -> str:
     """Return the address template for clients inside; may contain `{id}`, `{pod}` and `{namespace}`.
+
+    `tls`: for clients with TLS.
 
     An internal listener has clients of one kind, for which the Cluster may name other hosts.
     """
-    listener = cluster.spec.listeners.data
+    listener, port = cluster.spec.listeners.data, _tls_port(cluster) if tls else DATA_PORT
     if listener.advertised_host is None or listener.type != "internal":
-        return f"{internal_host(cluster)}:{DATA_PORT}"
-    return _with_port(listener.advertised_host, DATA_PORT)
+        return f"{internal_host(cluster)}:{port}"
+    return _with_port(listener.advertised_host, port)
 
 
 def external_template(cluster: Cluster) -> str | None:
@@ -102,9 +122,14 @@ def at_nodes(advertised: Mapping[int, str], nodes: Mapping[int, str]) -> dict[in
     }
 
 
-def broker_addresses(cluster: Cluster, pool_replicas: Mapping[str, int]) -> dict[int, str]:
-    """Return the `host:port` of each broker for clients inside, with all placeholders filled in."""
-    template = advertise_template(cluster)
+def broker_addresses(
+    cluster: Cluster, pool_replicas: Mapping[str, int], *, tls: bool = False
+) -> dict[int, str]:
+    """Return the `host:port` of each broker for clients inside, with all placeholders filled in.
+
+    `tls`: for clients with TLS.
+    """
+    template = advertise_template(cluster, tls=tls)
     return {
         broker: _fill(template, cluster, pool, broker) for pool, broker in broker_ids(cluster, pool_replicas)
     }
@@ -126,9 +151,10 @@ def external_addresses(
     return {**filled, **advertised}
 
 
-def bootstrap_address(cluster: Cluster) -> str:
-    """Return the bootstrap URL for clients inside."""
-    return f"http://{bootstrap_service_name(cluster.name)}.{cluster.namespace}.svc:{DATA_PORT}"
+def bootstrap_address(cluster: Cluster, *, tls: bool = False) -> str:
+    """Return the bootstrap URL for clients inside; `tls`: for clients with TLS."""
+    scheme, port = ("https", _tls_port(cluster)) if tls else (data_scheme(cluster), DATA_PORT)
+    return f"{scheme}://{bootstrap_service_name(cluster.name)}.{cluster.namespace}.svc:{port}"
 
 
 def external_bootstrap(cluster: Cluster, services: Iterable[Manifest], nodes: Mapping[int, str]) -> str:
@@ -145,7 +171,9 @@ def external_bootstrap(cluster: Cluster, services: Iterable[Manifest], nodes: Ma
     else:
         hosts, port = [_load_balancer(service)], DATA_PORT
     return ",".join(
-        f"http://{_with_port(host, port)}" for host in hosts[:BOOTSTRAP_HOSTS_MAX] if host and port
+        f"{data_scheme(cluster)}://{_with_port(host, port)}"
+        for host in hosts[:BOOTSTRAP_HOSTS_MAX]
+        if host and port
     )
 
 

@@ -23,10 +23,14 @@ from fairlead_operator.naming import (
     OPS_PORT_NAME,
     PEER_PORT,
     PEER_PORT_NAME,
+    PEER_SCHEME_ANNOTATION,
     POD_INDEX_LABEL,
     POD_SPEC_HASH_ANNOTATION,
     RESTART_CONFIG_HASH_ANNOTATION,
+    SECURITY_FLOOR_ANNOTATION,
     STATEFUL_SET,
+    TLS_PORT,
+    TLS_PORT_NAME,
     ZONE_LABEL,
     Manifest,
     brokers_service_name,
@@ -37,7 +41,13 @@ from fairlead_operator.naming import (
     pool_set_name,
     service_account_name,
 )
-from fairlead_operator.render.addresses import advertise_template, external_template, internal_host
+from fairlead_operator.render import security
+from fairlead_operator.render.addresses import (
+    advertise_template,
+    external_template,
+    internal_host,
+    serves_tls,
+)
 from fairlead_operator.render.configuration import broker_file, split_config
 from fairlead_operator.render.fingerprints import pod_spec_hash, restart_config_hash, said
 from fairlead_operator.render.inputs import RenderInputs
@@ -61,7 +71,7 @@ HANDOVER_SECONDS: Final = 60
 REQUESTS: Final = {"cpu": "250m", "memory": "512Mi"}
 """Requests of a broker whose pool sets no resources. A node that runs out of memory evicts pods without requests
 first. The requests are above the needs of an idle broker, and a trial cluster fits on one node."""
-EVERY_ADDRESS: Final = "[::]"
+EVERY_ADDRESS: Final = security.EVERY_ADDRESS
 """Listen address of brokers for both IPv4 and IPv6. The address `0.0.0.0` would not work in IPv6 clusters."""
 ETCD_SECRET_FOLDER: Final = f"{CONFIG_FOLDER}-etcd"
 ETCD_SECRET_VOLUME: Final = "etcd-credentials"  # noqa: S105 - the name of a volume
@@ -132,18 +142,20 @@ def broker_pod_hash(cluster: Cluster, pool: BrokerPool, inputs: RenderInputs) ->
             "template": said(pool.template),
             "advertised": cluster.spec.listeners.data.advertised_host,
             "etcd": said(cluster.spec.etcd.external),
+            **security.pod_words(cluster, inputs.transport),
         }
     )
 
 
 def _parts(cluster: Cluster, pool: BrokerPool, inputs: RenderInputs) -> PodParts:
-    variables = _identity(cluster) + _etcd(cluster)
+    variables = _with_security(_identity(cluster), cluster, inputs) + _etcd(cluster)
     restart = split_config(cluster.spec.config).restart
     return PodParts(
         labels=owned_labels(cluster.name, BROKER_COMPONENT, pool.name),
         annotations={
             POD_SPEC_HASH_ANNOTATION: broker_pod_hash(cluster, pool, inputs),
             RESTART_CONFIG_HASH_ANNOTATION: restart_config_hash(restart),
+            **_security_annotations(cluster, inputs),
         },
         spec={
             "serviceAccountName": service_account_name(cluster.name),
@@ -155,7 +167,7 @@ def _parts(cluster: Cluster, pool: BrokerPool, inputs: RenderInputs) -> PodParts
             "securityContext": pod_security(),
             "topologySpreadConstraints": spread(pod_selector(cluster.name, BROKER_COMPONENT)),
             "containers": [_container(cluster, pool, inputs, variables)],
-            "volumes": _volumes(cluster),
+            "volumes": _volumes(cluster, inputs),
         },
         identity=frozenset(variable["name"] for variable in variables),
     )
@@ -176,6 +188,7 @@ def _container(
                 (PEER_PORT_NAME, PEER_PORT),
                 (OPS_PORT_NAME, OPS_PORT),
                 (EXTERNAL_PORT_NAME, EXTERNAL_PORT),
+                *([(TLS_PORT_NAME, TLS_PORT)] if serves_tls(cluster) else ()),
             )
         ],
         **container_resources(BROKER_CONTAINER, pool.resources, pool.template, REQUESTS),
@@ -185,7 +198,7 @@ def _container(
         "livenessProbe": http_probe("/healthz", OPS_PORT_NAME, period_seconds=10, failures=6),
         "lifecycle": {"preStop": {"exec": {"command": _before_stop()}}},
         "securityContext": container_security(),
-        "volumeMounts": _mounts(cluster),
+        "volumeMounts": _mounts(cluster, inputs),
     }
 
 
@@ -214,6 +227,29 @@ def _identity(cluster: Cluster) -> list[Manifest]:
     ]
 
 
+def _with_security(variables: list[Manifest], cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
+    """Return the variables with those of security, which take the place of variables of the same name."""
+    if inputs.transport is None:
+        return variables
+    chosen = dict(security.settings(cluster, inputs.transport))
+    if serves_tls(cluster):
+        chosen["FAIRLEAD_ADVERTISE_TLS"] = advertise_template(cluster, tls=True)
+    kept = [
+        _value(each["name"], chosen.pop(each["name"])) if each["name"] in chosen else each
+        for each in variables
+    ]
+    return [*kept, *(_value(name, value) for name, value in chosen.items())]
+
+
+def _security_annotations(cluster: Cluster, inputs: RenderInputs) -> dict[str, str]:
+    if inputs.transport is None:
+        return {}
+    return {
+        PEER_SCHEME_ANNOTATION: inputs.transport.peer_scheme,
+        SECURITY_FLOOR_ANNOTATION: security.floor_of(cluster.spec.security),
+    }
+
+
 def _etcd(cluster: Cluster) -> list[Manifest]:
     managed, external = cluster.spec.etcd.managed, cluster.spec.etcd.external
     if managed is not None:
@@ -230,17 +266,19 @@ def _etcd(cluster: Cluster) -> list[Manifest]:
     return variables
 
 
-def _volumes(cluster: Cluster) -> list[Manifest]:
+def _volumes(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
     volumes: list[Manifest] = [
         {"name": CONFIG_VOLUME, "configMap": {"name": config_map_name(cluster.name)}},
     ]
     external = cluster.spec.etcd.external
     if external is not None and external.secret_name is not None:
         volumes.append({"name": ETCD_SECRET_VOLUME, "secret": {"secretName": external.secret_name}})
+    if inputs.transport is not None:
+        volumes += [volume for volume, _ in security.volumes(cluster)]
     return [*volumes, temporary_volume()]
 
 
-def _mounts(cluster: Cluster) -> list[Manifest]:
+def _mounts(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
     mounts: list[Manifest] = [
         {"name": DATA_VOLUME, "mountPath": DATA_PATH},
         {"name": CONFIG_VOLUME, "mountPath": CONFIG_FOLDER, "readOnly": True},
@@ -248,6 +286,11 @@ def _mounts(cluster: Cluster) -> list[Manifest]:
     external = cluster.spec.etcd.external
     if external is not None and external.secret_name is not None:
         mounts.append({"name": ETCD_SECRET_VOLUME, "mountPath": ETCD_SECRET_FOLDER, "readOnly": True})
+    if inputs.transport is not None:
+        mounts += [
+            {"name": volume["name"], "mountPath": folder, "readOnly": True}
+            for volume, folder in security.volumes(cluster)
+        ]
     return [*mounts, temporary_mount()]
 
 

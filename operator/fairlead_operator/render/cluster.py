@@ -9,7 +9,17 @@ from fairlead_operator.render.etcd import etcd_objects
 from fairlead_operator.render.inputs import RenderInputs
 from fairlead_operator.render.metadata import framed
 from fairlead_operator.render.policies import disruption_budgets, network_policies, pod_monitors
+from fairlead_operator.render.security import authorities_map, client_certificates
 from fairlead_operator.render.services import broker_services
+
+
+def _security(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
+    if inputs.transport is None:
+        return []
+    return [
+        authorities_map(cluster, inputs.transport),
+        *client_certificates(cluster, inputs.transport.names),
+    ]
 
 
 def render_cluster(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
@@ -22,6 +32,7 @@ def render_cluster(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
     return [
         {**account, "automountServiceAccountToken": False},
         config_map(cluster, inputs),
+        *_security(cluster, inputs),
         *network_policies(cluster, inputs),
         *disruption_budgets(cluster, inputs),
         *broker_services(cluster, inputs),

@@ -17,6 +17,7 @@ from fairlead_api.problems import ProblemError
 from fairlead_api.resources.cluster import Cluster
 from fairlead_operator.naming import coordination_name
 from fairlead_operator.render.inputs import RenderInputs
+from fairlead_operator.render.security import file_settings
 
 CONFIG_KEYS: Final = tuple(
     key.name
@@ -67,6 +68,8 @@ def broker_file(cluster: Cluster, inputs: RenderInputs) -> str:
     restart = split_config(cluster.spec.config).restart
     if restart:
         settings["config_values"] = dict(restart)
+    if inputs.transport is not None:
+        settings |= file_settings(cluster, inputs.transport)
     if inputs.advertised:
         settings["advertise_each"] = {
             str(broker): inputs.advertised[broker] for broker in sorted(inputs.advertised)

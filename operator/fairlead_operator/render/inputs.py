@@ -37,6 +37,20 @@ class EtcdInputs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Transport:
+    """Inputs of a Cluster with `spec.security`."""
+
+    authorities: str
+    """Certificates of all authorities that are trusted, in PEM."""
+    peer_scheme: Literal["http", "https"] = "https"
+    """Scheme of the peer listener: `http` while brokers of the Cluster lack a certificate."""
+    superusers: tuple[str, ...] = ()
+    """Principals that are allowed everything: the operator itself."""
+    names: tuple[str, ...] = ()
+    """Names in the certificate of the brokers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RenderInputs:
     """Decisions of the plan, and the observed facts on which rendered objects depend."""
 
@@ -54,5 +68,7 @@ class RenderInputs:
     operator_namespace: str = ""
     """Namespace of the operator's own pod, for the network policies; empty if the operator runs outside of
     Kubernetes."""
+    transport: Transport | None = None
+    """Inputs of a Cluster with `spec.security`; None for other Clusters."""
     storage: Mapping[str, str] = field(default_factory=dict)
     """Size in the claim template of each StatefulSet for which this size differs from the size in the spec."""

@@ -25,6 +25,7 @@ from fairlead_operator.naming import (
     OPS_PORT_NAME,
     PEER_PORT,
     POD_MONITOR,
+    TLS_PORT,
     Manifest,
     brokers_budget_name,
     brokers_policy_name,
@@ -32,7 +33,7 @@ from fairlead_operator.naming import (
     pod_monitor_name,
     pod_selector,
 )
-from fairlead_operator.render.addresses import broker_ids
+from fairlead_operator.render.addresses import broker_ids, serves_tls
 from fairlead_operator.render.fingerprints import said
 from fairlead_operator.render.inputs import RenderInputs
 from fairlead_operator.render.metadata import framed
@@ -131,7 +132,7 @@ def _broker_policy(cluster: Cluster, inputs: RenderInputs) -> Manifest:
         brokers_policy_name(cluster.name),
         BROKER_COMPONENT,
         [
-            _rule([DATA_PORT, EXTERNAL_PORT], data),
+            _rule([DATA_PORT, EXTERNAL_PORT, *([TLS_PORT] if serves_tls(cluster) else ())], data),
             _rule([PEER_PORT], [brokers]),
             _rule([OPS_PORT], [*operator, _anywhere(PROMETHEUS)]),
         ],

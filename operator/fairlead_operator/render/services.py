@@ -18,6 +18,8 @@ from fairlead_operator.naming import (
     PEER_PORT_NAME,
     POD_NAME_LABEL,
     SERVICE,
+    TLS_PORT,
+    TLS_PORT_NAME,
     Manifest,
     bootstrap_service_name,
     broker_pod_name,
@@ -26,7 +28,7 @@ from fairlead_operator.naming import (
     external_service_name,
     pod_selector,
 )
-from fairlead_operator.render.addresses import broker_ids
+from fairlead_operator.render.addresses import broker_ids, serves_tls
 from fairlead_operator.render.inputs import RenderInputs
 from fairlead_operator.render.metadata import framed
 
@@ -71,6 +73,7 @@ def _headless(cluster: Cluster) -> Manifest:
             service_port(DATA_PORT_NAME, DATA_PORT),
             service_port(PEER_PORT_NAME, PEER_PORT),
             service_port(OPS_PORT_NAME, OPS_PORT),
+            *_tls_ports(cluster),
         ],
     }
     return manifest
@@ -86,9 +89,14 @@ def _bootstrap(cluster: Cluster) -> Manifest:
         "ports": [
             service_port(DATA_PORT_NAME, DATA_PORT),
             service_port(EXTERNAL_PORT_NAME, EXTERNAL_PORT),
+            *_tls_ports(cluster),
         ],
     }
     return manifest
+
+
+def _tls_ports(cluster: Cluster) -> list[Manifest]:
+    return [service_port(TLS_PORT_NAME, TLS_PORT)] if serves_tls(cluster) else []
 
 
 def _external(cluster: Cluster, inputs: RenderInputs) -> Manifest:

@@ -19,6 +19,7 @@ from fairlead_api.resources.ready_conditions import NOT_RECONCILED, NOT_RECONCIL
 from fairlead_api.resources.rebalance import Rebalance
 from fairlead_api.resources.resource import CATEGORY, GROUP, VERSION, Resource
 from fairlead_api.resources.topic import Topic
+from fairlead_api.resources.user import User
 from fairlead_operator.schema.structural import Schema, structural_schema
 
 HEADER: Final = (
@@ -223,4 +224,18 @@ ETCD_BACKUPS: Final = Definition(
         Column("Schedule", ".spec.schedule", priority=1),
     ),
 )
-DEFINITIONS: Final = (CLUSTERS, TOPICS, REBALANCES, ETCD_BACKUPS)
+USERS: Final = Definition(
+    ResourceKind.USER,
+    "users",
+    "flu",
+    User,
+    (
+        _READY,
+        Column("Principal", ".status.principal", description="Principal of the User"),
+        Column("Expires", ".status.expiresAt", description="End of the token in the Secret"),
+        _REASON,
+        _AGE,
+        Column("Cluster", ".spec.clusterRef.name", priority=1),
+    ),
+)
+DEFINITIONS: Final = (CLUSTERS, TOPICS, USERS, REBALANCES, ETCD_BACKUPS)

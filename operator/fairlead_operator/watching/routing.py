@@ -26,14 +26,15 @@ from fairlead_operator.naming import (
     SERVICE_ACCOUNT,
     STATEFUL_SET,
     TOPIC,
+    USER,
     Kind,
     Manifest,
 )
 from fairlead_operator.ports import Key
 
-RESOURCES: Final = (CLUSTER, TOPIC, REBALANCE, ETCD_BACKUP)
+RESOURCES: Final = (CLUSTER, TOPIC, USER, REBALANCE, ETCD_BACKUP)
 """Kinds that are reconciled; all objects of these kinds are watched."""
-DEPENDENTS: Final = (TOPIC, REBALANCE, ETCD_BACKUP)
+DEPENDENTS: Final = (TOPIC, USER, REBALANCE, ETCD_BACKUP)
 """Kinds whose objects name a Cluster in `clusterRef`."""
 CHILDREN: Final = (
     SERVICE_ACCOUNT, CONFIG_MAP, SERVICE, STATEFUL_SET, POD, CLAIM, DISRUPTION_BUDGET, NETWORK_POLICY, POD_MONITOR,

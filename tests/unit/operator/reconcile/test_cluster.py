@@ -9,6 +9,7 @@ from fairlead_operator.brokers.calls import BrokerCalls
 from fairlead_operator.etcd_members import EtcdMembersClient
 from fairlead_operator.naming import CLUSTER
 from fairlead_operator.ports import Key
+from fairlead_operator.reconcile.certificates import CertificatesStep
 from fairlead_operator.reconcile.cluster import ClusterReconciler
 from fairlead_operator.reconcile.etcd import EtcdStep
 from memory_api import MemoryApi, MemoryCache, StandingClock
@@ -30,6 +31,7 @@ async def test_a_paused_cluster_is_left_alone(word: str) -> None:
         MemoryCache(api),
         BrokerCalls(NOBODY),
         EtcdStep(api, EtcdMembersClient(), url=NOBODY, log=log),
+        certificates=CertificatesStep(api, StandingClock(), log),
         images=IMAGES,
         operator_namespace="operators",
         clock=StandingClock(),

@@ -1,0 +1,194 @@
+"""Part of a Cluster's spec: TLS, tokens and access rules."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal, TypeAlias
+
+from pydantic import ConfigDict, Field
+
+from fairlead_api.resources.resource import Part
+from fairlead_api.resources.schema_rules import Rule, kubernetes, rules
+from fairlead_api.resources.texts import ObjectName
+
+SecurityModeName: TypeAlias = Literal["Open", "Observe", "Enforce"]
+TlsMode: TypeAlias = Literal["Off", "Both", "Required"]
+
+LISTED_MAX: Final = 32
+ISSUERS_MAX: Final = 8
+PATTERN_LENGTH_MAX: Final = 249
+HTTPS_RULE: Final = Rule("self.startsWith('https://')", "an https address")
+
+NamePattern = Annotated[
+    str,
+    kubernetes(
+        Rule(
+            r"self.matches('^([a-zA-Z0-9._-]{1,249}|[a-zA-Z0-9._-]{0,248}\\*)$')",
+            "a name, a prefix that ends in '*', or '*'",
+        ),
+        maxLength=PATTERN_LENGTH_MAX,
+        minLength=1,
+    ),
+]
+"""Pattern of names of topics, groups or producers."""
+PrincipalPattern = Annotated[
+    str,
+    kubernetes(
+        Rule(
+            r"self.matches('^([!-)+.-~-]{1,249}|[!-)+.-~-]{0,248}\\*)$') && !self.contains(',')",
+            "a principal such as user:ann, or a prefix that ends in '*'",
+        ),
+        maxLength=PATTERN_LENGTH_MAX,
+        minLength=1,
+    ),
+]
+NamePatterns = Annotated[tuple[NamePattern, ...], kubernetes(maxItems=LISTED_MAX)]
+HttpsUrl = Annotated[str, kubernetes(HTTPS_RULE, maxLength=512)]
+Word = Annotated[str, kubernetes(maxLength=253, minLength=1)]
+Hours = Annotated[
+    str,
+    kubernetes(
+        Rule("self.matches('^[0-9]{1,5}h$')", "a number of hours, such as 168h"),
+        maxLength=6,
+    ),
+]
+
+
+class Issuer(Part):
+    """Issuer of signed tokens that the brokers accept."""
+
+    name: Annotated[
+        str,
+        kubernetes(
+            Rule(
+                "self.matches('^[a-z][a-z0-9-]{0,30}$') && !(self in ['user', 'group', 'broker', 'anonymous', 'k8s'])",
+                "a lower-case letter, then up to 30 lower-case letters, digits or '-'; not user, group, broker, "
+                "anonymous or k8s",
+            ),
+            maxLength=31,
+        ),
+    ]
+    """Name of the issuer, the beginning of the principals of its tokens."""
+    issuer: HttpsUrl
+    """Exact value of the claim iss."""
+    audience: Word | None = None
+    """Value that the claim aud is or contains; by default fairlead/ with the namespace and the name of the Cluster, \
+as in fairlead/shop/main."""
+    jwks_url: HttpsUrl | None = None
+    """Address of the issuer's keys; by default the issuer's discovery document names it."""
+    principal_claim: Word | None = None
+    """Claim with the name of the caller; by default sub."""
+    groups_claim: Word | None = None
+    """Claim with the list of the caller's groups; by default none."""
+
+
+class NamespaceUsers(Part):
+    """What the Users of a namespace may grant."""
+
+    namespace: Annotated[str, kubernetes(maxLength=63, minLength=1)]
+    """Name of the namespace."""
+    topics: NamePatterns = ()
+    """Topics, by name or prefix."""
+    groups: NamePatterns = ()
+    """Consumer groups, by name or prefix."""
+    producers: NamePatterns = ()
+    """Named producers, by name or prefix."""
+
+
+class IssuerReference(Part):
+    """Issuer of cert-manager."""
+
+    name: ObjectName
+    """Name of the issuer."""
+    kind: Word = "Issuer"
+    """Kind of the issuer: Issuer or ClusterIssuer."""
+    group: Word = "cert-manager.io"
+    """API group of the issuer."""
+
+
+class ClientCertificate(Part):
+    """Source of the certificate that clients see, instead of the operator's own authority: exactly one field."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            Rule(
+                "has(self.issuerRef) != has(self.secretName)",
+                "exactly one of issuerRef and secretName is set",
+            )
+        )
+    )
+
+    issuer_ref: IssuerReference | None = None
+    """Issuer of cert-manager. The operator creates a Certificate."""
+    secret_name: ObjectName | None = None
+    """Secret with tls.crt, tls.key and ca.crt, which the operator only reads."""
+
+
+class ClusterTls(Part):
+    """TLS of the data listener."""
+
+    mode: TlsMode = "Off"
+    """Off: clients call http at port 9520. Both: clients call http at port 9520 and https at port 9524, while they \
+move. Required: clients call https at both ports. A change restarts the brokers one at a time."""
+    min_version: Literal["1.2", "1.3"] = "1.3"
+    """Lowest version of TLS that the data listener accepts."""
+    certificate: ClientCertificate | None = None
+    """Source of the certificate; by default the operator's own authority."""
+    extra_names: Annotated[
+        tuple[Annotated[str, kubernetes(maxLength=253, minLength=1)], ...], kubernetes(maxItems=LISTED_MAX)
+    ] = ()
+    """Further host names and IP addresses in the certificate of the operator's own authority."""
+    client_overlap: Hours = "168h"
+    """Time for which clients may take to learn a new authority, before certificates that it signed are used. \
+Clients that mount the ConfigMap with the authorities learn it within minutes."""
+
+
+class ClusterSecurity(Part):
+    """TLS, tokens and access rules of the cluster."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            Rule(
+                "self.mode != 'Enforce' || self.allowPlaintext || (has(self.tls) && self.tls.mode != 'Off')",
+                "mode Enforce needs tls.mode Both or Required, because tokens can be read on the way; "
+                "set allowPlaintext if a mesh ends TLS",
+                ".mode",
+            )
+        )
+    )
+
+    mode: SecurityModeName = "Open"
+    """Open: no caller is refused. Observe: what would be refused is counted and listed. Enforce: what no access rule \
+allows is refused."""
+    allow_plaintext: bool = False
+    """Whether the mode Enforce is allowed without TLS, because a mesh ends TLS."""
+    superusers: Annotated[tuple[PrincipalPattern, ...], kubernetes(maxItems=LISTED_MAX)] = ()
+    """Patterns of principals and groups that are allowed everything, besides the operator."""
+    service_accounts: bool = True
+    """Whether the brokers accept tokens of Kubernetes service accounts with the audience \
+fairlead/<namespace>/<cluster>. The principal is k8s:<namespace>:<account>, and its group is group:k8s:<namespace>."""
+    issuers: Annotated[
+        tuple[Issuer, ...],
+        kubernetes(
+            **{
+                "maxItems": ISSUERS_MAX,
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["name"],
+            }
+        ),
+    ] = ()
+    """Further issuers of signed tokens."""
+    users: Annotated[
+        tuple[NamespaceUsers, ...],
+        kubernetes(
+            **{"maxItems": 64, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["namespace"]}
+        ),
+    ] = ()
+    """Other namespaces that may have Users of this Cluster, and what these may grant. Users in the Cluster's own \
+namespace may grant everything on topics, groups and producers."""
+    tls: ClusterTls = Field(default_factory=ClusterTls)
+    """TLS of the data listener. The connections between brokers always use TLS in new Clusters."""
+
+    @property
+    def overlap_hours(self) -> int:
+        """Number of hours of `tls.clientOverlap`."""
+        return int(self.tls.client_overlap.removesuffix("h"))

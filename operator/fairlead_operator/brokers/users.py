@@ -1,0 +1,72 @@
+"""Tokens and access rules of one principal, as the brokers store them.
+
+Called by the reconciler of Users. Each call has a deadline; what is listed or changed belongs to one owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Final
+
+from fairlead import Admin
+from fairlead.errors import AclNotFoundError, TokenNotFoundError
+from fairlead_api.bodies.security import AclDescription, CreatedToken, TokenDescription
+from fairlead_operator.brokers.calls import broker_deadline
+from fairlead_operator.plan.user import WantedAcl
+
+CLUSTER_OWNER: Final = "cluster"
+"""Owner of the access rules that belong to a Cluster itself."""
+
+
+async def list_records(admin: Admin, principal: str) -> tuple[list[AclDescription], list[TokenDescription]]:
+    """Return the access rules and the tokens of a principal. Raises `BrokersUnavailable`."""
+    async with broker_deadline(f"access rules of {principal}"):
+        return await admin.acls(principal), await admin.tokens(principal)
+
+
+async def create_acls(admin: Admin, principal: str, acls: Iterable[WantedAcl], owner: str) -> None:
+    """Create access rules. Raises `BrokersUnavailable`."""
+    for acl in acls:
+        async with broker_deadline(f"access rule of {principal}"):
+            await admin.create_acl(
+                principal,
+                acl.operations,
+                acl.kind,
+                acl.pattern,
+                effect="allow" if acl.effect == "allow" else "deny",
+                owner=owner,
+            )
+
+
+async def allow_stops(admin: Admin, principal: str) -> None:
+    """Allow the brokers' own service account to ask for the permit to stop a broker. Raises `BrokersUnavailable`."""
+    async with broker_deadline(f"access rules of {principal}"):
+        if not any(each.owner == CLUSTER_OWNER for each in await admin.acls(principal)):
+            await admin.create_acl(principal, ["alter"], "cluster", "*", owner=CLUSTER_OWNER)
+
+
+async def remove_acls(admin: Admin, acl_ids: Iterable[str]) -> None:
+    """Remove access rules, which may be gone already. Raises `BrokersUnavailable`."""
+    for acl_id in acl_ids:
+        async with broker_deadline("removal of an access rule"):
+            try:
+                await admin.remove_acl(acl_id, force=True)
+            except AclNotFoundError:
+                continue
+
+
+async def create_token(admin: Admin, principal: str, life: timedelta, owner: str) -> CreatedToken:
+    """Create a token. Raises `BrokersUnavailable`."""
+    async with broker_deadline(f"token of {principal}"):
+        return await admin.create_token(principal, expires_in=life, owner=owner)
+
+
+async def revoke_tokens(admin: Admin, token_ids: Iterable[str]) -> None:
+    """Revoke tokens, which may be gone already. Raises `BrokersUnavailable`."""
+    for token_id in token_ids:
+        async with broker_deadline("revocation of a token"):
+            try:
+                await admin.revoke_token(token_id, force=True)
+            except TokenNotFoundError:
+                continue

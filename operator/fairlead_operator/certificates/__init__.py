@@ -1,0 +1,1 @@
+"""Keys and certificates of the operator's own authorities; only this package knows `cryptography`."""

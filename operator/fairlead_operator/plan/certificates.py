@@ -1,0 +1,277 @@
+"""Decisions about the operator's own authority and certificates: when each is created, replaced and removed.
+
+An authority is replaced in phases (rule K5), each derived from what exists: the Secret of the authority, the
+certificate in the Secret of the brokers, and the certificates that brokers report as loaded. An interrupted replacement
+therefore continues. The module must not depend on how keys are created.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import Enum, auto
+from typing import Final
+
+from fairlead_api.resources.cluster import Cluster
+from fairlead_operator.naming import (
+    bootstrap_service_name,
+    broker_service_name,
+    brokers_service_name,
+    etcd_name,
+    etcd_peers_service_name,
+    external_service_name,
+)
+from fairlead_operator.render.addresses import broker_ids
+
+AUTHORITY_LIFE: Final = timedelta(days=3650)
+LEAF_LIFE: Final = timedelta(days=90)
+AUTHORITY_USED: Final = 0.8
+"""Part of an authority's life after which it is replaced."""
+LEAF_USED: Final = 2 / 3
+"""Part of a certificate's life after which it is replaced."""
+BACKDATED: Final = timedelta(minutes=5)
+"""Time by which certificates begin before their creation, for machines whose clock is behind."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertificateFacts:
+    """Facts about one certificate."""
+
+    sha256: str
+    not_before: datetime
+    not_after: datetime
+    authority: str = ""
+    """Identifier of the key that signed the certificate."""
+    key: str = ""
+    """Identifier of the certificate's own key."""
+    names: frozenset[str] = frozenset()
+    """Host names and IP addresses."""
+
+    @property
+    def created(self) -> datetime:
+        """Time at which the certificate was created."""
+        return self.not_before + BACKDATED
+
+    def is_used(self, now: datetime, part: float) -> bool:
+        """Return whether a part of the certificate's life is over."""
+        return now >= self.not_before + (self.not_after - self.not_before) * part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenAuthority:
+    """The certificates in the Secret of the authority."""
+
+    current: CertificateFacts
+    following: CertificateFacts | None = None
+    """Authority that will sign, and is already trusted."""
+    previous: CertificateFacts | None = None
+    """Authority that signed before, and is still trusted."""
+
+    @property
+    def trusted(self) -> tuple[CertificateFacts, ...]:
+        """All authorities that clients and brokers trust."""
+        return tuple(each for each in (self.current, self.following, self.previous) if each is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The certificate of a broker's peer listener, as the broker has loaded it."""
+
+    sha256: str
+    authorities: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """The reports of all registered brokers; `known` is false while no broker answers."""
+
+    known: bool = False
+    registered: frozenset[int] = frozenset()
+    by_broker: Mapping[int, Report] = field(default_factory=dict)
+
+    def behind(self, authorities: Iterable[CertificateFacts]) -> list[int]:
+        """Return the registered brokers that do not trust all authorities."""
+        wanted = {each.sha256 for each in authorities}
+        return sorted(
+            broker
+            for broker in self.registered
+            if broker not in self.by_broker or not wanted <= self.by_broker[broker].authorities
+        )
+
+    def without(self, leaf: CertificateFacts) -> list[int]:
+        """Return the registered brokers that have loaded another certificate."""
+        return sorted(
+            broker
+            for broker in self.registered
+            if broker not in self.by_broker or self.by_broker[broker].sha256 != leaf.sha256
+        )
+
+
+class AuthorityStep(Enum):
+    """Next step of the authority."""
+
+    KEEP = auto()
+    ADD_FOLLOWING = auto()
+    """Create the next authority, which is trusted from then on."""
+    PROMOTE = auto()
+    """Sign with the next authority from now on."""
+    DROP_PREVIOUS = auto()
+    """Stop trusting the previous authority."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorityPlan:
+    """Next step of the authority, and what a replacement waits for (empty if it waits for nothing)."""
+
+    step: AuthorityStep
+    waits: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renewal:
+    """Circumstances of the replacement of an authority."""
+
+    now: datetime
+    overlap: timedelta
+    """Time that clients get to learn the next authority."""
+    asked: bool = False
+    """Whether a user asks for another authority."""
+
+
+AGAIN_SECONDS: Final = 10.0
+"""Time until the next pass while a replacement waits: brokers load new files without an event in Kubernetes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificates:
+    """Certificates of a Cluster after a step; without `authorities`, nothing that needs them may be created."""
+
+    names: tuple[str, ...] = ()
+    """Names in the certificate of the brokers."""
+    authorities: str = ""
+    """Certificates of all trusted authorities, in PEM."""
+    trusted: frozenset[str] = frozenset()
+    """SHA-256 of the trusted authorities."""
+    leaf: CertificateFacts | None = None
+    foreign: str = ""
+    """Object that belongs to another program, so that nothing is written; empty for none."""
+    waits: str = ""
+    """What the replacement of the authority waits for; empty if it waits for nothing."""
+
+    @property
+    def requeue_seconds(self) -> float | None:
+        """Seconds until the next pass; None if nothing waits."""
+        return AGAIN_SECONDS if self.waits else None
+
+
+def plan_authority(
+    seen: SeenAuthority, leaf: CertificateFacts | None, reports: Reports, renewal: Renewal
+) -> AuthorityPlan:
+    """Return the next step of the authority (rule K5)."""
+    if seen.following is not None:
+        return _towards_following(seen.following, seen, reports, renewal)
+    if seen.previous is not None:
+        return _without_previous(seen, leaf, reports, renewal)
+    if renewal.asked or seen.current.is_used(renewal.now, AUTHORITY_USED):
+        return AuthorityPlan(AuthorityStep.ADD_FOLLOWING)
+    return AuthorityPlan(AuthorityStep.KEEP)
+
+
+def _towards_following(
+    following: CertificateFacts, seen: SeenAuthority, reports: Reports, renewal: Renewal
+) -> AuthorityPlan:
+    if not reports.known:
+        return AuthorityPlan(AuthorityStep.KEEP, "no broker answers")
+    if behind := reports.behind(seen.trusted):
+        return AuthorityPlan(AuthorityStep.KEEP, f"{_brokers(behind)} not loaded the next authority yet")
+    if renewal.now < following.created + renewal.overlap:
+        return AuthorityPlan(AuthorityStep.KEEP, "clients get time to learn the next authority")
+    return AuthorityPlan(AuthorityStep.PROMOTE)
+
+
+def _without_previous(
+    seen: SeenAuthority, leaf: CertificateFacts | None, reports: Reports, renewal: Renewal
+) -> AuthorityPlan:
+    if leaf is None or leaf.authority != seen.current.key:
+        return AuthorityPlan(AuthorityStep.KEEP, "the brokers' certificate is not signed again yet")
+    if not reports.known:
+        return AuthorityPlan(AuthorityStep.KEEP, "no broker answers")
+    if old := reports.without(leaf):
+        return AuthorityPlan(AuthorityStep.KEEP, f"{_brokers(old)} not loaded the new certificate yet")
+    if renewal.now < leaf.created + renewal.overlap:
+        return AuthorityPlan(AuthorityStep.KEEP, "clients still trust the previous authority for a while")
+    return AuthorityPlan(AuthorityStep.DROP_PREVIOUS)
+
+
+def leaf_is_due(
+    leaf: CertificateFacts | None, authority: CertificateFacts, names: Iterable[str], now: datetime
+) -> bool:
+    """Return whether a certificate is missing, lacks a name, ends soon, or was signed by another authority."""
+    return (
+        leaf is None
+        or leaf.authority != authority.key
+        or not set(names) <= leaf.names
+        or leaf.is_used(now, LEAF_USED)
+    )
+
+
+def broker_names(cluster: Cluster) -> tuple[str, ...]:
+    """Return the names in the certificate of all brokers of a Cluster (rule K1)."""
+    name, namespace = cluster.name, cluster.namespace
+    services = [bootstrap_service_name(name), external_service_name(name)]
+    services += [broker_service_name(name, broker) for _, broker in broker_ids(cluster, {})]
+    security = cluster.spec.security
+    extra = security.tls.extra_names if security is not None else ()
+    named = (f"*.{brokers_service_name(name)}", *services)
+    return tuple(
+        dict.fromkeys(
+            [
+                "localhost",
+                *(
+                    f"{each}.{namespace}{suffix}"
+                    for each in named
+                    for suffix in (".svc", ".svc.cluster.local")
+                ),
+                *(f"{each}.{namespace}" for each in services),
+                *_advertised_hosts(cluster),
+                *extra,
+            ]
+        )
+    )
+
+
+def etcd_names(cluster: Cluster) -> tuple[str, ...]:
+    """Return the names in the certificate of all members of a managed etcd."""
+    namespace = cluster.namespace
+    named = (f"*.{etcd_peers_service_name(cluster.name)}", etcd_name(cluster.name))
+    return (
+        "localhost",
+        "127.0.0.1",
+        *(f"{each}.{namespace}{suffix}" for each in named for suffix in (".svc", ".svc.cluster.local")),
+    )
+
+
+def _advertised_hosts(cluster: Cluster) -> list[str]:
+    """Return the hosts that the Cluster advertises to clients, with an id in place of a placeholder."""
+    host = cluster.spec.listeners.data.advertised_host
+    if host is None:
+        return []
+    bare = host.rpartition("://")[2].rpartition(":")[0] or host.rpartition("://")[2]
+    places = {"{namespace}": cluster.namespace}
+    found = []
+    for pool, broker in broker_ids(cluster, {}):
+        text = bare
+        for place, word in {
+            **places,
+            "{id}": str(broker),
+            "{pod}": f"{cluster.name}-{pool}-{broker}",
+        }.items():
+            text = text.replace(place, word)
+        found.append(text)
+    return found
+
+
+def _brokers(ids: list[int]) -> str:
+    named = ", ".join(map(str, ids))
+    return f"broker {named} has" if len(ids) == 1 else f"brokers {named} have"

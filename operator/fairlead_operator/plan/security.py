@@ -1,0 +1,126 @@
+"""Steps of a Cluster's security: TLS between brokers, and the security mode, from what brokers report.
+
+Brokers of an existing Cluster first get the certificate and then TLS between them, in two rolls, because each calls the
+others by the scheme that they have registered (section 7.3 of the security contract). A new Cluster begins with TLS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Final, Literal
+
+from fairlead_api.configuration import SECURITY_MODE_KEY, ConfigSource
+from fairlead_api.resources.cluster import Cluster
+from fairlead_api.resources.condition_definitions import ConditionName
+from fairlead_api.resources.conditions import Condition, Truth, condition, rfc3339
+from fairlead_operator.naming import SKIP_OVERLAP_ANNOTATION, service_account_name
+from fairlead_operator.plan.actions import AlterConfig
+from fairlead_operator.plan.certificates import Certificates, Report, Reports
+from fairlead_operator.plan.observed import BrokersAnswer, Observed
+from fairlead_operator.plan.roll import RollPlan
+from fairlead_operator.render.security import ACCOUNT_ISSUER, STRICTNESS, mode_of
+
+EXPIRING: Final = timedelta(days=3)
+"""Rest of a certificate's life at which the condition reports it."""
+SECURITY_LEVEL: Final = 2
+"""Feature level from which brokers know security modes, tokens and ACLs."""
+
+
+def reports_of(answer: BrokersAnswer | None) -> Reports:
+    """Return the certificates of the peer listeners, as the brokers have loaded them."""
+    if answer is None:
+        return Reports()
+    registered = frozenset(broker for broker in answer.brokers if answer.registered(broker))
+    by_broker = {
+        each.broker: Report(each.certificate_sha256, frozenset(each.authorities_sha256))
+        for each in answer.certificates
+        if each.listener == "peer"
+    }
+    return Reports(known=True, registered=registered, by_broker=by_broker)
+
+
+def peer_scheme(observed: Observed, authorities: Iterable[str]) -> Literal["http", "https"]:
+    """Return the scheme of the peer listeners in the templates; `authorities` are the SHA-256 of those in use."""
+    sets = [each for each in observed.sets if not each.terminating]
+    if not sets or any(each.peer_scheme == "https" for each in sets):
+        return "https"
+    reports, trusted = reports_of(observed.brokers), frozenset(authorities)
+    have_all = bool(reports.registered) and all(
+        broker in reports.by_broker and trusted & reports.by_broker[broker].authorities
+        for broker in reports.registered
+    )
+    return "https" if have_all else "http"
+
+
+def overlap_of(cluster: Cluster) -> timedelta:
+    """Return the time that clients get to learn another authority."""
+    security = cluster.spec.security
+    if security is None or cluster.metadata.annotations.get(SKIP_OVERLAP_ANNOTATION) == "true":
+        return timedelta()
+    return timedelta(hours=security.overlap_hours)
+
+
+def mode_change(cluster: Cluster, answer: BrokersAnswer | None, roll: RollPlan) -> tuple[AlterConfig, ...]:
+    """Return the change of the cluster's security mode.
+
+    A stricter mode waits for pending restarts: after them, every broker knows the superusers and the issuers, among
+    them the operator's own, so that the operator cannot lock itself out.
+    """
+    security = cluster.spec.security
+    if security is None or answer is None or answer.feature_level < SECURITY_LEVEL:
+        return ()
+    wanted, entry = mode_of(security.mode), answer.config.get(SECURITY_MODE_KEY)
+    if entry is None or (entry.value == wanted and entry.source == ConfigSource.CLUSTER):
+        return ()
+    if entry.value == wanted == STRICTNESS[0]:
+        return ()
+    now = str(entry.value)
+    is_raised = now in STRICTNESS and STRICTNESS.index(wanted) > STRICTNESS.index(now)
+    if is_raised and roll.pending:
+        return ()
+    return (AlterConfig({SECURITY_MODE_KEY: wanted}),)
+
+
+def brokers_account(cluster: Cluster) -> str | None:
+    """Return the principal of the brokers' pods, which ask for the permit to stop; None if they have no token."""
+    security = cluster.spec.security
+    if security is None or not security.service_accounts:
+        return None
+    return f"{ACCOUNT_ISSUER}:{cluster.namespace}:{service_account_name(cluster.name)}"
+
+
+def certificates_condition(
+    cluster: Cluster, observed: Observed, certificates: Certificates | None
+) -> Condition | None:
+    """Return the condition of the certificates; None for a Cluster without security."""
+    if certificates is None:
+        return None
+    status, reason, message = _judged(reports_of(observed.brokers), observed, certificates)
+    return condition(
+        ConditionName.CERTIFICATES_READY,
+        status,
+        reason,
+        message,
+        now=observed.now,
+        generation=cluster.metadata.generation,
+    )
+
+
+def _judged(reports: Reports, observed: Observed, certificates: Certificates) -> tuple[Truth, str, str]:
+    leaf = certificates.leaf
+    if certificates.foreign:
+        return "False", "NotOurs", f"{certificates.foreign} exists and was not created by the operator"
+    if leaf is None or not reports.known:
+        return "False", "Issuing", "the certificates are created, and no broker answers yet"
+    if old := reports.without(leaf):
+        return (
+            "False",
+            "Propagating",
+            f"brokers {', '.join(map(str, old))} have not loaded the certificate yet",
+        )
+    if certificates.waits:
+        return "True", "Replacing", f"the authority is being replaced: {certificates.waits}"
+    if leaf.not_after - observed.now < EXPIRING:
+        return "False", "Expiring", f"the certificate of the brokers ends at {rfc3339(leaf.not_after)}"
+    return "True", "Current", "every broker has the current certificate"

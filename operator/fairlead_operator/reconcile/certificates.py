@@ -1,0 +1,177 @@
+"""One step of a Cluster's certificates: reads the Secrets, follows the plan, and writes what is missing or due.
+
+Called by the reconciler of Clusters before all other steps, so that certificates are renewed while other parts of a
+Cluster are blocked (rule K4). A Secret that belongs to another program is never written (rule K6).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from fairlead_api.resources.cluster import Cluster
+from fairlead_operator.certificates.authority import (
+    Pair,
+    bytes_of,
+    new_authority,
+    new_certificate,
+    read_certificate,
+    read_pair,
+    text_of,
+)
+from fairlead_operator.clock import Clock
+from fairlead_operator.naming import (
+    BROKER_COMPONENT,
+    CLUSTER,
+    CLUSTER_LABEL,
+    RENEW_CA_ANNOTATION,
+    SECRET,
+    Manifest,
+    ObjectRef,
+    authority_name,
+    brokers_tls_name,
+)
+from fairlead_operator.plan.certificates import (
+    AuthorityPlan,
+    AuthorityStep,
+    Certificates,
+    Renewal,
+    Reports,
+    SeenAuthority,
+    broker_names,
+    leaf_is_due,
+    plan_authority,
+)
+from fairlead_operator.plan.security import overlap_of
+from fairlead_operator.ports import KubernetesApi
+from fairlead_operator.render.metadata import framed
+from fairlead_operator.telemetry import Log
+
+CURRENT: Final = ("tls.crt", "tls.key")
+FOLLOWING: Final = ("next.crt", "next.key")
+PREVIOUS: Final = "previous.crt"
+BUNDLE: Final = "ca.crt"
+
+
+class CertificatesStep:
+    """Steps of the certificates of all Clusters; no state is kept between two passes."""
+
+    def __init__(self, api: KubernetesApi, clock: Clock, log: Log) -> None:
+        self._api = api
+        self._clock = clock
+        self._log = log
+
+    async def take(self, cluster: Cluster, reports: Reports) -> Certificates:
+        """Create, replace and remove what the plan says. Raises `ApiError`."""
+        names = (authority_name(cluster.name), brokers_tls_name(cluster.name))
+        stored = await asyncio.gather(*(self._read(cluster, name) for name in names))
+        for name, secret in zip(names, stored, strict=True):
+            if secret is not None and not _is_ours(secret, cluster):
+                return Certificates(foreign=f"Secret {name}")
+        kept, leaf_secret = (_content(secret) for secret in stored)
+        return await self._bring(cluster, kept, leaf_secret, reports)
+
+    async def _bring(
+        self, cluster: Cluster, kept: dict[str, bytes], stored: dict[str, bytes], reports: Reports
+    ) -> Certificates:
+        now, names = self._clock.now(), broker_names(cluster)
+        authority = dict(kept)
+        if read_pair(*_pair(authority, CURRENT)) is None:
+            authority = _as_current(new_authority(f"{cluster.namespace}/{cluster.name}", now))
+        leaf = read_pair(*_pair(stored, CURRENT))
+        renewal = Renewal(
+            now=now,
+            overlap=overlap_of(cluster),
+            asked=RENEW_CA_ANNOTATION in cluster.metadata.annotations,
+        )
+        plan = plan_authority(_seen(authority), leaf, reports, renewal)
+        authority = _after(plan, authority, cluster, self._clock)
+        if authority != kept:
+            self._log.info("authority changed", cluster=_subject(cluster), step=plan.step.name)
+            await self._write(cluster, authority_name(cluster.name), authority)
+        if renewal.asked and _seen(authority).following is not None:
+            await self._api.patch(
+                ObjectRef(CLUSTER, cluster.namespace, cluster.name),
+                {"metadata": {"annotations": {RENEW_CA_ANNOTATION: None}}},
+            )
+        seen = _seen(authority)
+        wanted = {**{name: stored.get(name, b"") for name in CURRENT}, BUNDLE: _bundle(authority)}
+        if leaf_is_due(leaf, seen.current, names, now):
+            pair = new_certificate(Pair(*_pair(authority, CURRENT)), cluster.name, names, now)
+            wanted |= _as_current(pair)
+            leaf = read_certificate(pair.certificate)
+        if wanted != stored:
+            self._log.info("certificate of the brokers changed", cluster=_subject(cluster))
+            await self._write(cluster, brokers_tls_name(cluster.name), wanted)
+        return Certificates(
+            names=names,
+            authorities=wanted[BUNDLE].decode(),
+            trusted=frozenset(each.sha256 for each in seen.trusted),
+            leaf=leaf,
+            waits=plan.waits,
+        )
+
+    async def _read(self, cluster: Cluster, name: str) -> Manifest | None:
+        return await self._api.get(ObjectRef(SECRET, cluster.namespace, name))
+
+    async def _write(self, cluster: Cluster, name: str, content: dict[str, bytes]) -> None:
+        manifest = framed(cluster, SECRET, name, component=BROKER_COMPONENT)
+        data = {field: text_of(value) for field, value in sorted(content.items())}
+        await self._api.apply({**manifest, "type": "Opaque", "data": data})
+
+
+def _after(
+    plan: AuthorityPlan, authority: dict[str, bytes], cluster: Cluster, clock: Clock
+) -> dict[str, bytes]:
+    """Return the content of the authority's Secret after a step."""
+    match plan.step:
+        case AuthorityStep.KEEP:
+            return authority
+        case AuthorityStep.ADD_FOLLOWING:
+            pair = new_authority(f"{cluster.namespace}/{cluster.name}", clock.now())
+            return {**authority, FOLLOWING[0]: pair.certificate, FOLLOWING[1]: pair.key}
+        case AuthorityStep.PROMOTE:
+            certificate, key = _pair(authority, FOLLOWING)
+            return {CURRENT[0]: certificate, CURRENT[1]: key, PREVIOUS: authority[CURRENT[0]]}
+        case AuthorityStep.DROP_PREVIOUS:
+            return {name: value for name, value in authority.items() if name != PREVIOUS}
+
+
+def _seen(authority: dict[str, bytes]) -> SeenAuthority:
+    current = read_certificate(authority[CURRENT[0]])
+    assert current is not None, "an authority that cannot be read is replaced"
+    return SeenAuthority(
+        current=current,
+        following=read_pair(*_pair(authority, FOLLOWING)),
+        previous=read_certificate(authority.get(PREVIOUS, b"")),
+    )
+
+
+def _bundle(authority: dict[str, bytes]) -> bytes:
+    return b"".join(authority[name] for name in (CURRENT[0], FOLLOWING[0], PREVIOUS) if name in authority)
+
+
+def _pair(content: dict[str, bytes], names: tuple[str, str]) -> tuple[bytes, bytes]:
+    return content.get(names[0], b""), content.get(names[1], b"")
+
+
+def _as_current(pair: Pair) -> dict[str, bytes]:
+    return {CURRENT[0]: pair.certificate, CURRENT[1]: pair.key}
+
+
+def _content(secret: Manifest | None) -> dict[str, bytes]:
+    return (
+        {} if secret is None else {name: bytes_of(each) for name, each in (secret.get("data") or {}).items()}
+    )
+
+
+def _is_ours(secret: Manifest, cluster: Cluster) -> bool:
+    """Return whether the operator created the Secret for this Cluster, or for a retained one of the same name."""
+    metadata = secret["metadata"]
+    owners = {owner["uid"] for owner in metadata.get("ownerReferences") or [] if owner.get("controller")}
+    is_labelled = (metadata.get("labels") or {}).get(CLUSTER_LABEL) == cluster.name
+    return is_labelled and owners <= {cluster.metadata.uid}
+
+
+def _subject(cluster: Cluster) -> str:
+    return f"{cluster.namespace}/{cluster.name}"

@@ -1,0 +1,204 @@
+"""Security of the brokers' pods: settings, volumes with certificates and tokens, and the least strict mode.
+
+A Cluster without `spec.security` has none of these parts, so that a newer operator changes no pod of an older Cluster.
+Certificates and authorities are volumes: their replacement changes no pod (rule K3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from fairlead_api.resources.cluster import Cluster
+from fairlead_api.resources.cluster_security import ClusterSecurity, SecurityModeName, TlsMode
+from fairlead_operator.naming import (
+    BROKER_COMPONENT,
+    CERTIFICATE,
+    CONFIG_FOLDER,
+    CONFIG_MAP,
+    DATA_PORT,
+    EXTERNAL_PORT,
+    OPS_PORT,
+    PEER_PORT,
+    TLS_PORT,
+    Manifest,
+    audience_of,
+    authority_name,
+    brokers_tls_name,
+    clients_tls_name,
+)
+from fairlead_operator.render.fingerprints import said
+from fairlead_operator.render.inputs import Transport
+from fairlead_operator.render.metadata import framed
+
+ACCOUNT_ISSUER: Final = "k8s"
+"""Name of the issuer of service accounts' tokens, the beginning of their principals."""
+TOKEN_SECONDS: Final = 3600
+EVERY_ADDRESS: Final = "[::]"
+PEER_TLS_FOLDER: Final = f"{CONFIG_FOLDER}-peer-tls"
+TLS_FOLDER: Final = f"{CONFIG_FOLDER}-tls"
+TOKEN_FOLDER: Final = "/var/run/secrets/fairlead"  # noqa: S105 - a folder
+ACCOUNT_FOLDER: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+BUNDLE_FILE: Final = "ca.crt"
+_LISTENERS: Final[Mapping[TlsMode, str]] = {
+    "Off": f"http://{EVERY_ADDRESS}:{DATA_PORT}",
+    "Both": f"http://{EVERY_ADDRESS}:{DATA_PORT},https://{EVERY_ADDRESS}:{TLS_PORT}",
+    "Required": f"https://{EVERY_ADDRESS}:{DATA_PORT},https://{EVERY_ADDRESS}:{TLS_PORT}",
+}
+STRICTNESS: Final = ("open", "observe", "enforce")
+"""Security modes of brokers in increasing order of strictness."""
+
+
+def mode_of(mode: SecurityModeName) -> str:
+    """Return a security mode as brokers name it."""
+    return mode.lower()
+
+
+def floor_of(security: ClusterSecurity | None) -> str:
+    """Return the least strict mode of a broker: a broker that enforces refuses to serve clients without TLS."""
+    if security is None:
+        return STRICTNESS[0]
+    mode = mode_of(security.mode)
+    if mode == "enforce" and security.tls.mode != "Required" and not security.allow_plaintext:
+        return "observe"
+    return mode
+
+
+def data_tls_name(cluster: Cluster) -> str:
+    """Return the name of the Secret with the certificate that clients see."""
+    security = cluster.spec.security
+    chosen = None if security is None else security.tls.certificate
+    if chosen is None:
+        return brokers_tls_name(cluster.name)
+    return chosen.secret_name or clients_tls_name(cluster.name)
+
+
+def settings(cluster: Cluster, transport: Transport) -> list[tuple[str, str]]:
+    """Return the variables of a broker, in addition to those of a Cluster without security."""
+    security = _security(cluster)
+    tls = security.tls
+    scheme = "https" if tls.mode == "Required" else "http"
+    variables = [
+        ("FAIRLEAD_LISTEN", _LISTENERS[tls.mode]),
+        ("FAIRLEAD_PEER_LISTEN", f"{transport.peer_scheme}://{EVERY_ADDRESS}:{PEER_PORT}"),
+        # Metrics contain no secrets, and the network policy names the callers of the ops port.
+        ("FAIRLEAD_OPS_LISTEN", f"http://{EVERY_ADDRESS}:{OPS_PORT}"),
+        ("FAIRLEAD_EXTERNAL_LISTEN", f"{scheme}://{EVERY_ADDRESS}:{EXTERNAL_PORT}"),
+        ("FAIRLEAD_PEER_TLS", PEER_TLS_FOLDER),
+        ("FAIRLEAD_SECURITY", floor_of(security)),
+    ]
+    if security.allow_plaintext:
+        variables.append(("FAIRLEAD_ALLOW_PLAINTEXT", "true"))
+    if tls.mode != "Off":
+        variables += [("FAIRLEAD_TLS", TLS_FOLDER), ("FAIRLEAD_TLS_MIN", tls.min_version)]
+    if security.service_accounts:
+        variables.append(("FAIRLEAD_TOKEN_FILE", f"{TOKEN_FOLDER}/token"))
+    return variables
+
+
+def volumes(cluster: Cluster) -> list[tuple[Manifest, str]]:
+    """Return the volumes with certificates and tokens, each with its folder."""
+    security = _security(cluster)
+    found: list[tuple[Manifest, str]] = [
+        ({"name": "peer-tls", "secret": {"secretName": brokers_tls_name(cluster.name)}}, PEER_TLS_FOLDER)
+    ]
+    if security.tls.mode != "Off":
+        found.append(({"name": "tls", "secret": {"secretName": data_tls_name(cluster)}}, TLS_FOLDER))
+    if security.service_accounts:
+        audience = audience_of(cluster.namespace, cluster.name)
+        own = _projected("token", [_token(audience=audience)])
+        account = _projected(
+            "account",
+            [
+                _token(),
+                {
+                    "configMap": {
+                        "name": "kube-root-ca.crt",
+                        "items": [{"key": BUNDLE_FILE, "path": BUNDLE_FILE}],
+                    }
+                },
+            ],
+        )
+        found += [(own, TOKEN_FOLDER), (account, ACCOUNT_FOLDER)]
+    return found
+
+
+def file_settings(cluster: Cluster, transport: Transport) -> dict[str, Any]:
+    """Return the settings in the configuration file: superusers and issuers."""
+    security = _security(cluster)
+    issuers: dict[str, Any] = {}
+    audience = audience_of(cluster.namespace, cluster.name)
+    if security.service_accounts:
+        issuers[ACCOUNT_ISSUER] = {"kubernetes": True, "audience": audience}
+    for issuer in security.issuers:
+        given = {
+            "issuer": issuer.issuer,
+            "audience": issuer.audience or audience,
+            "jwks": issuer.jwks_url,
+            "principal_claim": issuer.principal_claim,
+            "groups_claim": issuer.groups_claim,
+        }
+        issuers[issuer.name] = {name: value for name, value in given.items() if value is not None}
+    superusers = [*transport.superusers, *security.superusers]
+    return {
+        **({"superusers": superusers} if superusers else {}),
+        **({"issuers": issuers} if issuers else {}),
+    }
+
+
+def pod_words(cluster: Cluster, transport: Transport | None) -> dict[str, object]:
+    """Return the part of the fingerprint of a pod: what a running broker cannot change without a restart.
+
+    The least strict mode is left out: only a lower one restarts brokers (see `plan.roll`).
+    """
+    security = cluster.spec.security
+    if security is None or transport is None:
+        return {}
+    return {
+        "peers": transport.peer_scheme,
+        "tls": {"mode": security.tls.mode, "min": security.tls.min_version, "secret": data_tls_name(cluster)},
+        "file": file_settings(cluster, transport),
+        "plaintext": security.allow_plaintext,
+    }
+
+
+def authorities_map(cluster: Cluster, transport: Transport) -> Manifest:
+    """Return the ConfigMap with all authorities that clients trust."""
+    manifest = framed(cluster, CONFIG_MAP, authority_name(cluster.name), component=BROKER_COMPONENT)
+    return {**manifest, "data": {BUNDLE_FILE: transport.authorities}}
+
+
+def client_certificates(cluster: Cluster, names: tuple[str, ...]) -> list[Manifest]:
+    """Return the Certificate of cert-manager for the data listener, if the Cluster names an issuer."""
+    security = cluster.spec.security
+    chosen = None if security is None else security.tls.certificate
+    if chosen is None or chosen.issuer_ref is None:
+        return []
+    manifest = framed(cluster, CERTIFICATE, clients_tls_name(cluster.name), component=BROKER_COMPONENT)
+    manifest["spec"] = {
+        "secretName": clients_tls_name(cluster.name),
+        "issuerRef": {
+            **said(chosen.issuer_ref),
+            "kind": chosen.issuer_ref.kind,
+            "group": chosen.issuer_ref.group,
+        },
+        "dnsNames": list(names),
+        "usages": ["server auth", "client auth", "digital signature"],
+        "privateKey": {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Always"},
+    }
+    return [manifest]
+
+
+def _security(cluster: Cluster) -> ClusterSecurity:
+    security = cluster.spec.security
+    assert security is not None, "only Clusters with security have certificates"
+    return security
+
+
+def _token(*, audience: str | None = None) -> Manifest:
+    token: Manifest = {"path": "token", "expirationSeconds": TOKEN_SECONDS}
+    return {"serviceAccountToken": {**({} if audience is None else {"audience": audience}), **token}}
+
+
+def _projected(name: str, sources: list[Manifest]) -> Manifest:
+    return {"name": name, "projected": {"defaultMode": 0o440, "sources": sources}}

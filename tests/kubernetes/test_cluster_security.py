@@ -1,0 +1,177 @@
+"""Clusters with security: certificates, tokens and access rules of real brokers with the settings of their pods."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from broker_processes import broker_processes
+from cluster_words import a_cluster, condition_of, is_done
+from fairlead import Admin
+from fairlead.errors import FairleadError
+from operator_process import ACCOUNT, OperatorProcess
+from pod_brokers import PodBrokers, begin_to_follow
+from warm_programs import FAIRLEAD
+
+if TYPE_CHECKING:
+    from kube_client import KubeClient, Manifest
+    from kubernetes_under_test import Kubernetes
+    from operator_process import Operators
+
+CLUSTER = "clusters.fairlead.dev/main"
+SLOW_SECONDS = 150.0
+NAMES = [f"127.0.1.{broker}" for broker in range(3)]
+pytestmark = pytest.mark.timeout(600)
+
+
+@dataclass(slots=True)
+class Secure:
+    """One namespace with brokers, and an operator that manages it."""
+
+    kubernetes: Kubernetes
+    operators: Operators
+    namespace: str
+    brokers: PodBrokers
+    folder: Path
+
+    @property
+    def api(self) -> KubeClient:
+        """The API server."""
+        return self.kubernetes.api
+
+    def start_operator(self) -> None:
+        """Start an operator with the chart's rights outside the box, in the network of the brokers."""
+        user = self.operators.grant(self.namespace)
+        kubeconfig = self.kubernetes.account_kubeconfig(ACCOUNT, self.namespace)
+        settings = {
+            "FAIRLEAD_OPERATOR_POD_NAMESPACE": self.namespace,
+            "FAIRLEAD_OPERATOR_SERVICE_ACCOUNT": ACCOUNT,
+            "FAIRLEAD_OPERATOR_BROKER_URL": self.brokers.url,
+            "FAIRLEAD_OPERATOR_BROKER_TLS_URL": self.brokers.tls_url,
+            "FAIRLEAD_OPERATOR_RESYNC_SECONDS": "5",
+            "FAIRLEAD_OPERATOR_METRICS_LISTEN": "127.0.0.1:0",
+            "FAIRLEAD_OPERATOR_LOG_FORMAT": "json",
+        }
+        self.operators.started.append(
+            OperatorProcess(
+                [FAIRLEAD, "operator", "start"],
+                {**self.kubernetes.environment(kubeconfig), **settings},
+                self.operators.folder / f"operator-{len(self.operators.started)}.log",
+                user,
+            )
+        )
+
+    def apply(self, security: Manifest | None) -> None:
+        """Apply the Cluster with one broker, or with another `spec.security`."""
+        etcd = {"external": {"endpoints": list(self.brokers.etcd)}}
+        spec = {} if security is None else {"security": security}
+        self.api.apply(a_cluster(1, etcd=etcd, **spec), self.namespace)
+
+    def wait(self, holds: Callable[[Manifest | None], Any], seconds: float = SLOW_SECONDS) -> Manifest:
+        """Wait until the Cluster satisfies a condition."""
+        return self.api.wait(CLUSTER, self.namespace, holds, seconds)
+
+    def user(self, name: str, **spec: Any) -> Manifest:
+        """Apply a User, and wait until it is ready or refused."""
+        self.api.apply(
+            {
+                "apiVersion": "fairlead.dev/v1alpha1",
+                "kind": "User",
+                "metadata": {"name": name},
+                "spec": {"clusterRef": {"name": "main"}, **spec},
+            },
+            self.namespace,
+        )
+        return self.api.wait(
+            f"users.fairlead.dev/{name}",
+            self.namespace,
+            lambda each: each and _ready(each).get("status") in ("True", "False"),
+            SLOW_SECONDS,
+        )
+
+    def secret(self, name: str) -> dict[str, bytes]:
+        """Return the content of a Secret."""
+        found = self.api.get(f"secret/{name}", self.namespace)
+        return {} if found is None else {key: base64.b64decode(each) for key, each in found["data"].items()}
+
+    def call(self, url: str, token: bytes | None, action: Callable[[Admin], Any]) -> Any:
+        """Make a call with a token, trusting the authorities of the ConfigMap."""
+        file = self.folder / "ca.crt"
+        bundle = self.api.get("configmap/main-ca", self.namespace)
+        if bundle is not None:
+            file.write_text(bundle["data"]["ca.crt"])
+        return self.brokers.runner.run(_called(url, file if url.startswith("https") else None, token, action))
+
+
+async def _called(url: str, ca: Path | None, token: bytes | None, action: Callable[[Admin], Any]) -> Any:
+    text = None if token is None else token.decode()
+    async with Admin(url, ca_file=ca, retry_timeout="5s", token=text, allow_insecure_token=True) as admin:
+        return await action(admin)
+
+
+def _ready(resource: Manifest) -> Manifest:
+    conditions = (resource.get("status") or {}).get("conditions") or []
+    return next((each for each in conditions if each["type"] == "Ready"), {})
+
+
+def has_certificates(cluster: Manifest | None) -> bool:
+    """Return whether a Cluster is done and its brokers have the current certificate."""
+    return is_done(cluster) and condition_of(cluster, "CertificatesReady").get("reason") == "Current"
+
+
+@pytest.fixture
+def secure(kubernetes: Kubernetes, operators: Operators, namespace: str, tmp_path: Path) -> Iterator[Secure]:
+    """Yield a managed namespace without a Cluster."""
+    with broker_processes(kubernetes.api, namespace, tmp_path, PodBrokers) as brokers:
+        brokers.server = kubernetes.server
+        brokers.authority = kubernetes.box.state / "pki" / "ca.crt"
+        begin_to_follow(brokers)
+        try:
+            yield Secure(kubernetes, operators, namespace, brokers, tmp_path)
+        finally:
+            operators.stop_all()
+
+
+def test_a_new_cluster_is_closed_from_its_first_moment(secure: Secure) -> None:
+    """With TLS and Enforce, only the operator, superusers and Users with their rules are served, and by TLS alone."""
+    secure.start_operator()
+    secure.apply({"mode": "Enforce", "tls": {"mode": "Required", "extraNames": NAMES}})
+    cluster = secure.wait(has_certificates)
+    url = secure.brokers.tls_url.format(id=0)
+    anonymous = _refusal(lambda: secure.call(url, None, lambda admin: admin.list_topics()))
+    user = secure.user(
+        "ann",
+        acls=[{"operations": ["create", "write"], "topics": ["shop.*"]}],
+    )
+    token = secure.secret("ann")["token"]
+    made = secure.call(url, token, lambda admin: admin.create_topic("shop.orders", partitions=1))
+    forbidden = _refusal(
+        lambda: secure.call(url, token, lambda admin: admin.create_topic("bank.orders", partitions=1))
+    )
+    plain = _refusal(
+        lambda: secure.call(url.replace("https", "http"), None, lambda admin: admin.list_topics())
+    )
+    secure.api.delete("users.fairlead.dev/ann", secure.namespace)
+    secure.api.wait("users.fairlead.dev/ann", secure.namespace, lambda each: each is None, SLOW_SECONDS)
+    revoked = _refusal(lambda: secure.call(url, token, lambda admin: admin.list_topics()))
+
+    assert cluster["status"]["listeners"][0]["bootstrap"].startswith("https://")
+    assert anonymous == "UnauthenticatedError"
+    assert user["status"]["principal"] == f"user:{secure.namespace}.ann"
+    assert made.name == "shop.orders"
+    assert forbidden == "ForbiddenError"
+    assert plain == "UnreachableError"
+    assert revoked == "UnauthenticatedError"
+
+
+def _refusal(call: Callable[[], Any]) -> str:
+    try:
+        call()
+    except FairleadError as error:
+        return type(error).__name__
+    return "no error"

@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from fairlead_api.bodies.security import AclDescription, TokenDescription
+from fairlead_api.resources.condition_definitions import ConditionName
+from fairlead_api.resources.user import User
+from fairlead_operator.naming import Manifest
+from fairlead_operator.plan.findings import Finding
+from fairlead_operator.plan.user import (
+    WantedAcl,
+    bootstrap_of,
+    owner_of,
+    plan_acls,
+    plan_token,
+    refusal,
+    wanted_acls,
+)
+from fairlead_operator.plan.user_status import (
+    interrupted_status,
+    unreadable_status,
+    user_status,
+    warnings_of,
+)
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+GRANT = {"namespace": "shop", "topics": ["shop.*"], "groups": ["shop.billing"]}
+
+
+def a_user(namespace: str = "shop", annotations: dict[str, str] | None = None, **spec: Any) -> User:
+    """Return the User ann of the Cluster fairlead/main."""
+    return User.parse(
+        {
+            "metadata": {
+                "name": "ann", "namespace": namespace, "uid": "u1", "annotations": annotations or {},
+            },
+            "spec": {"clusterRef": {"name": "main", "namespace": "fairlead"}, **spec},
+        }
+    )  # fmt: skip
+
+
+def a_cluster(security: Manifest | None, **about: Any) -> Manifest:
+    """Return the Cluster fairlead/main as a manifest."""
+    spec = {} if security is None else {"security": security}
+    return {"metadata": {"name": "main", "namespace": "fairlead"}, "spec": spec, **about}
+
+
+def a_token(
+    token_id: str, *, hours_ago: float, owner: str = "shop/User/u1", ends: datetime | None = None
+) -> TokenDescription:
+    """Return a stored token."""
+    return TokenDescription(
+        token_id=token_id,
+        principal="user:shop.ann",
+        created_at=(NOW - timedelta(hours=hours_ago)).isoformat(),
+        created_by="k8s:fairlead:operator",
+        expires_at=None if ends is None else ends.isoformat(),
+        note="",
+        owner=owner,
+    )
+
+
+@pytest.mark.parametrize(
+    ("user", "cluster", "reason", "named"),
+    [
+        (a_user(), None, "ClusterNotFound", "fairlead/main"),
+        (a_user(), a_cluster({}, metadata={"deletionTimestamp": "now"}), "ClusterNotFound", ""),
+        (a_user(), a_cluster(None), "SecurityNotConfigured", ""),
+        (a_user(serviceAccountName="a"), a_cluster({"serviceAccounts": False}), "NotAllowed", "accounts"),
+        (a_user(), a_cluster({"users": [{"namespace": "bank"}]}), "NotAllowed", "shop"),
+        (
+            a_user(acls=[{"operations": ["read"], "topics": ["shop.a", "s*", "*"], "producers": ["shop.a"]}]),
+            a_cluster({"users": [GRANT]}),
+            "NotAllowed",
+            "topic:s*, topic:*, producer:shop.a",
+        ),
+        (
+            a_user(
+                acls=[
+                    {"operations": ["all"], "topics": ["shop.*"], "groups": ["shop.billing"]},
+                    {"effect": "Deny", "operations": ["read"], "topics": ["*"]},
+                ]
+            ),
+            a_cluster({"users": [GRANT]}),
+            None,
+            "",
+        ),
+        (a_user("fairlead", acls=[{"operations": ["all"], "topics": ["*"]}]), a_cluster({}), None, ""),
+    ],
+)
+def test_a_namespace_grants_only_what_the_cluster_gives_it(
+    user: User, cluster: Manifest | None, reason: str | None, named: str
+) -> None:
+    """Allowed names lie inside the names of the User's namespace, and denials are always allowed (rule K10)."""
+    found = refusal(user, cluster)
+
+    assert (None if found is None else found.reason) == reason
+    assert found is None or named in found.message
+
+
+def test_only_own_records_are_removed() -> None:
+    """Missing rules are created once, own rules that are not wanted are removed, and others stay (rule K11)."""
+    user = a_user(acls=[{"operations": ["write", "read", "read"], "topics": ["a"], "groups": ["g"]}])
+
+    def stored(acl_id: str, pattern: str, owner: str | None, operations: list[str]) -> AclDescription:
+        return AclDescription(
+            acl_id=acl_id, effect="allow", principal=user.principal, operations=operations, kind="topic",
+            pattern=pattern, created_at="", created_by="", owner=owner,
+        )  # fmt: skip
+
+    plan = plan_acls(
+        wanted_acls(user),
+        owner_of(user),
+        [
+            stored("1", "a", None, ["write", "read"]),
+            stored("2", "b", owner_of(user), ["read"]),
+            stored("3", "c", "bank/User/u2", ["read"]),
+        ],
+    )
+
+    assert plan.missing == (WantedAcl("allow", ("read", "write"), "group", "g"),)
+    assert plan.unwanted == ("2",)
+
+
+@pytest.mark.parametrize(
+    ("held", "stored", "annotations", "create", "revoke"),
+    [
+        ("", [], {}, True, ()),
+        ("", [a_token("a", hours_ago=1)], {}, True, ("a",)),
+        ("a", [a_token("a", hours_ago=1), a_token("x", hours_ago=2, owner="else")], {}, False, ()),
+        ("a", [a_token("a", hours_ago=9, ends=NOW)], {}, True, ("a",)),
+        ("a", [a_token("a", hours_ago=9, ends=NOW + timedelta(hours=719))], {}, True, ()),
+        ("a", [a_token("a", hours_ago=9, ends=NOW + timedelta(hours=721))], {}, False, ()),
+        ("a", [a_token("a", hours_ago=9)], {"fairlead.dev/renew-token": "true"}, True, ()),
+        ("a", [a_token("a", hours_ago=23), a_token("old", hours_ago=90)], {}, False, ()),
+        ("a", [a_token("a", hours_ago=25), a_token("old", hours_ago=90)], {}, False, ("old",)),
+        ("a", [a_token("a", hours_ago=25), a_token("lost", hours_ago=24)], {}, False, ("lost",)),
+    ],
+)
+def test_a_token_is_renewed_in_time_and_a_lost_one_is_revoked(
+    held: str,
+    stored: list[TokenDescription],
+    annotations: dict[str, str],
+    create: bool,
+    revoke: tuple[str, ...],
+) -> None:
+    """The previous token is revoked a day after its renewal, and a token that no Secret has at once (rule K9)."""
+    plan = plan_token(a_user(annotations=annotations), held, stored, NOW)
+
+    assert (plan.create, plan.revoke) == (create, revoke)
+
+
+def test_programs_get_the_address_with_tls_if_there_is_one() -> None:
+    """The bootstrap address is the one with TLS, never the one for clients outside."""
+    plain = {"name": "data", "bootstrap": "http://a"}
+    listeners = [{"name": "external", "bootstrap": "https://x"}, plain]
+
+    assert bootstrap_of({}) == ""
+    assert bootstrap_of({"status": {"listeners": listeners}}) == "http://a"
+    tls = {"name": "data-tls", "bootstrap": "https://a"}
+    assert bootstrap_of({"status": {"listeners": [*listeners, tls]}}) == "https://a"
+
+
+def test_the_status_names_principal_token_and_findings() -> None:
+    """The status shows the principal and the token, warns in the mode Open, and keeps its facts when interrupted."""
+    user = a_user()
+    warned = user_status(user, None, warnings_of(a_cluster({})), ("id", "2026"), NOW)
+    refused = user_status(
+        user, Finding("NotAllowed", "why"), warnings_of(a_cluster({"mode": "Enforce"})), (None, None), NOW
+    )
+    paused = interrupted_status(user, ConditionName.RECONCILIATION_PAUSED, Finding("Annotation", "why"), NOW)
+    unreadable = unreadable_status(warned, 7, "fault", NOW)
+
+    assert [(each.type, each.reason) for each in warned.conditions] == [
+        ("Ready", "Available"), ("Warning", "ModeIsOpen"),
+    ]  # fmt: skip
+    assert (warned.principal, warned.token_id) == ("user:shop.ann", "id")
+    assert [(each.type, each.reason) for each in refused.conditions] == [("Ready", "NotAllowed")]
+    assert paused.conditions[-1].type == "ReconciliationPaused"
+    assert unreadable.token_id == "id"
+    assert a_user(serviceAccountName="a").principal == "k8s:shop:a"

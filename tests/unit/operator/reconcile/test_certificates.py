@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import copy
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import structlog
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.serialization import Encoding
+
+import render_kit
+from fairlead_operator.certificates.authority import bytes_of, read_certificate
+from fairlead_operator.naming import SECRET, Manifest, ObjectRef
+from fairlead_operator.plan.certificates import Report, Reports
+from fairlead_operator.reconcile.certificates import CertificatesStep
+from memory_api import MemoryApi
+
+BROKERS = frozenset({0, 1})
+CA, LEAF = ObjectRef(SECRET, "shop", "main-ca"), ObjectRef(SECRET, "shop", "main-brokers-tls")
+
+
+class Crash(Exception):
+    """The operator ended at a write."""
+
+
+class Secrets(MemoryApi):
+    """An API server that stores Secrets, and perhaps ends the operator after a write."""
+
+    def __init__(self) -> None:
+        """Start without objects."""
+        super().__init__()
+        self.crash_at: int | None = None
+        self.applied = 0
+
+    async def apply(self, manifest: Manifest, *, force: bool = True, dry_run: bool = False) -> Manifest:
+        """Store an object; raise `Crash` after the chosen write."""
+        ref = ObjectRef(SECRET, "shop", manifest["metadata"]["name"])
+        self.objects[ref] = copy.deepcopy(manifest)
+        self.applied += 1
+        if self.applied == self.crash_at:
+            raise Crash
+        return manifest
+
+
+class Time:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        """Begin at a fixed time."""
+        self.at = datetime(2026, 3, 1, tzinfo=UTC)
+
+    def now(self) -> datetime:
+        """Return the time."""
+        return self.at
+
+    def monotonic(self) -> float:
+        """Return the seconds of the same time."""
+        return self.at.timestamp()
+
+
+def field(api: Secrets, ref: ObjectRef, name: str) -> bytes:
+    """Return a field of a Secret."""
+    return bytes_of((api.objects.get(ref, {}).get("data") or {}).get(name))
+
+
+def reports(api: Secrets) -> Reports:
+    """Return the reports of brokers that have loaded what the Secret has."""
+    leaf = read_certificate(field(api, LEAF, "tls.crt"))
+    if leaf is None:
+        return Reports()
+    bundle = x509.load_pem_x509_certificates(field(api, LEAF, "ca.crt"))
+    trusted = frozenset(_sha256(each) for each in bundle)
+    return Reports(
+        known=True, registered=BROKERS, by_broker={each: Report(leaf.sha256, trusted) for each in BROKERS}
+    )
+
+
+def is_trusted(leaf: bytes, bundle: bytes) -> bool:
+    """Return whether one of the authorities signed a certificate."""
+    certificate = x509.load_pem_x509_certificate(leaf)
+    for authority in x509.load_pem_x509_certificates(bundle):
+        try:
+            certificate.verify_directly_issued_by(authority)
+        except (ValueError, InvalidSignature):
+            continue
+        return True
+    return False
+
+
+@pytest.mark.parametrize("crash_at", [None, *range(3, 10)])
+async def test_an_authority_is_replaced_without_a_certificate_that_is_not_trusted(
+    crash_at: int | None,
+) -> None:
+    """Whatever write the operator ends at, brokers with older files and new ones trust each other (rules K5, V10)."""
+    api, time = Secrets(), Time()
+    step = CertificatesStep(api, time, structlog.get_logger())
+    cluster = render_kit.cluster_of(security={"tls": {"clientOverlap": "24h"}})
+    first = await step.take(cluster, Reports())
+    before = (field(api, LEAF, "tls.crt"), field(api, LEAF, "ca.crt"))
+    api.crash_at = crash_at
+    time.at += timedelta(days=3650 * 0.8)
+    seen = set()
+    for _ in range(12):
+        try:
+            done = await step.take(cluster, reports(api))
+        except Crash:
+            continue
+        now = (field(api, LEAF, "tls.crt"), field(api, LEAF, "ca.crt"))
+        # A broker with the files of the previous pass and a broker with the current ones call each other.
+        assert all(is_trusted(leaf, bundle) for leaf in (before[0], now[0]) for bundle in (before[1], now[1]))
+        before = now
+        seen.add(done.trusted)
+        time.at += timedelta(hours=13)
+
+    assert len(done.trusted) == 1
+    assert done.trusted.isdisjoint(first.trusted)
+    assert len(seen) >= 2
+    assert not field(api, CA, "previous.crt")
+
+
+async def test_what_is_there_is_kept_and_foreign_secrets_are_not_touched() -> None:
+    """A second pass writes nothing, and a Secret of another program stops everything (rule K6)."""
+    api, time = Secrets(), Time()
+    step = CertificatesStep(api, time, structlog.get_logger())
+    cluster = render_kit.cluster_of(security={})
+    first = await step.take(cluster, Reports())
+    again = await step.take(cluster, Reports())
+    applied = api.applied
+    api.objects[LEAF]["metadata"]["labels"] = {}
+    foreign = await step.take(cluster, Reports())
+
+    assert first == again
+    assert applied == api.applied == 2
+    assert foreign.foreign == "Secret main-brokers-tls"
+    assert foreign.authorities == ""
+
+
+def _sha256(certificate: x509.Certificate) -> str:
+    found = read_certificate(certificate.public_bytes(Encoding.PEM))
+    assert found is not None
+    return found.sha256

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+import yaml
+
+import render_kit
+from fairlead_api.resources.user import User
+from fairlead_operator.naming import TLS_PORT, Manifest
+from fairlead_operator.render.addresses import bootstrap_address
+from fairlead_operator.render.inputs import Transport
+from fairlead_operator.render.security import floor_of
+from fairlead_operator.render.users import account_map, user_secret
+
+TRANSPORT = Transport(authorities="PEM\n", superusers=("k8s:operators:fairlead-operator",), names=("a", "b"))
+
+
+def drawn(security: dict[str, Any], **inputs: Any) -> dict[str, Manifest]:
+    """Return the objects of a Cluster with security."""
+    return render_kit.drawn(
+        render_kit.cluster_of(security=security), render_kit.inputs_of(transport=TRANSPORT, **inputs)
+    )
+
+
+@pytest.mark.parametrize(
+    ("mode", "listen", "bootstrap"),
+    [
+        ("Off", "http://[::]:9520", "http://main-bootstrap.shop.svc:9520"),
+        ("Both", "http://[::]:9520,https://[::]:9524", "http://main-bootstrap.shop.svc:9520"),
+        ("Required", "https://[::]:9520,https://[::]:9524", "https://main-bootstrap.shop.svc:9520"),
+    ],
+)
+def test_listeners_follow_the_tls_mode(mode: str, listen: str, bootstrap: str) -> None:
+    """Clients can move from one scheme to the other, because Both serves the two."""
+    objects = drawn({"tls": {"mode": mode}})
+    variables = render_kit.variables_of(objects["StatefulSet/main-a"])
+    ports = [each["port"] for each in objects["Service/main-bootstrap"]["spec"]["ports"]]
+
+    assert variables["FAIRLEAD_LISTEN"] == listen
+    assert variables["FAIRLEAD_PEER_LISTEN"] == "https://[::]:9521"
+    assert ("FAIRLEAD_TLS" in variables) == (TLS_PORT in ports) == (mode != "Off")
+    assert bootstrap_address(render_kit.cluster_of(security={"tls": {"mode": mode}})) == bootstrap
+
+
+def test_a_broker_that_enforces_always_has_tls() -> None:
+    """The least strict mode of a broker is Enforce only with TLS for every client, or where a mesh ends TLS."""
+
+    def floor(**security: Any) -> str:
+        return floor_of(render_kit.cluster_of(security=security).spec.security)
+
+    assert floor_of(None) == "open"
+    assert floor(mode="Enforce", tls={"mode": "Both"}) == "observe"
+    assert floor(mode="Enforce", tls={"mode": "Required"}) == "enforce"
+    assert floor(mode="Enforce", allowPlaintext=True) == "enforce"
+    variables = render_kit.variables_of(drawn({"allowPlaintext": True})["StatefulSet/main-a"])
+    assert variables["FAIRLEAD_ALLOW_PLAINTEXT"] == "true"
+
+
+def test_brokers_know_superusers_and_issuers_from_their_file() -> None:
+    """The file has the operator among the superusers, and the issuers with the audience of the Cluster."""
+    issuers = [{"name": "corp", "issuer": "https://login.example", "groupsClaim": "groups"}]
+    security = {"superusers": ["group:corp:platform"], "issuers": issuers}
+    settings = yaml.safe_load(drawn(security)["ConfigMap/main-config"]["data"]["broker.yaml"])
+    objects = render_kit.drawn(
+        render_kit.cluster_of(security={"serviceAccounts": False}),
+        render_kit.inputs_of(transport=Transport(authorities="PEM")),
+    )
+    bare = yaml.safe_load(objects["ConfigMap/main-config"]["data"]["broker.yaml"])
+
+    assert settings["superusers"] == ["k8s:operators:fairlead-operator", "group:corp:platform"]
+    assert settings["issuers"] == {
+        "k8s": {"kubernetes": True, "audience": "fairlead/shop/main"},
+        "corp": {
+            "issuer": "https://login.example",
+            "audience": "fairlead/shop/main",
+            "groups_claim": "groups",
+        },
+    }
+    assert bare.keys().isdisjoint({"superusers", "issuers"})
+    assert "FAIRLEAD_TOKEN_FILE" not in render_kit.variables_of(objects["StatefulSet/main-a"])
+
+
+def test_only_what_a_broker_cannot_change_restarts_it() -> None:
+    """A stricter mode, a further name and another authority change no fingerprint; another TLS mode does (rule K3)."""
+
+    def fingerprint(security: dict[str, Any], transport: Transport = TRANSPORT) -> str:
+        objects = render_kit.drawn(
+            render_kit.cluster_of(security=security), render_kit.inputs_of(transport=transport)
+        )
+        annotations = objects["StatefulSet/main-a"]["spec"]["template"]["metadata"]["annotations"]
+        return str(annotations["fairlead.dev/pod-spec-hash"])
+
+    first = fingerprint({"tls": {"mode": "Both"}})
+
+    assert fingerprint({"mode": "Observe", "tls": {"mode": "Both", "extraNames": ["x"]}}) == first
+    assert (
+        fingerprint({"tls": {"mode": "Both"}}, Transport(authorities="ELSE", superusers=TRANSPORT.superusers))
+        == first
+    )
+    assert fingerprint({"tls": {"mode": "Required"}}) != first
+    without = Transport(authorities="PEM", peer_scheme="http", superusers=TRANSPORT.superusers)
+    assert fingerprint({"tls": {"mode": "Both"}}, without) != first
+
+
+@pytest.mark.parametrize(
+    ("certificate", "secret"),
+    [
+        (None, "main-brokers-tls"),
+        ({"secretName": "mine"}, "mine"),
+        ({"issuerRef": {"name": "corp", "kind": "ClusterIssuer"}}, "main-clients-tls"),
+    ],
+)
+def test_clients_may_see_another_certificate(certificate: dict[str, Any] | None, secret: str) -> None:
+    """The data listener has the chosen certificate; brokers always use the operator's own among themselves (rule K2)."""
+    tls = {"mode": "Required", **({} if certificate is None else {"certificate": certificate})}
+    objects = drawn({"tls": tls})
+    volumes = objects["StatefulSet/main-a"]["spec"]["template"]["spec"]["volumes"]
+    secrets = {each["name"]: each["secret"]["secretName"] for each in volumes if "secret" in each}
+    requested = objects.get("Certificate/main-clients-tls")
+
+    assert secrets == {"peer-tls": "main-brokers-tls", "tls": secret}
+    assert objects["ConfigMap/main-ca"]["data"] == {"ca.crt": "PEM\n"}
+    assert (requested is not None) == (secret == "main-clients-tls")
+    if requested is not None:
+        assert requested["spec"]["dnsNames"] == ["a", "b"]
+        assert requested["spec"]["issuerRef"] == {
+            "name": "corp", "kind": "ClusterIssuer", "group": "cert-manager.io",
+        }  # fmt: skip
+
+
+def test_the_secret_of_a_user_has_all_that_a_program_needs() -> None:
+    """The Secret holds token, address, authorities and a profile; a service account gets the audience (rule K9)."""
+    user = User.parse(
+        {
+            "metadata": {"name": "ann", "namespace": "shop", "uid": "u"},
+            "spec": {"clusterRef": {"name": "main"}, "token": {"secretName": "ann-token"}},
+        }
+    )
+    secret = user_secret(user, "flt_a_b", "https://main:9520", "PEM")
+    plain = user_secret(user, "flt_a_b", "http://main:9520", "")
+    content = {name: base64.b64decode(each).decode() for name, each in secret["data"].items()}
+    account = account_map(user, "https://main:9520", "PEM")
+
+    assert secret["metadata"]["name"] == "ann-token"
+    assert (content["token"], content["bootstrap"], content["ca.crt"]) == (
+        "flt_a_b",
+        "https://main:9520",
+        "PEM",
+    )
+    assert 'ca_file = "/var/run/secrets/fairlead/ca.crt"' in content["profile.toml"]
+    assert "ca_file" not in base64.b64decode(plain["data"]["profile.toml"]).decode()
+    assert account["data"]["audience"] == "fairlead/shop/main"
