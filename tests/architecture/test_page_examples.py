@@ -43,6 +43,8 @@ RUN_BY: Final[dict[tuple[str, str], str]] = {
     ("how-to/retention.md", "sh"): "tests/integration/retention/test_how_to.py",
     ("how-to/sdk.md", "python"): f"{_CLIENT}/test_how_to.py",
     ("how-to/quotas.md", "sh"): "tests/security/test_commands.py",
+    ("how-to/security-on-kubernetes.md", "sh"): _CONTROL_PLANE,
+    ("how-to/security-on-kubernetes.md", "yaml"): _CONTROL_PLANE,
     ("how-to/security.md", "python"): "tests/security/tls/test_page.py",
     ("how-to/security.md", "sh"): "tests/security/tls/test_page.py",
     ("how-to/spark-on-kubernetes.md", "sh"): _CONTROL_PLANE,

@@ -25,6 +25,7 @@ INSTALL, CLUSTERS, TOPICS, REBALANCE, BACKUP, TROUBLE = (
 )
 
 EXTERNAL = HOW_TO / "kubernetes-external-access.md"
+SECURITY = HOW_TO / "security-on-kubernetes.md"
 SPARK = HOW_TO / "spark-on-kubernetes.md"
 
 
@@ -91,11 +92,12 @@ def test_changes(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
     of_moves = run_page(REBALANCE, kubernetes_alone, tmp_path / "rebalance")
     topic = api.get("flt/orders", "fairlead")
     of_jobs = run_page(SPARK, kubernetes_alone, tmp_path / "spark")
+    of_security = run_page(SECURITY, kubernetes_alone, tmp_path / "security")
     driver: Any = api.get("statefulset/flights", "fairlead")
     (container,) = driver["spec"]["template"]["spec"]["containers"]
 
-    counts = (of_clusters, of_listeners, looked, of_topics, of_moves, of_backups, of_jobs)
-    assert counts == (18, 6, 1, 8, 8, 6, 3)
+    counts = (of_clusters, of_listeners, looked, of_topics, of_moves, of_backups, of_jobs, of_security)
+    assert counts == (18, 6, 1, 8, 8, 6, 3, 3)
     assert topic is None
     assert "spark.sql.streaming.noDataMicroBatches.enabled=true" in container["args"]
     kubernetes_alone.kubectl("delete", "--filename", str(ROOT / "manifests/spark/job.yaml"), "--wait=false")

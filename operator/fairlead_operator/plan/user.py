@@ -107,7 +107,7 @@ def wanted_acls(user: User) -> frozenset[WantedAcl]:
 
 
 def plan_acls(wanted: frozenset[WantedAcl], owner: str, stored: Iterable[AclDescription]) -> AclPlan:
-    """Return the differences between the wanted rules and those that the cluster has stored for the principal."""
+    """Return the differences between the wanted rules and the stored rules of the principal."""
     known = {
         WantedAcl(each.effect, tuple(sorted(each.operations)), each.kind, each.pattern): each
         for each in stored

@@ -13,6 +13,7 @@ WORDS = {
     ResourceKind.TOPIC: "topic",
     ResourceKind.REBALANCE: "rebalanc",
     ResourceKind.ETCD_BACKUP: "etcd_backup",
+    ResourceKind.USER: "user",
 }
 """Part of the paths of the modules about a kind; all other modules are about Clusters."""
 
