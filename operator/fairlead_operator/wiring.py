@@ -105,19 +105,13 @@ async def run_operator(settings: OperatorSettings, telemetry: Telemetry, stop: a
     watching = Watching(
         api, connection, cache, settings.scope(namespace), identity=identity, clock=clock, log=log
     )
-    account = (
-        ObjectRef(SERVICE_ACCOUNT, namespace, settings.service_account) if settings.service_account else None
-    )
-    identity_of_operator = OperatorIdentity(
-        api, cache, clock, account, settings.broker_url, settings.broker_tls_url
-    )
-    brokers = BrokerCalls(settings.broker_url, identity=identity_of_operator)
-    etcd = EtcdMembersClient()
+    own = _identity(settings, namespace, api, cache, clock)
+    brokers, etcd = BrokerCalls(settings.broker_url, identity=own), EtcdMembersClient()
     parts = Parts(
         api=api,
         cache=cache,
         brokers=brokers,
-        own=identity_of_operator,
+        own=own,
         etcd=etcd,
         settings=settings,
         namespace=namespace,
@@ -143,8 +137,16 @@ async def run_operator(settings: OperatorSettings, telemetry: Telemetry, stop: a
     await _run(settings.metrics_listen, telemetry, watching, leadership, work, stop, last)
     for open_calls in (brokers, etcd, requests, lease_requests):
         await open_calls.close()
-    identity_of_operator.close()
     log.info("operator has stopped")
+
+
+def _identity(
+    settings: OperatorSettings, namespace: str, api: ApiClient, cache: WatchedObjects, clock: Clock
+) -> OperatorIdentity:
+    """Return how the operator calls brokers of Clusters with security."""
+    name = settings.service_account
+    account = ObjectRef(SERVICE_ACCOUNT, namespace, name) if name else None
+    return OperatorIdentity(api, cache, clock, account, settings.broker_url, settings.broker_tls_url)
 
 
 async def _leave(end: NamespaceEnd, rights: LastingRights, namespace: str, log: Log) -> None:

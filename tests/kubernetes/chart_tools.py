@@ -51,6 +51,7 @@ DEFINITIONS = (
     "etcdbackups.fairlead.dev",
     "rebalances.fairlead.dev",
     "topics.fairlead.dev",
+    "users.fairlead.dev",
 )
 
 

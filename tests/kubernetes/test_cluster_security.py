@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker_processes import broker_processes
+from broker_processes import processes_of
 from cluster_words import a_cluster, condition_of, is_done
 from fairlead import Admin
 from fairlead.errors import FairleadError
@@ -69,7 +69,7 @@ class Secure:
     def apply(self, security: Manifest | None) -> None:
         """Apply the Cluster with one broker, or with another `spec.security`."""
         etcd = {"external": {"endpoints": list(self.brokers.etcd)}}
-        spec = {} if security is None else {"security": security}
+        spec: Manifest = {} if security is None else {"security": security}
         self.api.apply(a_cluster(1, etcd=etcd, **spec), self.namespace)
 
     def wait(self, holds: Callable[[Manifest | None], Any], seconds: float = SLOW_SECONDS) -> Manifest:
@@ -127,7 +127,7 @@ def has_certificates(cluster: Manifest | None) -> bool:
 @pytest.fixture
 def secure(kubernetes: Kubernetes, operators: Operators, namespace: str, tmp_path: Path) -> Iterator[Secure]:
     """Yield a managed namespace without a Cluster."""
-    with broker_processes(kubernetes.api, namespace, tmp_path, PodBrokers) as brokers:
+    with processes_of(kubernetes.api, namespace, tmp_path, PodBrokers) as brokers:
         brokers.server = kubernetes.server
         brokers.authority = kubernetes.box.state / "pki" / "ca.crt"
         begin_to_follow(brokers)

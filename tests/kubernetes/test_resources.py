@@ -344,4 +344,6 @@ def test_every_kind_is_in_the_category(api: KubeClient) -> None:
         "rebalances/status": (None, None),
         "topics": (["flt"], ["fairlead"]),
         "topics/status": (None, None),
+        "users": (["flu"], ["fairlead"]),
+        "users/status": (None, None),
     }

@@ -140,6 +140,8 @@ class BrokerCalls:
         """Close all clients."""
         for namespace, cluster in tuple(self._open):
             await self.forget(namespace, cluster)
+        if self._identity is not None:
+            self._identity.close()
 
 
 def _address(url: str, namespace: str, cluster: str, pool: str, broker: int) -> str:

@@ -13,7 +13,7 @@ from fairlead import Admin
 from fairlead.errors import AclNotFoundError, TokenNotFoundError
 from fairlead_api.bodies.security import AclDescription, CreatedToken, TokenDescription
 from fairlead_operator.brokers.calls import broker_deadline
-from fairlead_operator.plan.user import WantedAcl
+from fairlead_operator.plan.securing.user import WantedAcl
 
 CLUSTER_OWNER: Final = "cluster"
 """Owner of the access rules that belong to a Cluster itself."""

@@ -1,6 +1,7 @@
 """Authorities and certificates: created with keys on P-256, signed, and read from Secrets (rule K1).
 
-Called by `reconcile.certificates`, which stores the results in Secrets. All decisions are made by `plan.certificates`.
+Called by `reconcile.certificates`, which stores the results in Secrets. All decisions are made by
+`plan.securing.certificates`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,12 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from fairlead_operator.plan.certificates import AUTHORITY_LIFE, BACKDATED, LEAF_LIFE, CertificateFacts
+from fairlead_operator.plan.securing.certificates import (
+    AUTHORITY_LIFE,
+    BACKDATED,
+    LEAF_LIFE,
+    CertificateFacts,
+)
 
 COMMON_NAME_LENGTH_MAX: Final = 64
 

@@ -50,8 +50,9 @@ from fairlead_operator.plan.scale import (
     plan_storage,
     running_sets,
 )
-from fairlead_operator.plan.security import mode_change
-from fairlead_operator.plan.status import Facts, Outside, TlsFacts
+from fairlead_operator.plan.securing.listeners import Outside, TlsFacts
+from fairlead_operator.plan.securing.steps import mode_change
+from fairlead_operator.plan.status import Facts
 from fairlead_operator.render.addresses import (
     ASSIGNED_TYPES,
     NODE_PLACE,
@@ -64,7 +65,7 @@ from fairlead_operator.render.addresses import (
     external_bootstrap,
 )
 from fairlead_operator.render.cluster import render_cluster
-from fairlead_operator.render.configuration import split_config
+from fairlead_operator.render.configuration import ConfigSplit, split_config
 from fairlead_operator.render.inputs import EtcdInputs, Images, RenderInputs, Transport
 
 
@@ -187,15 +188,12 @@ def plan_cluster(cluster: Cluster, observed: Observed, context: Context) -> Clus
             asking_pods=bool(marks),
         )
     )
-    alteration = changes(split.dynamic, observed.brokers.config) if observed.brokers else {}
     return ClusterPlan(
         manifests=tuple(manifests),
         actions=(
             *storage.resizes,
             *storage.replaced,
-            *([AlterConfig(alteration)] if alteration else ()),
-            *raised_format(cluster, observed, scale, roll),
-            *mode_change(cluster, observed.brokers, roll),
+            *_cluster_config(cluster, observed, split, (scale, roll)),
             *scale.actions,
             *_notes(cluster, observed, advertised),
             *marks,
@@ -211,6 +209,18 @@ def plan_cluster(cluster: Cluster, observed: Observed, context: Context) -> Clus
         outside=_outside(cluster, observed, scale, advertised),
         tls=_tls(cluster, scale),
         requeue_seconds=_again(observed, scale, roll, storage),
+    )
+
+
+def _cluster_config(
+    cluster: Cluster, observed: Observed, split: ConfigSplit, plans: tuple[ScalePlan, RollPlan]
+) -> tuple[AlterConfig, ...]:
+    """Return the changes of the cluster's configuration, its feature level and its security mode, one call each."""
+    alteration = changes(split.dynamic, observed.brokers.config) if observed.brokers else {}
+    return (
+        *([AlterConfig(alteration)] if alteration else ()),
+        *raised_format(cluster, observed, *plans),
+        *mode_change(cluster, observed.brokers, plans[1]),
     )
 
 

@@ -13,11 +13,9 @@ from typing import Final
 
 from fairlead_api.resources.cluster import Cluster
 from fairlead_api.resources.cluster_status import (
-    BrokerAddress,
     BrokerCount,
     ClusterStatus,
     EtcdStatus,
-    ListenerStatus,
     PoolStatus,
     RollStatus,
     ScaleDownStatus,
@@ -29,6 +27,7 @@ from fairlead_operator.plan.actions import Outcomes
 from fairlead_operator.plan.observed import Observed, ObservedPod
 from fairlead_operator.plan.roll import Hindrance, RollPlan, Wanted
 from fairlead_operator.plan.scale import ScalePlan, StoragePlan
+from fairlead_operator.plan.securing.listeners import Inside, Outside, TlsFacts, listeners_of
 from fairlead_operator.render import forbidden_text
 from fairlead_operator.render.addresses import ASSIGNED_TYPES
 
@@ -43,26 +42,6 @@ SERVING_WITHOUT_ONE: Final = 2
 """Smallest number of brokers at which a cluster still serves while one broker is down."""
 MEMORABLE: Final = ("BrokersNotReady",)
 """Reasons for Ready=False that are only set on a cluster that was ready before."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outside:
-    """Addresses for clients outside of the Kubernetes cluster."""
-
-    bootstrap: str
-    """Bootstrap URLs, separated by commas; empty while there are none."""
-    addresses: Mapping[int, str]
-    """Address of each broker that does not share the bootstrap address."""
-    deaf: frozenset[int] = frozenset()
-    """Brokers without a listener for clients outside."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TlsFacts:
-    """Addresses of clients with TLS, while other clients still call without it."""
-
-    bootstrap: str
-    addresses: Mapping[int, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,39 +111,15 @@ def cluster_status(facts: Facts) -> ClusterStatus:
         brokers=BrokerCount(desired=desired, ready=ready, summary=f"{ready}/{desired}"),
         pools=_pools(facts),
         etcd=facts.etcd,
-        listeners=_listeners(facts),
+        listeners=listeners_of(
+            cluster,
+            Inside(bootstrap=facts.bootstrap, addresses=facts.addresses, tls=facts.tls),
+            facts.outside,
+            rolls=updating,
+        ),
         roll=_roll(facts),
         scale_down=_scale_down(facts),
     )
-
-
-def _listeners(facts: Facts) -> tuple[ListenerStatus, ...]:
-    inside = _listener("data", "internal", facts.bootstrap, facts.addresses)
-    now = [inside]
-    if facts.tls is not None:
-        now.append(_listener("data-tls", "internal", facts.tls.bootstrap, facts.tls.addresses))
-    before = [each for each in facts.cluster.status.listeners if each.name != "external"]
-    if before and facts.roll.pending and _schemes(before) != _schemes(now):
-        # Clients keep to the known addresses until every broker has the new listeners.
-        now = before
-    return (*now, *_external(facts))
-
-
-def _schemes(listeners: Iterable[ListenerStatus]) -> list[tuple[str, str]]:
-    return [(each.name, (each.bootstrap or "").partition("://")[0]) for each in listeners]
-
-
-def _external(facts: Facts) -> tuple[ListenerStatus, ...]:
-    outside = facts.outside
-    if outside is None:
-        return ()
-    type_ = facts.cluster.spec.listeners.data.type
-    return (_listener("external", type_, outside.bootstrap, outside.addresses),)
-
-
-def _listener(name: str, type_: str, bootstrap: str, addresses: Mapping[int, str]) -> ListenerStatus:
-    brokers = tuple(BrokerAddress(id=broker, address=addresses[broker]) for broker in sorted(addresses))
-    return ListenerStatus(name=name, type=type_, bootstrap=bootstrap, brokers=brokers)
 
 
 def paused_status(cluster: Cluster, now: datetime) -> ClusterStatus:

@@ -31,7 +31,7 @@ from fairlead_operator.naming import (
     authority_name,
     brokers_tls_name,
 )
-from fairlead_operator.plan.certificates import (
+from fairlead_operator.plan.securing.certificates import (
     AuthorityPlan,
     AuthorityStep,
     Certificates,
@@ -42,7 +42,7 @@ from fairlead_operator.plan.certificates import (
     leaf_is_due,
     plan_authority,
 )
-from fairlead_operator.plan.security import overlap_of
+from fairlead_operator.plan.securing.steps import overlap_of
 from fairlead_operator.ports import KubernetesApi
 from fairlead_operator.render.metadata import framed
 from fairlead_operator.telemetry import Log

@@ -41,7 +41,6 @@ from fairlead_operator.naming import (
     ObjectRef,
 )
 from fairlead_operator.plan.actions import Outcomes, ReplaceSet
-from fairlead_operator.plan.certificates import Certificates
 from fairlead_operator.plan.cluster import (
     ClusterPlan,
     Context,
@@ -60,7 +59,8 @@ from fairlead_operator.plan.observed import (
     observe_set,
     pods_expected,
 )
-from fairlead_operator.plan.security import (
+from fairlead_operator.plan.securing.certificates import Certificates
+from fairlead_operator.plan.securing.steps import (
     SECURITY_LEVEL,
     brokers_account,
     certificates_condition,

@@ -2,7 +2,7 @@
 
 The order is safe if the operator crashes at any step: the finalizer comes before the first record, access rules come
 before the token and are removed after it, and a token that did not reach the Secret is revoked in the next pass.
-Records and objects of other owners are never changed. All decisions are made by `plan.user`.
+Records and objects of other owners are never changed. All decisions are made by `plan.securing.user`.
 """
 
 from __future__ import annotations
@@ -40,8 +40,7 @@ from fairlead_operator.naming import (
 )
 from fairlead_operator.plan.findings import Finding
 from fairlead_operator.plan.observed import is_paused
-from fairlead_operator.plan.topic_admission import is_leaving
-from fairlead_operator.plan.user import (
+from fairlead_operator.plan.securing.user import (
     bootstrap_of,
     hours_of,
     owner_of,
@@ -50,12 +49,13 @@ from fairlead_operator.plan.user import (
     refusal,
     wanted_acls,
 )
-from fairlead_operator.plan.user_status import (
+from fairlead_operator.plan.securing.user_status import (
     interrupted_status,
     unreadable_status,
     user_status,
     warnings_of,
 )
+from fairlead_operator.plan.topic_admission import is_leaving
 from fairlead_operator.ports import Conflict, Key, KubernetesApi, NotFound, ObjectCache
 from fairlead_operator.reconcile.finalizers import take_off
 from fairlead_operator.reconcile.lasting_rights import LastingRights

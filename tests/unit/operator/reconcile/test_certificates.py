@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 import render_kit
 from fairlead_operator.certificates.authority import bytes_of, read_certificate
 from fairlead_operator.naming import SECRET, Manifest, ObjectRef
-from fairlead_operator.plan.certificates import Report, Reports
+from fairlead_operator.plan.securing.certificates import Report, Reports
 from fairlead_operator.reconcile.certificates import CertificatesStep
 from memory_api import MemoryApi
 

@@ -113,7 +113,7 @@ def test_only_what_a_broker_cannot_change_restarts_it() -> None:
     ],
 )
 def test_clients_may_see_another_certificate(certificate: dict[str, Any] | None, secret: str) -> None:
-    """The data listener has the chosen certificate; brokers always use the operator's own among themselves (rule K2)."""
+    """The data listener has the chosen certificate; brokers use the operator's own among themselves (rule K2)."""
     tls = {"mode": "Required", **({} if certificate is None else {"certificate": certificate})}
     objects = drawn({"tls": tls})
     volumes = objects["StatefulSet/main-a"]["spec"]["template"]["spec"]["volumes"]

@@ -23,7 +23,7 @@ def nodes(schema: Any, path: str) -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
-REPLACED_AS_A_WHOLE = (".networkPolicy.clients", ".proposal.moves", ".proposal.brokers")
+REPLACED_AS_A_WHOLE = (".networkPolicy.clients", ".proposal.moves", ".proposal.brokers", "spec.acls")
 """Lists that have a single writer and whose items are never merged."""
 
 
@@ -111,9 +111,9 @@ def test_names_are_those_of_the_documents() -> None:
     """The short names, category and subresource of each definition are part of the contract."""
     named: list[Any] = [each.manifest()["spec"] for each in DEFINITIONS]
 
-    assert [each["names"]["shortNames"] for each in named] == [["flc"], ["flt"], ["flr"], ["flb"]]
-    assert [each["names"]["categories"] for each in named] == [["fairlead"]] * 4
-    assert [list(each["versions"][0]["subresources"]) for each in named] == [["status"]] * 4
+    assert [each["names"]["shortNames"] for each in named] == [["flc"], ["flt"], ["flu"], ["flr"], ["flb"]]
+    assert [each["names"]["categories"] for each in named] == [["fairlead"]] * 5
+    assert [list(each["versions"][0]["subresources"]) for each in named] == [["status"]] * 5
 
 
 def test_columns_are_described_and_the_last_one_is_wide() -> None:

@@ -16,9 +16,9 @@ from fairlead_api.resources.condition_definitions import ConditionName
 from fairlead_api.resources.conditions import Condition, Truth, condition, rfc3339
 from fairlead_operator.naming import SKIP_OVERLAP_ANNOTATION, service_account_name
 from fairlead_operator.plan.actions import AlterConfig
-from fairlead_operator.plan.certificates import Certificates, Report, Reports
 from fairlead_operator.plan.observed import BrokersAnswer, Observed
 from fairlead_operator.plan.roll import RollPlan
+from fairlead_operator.plan.securing.certificates import Certificates, Report, Reports
 from fairlead_operator.render.security import ACCOUNT_ISSUER, STRICTNESS, mode_of
 
 EXPIRING: Final = timedelta(days=3)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import render_kit
-from fairlead_operator.plan.certificates import (
+from fairlead_operator.plan.securing.certificates import (
     BACKDATED,
     AuthorityStep,
     CertificateFacts,

@@ -11,10 +11,10 @@ from fairlead_api.bodies.security import CertificateDescription
 from fairlead_api.configuration import ConfigEntry, ConfigSource
 from fairlead_api.resources.cluster import Cluster
 from fairlead_operator.plan.actions import AlterConfig, RestartReason
-from fairlead_operator.plan.certificates import CertificateFacts, Certificates
 from fairlead_operator.plan.observed import BrokersAnswer, Observed
 from fairlead_operator.plan.roll import RollPlan
-from fairlead_operator.plan.security import (
+from fairlead_operator.plan.securing.certificates import CertificateFacts, Certificates
+from fairlead_operator.plan.securing.steps import (
     brokers_account,
     certificates_condition,
     mode_change,

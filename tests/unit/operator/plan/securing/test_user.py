@@ -10,7 +10,7 @@ from fairlead_api.resources.condition_definitions import ConditionName
 from fairlead_api.resources.user import User
 from fairlead_operator.naming import Manifest
 from fairlead_operator.plan.findings import Finding
-from fairlead_operator.plan.user import (
+from fairlead_operator.plan.securing.user import (
     WantedAcl,
     bootstrap_of,
     owner_of,
@@ -19,7 +19,7 @@ from fairlead_operator.plan.user import (
     refusal,
     wanted_acls,
 )
-from fairlead_operator.plan.user_status import (
+from fairlead_operator.plan.securing.user_status import (
     interrupted_status,
     unreadable_status,
     user_status,

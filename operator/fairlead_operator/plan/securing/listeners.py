@@ -1,0 +1,65 @@
+"""Part of a Cluster's status: the addresses of clients inside and outside, without and with TLS."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from fairlead_api.resources.cluster import Cluster
+from fairlead_api.resources.cluster_status import BrokerAddress, ListenerStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outside:
+    """Addresses for clients outside of the Kubernetes cluster."""
+
+    bootstrap: str
+    """Bootstrap URLs, separated by commas; empty while there are none."""
+    addresses: Mapping[int, str]
+    """Address of each broker that does not share the bootstrap address."""
+    deaf: frozenset[int] = frozenset()
+    """Brokers without a listener for clients outside."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsFacts:
+    """Addresses of clients with TLS, while other clients still call without it."""
+
+    bootstrap: str
+    addresses: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inside:
+    """Addresses for clients inside of the Kubernetes cluster."""
+
+    bootstrap: str
+    addresses: Mapping[int, str]
+    tls: TlsFacts | None = None
+    """Addresses of clients with TLS, if they differ from those of the other clients."""
+
+
+def listeners_of(
+    cluster: Cluster, inside: Inside, outside: Outside | None, *, rolls: bool
+) -> tuple[ListenerStatus, ...]:
+    """Return the status of all listeners; `rolls`: whether restarts of brokers are pending."""
+    now = [_listener("data", "internal", inside.bootstrap, inside.addresses)]
+    if inside.tls is not None:
+        now.append(_listener("data-tls", "internal", inside.tls.bootstrap, inside.tls.addresses))
+    before = [each for each in cluster.status.listeners if each.name != "external"]
+    if before and rolls and _schemes(before) != _schemes(now):
+        # Clients keep to the known addresses until every broker has the new listeners.
+        now = before
+    if outside is None:
+        return tuple(now)
+    type_ = cluster.spec.listeners.data.type
+    return (*now, _listener("external", type_, outside.bootstrap, outside.addresses))
+
+
+def _schemes(listeners: Iterable[ListenerStatus]) -> list[tuple[str, str]]:
+    return [(each.name, (each.bootstrap or "").partition("://")[0]) for each in listeners]
+
+
+def _listener(name: str, type_: str, bootstrap: str, addresses: Mapping[int, str]) -> ListenerStatus:
+    brokers = tuple(BrokerAddress(id=broker, address=addresses[broker]) for broker in sorted(addresses))
+    return ListenerStatus(name=name, type=type_, bootstrap=bootstrap, brokers=brokers)
