@@ -13,7 +13,6 @@ from fairlead_api.resources.condition_definitions import (
     REBALANCE_ONLY,
     TOPIC_ONLY,
     USER_ONLY,
-    WITHOUT_BACKUPS,
     ConditionName,
     ConditionType,
     Polarity,
@@ -309,5 +308,5 @@ PROGRESSING: Final = ConditionType(
             MOVED,
         ),
     ),
-    WITHOUT_BACKUPS,
+    (ResourceKind.CLUSTER, *MOVED),
 )
