@@ -14,6 +14,7 @@ import gc
 import json
 import os
 import resource
+import shlex
 import signal
 import tempfile
 import time
@@ -36,6 +37,8 @@ FAILED_EXIT = 1
 _ANY_PORT = "127.0.0.1:0"
 _STORE = "coordination.sqlite"
 _FOLDER = "broker-"
+_SECURED_FOLDER = "security"
+"""Folder with the certificates and the token of a cluster that was started with --secure."""
 
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", envvar="FAIRLEAD_CONFIG", help="Settings in TOML or YAML.")
@@ -234,13 +237,20 @@ def dev_up(
     brokers: Annotated[int, typer.Option(min=1, help="Brokers of the cluster.")] = 1,
     data: Annotated[Path | None, typer.Option(help="Data directory; by default a temporary one.")] = None,
     listen: Listen = None,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="Serve with TLS, and refuse what no token and ACL allows.")
+    ] = False,
     output: Output = "table",
 ) -> None:
     """Start a whole local cluster in this process. Producing to an unknown topic creates it.
 
+    With --secure, certificates and the token of an administrator are created in the data directory.
+
     Example: fairlead dev up
 
     Example: fairlead dev up --brokers 3 --data fairlead-data
+
+    Example: fairlead dev up --secure --data fairlead-data
     """
     with ExitStack() as stack:
         if data is None:
@@ -249,14 +259,15 @@ def dev_up(
         # A single broker uses the directory itself, as `broker start` does. Each of several brokers uses its own folder
         # in the directory.
         folders = [data] if brokers == 1 else [data / f"{_FOLDER}{number}" for number in range(brokers)]
-        first = _local(0, folders[0], listen, _ANY_PORT if listen else None)
+        security = _secured(data) if secure else {}
+        first = _local(0, folders[0], listen, _ANY_PORT if listen else None, security)
         # The ports of the brokers are 10 apart and do not change, so that clients find the same brokers after a
         # restart.
         settings = [first] + [
-            _local(number, folder, _beside(first.listen[0], 10 * number), _ANY_PORT)
+            _local(number, folder, _beside(first.listen[0], 10 * number), _ANY_PORT, security)
             for number, folder in enumerate(folders[1:], start=1)
         ]
-        _run(settings, None if brokers == 1 else data / _STORE, output)
+        _run(settings, None if brokers == 1 else data / _STORE, output, is_secured=secure)
 
 
 def cluster_move_coordination(
@@ -310,7 +321,23 @@ async def _move(settings: BrokerSettings) -> int:
     return 0
 
 
-def _local(number: int, folder: Path, listen: str | None, ops_listen: str | None) -> BrokerSettings:
+def _secured(data: Path) -> dict[str, Any]:
+    """Make certificates for this machine, and return the settings of a closed cluster with an administrator."""
+    from fairlead_broker.certificates.local import local_certificates
+    from fairlead_broker.clock import SystemClock
+
+    folder = data.absolute() / _SECURED_FOLDER
+    certificates = local_certificates(folder, SystemClock().now_us())
+    return {
+        "tls": certificates,
+        "security": "enforce",
+        "admin_token_file": folder / "admin.token",
+    }
+
+
+def _local(
+    number: int, folder: Path, listen: str | None, ops_listen: str | None, security: dict[str, Any]
+) -> BrokerSettings:
     """Return the settings of one broker of a local cluster."""
     flags: dict[str, Any] = {
         "id": number,
@@ -320,6 +347,7 @@ def _local(number: int, folder: Path, listen: str | None, ops_listen: str | None
         "peer_listen": _ANY_PORT,
         "ops_listen": ops_listen,
         "config_values": {"auto.create.topics.enable": True},
+        **security,
     }
     return _settings(flags, None)
 
@@ -393,7 +421,7 @@ def _wrong_with(error: ErrorDetails) -> str:
     return error["msg"].removeprefix("Value error, ")
 
 
-def _run(brokers: list[BrokerSettings], store: Path | None, output: str) -> None:
+def _run(brokers: list[BrokerSettings], store: Path | None, output: str, *, is_secured: bool = False) -> None:
     import structlog
 
     from fairlead_api.process_memory import keep_freed_memory
@@ -404,7 +432,7 @@ def _run(brokers: list[BrokerSettings], store: Path | None, output: str) -> None
     _raise_descriptor_limit()
     set_up_logging(brokers[0].log_format, brokers[0].log_level)
     set_up_export(structlog.get_logger("fairlead"))
-    code = uvloop.run(_serve(brokers, store, output))
+    code = uvloop.run(_serve(brokers, store, output, is_secured=is_secured))
     if code:
         raise typer.Exit(code)
 
@@ -416,7 +444,7 @@ def _raise_descriptor_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _serve(brokers: list[BrokerSettings], store: Path | None, output: str) -> int:
+async def _serve(brokers: list[BrokerSettings], store: Path | None, output: str, *, is_secured: bool) -> int:
     """Serve until SIGTERM, SIGINT or a failure; return the exit code."""
     import structlog
 
@@ -455,7 +483,7 @@ async def _serve(brokers: list[BrokerSettings], store: Path | None, output: str)
     gc.freeze()
     if any(settings.tls or settings.peer_tls for settings in brokers):
         loop.add_signal_handler(signal.SIGHUP, running.look_at_certificates)
-    _announce(running.brokers, brokers, output)
+    _announce(running.brokers, brokers, output, is_secured=is_secured)
     failing = loop.create_task(running.wait_failed(), name="failure")
     try:
         await _either(stopped, failing)
@@ -490,7 +518,9 @@ def _resolve(stopped: asyncio.Future[None]) -> None:
         stopped.set_result(None)
 
 
-def _announce(running: Sequence[RunningBroker], brokers: list[BrokerSettings], output: str) -> None:
+def _announce(
+    running: Sequence[RunningBroker], brokers: list[BrokerSettings], output: str, *, is_secured: bool
+) -> None:
     """Announce that all brokers serve: print exactly one JSON object, or human-readable lines."""
     from fairlead_broker.wiring.start import data_url
 
@@ -502,10 +532,15 @@ def _announce(running: Sequence[RunningBroker], brokers: list[BrokerSettings], o
         }
         for broker, settings in zip(running, brokers, strict=True)
     ]
-    cluster = brokers[0].cluster
+    cluster, tls = brokers[0].cluster, brokers[0].tls
+    files = {}
+    if is_secured and tls is not None:
+        files = {"ca_file": str(tls / "ca.crt"), "token_file": str(brokers[0].admin_token_file)}
     if output == "json":
-        typer.echo(json.dumps({"cluster_id": running[0].broker.entry.cluster.cluster_id, "brokers": found}))
-    elif len(found) == 1:
+        document = {"cluster_id": running[0].broker.entry.cluster.cluster_id, "brokers": found, **files}
+        typer.echo(json.dumps(document))
+        return
+    if len(found) == 1:
         [each] = found
         where = f"data {each['data']}, ops {each['ops']}, cluster {cluster}, files in {brokers[0].data}"
         typer.echo(f"fairlead is ready: {where}")
@@ -513,6 +548,10 @@ def _announce(running: Sequence[RunningBroker], brokers: list[BrokerSettings], o
         typer.echo(f"fairlead is ready: cluster {cluster}, files in {brokers[0].data.parent}")
         for each in found:
             typer.echo(f"  broker {each['id']}: data {each['data']}, ops {each['ops']}")
+    if files:
+        words = ["fairlead", "profile", "create", "dev", "--bootstrap", str(found[0]["data"])]
+        words += ["--ca-file", files["ca_file"], "--token-file", files["token_file"]]
+        typer.echo(f"tell your commands: {shlex.join(words)} && fairlead profile use dev")
 
 
 def _refuse(message: str) -> NoReturn:

@@ -362,6 +362,8 @@ class ListenerSettings:
     """Lowest version of TLS on the data and ops listeners."""
     external: Endpoint | None = None
     """Address of the data listener for clients outside."""
+    metrics_by_token: bool = False
+    """Whether `/metrics` needs a caller that may describe the cluster."""
     forwards_external: bool = True
     """Whether calls of clients outside are always forwarded, because the broker has no external address of its own."""
 
@@ -507,6 +509,11 @@ class BrokerSettings(BaseSettings):
     superusers: Superusers = ()
     """Patterns of principals, separated by commas, that are allowed everything, before any ACL: a name such as
     `user:ann`, or a prefix that ends in `*`. `user:admin` is a superuser where `admin_token_file` is set."""
+
+    metrics_access: Literal["open", "token"] | None = None
+    """Who may read `/metrics` on the ops listener: every client (`open`), or callers that may `describe` the cluster
+    (`token`), as the security mode decides. The default is `token` for a broker with `security=enforce` whose ops
+    listener is not on a loopback address, and else `open`. Health checks are always open."""
 
     admin_token_file: Path | None = Field(default=None, validate_default=True)
     """File with the API token of `user:admin`. If the file does not exist, the broker creates a token and the file,
@@ -691,7 +698,14 @@ class BrokerSettings(BaseSettings):
             tls_min=self.tls_min,
             external=self.external_listener,
             forwards_external=not self.external_url,
+            metrics_by_token=self._metrics_by_token,
         )
+
+    @property
+    def _metrics_by_token(self) -> bool:
+        if self.metrics_access is not None:
+            return self.metrics_access == "token"
+        return self.security is SecurityMode.ENFORCE and not self.ops_listen.loopback
 
     def _own_names(self) -> tuple[str, ...]:
         named = (self.advertise, self.advertise_tls, self.external_advertise)

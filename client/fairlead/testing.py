@@ -5,7 +5,14 @@
             await producer.send_and_wait("flights", b"UA1545")
 
 Nothing is mocked: the broker from the extra `broker` runs with embedded coordination on a data directory that is
-removed at the end. `running_cluster` starts a broker for tests without an event loop. As a pytest fixture:
+removed at the end. `running_cluster` starts a broker for tests without an event loop. With `secure=True` the brokers
+serve with TLS and refuse what no ACL allows:
+
+    async with fairlead.testing.cluster(secure=True) as secured:
+        async with Producer(**secured.arguments) as producer:
+            await producer.send_and_wait("flights", b"UA1545")
+
+As a pytest fixture:
 
     @pytest.fixture(scope="session")
     def bootstrap():
@@ -16,10 +23,17 @@ removed at the end. `running_cluster` starts a broker for tests without an event
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias, TypedDict, overload
 
 from fairlead.blocking.loop_thread import LoopThread
 
@@ -27,41 +41,129 @@ ENTRY_POINT_GROUP: Final = "fairlead.testing"
 ENTRY_POINT: Final = "cluster"
 
 ConfigValue: TypeAlias = "str | int | float | bool"
+_Found: TypeAlias = "tuple[str, Path | None, Path | None]"
 ClusterFactory: TypeAlias = Callable[
-    [int, "Path | None", Mapping[str, ConfigValue]], AbstractAsyncContextManager[str]
+    [int, "Path | None", Mapping[str, ConfigValue], bool], AbstractAsyncContextManager[_Found]
 ]
-"""Function that the extra `broker` registers: its arguments are broker count, data directory and configuration, and it
-yields an address."""
+"""Function that the extra `broker` registers: its arguments are broker count, data directory, configuration and whether
+the brokers are secure, and it yields an address, and the files of a secure cluster."""
+
+
+class ClientArguments(TypedDict):
+    """Arguments of a client of a secure cluster."""
+
+    bootstrap: str
+    ca_file: Path
+    token_file: Path
+
+
+@dataclass(frozen=True, slots=True)
+class SecureCluster:
+    """Address of a secure cluster, and the files that a client needs."""
+
+    bootstrap: str
+    ca_file: Path
+    """Authority that signed the brokers' certificate."""
+    token_file: Path
+    """Token of the administrator, `user:admin`, who may do everything."""
+
+    @property
+    def arguments(self) -> ClientArguments:
+        """Arguments of the administrator's clients; for another principal, give its token as `token_file`."""
+        return {"bootstrap": self.bootstrap, "ca_file": self.ca_file, "token_file": self.token_file}
 
 
 class BrokerMissing(ImportError):
     """The extra that contains the broker is not installed; the message contains the command that installs the extra."""
 
 
-@asynccontextmanager
-async def cluster(
-    *, brokers: int = 1, data: Path | None = None, config: Mapping[str, ConfigValue] | None = None
-) -> AsyncIterator[str]:
-    """Run a cluster on this event loop and yield the address for `bootstrap`.
+@overload
+def cluster(
+    *,
+    brokers: int = ...,
+    data: Path | None = ...,
+    config: Mapping[str, ConfigValue] | None = ...,
+    secure: Literal[False] = ...,
+) -> AbstractAsyncContextManager[str]: ...
+
+
+@overload
+def cluster(
+    *,
+    brokers: int = ...,
+    data: Path | None = ...,
+    config: Mapping[str, ConfigValue] | None = ...,
+    secure: Literal[True],
+) -> AbstractAsyncContextManager[SecureCluster]: ...
+
+
+def cluster(
+    *,
+    brokers: int = 1,
+    data: Path | None = None,
+    config: Mapping[str, ConfigValue] | None = None,
+    secure: bool = False,
+) -> AbstractAsyncContextManager[str | SecureCluster]:
+    """Run a cluster on this event loop and yield the address for `bootstrap`, or a `SecureCluster` if it is `secure`.
 
     `data` is a directory that is not removed at the end; by default a temporary directory is used. `config` sets
     configuration keys, which have Kafka's names, on the brokers. Topics are created when a producer first writes to
     them, unless `config` disables the automatic creation. Raises `BrokerMissing`.
     """
-    async with _factory()(brokers, data, config or {}) as bootstrap:
-        yield bootstrap
+    return _cluster(brokers, data, config or {}, secure=secure)
+
+
+@asynccontextmanager
+async def _cluster(
+    brokers: int, data: Path | None, config: Mapping[str, ConfigValue], *, secure: bool
+) -> AsyncIterator[str | SecureCluster]:
+    async with _factory()(brokers, data, config, secure) as (bootstrap, ca_file, token_file):
+        if ca_file is None or token_file is None:
+            yield bootstrap
+        else:
+            yield SecureCluster(bootstrap, ca_file, token_file)
+
+
+@overload
+def running_cluster(
+    *,
+    brokers: int = ...,
+    data: Path | None = ...,
+    config: Mapping[str, ConfigValue] | None = ...,
+    secure: Literal[False] = ...,
+) -> AbstractContextManager[str]: ...
+
+
+@overload
+def running_cluster(
+    *,
+    brokers: int = ...,
+    data: Path | None = ...,
+    config: Mapping[str, ConfigValue] | None = ...,
+    secure: Literal[True],
+) -> AbstractContextManager[SecureCluster]: ...
+
+
+def running_cluster(
+    *,
+    brokers: int = 1,
+    data: Path | None = None,
+    config: Mapping[str, ConfigValue] | None = None,
+    secure: bool = False,
+) -> AbstractContextManager[str | SecureCluster]:
+    """Run a cluster in a thread; the arguments and the yielded value are those of `cluster`."""
+    return _running_cluster(brokers, data, config or {}, secure=secure)
 
 
 @contextmanager
-def running_cluster(
-    *, brokers: int = 1, data: Path | None = None, config: Mapping[str, ConfigValue] | None = None
-) -> Iterator[str]:
-    """Run a cluster in a thread and yield the address for `bootstrap`; the arguments are those of `cluster`."""
+def _running_cluster(
+    brokers: int, data: Path | None, config: Mapping[str, ConfigValue], *, secure: bool
+) -> Iterator[str | SecureCluster]:
     thread, stack = LoopThread("test cluster"), AsyncExitStack()
-    factory = _factory()
+    running = _cluster(brokers, data, config, secure=secure)
     thread.start()
     try:
-        yield thread.run(stack.enter_async_context(factory(brokers, data, config or {})))
+        yield thread.run(stack.enter_async_context(running))
     finally:
         try:
             thread.run(stack.aclose())

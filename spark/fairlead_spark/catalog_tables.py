@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from fairlead.blocking import Admin
-from fairlead_spark.options import MISSING, READ_OPTIONS, OptionError, ReadOptions, known_options
+from fairlead_spark.options import HIDDEN, MISSING, READ_OPTIONS, OptionError, ReadOptions, known_options
 from fairlead_spark.planning.columns import BY_NAME
 from fairlead_spark.planning.positions import Assign, Subscribe
 from fairlead_spark.sink.write_options import WRITE_OPTIONS, WriteOptions
@@ -86,6 +86,9 @@ def table_schema(options: Mapping[str, str]) -> StructType:
 
     lowered = {name.lower(): value for name, value in options.items()}
     known_options(lowered, (*READ_OPTIONS, *WRITE_OPTIONS))
+    if "token" in lowered:
+        # The catalog stores the options, and shows them to every user of the table.
+        raise OptionError("token", HIDDEN, "the option tokenFile, for a table of the catalog")
     columns = ReadOptions.parse(read_part(lowered)).columns
     WriteOptions.parse(write_part(lowered))
     header = types.StructType(

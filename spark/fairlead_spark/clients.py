@@ -10,27 +10,38 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Coroutine
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from fairlead.blocking import Admin
 from fairlead.blocking.loop_thread import LoopThread
 from fairlead.reading.connection import ReadConnection
+from fairlead_spark.credential_options import NO_CREDENTIALS, CredentialOptions
 
 T = TypeVar("T")
+_Key: TypeAlias = "tuple[int, str, float, bool | None, CredentialOptions]"
 
 _LOCK: Final = threading.Lock()
 # A fork keeps the entries of its parent process, since closing them would disturb the parent's connections.
-_CONNECTIONS: Final[dict[tuple[int, str, float, bool | None], Connection]] = {}
-_ADMINS: Final[dict[tuple[int, str, float, bool | None], Admin]] = {}
+_CONNECTIONS: Final[dict[_Key, Connection]] = {}
+_ADMINS: Final[dict[_Key, Admin]] = {}
 
 
 class Connection:
     """The SDK's connection for reads, on an event loop in a separate thread."""
 
-    def __init__(self, bootstrap: str, retry_timeout_seconds: float, one_address: bool | None) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        retry_timeout_seconds: float,
+        one_address: bool | None,
+        credentials: CredentialOptions,
+    ) -> None:
         self._thread = LoopThread("fairlead spark")
         self.reads = ReadConnection(
-            bootstrap, retry_timeout=f"{retry_timeout_seconds}s", one_address=one_address
+            bootstrap,
+            retry_timeout=f"{retry_timeout_seconds}s",
+            one_address=one_address,
+            **credentials.arguments(),
         )
         self._thread.start()
         self._thread.run(self.reads.__aenter__())
@@ -41,22 +52,33 @@ class Connection:
 
 
 def connection(
-    bootstrap: str, retry_timeout_seconds: float = 60.0, one_address: bool | None = None
+    bootstrap: str,
+    retry_timeout_seconds: float = 60.0,
+    one_address: bool | None = None,
+    credentials: CredentialOptions = NO_CREDENTIALS,
 ) -> Connection:
-    """Return this process's connection to a cluster."""
-    key = (os.getpid(), bootstrap, retry_timeout_seconds, one_address)
+    """Return this process's connection to a cluster, with these credentials."""
+    key = (os.getpid(), bootstrap, retry_timeout_seconds, one_address, credentials)
     with _LOCK:
         if key not in _CONNECTIONS:
-            _CONNECTIONS[key] = Connection(bootstrap, retry_timeout_seconds, one_address)
+            _CONNECTIONS[key] = Connection(bootstrap, retry_timeout_seconds, one_address, credentials)
         return _CONNECTIONS[key]
 
 
-def admin(bootstrap: str, retry_timeout_seconds: float = 60.0, one_address: bool | None = None) -> Admin:
-    """Return this process's admin client for a cluster."""
-    key = (os.getpid(), bootstrap, retry_timeout_seconds, one_address)
+def admin(
+    bootstrap: str,
+    retry_timeout_seconds: float = 60.0,
+    one_address: bool | None = None,
+    credentials: CredentialOptions = NO_CREDENTIALS,
+) -> Admin:
+    """Return this process's admin client for a cluster, with these credentials."""
+    key = (os.getpid(), bootstrap, retry_timeout_seconds, one_address, credentials)
     with _LOCK:
         if key not in _ADMINS:
             _ADMINS[key] = Admin(
-                bootstrap, retry_timeout=f"{retry_timeout_seconds}s", one_address=one_address
+                bootstrap,
+                retry_timeout=f"{retry_timeout_seconds}s",
+                one_address=one_address,
+                **credentials.arguments(),
             ).start()
         return _ADMINS[key]

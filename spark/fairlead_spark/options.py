@@ -2,7 +2,7 @@
 
 Options are parsed once into `ReadOptions`, so that other code never handles options as text. Write options are parsed
 with the same functions (`take_bool` and so on). The reference page is generated from `READ_OPTIONS`. The module must
-not depend on Spark.
+not depend on Spark. One file because half of it describes the options to users.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from fairlead.settings import (
     one_address_of,
     seconds_of,
 )
+from fairlead_spark.credential_options import NO_CREDENTIALS, CredentialOptions
 from fairlead_spark.planning import columns
 from fairlead_spark.planning.positions import (
     ASSIGN_FORM,
@@ -93,6 +94,48 @@ ONE_ADDRESS: Final = Option(
     "executors that cannot reach the other brokers",
 )
 """Option of reads and writes."""
+
+_OWN_FILES: Final = "; driver and executors each read their own file"
+CREDENTIAL_OPTIONS: Final = (
+    Option(
+        "tokenFile",
+        "a path",
+        "the environment's `FAIRLEAD_TOKEN` or `FAIRLEAD_TOKEN_FILE` of each process, else "
+        "`/var/run/secrets/fairlead/token` if it exists",
+        f"file with the token that names the caller, read again every 30 s{_OWN_FILES}",
+    ),
+    Option(
+        "token",
+        "the text of a token",
+        "",
+        "the token itself, instead of `tokenFile`; Spark masks it in plans, and a table of the catalog refuses it",
+    ),
+    Option(
+        "allowInsecureToken",
+        "`true`, `false`",
+        "the environment's `FAIRLEAD_ALLOW_INSECURE_TOKEN` of each process, else `false`",
+        "whether the token is sent to other machines without TLS",
+    ),
+    Option(
+        "caFile",
+        "a path",
+        "the environment's `FAIRLEAD_CA_FILE` of each process, else `/var/run/secrets/fairlead/ca.crt` if it exists",
+        f"PEM file with the authorities that sign brokers, for `https` addresses{_OWN_FILES}",
+    ),
+    Option(
+        "clientCertFile",
+        "a path",
+        "the environment's `FAIRLEAD_CLIENT_CERT_FILE` of each process",
+        f"PEM file with a certificate, for brokers that want one{_OWN_FILES}",
+    ),
+    Option(
+        "clientKeyFile",
+        "a path",
+        "the environment's `FAIRLEAD_CLIENT_KEY_FILE` of each process",
+        "PEM file with the key of `clientCertFile`",
+    ),
+)
+"""Options of reads and writes."""
 
 READ_OPTIONS: Final = (
     Option(
@@ -225,6 +268,7 @@ READ_OPTIONS: Final = (
         "time for which a call is retried while no broker answers, before the query fails",
     ),
     ONE_ADDRESS,
+    *CREDENTIAL_OPTIONS,
 )
 
 
@@ -256,6 +300,7 @@ class ReadOptions:
     group: str | None = None
     retry_timeout_seconds: float = 60.0
     one_address: bool = False
+    credentials: CredentialOptions = NO_CREDENTIALS
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> ReadOptions:
@@ -293,6 +338,7 @@ class ReadOptions:
             group=options.get("groupId"),
             retry_timeout_seconds=take_seconds(options, "retryTimeout", default=60.0),
             one_address=take_one_address(options),
+            credentials=take_credentials(options),
         )
 
     def for_batch(self) -> ReadOptions:
@@ -344,6 +390,19 @@ def take_one_address(options: Mapping[str, str]) -> bool:
     except SettingError as error:
         raise OptionError(ONE_ADDRESS_VARIABLE, error.value, error.allowed) from None
     return take_bool(options, ONE_ADDRESS.name, default=default)
+
+
+def take_credentials(options: Mapping[str, str]) -> CredentialOptions:
+    """Return the source of the token and the files of TLS; the files themselves are read by each process."""
+    if "token" in options and "tokenFile" in options:
+        raise OptionError("token", HIDDEN, "at most one of token and tokenFile")
+    for given, lacking in (("clientCertFile", "clientKeyFile"), ("clientKeyFile", "clientCertFile")):
+        if given in options and lacking not in options:
+            raise OptionError(lacking, MISSING, f"a path, together with {given}")
+    insecure = None
+    if "allowInsecureToken" in options:
+        insecure = take_bool(options, "allowInsecureToken", default=False)
+    return CredentialOptions.of(options, allow_insecure_token=insecure)
 
 
 def take_bool(options: Mapping[str, str], name: str, *, default: bool) -> bool:

@@ -57,6 +57,13 @@ class Calls:
             builder if ca_pem is None else builder.add_root_certificate_pem(ca_pem)
         ).build()
 
+    @classmethod
+    def http1(cls, address: str) -> Self:
+        """Return requests to an address over HTTP/1.1, as the ops listener expects them."""
+        calls = cls(address)
+        calls._client = ClientBuilder().http1_only().build()
+        return calls
+
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
         return self

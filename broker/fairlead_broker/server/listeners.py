@@ -90,6 +90,7 @@ class Listeners:
         self._data: list[ListenerGenerations] = []
         self._peer: ListenerGenerations | None = None
         self._ops: OpsListener | None = None
+        self._ops_application: OpsApplication | None = None
         self._loop_lag: LoopLag | None = None
         self._guards: dict[int, ConnectionGuard] = {}
         """Guard of each bound port."""
@@ -142,9 +143,16 @@ class Listeners:
         self._sweeping = asyncio.get_running_loop().create_task(self._sweep().run(), name="connection-guard")
         bound = self._bound[Side.OPS]
         guard = self._guards[bound.port]
-        application = OpsApplication(OPS_ROUTES, state, self._telemetry.registry, self._failures, guard)
+        self._ops_application = OpsApplication(
+            OPS_ROUTES,
+            state,
+            self._telemetry.registry,
+            self._failures,
+            guard,
+            metrics_by_token=self._settings.metrics_by_token,
+        )
         material = self._material(Side.OPS, self._settings.ops)
-        self._ops = OpsListener(application, bound, material, self._settings.tls_min)
+        self._ops = OpsListener(self._ops_application, bound, material, self._settings.tls_min)
         await self._ops.start()
 
     async def start_data(
@@ -160,6 +168,8 @@ class Listeners:
         changes.
         """
         self._audit = audit
+        if self._ops_application is not None:
+            self._ops_application.gate = access
         self._loop_lag = LoopLag(self._bodies.calls.observe_lag, admission.INTERVAL_SECONDS)
         self._loop_lag.start()
         for address, bound in self._bound_data:

@@ -14,14 +14,17 @@ from fairlead.errors import SettingError
 from fairlead.settings import acks_of, codec_of, seconds_of
 from fairlead_api.identifiers import Acks, check_topic_name
 from fairlead_api.problems import ProblemError
+from fairlead_spark.credential_options import NO_CREDENTIALS, CredentialOptions
 from fairlead_spark.options import (
     BOOTSTRAP_VARIABLE,
+    CREDENTIAL_OPTIONS,
     ONE_ADDRESS,
     Option,
     OptionError,
     known_options,
     take_bool,
     take_bootstrap,
+    take_credentials,
     take_number,
     take_one_address,
 )
@@ -61,6 +64,7 @@ WRITE_OPTIONS: Final = (
         "batches",
     ),
     ONE_ADDRESS,
+    *CREDENTIAL_OPTIONS,
 )
 
 BATCH_BYTES: Final = 4 << 20
@@ -85,6 +89,7 @@ class WriteOptions:
     batch_bytes: int
     """Payload bytes at which rows are split into batches."""
     one_address: bool = False
+    credentials: CredentialOptions = NO_CREDENTIALS
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> WriteOptions:
@@ -112,5 +117,5 @@ class WriteOptions:
         batch_bytes = take_number(options, "batchBytes", least=BATCH_BYTES_MIN) or BATCH_BYTES
         return cls(
             take_bootstrap(options), topic, level.value, compression, idempotent, timeout, batch_bytes,
-            take_one_address(options),
+            take_one_address(options), take_credentials(options),
         )  # fmt: skip

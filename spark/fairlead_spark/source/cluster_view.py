@@ -42,7 +42,9 @@ class ClusterView:
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._connection = connection(options.bootstrap, options.retry_timeout_seconds, options.one_address)
+        self._connection = connection(
+            options.bootstrap, options.retry_timeout_seconds, options.one_address, options.credentials
+        )
 
     def offsets(self, position: Position, option: str) -> StreamOffsets:
         """Return the offset of a position in every partition of the read; error messages name the option `option`.

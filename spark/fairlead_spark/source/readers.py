@@ -224,15 +224,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for index, offset in partitions.items()
         }
         try:
-            client = admin(self._options.bootstrap, COMMIT_SECONDS, self._options.one_address)
+            options = self._options
+            client = admin(options.bootstrap, COMMIT_SECONDS, options.one_address, options.credentials)
             client.commit_group_offsets(group, offsets)
         except FairleadError as error:
             _LOG.warning("the offsets of group %s are not published: %s", group, error)
 
     def _partings(self, begin: StreamOffsets, end: StreamOffsets) -> dict[tuple[str, int], int]:
         """Return the offsets at which truncated logs diverge from the records read, and where new records may begin."""
+        options = self._options
         link = connection(
-            self._options.bootstrap, self._options.retry_timeout_seconds, self._options.one_address
+            options.bootstrap, options.retry_timeout_seconds, options.one_address, options.credentials
         )
         found = {(part.topic, part.partition): parting_of(link, part) for part in fallen(begin, end)}
         return {place: offset for place, offset in found.items() if offset is not None}
@@ -274,7 +276,9 @@ def read_task(options: ReadOptions, partition: InputPartition) -> Iterator[pa.Re
     prepare_worker()
     if isinstance(partition, TaskRanges):
         begun_us = clock.now_us()
-        link = connection(options.bootstrap, options.retry_timeout_seconds, options.one_address)
+        link = connection(
+            options.bootstrap, options.retry_timeout_seconds, options.one_address, options.credentials
+        )
         read = RangeRead(link, partition.ranges, fail_on_data_loss=options.fail_on_data_loss)
         yield from spark_batches(read.batches(), options.columns)
         age_seconds = (begun_us - partition.planned_at_us) / MICROSECONDS_PER_SECOND

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from fairlead.blocking import Admin
 from warm_programs import warm_program
 
 FREE = "127.0.0.1:0"
@@ -39,6 +40,32 @@ def dev_up(folder: Path, brokers: int, listen: str = FREE) -> subprocess.Popen[s
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def test_a_secure_local_cluster_names_its_files(tmp_path: Path) -> None:
+    """`dev up --secure` serves with TLS and enforces; its certificate and token outlive a restart."""
+    seen = []
+    for _ in range(2):
+        process = subprocess.Popen(
+            [warm_program(), "dev", "up", "--secure", "--data", tmp_path / "c", "--listen", FREE, "--output=json"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        try:
+            assert process.stdout is not None
+            ready = json.loads(process.stdout.readline())
+            with Admin(
+                ready["brokers"][0]["data"], ca_file=ready["ca_file"], token_file=ready["token_file"]
+            ) as admin:
+                who = admin.whoami()
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.communicate()
+        files = [Path(ready[name]) for name in ("ca_file", "token_file")]
+        seen.append((who.principal, who.mode, *(file.read_bytes() for file in files)))
+
+    assert seen[0] == seen[1]
+    assert seen[0][:2] == ("user:admin", "enforce")
+    assert files[1].stat().st_mode & 0o077 == 0
 
 
 def free_port(*distances: int) -> int:

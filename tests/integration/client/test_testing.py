@@ -46,6 +46,25 @@ async def test_a_kept_directory_and_configuration(tmp_path: Path) -> None:
             pass
 
 
+async def test_a_secure_cluster_wants_its_authority_and_a_token() -> None:
+    """Secure brokers replicate with TLS, refuse a client without a token, and need a known authority."""
+    async with testing.cluster(brokers=2, secure=True) as secured:
+        async with Producer(**secured.arguments) as producer:
+            await producer.send_and_wait("flights", b"UA1545")
+        async with Admin(**secured.arguments) as admin:
+            who, topic = await admin.whoami(), await admin.describe_topic("flights")
+        async with Admin(secured.bootstrap, ca_file=secured.ca_file) as stranger:
+            with pytest.raises(errors.UnauthenticatedError):
+                await stranger.list_topics()
+        async with Admin(secured.bootstrap, token_file=secured.token_file, retry_timeout="1ms") as stranger:
+            with pytest.raises(errors.UnreachableError, match="UnknownIssuer"):
+                await stranger.list_topics()
+
+    assert (who.principal, who.mode) == ("user:admin", "enforce")
+    assert topic.replication_factor == 2
+    assert all(address.startswith("https://") for address in secured.bootstrap.split(","))
+
+
 def test_without_an_event_loop() -> None:
     """Brokers run in a thread that stops with the block, even when the test inside fails."""
 

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.exposition import choose_encoder
 
+from fairlead_api.access_needs import SINGLE_NAME, Kind, Operation
 from fairlead_api.bodies.media_types import TEXT
 from fairlead_api.problems import ProblemError
 from fairlead_api.routes import Route
 from fairlead_broker.runtime import BrokerState
+from fairlead_broker.server.http.access_gate import AccessGate
 from fairlead_broker.server.http.application import check_no_body
 from fairlead_broker.server.http.asgi import HeaderList, Receive, Scope, Send
 from fairlead_broker.server.http.connection_guard import ConnectionGuard
@@ -38,9 +40,17 @@ class OpsApplication:
         registry: CollectorRegistry,
         failures: FailureLog,
         guard: ConnectionGuard | None = None,
+        *,
+        metrics_by_token: bool = False,
     ) -> None:
-        """`guard` learns which connections have made a request."""
+        """`guard` learns which connections have made a request.
+
+        `metrics_by_token`: metrics are refused unless the gate, given later, admits the caller.
+        """
         self._guard = guard
+        self._metrics_by_token = metrics_by_token
+        self.gate: AccessGate | None = None
+        """Gate that decides about callers of metrics; None until the broker has read tokens and ACLs."""
         self._endpoints: dict[str, OpsEndpoint] = {
             "healthz": self.healthz,
             "readyz": self.readyz,
@@ -88,6 +98,8 @@ class OpsApplication:
 
     async def metrics(self, scope: Scope) -> Answer:
         """``GET /metrics``: Prometheus text format, or OpenMetrics if the Accept header names it."""
+        if self._metrics_by_token:
+            await self._admit(scope)
         accept = dict(scope["headers"]).get(b"accept", b"").decode("latin-1")
         try:
             encoder, content_type = choose_encoder(accept)
@@ -95,6 +107,15 @@ class OpsApplication:
             # choose_encoder compares the requested version numerically and fails if the version is not a number.
             encoder, content_type = choose_encoder("")
         return 200, [(b"content-type", content_type.encode())], encoder(self._registry)
+
+    async def _admit(self, scope: Scope) -> None:
+        """Raise `unauthenticated` or `forbidden` unless the caller may describe the cluster."""
+        if self.gate is None:
+            raise ProblemError(
+                "coordination_unavailable",
+                "the broker has not read the tokens and ACLs that metrics need yet",
+            )
+        await self.gate.require(scope, Operation.DESCRIBE, Kind.CLUSTER, SINGLE_NAME)
 
 
 def _text(status: int, word: str) -> Answer:

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Final, Protocol
 
-from fairlead_api.access_needs import Audience
+from fairlead_api.access_needs import Audience, Kind, Operation
 from fairlead_api.routes.definitions import Traffic
 from fairlead_broker.access.caller import Caller, CallerSource
 from fairlead_broker.access.caller_access import OPEN_ACCESS, CallerAccess
 from fairlead_broker.identity.signed_tokens import CallerPending
 from fairlead_broker.peers.identity import CALLER_ADDRESS, CALLER_TOKEN
 from fairlead_broker.runtime.quota_view import QuotaView
+from fairlead_broker.server.http.asgi import Scope
 from fairlead_broker.server.http.body import UNKNOWN
 from fairlead_broker.server.http.call import Call
 
@@ -57,10 +58,8 @@ class AccessGate:
         if callers is None:
             call.access = OPEN_ACCESS
         elif call.peer is None:
-            values = [value for name, value in call.scope["headers"] if name == AUTHORIZATION]
             try:
-                address = call.scope["client"][0] if values else ""
-                call.access = callers.by_header(values, address, waited=waited)
+                call.access = _by_header(callers, call.scope, waited=waited)
             except CallerPending as pending:
                 return pending.wait()
         else:
@@ -91,6 +90,25 @@ class AccessGate:
             traffic = call.matched_route.traffic
             is_counted = quota.counts_bodies and traffic is Traffic.PRODUCE
             quota.end(traffic, call.body_reader.received_bytes - call.announced_bytes if is_counted else 0)
+
+    async def require(self, scope: Scope, operation: Operation, kind: Kind, name: str) -> None:
+        """Raise `unauthenticated` or `forbidden` unless the caller of a request may execute one operation.
+
+        For requests outside of the route table of the data listener.
+        """
+        if self._callers is None:
+            return
+        try:
+            access = _by_header(self._callers, scope)
+        except CallerPending as pending:
+            await pending.wait()
+            access = _by_header(self._callers, scope, waited=True)
+        access.require(operation, kind, name)
+
+
+def _by_header(callers: Callers, scope: Scope, *, waited: bool = False) -> CallerAccess:
+    values = [value for name, value in scope["headers"] if name == AUTHORIZATION]
+    return callers.by_header(values, scope["client"][0] if values else "", waited=waited)
 
 
 def _forwarded(call: Call, broker: int) -> Caller:

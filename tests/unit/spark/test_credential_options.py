@@ -1,0 +1,71 @@
+"""Options that name the caller: parsed alike for reads and writes, kept out of representations and catalogs."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead_spark.catalog_tables import table_schema
+from fairlead_spark.credential_options import NO_CREDENTIALS, CredentialOptions
+from fairlead_spark.options import OptionError, ReadOptions, take_credentials
+from fairlead_spark.sink.write_options import WriteOptions
+
+FILES = {
+    "tokenFile": "/t",
+    "caFile": "/a",
+    "clientCertFile": "/c",
+    "clientKeyFile": "/k",
+    "allowInsecureToken": "true",
+}
+
+
+def test_reads_and_writes_take_the_same_options() -> None:
+    """The options of reads and writes become the arguments of the SDK's clients."""
+    read = ReadOptions.parse({"subscribe": "flights", **FILES}).credentials
+    write = WriteOptions.parse(FILES).credentials
+
+    assert read == write
+    assert read.arguments() == {
+        "token": None,
+        "token_file": "/t",
+        "allow_insecure_token": True,
+        "ca_file": "/a",
+        "client_cert_file": "/c",
+        "client_key_file": "/k",
+    }
+    assert ReadOptions.parse({"subscribe": "flights"}).credentials == NO_CREDENTIALS
+
+
+def test_a_token_stands_in_no_representation() -> None:
+    """A token differs between credentials, but no representation shows it."""
+    options = ReadOptions.parse({"subscribe": "flights", "token": "secret"})
+
+    assert "secret" not in repr(options)
+    assert options.credentials != CredentialOptions(token="other")
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"token": "secret", "tokenFile": "/t"}, "token"),
+        ({"clientCertFile": "/c"}, "clientKeyFile"),
+        ({"clientKeyFile": "/k"}, "clientCertFile"),
+        ({"allowInsecureToken": "perhaps"}, "allowInsecureToken"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(given: dict[str, str], named: str) -> None:
+    """The error names the option and not the token."""
+    with pytest.raises(OptionError) as refused:
+        take_credentials(given)
+
+    assert refused.value.name == named
+    assert "secret" not in str(refused.value)
+
+
+def test_a_catalog_stores_no_token() -> None:
+    """A table of the catalog, which stores its options, refuses a token; it may name a file."""
+    pytest.importorskip("pyspark")
+    table_schema({"subscribe": "flights", "tokenFile": "/t"})
+    with pytest.raises(OptionError) as refused:
+        table_schema({"subscribe": "flights", "TOKEN": "secret"})
+
+    assert "secret" not in str(refused.value)
