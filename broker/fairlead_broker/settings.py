@@ -511,9 +511,9 @@ class BrokerSettings(BaseSettings):
     `user:ann`, or a prefix that ends in `*`. `user:admin` is a superuser where `admin_token_file` is set."""
 
     metrics_access: Literal["open", "token"] | None = None
-    """Who may read `/metrics` on the ops listener: every client (`open`), or callers that may `describe` the cluster
-    (`token`), as the security mode decides. The default is `token` for a broker with `security=enforce` whose ops
-    listener is not on a loopback address, and else `open`. Health checks are always open."""
+    """Callers that may read `/metrics` on the ops listener: every client (`open`), or callers that may `describe` the
+    cluster (`token`), as the security mode decides. The default is `token` for a broker with `security=enforce` whose
+    ops listener is not on a loopback address, and else `open`. Health checks are always open."""
 
     admin_token_file: Path | None = Field(default=None, validate_default=True)
     """File with the API token of `user:admin`. If the file does not exist, the broker creates a token and the file,

@@ -65,7 +65,7 @@ class SecureCluster:
     ca_file: Path
     """Authority that signed the brokers' certificate."""
     token_file: Path
-    """Token of the administrator, `user:admin`, who may do everything."""
+    """Token of the administrator, `user:admin`, which may do everything."""
 
     @property
     def arguments(self) -> ClientArguments:
