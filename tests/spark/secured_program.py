@@ -27,8 +27,10 @@ def main(bootstrap: str, ca_file: str, token_file: str, folder: str) -> None:
     builder = SparkSession.builder.master("local[2]").appName("secured")
     for name, value in CONF.items():
         builder = builder.config(name, value)
-    builder = builder.config("spark.eventLog.enabled", "true").config(
-        "spark.eventLog.dir", f"file://{folder}/events"
+    builder = (
+        builder.config("spark.eventLog.enabled", "true")
+        .config("spark.eventLog.compress", "false")
+        .config("spark.eventLog.dir", f"file://{folder}/events")
     )
     spark = builder.config("spark.sql.warehouse.dir", f"{folder}/warehouse").getOrCreate()
     by_file = {"bootstrap": bootstrap, "caFile": ca_file, "tokenFile": token_file}
