@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 
@@ -13,6 +13,9 @@ from broker_kit import Calls, sequenced
 from broker_process import BrokerProcess
 from conftest import FaultyBroker
 from fairlead_api.batch.batches import encode, record_batch
+from fairlead_api.identifiers import TopicId
+from fairlead_broker.log import LogDirectory, PartitionLog
+from fairlead_broker.runtime.hosting.role_changes import RoleChanges
 from log_kit import FaultyStorage
 
 VALUES = [b"first", b"second", b"third"]
@@ -54,6 +57,69 @@ async def test_an_unexpected_error_of_a_partition_ends_its_leadership_alone(
     assert (doubtful.code, doubtful.json["side_effect"]) == ("leader_changed", "maybe")
     assert others.status == 200
     assert [value for value in values if value != b"doubtful"] == [*VALUES, b"after"]
+    assert not faulty.broker.broker.failure.done()
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (PartitionLog, "roll_if_due"),
+        pytest.param(LogDirectory, "write_checkpoint", marks=pytest.mark.scenario),
+        pytest.param(LogDirectory, "give_up_partition", marks=pytest.mark.scenario),
+        pytest.param(LogDirectory, "remove_given_up", marks=pytest.mark.scenario),
+        pytest.param(LogDirectory, "partitions_of", marks=pytest.mark.scenario),
+        pytest.param(LogDirectory, "open_partition", marks=pytest.mark.scenario),
+        (RoleChanges, "lead"),
+    ],
+)
+async def test_an_unexpected_error_in_work_on_many_partitions_is_contained(
+    faulty: FaultyBroker, monkeypatch: pytest.MonkeyPatch, owner: type, name: str
+) -> None:
+    """An unexpected error of upkeep, deletion, opening or a change of roles ends its round and not the broker."""
+    await store_three(faulty)
+    await faulty.calls.create("deleted")
+    met = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def fail(*_: object, **__: object) -> int:
+        loop.call_soon_threadsafe(met.set)
+        message = "a fault of the broker itself"
+        raise RuntimeError(message)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, fail)
+        await faulty.calls.call("DELETE", "/v1/topics/deleted")
+        creation = asyncio.ensure_future(faulty.calls.post("/v1/topics", {"name": "other"}))
+        async with asyncio.timeout(30):
+            await met.wait()
+        others = await faulty.calls.send("t", batch(b"x"))
+    await creation
+
+    assert others.status == 200
+    assert not faulty.broker.broker.failure.done()
+
+
+async def test_a_broker_starts_beside_a_log_that_fails_unexpectedly(
+    faulty: FaultyBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker starts although the opening of a log fails unexpectedly, and refuses the partition of this log alone."""
+    await store_three(faulty)
+    await faulty.calls.create("other")
+    topic_id = (await faulty.calls.call("GET", "/v1/topics/t")).json["topic_id"]
+    await faulty.stop()
+    opened = LogDirectory.open_partition
+
+    def fail(directory: LogDirectory, topic: TopicId, *rest: Any) -> PartitionLog:
+        if topic == topic_id:
+            message = "a fault of the broker itself"
+            raise RuntimeError(message)
+        return opened(directory, topic, *rest)
+
+    monkeypatch.setattr(LogDirectory, "open_partition", fail)
+    await faulty.start()
+
+    assert (await faulty.calls.send("t", batch(b"x"))).code == "internal"
+    assert (await faulty.calls.send("other", batch(b"x"))).status == 200
     assert not faulty.broker.broker.failure.done()
 
 

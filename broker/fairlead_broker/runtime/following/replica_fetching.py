@@ -28,6 +28,7 @@ from fairlead_broker.peers.messages import (
 )
 from fairlead_broker.peers.peers import PeerUnavailable
 from fairlead_broker.replication import FollowerReport, MoveLogStart
+from fairlead_broker.runtime.engine.containment import contained
 from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.engine.supervisor import Supervisor
 from fairlead_broker.runtime.engine.sync_rounds import SyncRounds
@@ -441,15 +442,24 @@ class ReplicaFetcher:
 
     def _do_all(self, work: Sequence[_Work]) -> list[LogError | None]:
         """Execute all disk work. The call blocks and runs in the disk pool."""
-        errors = [_do(partition, each) for partition, each in work]
+        errors = [self._do(partition, each) for partition, each in work]
         moved = [partition for partition, each in work if isinstance(each, MoveLogStart)]
         if moved:
             self._forget_below_start(moved)
         return errors
 
+    def _do(self, partition: FollowerReplica, work: DiskWork) -> LogError | None:
+        try:
+            with contained(self._log, "work of a follower", partition.key):
+                partition.do(work)
+        except LogError as error:
+            return error
+        return None
+
     def _forget_below_start(self, moved: Sequence[FollowerReplica]) -> None:
         try:
-            make_starts_durable(self._directory.write_checkpoint, [partition.log for partition in moved])
+            with contained(self._log, "log starts of followed partitions"):
+                make_starts_durable(self._directory.write_checkpoint, [partition.log for partition in moved])
         except LogError as error:
             # The files below the log start stay until the log start moves again. Clients already see the new log start.
             self._log.warning("log starts of followed partitions not durable", reason=str(error))
@@ -458,7 +468,8 @@ class ReplicaFetcher:
         for partition in moved:
             delay_us = partition.config.file_delete_delay_ms * 1000
             try:
-                partition.log.drop_below_start(TimestampUs(now_us + delay_us))
+                with contained(self._log, "drop of segments", partition.key):
+                    partition.log.drop_below_start(TimestampUs(now_us + delay_us))
             except LogError as error:
                 self._log.warning("segments not dropped", topic=partition.topic, reason=str(error))
 
@@ -466,11 +477,3 @@ class ReplicaFetcher:
 def _is_leaving(error: PeerUnavailable | ProblemError) -> bool:
     """Return whether a fetch failed because the leader or this broker is stopping, which needs no warning."""
     return error.expected if isinstance(error, PeerUnavailable) else error.code == "shutting_down"
-
-
-def _do(partition: FollowerReplica, work: DiskWork) -> LogError | None:
-    try:
-        partition.do(work)
-    except LogError as error:
-        return error
-    return None

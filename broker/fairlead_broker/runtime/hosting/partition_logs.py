@@ -13,6 +13,7 @@ from pathlib import Path
 from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import PartitionIndex, TopicId, TopicIdPartition
 from fairlead_broker.log import LogDirectory, LogError, PartitionLog
+from fairlead_broker.runtime.engine.containment import contained
 from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.engine.supervisor import SideWork
 from fairlead_broker.telemetry import Log
@@ -75,7 +76,8 @@ class PartitionLogs:
     async def _give_up(self, key: TopicIdPartition) -> Path | None:
         self._kept.pop(key, None)
         try:
-            return await self._pool.run(self._directory.give_up_partition, key.topic_id, key.partition)
+            with contained(self._log, "deletion of a partition", key):
+                return await self._pool.run(self._directory.give_up_partition, key.topic_id, key.partition)
         except LogError as error:
             # The folder remains. The next start of the broker retries the deletion.
             self._log.error("partition not deleted", partition=str(key), reason=str(error))
@@ -89,7 +91,8 @@ class PartitionLogs:
         # Only one removal runs at a time, so that the pool's other threads stay free to open logs.
         async with self._one_removal:
             try:
-                await self._pool.run(partial(self._directory.remove_given_up, folder, for_good=for_good))
+                with contained(self._log, "removal of files", folder):
+                    await self._pool.run(partial(self._directory.remove_given_up, folder, for_good=for_good))
             except LogError as error:
                 self._log.error("files not removed", partition=str(key), reason=str(error))
 

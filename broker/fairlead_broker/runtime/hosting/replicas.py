@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -34,13 +35,14 @@ from fairlead_broker.registry.metadata import (
 from fairlead_broker.registry.records import PartitionRecord, TopicState
 from fairlead_broker.replication import registered_brokers
 from fairlead_broker.runtime import refusals
+from fairlead_broker.runtime.engine.containment import contained
 from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.engine.supervisor import SideWork
 from fairlead_broker.runtime.following.follower_replica import FollowerReplica
 from fairlead_broker.runtime.following.replica_fetching import ReplicaFetching
 from fairlead_broker.runtime.hosting.hosted_log import HostedLog, drop_damaged
 from fairlead_broker.runtime.hosting.partition_logs import PartitionLogs
-from fairlead_broker.runtime.hosting.refused_partitions import RefusedPartitions
+from fairlead_broker.runtime.hosting.refused_partitions import OPEN_AGAIN_SECONDS, RefusedPartitions
 from fairlead_broker.runtime.hosting.role_changes import RoleChanges
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
@@ -257,9 +259,10 @@ class Replicas:
     async def _delete_left_folders(self, topic_id: TopicId) -> None:
         """Delete folders of partitions that moved to other brokers while this broker was stopped."""
         records = self._metadata.partitions(topic_id)
-        for index in await self._opening.run(self._logs.folders, topic_id):
-            if index in records and self._roles.own_replica(records[index].value) is None:
-                await self._logs.delete(TopicIdPartition(topic_id, index))
+        with suppress(LogError), contained(self._log, "deletion of left folders", topic_id):
+            for index in await self._opening.run(self._logs.folders, topic_id):
+                if index in records and self._roles.own_replica(records[index].value) is None:
+                    await self._logs.delete(TopicIdPartition(topic_id, index))
 
     async def run(self) -> None:
         """Compare partition records and replicas after every change, until cancelled."""
@@ -317,21 +320,38 @@ class Replicas:
                 self._notify_leaders()
             wanted, self._opened = self._opened, []
             topics, self._dirty = self._dirty, set()
-            waits: list[Awaitable[object]] = []
+            waits: list[tuple[TopicId, Awaitable[object]]] = []
+            failed: set[TopicId] = set()
             for topic_id in topics:
                 view = self._view(topic_id)
-                if view is None:
-                    await self._close_topic(topic_id)
-                else:
-                    self._compare(view, wanted, waits)
-            for wait in waits:
-                await wait
+                with self._contained(topic_id, failed):
+                    if view is None:
+                        await self._close_topic(topic_id)
+                    else:
+                        self._compare(view, wanted, waits)
+            for topic_id, wait in waits:
+                with self._contained(topic_id, failed):
+                    await wait
             for wish in wanted:
-                if self._find(wish.key) is None:
-                    self._begin_opening(wish)
-                else:
-                    self._take_role(wish)
+                # After a failure, an earlier role of a partition may still use its log.
+                if wish.key.topic_id in failed:
+                    continue
+                with self._contained(wish.key.topic_id, failed):
+                    if self._find(wish.key) is None:
+                        self._begin_opening(wish)
+                    else:
+                        self._take_role(wish)
             self._fetching.mirror_changed()
+
+    @contextmanager
+    def _contained(self, topic_id: TopicId, failed: set[TopicId]) -> Iterator[None]:
+        """Leave a topic whose comparison fails out of the round, and compare the topic again later."""
+        try:
+            with contained(self._log, "comparison of a topic", topic_id):
+                yield
+        except LogError:
+            failed.add(topic_id)
+            asyncio.get_running_loop().call_later(OPEN_AGAIN_SECONDS, self._look_at, topic_id)
 
     def _notify_leaders(self) -> None:
         self._brokers_dirty = False
@@ -346,7 +366,9 @@ class Replicas:
             return None
         return self._views.by_id(topic_id)
 
-    def _compare(self, view: TopicView, wanted: list[_Wanted], waits: list[Awaitable[object]]) -> None:
+    def _compare(
+        self, view: TopicView, wanted: list[_Wanted], waits: list[tuple[TopicId, Awaitable[object]]]
+    ) -> None:
         """Find the replicas of a topic that must be opened or change their role; close or update the others.
 
         The method does not wait for roles to end, so that many roles can end in parallel. `waits` receives the
@@ -357,7 +379,7 @@ class Replicas:
             record = records.get(index)
             if record is None or self._roles.own_replica(record.value) is None:
                 ended = self._changes.end(hosted, view.name, refusals.leader_changed)
-                waits.append(self._let_go(hosted, ended, removed=record is not None))
+                waits.append((view.topic_id, self._let_go(hosted, ended, removed=record is not None)))
         for index, record in records.items():
             key = TopicIdPartition(view.topic_id, index)
             if self._roles.own_replica(record.value) is None:
@@ -368,10 +390,10 @@ class Replicas:
             if kept is None:
                 wanted.append(wish)
             elif self._keeps_role(kept, record.value):
-                waits.extend(self._pass_record(kept, view, record))
+                waits += [(view.topic_id, each) for each in self._pass_record(kept, view, record)]
             else:
                 wanted.append(wish)
-                waits.append(self._changes.end(kept, view.name, refusals.leader_changed))
+                waits.append((view.topic_id, self._changes.end(kept, view.name, refusals.leader_changed)))
 
     def _keeps_role(self, hosted: HostedLog, record: PartitionRecord) -> bool:
         if hosted.led is not None:
@@ -406,7 +428,8 @@ class Replicas:
     async def _open(self, wish: _Wanted) -> None:
         key, view, opened = wish.key, wish.view, False
         try:
-            log = await self._opening.run(self._logs.open, key, view.name, view.config)
+            with contained(self._log, "opening of a log", key):
+                log = await self._opening.run(self._logs.open, key, view.name, view.config)
         except LogError as error:
             self._refused.refuse(key, view.name, error)
         else:

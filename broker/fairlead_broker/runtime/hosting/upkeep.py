@@ -17,6 +17,7 @@ from fairlead_broker.coordination.producer_registry import ProducerRegistry
 from fairlead_broker.coordination.protocol import CoordinationClosed, CoordinationError
 from fairlead_broker.log import LogClosed, LogDirectory, LogError, StorageFailed
 from fairlead_broker.registry.records import RecordUnreadable
+from fairlead_broker.runtime.engine.containment import contained
 from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.following.follower_replica import FollowerReplica
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
@@ -99,9 +100,10 @@ class Upkeep:
         now_us = self._clock.now_us()
         for partition in partitions:
             try:
-                partition.log.roll_if_due(now_us)
-                partition.log.save_producers_if_due()
-                partition.log.remove_dropped(now_us)
+                with contained(self._log, "upkeep of segments", partition.key):
+                    partition.log.roll_if_due(now_us)
+                    partition.log.save_producers_if_due()
+                    partition.log.remove_dropped(now_us)
             except LogClosed:
                 continue
             except StorageFailed as error:
@@ -116,7 +118,8 @@ class Upkeep:
         A full disk only prolongs the next recovery.
         """
         try:
-            await self._pool.run(self._directory.write_checkpoint)
+            with contained(self._log, "checkpoint"):
+                await self._pool.run(self._directory.write_checkpoint)
         except LogError as error:
             self._log.warning("checkpoint not written", reason=str(error))
 

@@ -22,6 +22,7 @@ from fairlead_broker.log import (
     make_starts_durable,
     retention_facts,
 )
+from fairlead_broker.runtime.engine.containment import UnexpectedError, contained
 from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 from fairlead_broker.telemetry import Log
@@ -73,7 +74,8 @@ class Retention:
     async def check(self) -> None:
         """Check the retention of every partition once."""
         try:
-            await self._pool.run(self._check, list(self._partitions))
+            with contained(self._log, "retention"):
+                await self._pool.run(self._check, list(self._partitions))
         except StorageFailed as error:
             self._failed(error)
         except LogError as error:
@@ -90,22 +92,27 @@ class Retention:
             return
         make_starts_durable(self._directory.write_checkpoint, [partition.log for partition, _ in expired])
         for partition, expiry in expired:
-            partition.log.drop_below_start(self._removal_time(partition))
+            try:
+                with contained(self._log, "retention", partition.key):
+                    partition.log.drop_below_start(self._removal_time(partition))
+            except UnexpectedError:
+                continue  # The segments stay until the log start moves again.
             self._report(partition, expiry)
 
     def _expire(self, partition: LeaderReplica) -> Expiry | None:
         """Choose the expired segments of a partition and advance its log start for clients."""
         log, now_us = partition.log, self._clock.now_us()
         try:
-            expiry = expire(
-                retention_facts(log),
-                partition.config,
-                log_start=log.log_start_offset,
-                high_watermark=log.checkpoint_high_watermark,
-                now_us=now_us,
-            )
-            if expiry.segments:
-                log.move_log_start(expiry.log_start)
+            with contained(self._log, "retention", partition.key):
+                expiry = expire(
+                    retention_facts(log),
+                    partition.config,
+                    log_start=log.log_start_offset,
+                    high_watermark=log.checkpoint_high_watermark,
+                    now_us=now_us,
+                )
+                if expiry.segments:
+                    log.move_log_start(expiry.log_start)
         except LogClosed:
             return None
         except LogError as error:
