@@ -79,11 +79,11 @@ def furnished(base: str) -> Iterator[str]:
     records = {"records": [{"key": str(number), "value": "x"} for number in range(9)]}
     assert requests.post(f"{base}/v1/topics/{TOPIC}/records", json=records, timeout=30).status_code == 200
     offsets = {
-        "member_id": "",
+        "member_id": None,
         "member_epoch": -1,
         "offsets": [{"topic": TOPIC, "partition": 0, "offset": 1}],
     }
-    requests.put(f"{base}/v1/groups/{GROUP}/offsets", json=offsets, timeout=30)
+    assert requests.put(f"{base}/v1/groups/{GROUP}/offsets", json=offsets, timeout=30).status_code == 200
     yield base
     for verb in ("undrain", "uncordon"):
         assert requests.post(f"{base}/v1/brokers/0:{verb}", timeout=30).status_code == 200

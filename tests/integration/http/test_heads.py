@@ -94,9 +94,12 @@ async def test_heads_may_be_as_long_over_both_versions(shared, filler: int, stat
     [
         ("", "Host"),
         ("host: localhost\r\nhost: localhost\r\n", "Host"),
+        ("host:\r\nhost: localhost\r\n", "Host"),
+        ("host: localhost\r\nhost:\r\n", "Host"),
+        ("host:\r\n", "Host"),
         ("host: localhost\r\nexpect: 200-ok\r\n", "Expect"),
     ],
-    ids=["no host", "two hosts", "another expectation"],
+    ids=["no host", "two hosts", "empty first", "empty last", "empty host", "another expectation"],
 )
 async def test_a_head_that_http_does_not_allow(shared, lines: str, parameter: str) -> None:
     """A request with two hosts or an unknown expectation is refused (RFC 9112, 3.2; RFC 9110, 10.1.1)."""

@@ -67,7 +67,7 @@ def check_head(scope: Scope, header_bytes_max: int) -> None:
     refused, because its header may be one that a proxy passed on as part of another header (RFC 9110, 9.3.1).
     """
     codings: list[bytes] = []
-    hosts = 0
+    hosts, host = 0, b""
     size = len(scope["raw_path"]) + len(scope["query_string"])
     bodyless = scope["method"] in _WITHOUT_BODY
     for name, value in scope["headers"]:
@@ -76,8 +76,8 @@ def check_head(scope: Scope, header_bytes_max: int) -> None:
             check_no_body(name, value)
         if name == _CODINGS:
             codings.append(value)
-        elif name == b"host" and value:
-            hosts += 1
+        elif name == b"host":
+            hosts, host = hosts + 1, value
         elif name == b"expect" and value.lower() != b"100-continue":
             raise _malformed("Expect", value, "100-continue")
     if size > header_bytes_max:
@@ -87,8 +87,8 @@ def check_head(scope: Scope, header_bytes_max: int) -> None:
             f" {header_bytes_max} bytes are accepted",
             data={"limit_bytes": header_bytes_max},
         )
-    if hosts != 1 and scope["http_version"] == "1.1":
-        raise _malformed("Host", b"%d times" % hosts, "once")
+    if (hosts != 1 or not host) and scope["http_version"] == "1.1":
+        raise _malformed("Host", b"%d times" % hosts if host else b"", "once, with a name")
     if codings:
         _check_codings(b",".join(codings))
 
