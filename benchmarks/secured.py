@@ -198,7 +198,7 @@ def _variables(values: dict[str, str]) -> Iterator[None]:
 
 
 async def handshakes(scene: Scene) -> dict[str, float]:
-    """Return handshakes a second, and the 99th percentile of the requests of another client before and meanwhile."""
+    """Return handshakes a second, and the 99th percentile of the requests of another client before and while they run."""
     with _variables(scene.trust):
         async with Admin(scene.encrypted.url) as client:
             before = await _slowest(client, HANDSHAKE_SECONDS)

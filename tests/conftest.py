@@ -30,6 +30,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # can be reproduced.
 settings.register_profile(
     "fairlead",
+    # `make prove PROVE=searches` tries 5,000 examples of each property.
+    max_examples=50,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=os.environ.get("CI") == "true",
@@ -38,7 +40,7 @@ settings.register_profile("prove", settings.get_profile("fairlead"), max_example
 settings.load_profile("fairlead")
 
 # libyaml parses ten times faster than PyYAML's own parser, and charts and resource definitions are parsed often.
-yaml.SafeLoader = yaml.CSafeLoader  # type: ignore[misc]
+yaml.SafeLoader = yaml.CSafeLoader  # type: ignore[assignment, misc]
 
 # The garbage collector runs seldom, because a full pass over the thousands of collected tests costs a tenth of a run.
 gc.set_threshold(50_000, 20, 100)
