@@ -86,6 +86,13 @@ def stored(folder: Path) -> str:
     return "\n".join(texts)
 
 
+def command(folder: Path, tls: Path) -> list[str]:
+    """Return the command that starts a closed broker in a folder."""
+    words = ["broker", "start", "--output", "json", "--data", str(folder / "data"), "--tls", str(tls)]
+    words += ["--listen", FREE, "--peer-listen", FREE, "--ops-listen", FREE]
+    return [*words, "--security", "enforce", "--admin-token-file", str(folder / "admin.token")]
+
+
 async def test_no_secret_is_in_any_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Logs, audit records, metrics, errors, reprs, answers and stored values are free of tokens and keys."""
     authority, issuer = Authority.make(), TestIssuer()
@@ -97,11 +104,8 @@ async def test_no_secret_is_in_any_output(tmp_path: Path, monkeypatch: pytest.Mo
         "FAIRLEAD_ACCESS_LOG": "true",
         "FAIRLEAD_LOG_LEVEL": "debug",
     }
-    command = ["broker", "start", "--output", "json", "--data", str(tmp_path / "data"), "--tls", str(tls)]
-    command += ["--listen", FREE, "--peer-listen", FREE, "--ops-listen", FREE]
-    command += ["--security", "enforce", "--admin-token-file", str(tmp_path / "admin.token")]
     with (tmp_path / "broker.log").open("wb") as log:
-        process = await asyncio.to_thread(start, *command, environment=environment, errors=log)
+        process = await asyncio.to_thread(start, *command(tmp_path, tls), environment=environment, errors=log)
     assert process.stdout is not None
     outputs: list[str] = []
     try:
@@ -129,13 +133,8 @@ async def test_no_secret_is_in_any_output(tmp_path: Path, monkeypatch: pytest.Mo
                 outputs += await planted(calls, secret)
         outputs.append(await asyncio.to_thread(metrics, ops[1].decode(), tls / "ca.crt", admin))
         outputs += await client_outputs(url, tls / "ca.crt", secrets, monkeypatch)
-        outputs.append(
-            repr(
-                BrokerSettings.load(
-                    {"data": tmp_path, "tls": tls, "admin_token_file": tmp_path / "admin.token"}
-                )
-            )
-        )
+        files = {"data": tmp_path, "tls": tls, "admin_token_file": tmp_path / "admin.token"}
+        outputs.append(repr(BrokerSettings.load(files)))
     finally:
         process.terminate()
         await asyncio.to_thread(process.wait, 30)

@@ -9,12 +9,13 @@ import ssl
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from broker_kit import Calls
-from certificate_kit import Authority
+from certificate_kit import Authority, Issued
 from fairlead import Admin, Consumer, Producer, clock
 from fairlead_broker.certificates.snapshots import MEMORY_FOLDER, PREFIX
 from fairlead_broker.settings import BrokerSettings
@@ -75,6 +76,57 @@ def leaves(broker: RunningBroker) -> set[tuple[str, str]]:
     }
 
 
+@dataclass
+class Traffic:
+    """Producers, a tail and a member of a group, which run until `done` is set."""
+
+    bootstrap: str
+    bundle: Path
+    sent: list[bytes] = field(default_factory=list)
+    read: list[bytes] = field(default_factory=list)
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+    slowest: float = 0.0
+    """Seconds of the slowest send."""
+    tailed: int = 0
+    """Number of lines that the tail has read."""
+
+    async def produce(self, producer: Producer, number: int) -> None:
+        """Send records one by one."""
+        while not self.done.is_set():
+            value, begun = b"%d-%d" % (number, len(self.sent)), clock.monotonic()
+            await producer.send_and_wait("flights", value)
+            self.slowest = max(self.slowest, clock.monotonic() - begun)
+            self.sent.append(value)
+
+    async def tail(self) -> None:
+        """Tail the topic for a second again and again."""
+        async with Calls(self.bootstrap.removeprefix("https://"), self.bundle.read_bytes()) as calls:
+            while not self.done.is_set():
+                answer = await calls.call("GET", "/v1/topics/flights/records?max_seconds=1")
+                assert answer.status == 200, answer
+                self.tailed += len(answer.body.splitlines())
+
+    async def consume(self) -> None:
+        """Read the topic in a group, until cancelled."""
+        async with Consumer(
+            self.bootstrap, group="delays", topics="flights", ca_file=self.bundle
+        ) as consumer:
+            async for record in consumer.records():
+                assert record.value is not None
+                self.read.append(record.value)
+
+
+async def replace(running: LocalCluster, issued: Issued, bundle: Path, tls: Path) -> None:
+    """Have all brokers load a certificate that was written, and check that every listener shows it."""
+    running.look_at_certificates()
+    await until(lambda: leaves(running.brokers[0]) == {(issued.sha256, issued.sha256)}, seconds=30)
+    for broker in running.brokers:
+        at = broker.addresses
+        assert await shown(at.data_tls, bundle) == issued.sha256
+        assert await shown(at.ops, bundle) == issued.sha256
+        assert await shown(at.peer, bundle, tls) == issued.sha256
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("renewals", "seconds"),
@@ -93,60 +145,23 @@ async def test_no_call_fails_while_certificates_are_replaced(
     bundle = tmp_path / "bundle.crt"
     bundle.write_bytes(authority.pem + later.pem)
     async with cluster(tls, tmp_path) as running:
-        first = running.brokers[0]
-        bootstrap = f"https://{first.addresses.data_tls}"
-        sent: list[bytes] = []
-        read: list[bytes] = []
-        done = asyncio.Event()
-
-        slowest = 0.0
-        tailed = 0
-
-        async def produce(producer: Producer, number: int) -> None:
-            nonlocal slowest
-            while not done.is_set():
-                value, begun = b"%d-%d" % (number, len(sent)), clock.monotonic()
-                await producer.send_and_wait("flights", value)
-                slowest = max(slowest, clock.monotonic() - begun)
-                sent.append(value)
-
-        async def tail() -> None:
-            nonlocal tailed
-            async with Calls(str(first.addresses.data_tls), bundle.read_bytes()) as calls:
-                while not done.is_set():
-                    answer = await calls.call("GET", "/v1/topics/flights/records?max_seconds=1")
-                    assert answer.status == 200, answer
-                    tailed += len(answer.body.splitlines())
-
-        async def consume() -> None:
-            async with Consumer(bootstrap, group="delays", topics="flights", ca_file=bundle) as consumer:
-                async for record in consumer.records():
-                    assert record.value is not None
-                    read.append(record.value)
-
-        async with Admin(bootstrap, ca_file=bundle) as admin:
+        traffic = Traffic(f"https://{running.brokers[0].addresses.data_tls}", bundle)
+        sent = traffic.sent
+        async with Admin(traffic.bootstrap, ca_file=bundle) as admin:
             await admin.create_topic("flights", partitions=6, replication_factor=3)
         async with (
-            Producer(bootstrap, ca_file=bundle, linger_ms=0, retries_max=0, acks="all") as producer,
+            Producer(traffic.bootstrap, ca_file=bundle, linger_ms=0, retries_max=0, acks="all") as producer,
             asyncio.TaskGroup() as tasks,
         ):
-            consuming = tasks.create_task(consume())
-            producing = [tasks.create_task(produce(producer, number)) for number in range(5)]
-            producing.append(tasks.create_task(tail()))
+            consuming = tasks.create_task(traffic.consume())
+            running_calls = [tasks.create_task(traffic.produce(producer, number)) for number in range(5)]
+            running_calls.append(tasks.create_task(traffic.tail()))
             held = (0, 0)
             for renewal in range(renewals):
-                signer = authority if renewal % 2 else later
                 before = len(sent)
-                issued = signer.issue()
+                issued = (authority if renewal % 2 else later).issue()
                 issued.write(tls, authority, later)
-                running.look_at_certificates()
-                wanted = {(issued.sha256, issued.sha256)}
-                await until(lambda wanted=wanted: leaves(first) == wanted, seconds=30)
-                for broker in running.brokers:
-                    at = broker.addresses
-                    assert await shown(at.data_tls, bundle) == issued.sha256
-                    assert await shown(at.ops, bundle) == issued.sha256
-                    assert await shown(at.peer, bundle, tls) == issued.sha256
+                await replace(running, issued, bundle, tls)
                 await until(lambda before=before: len(sent) > before + 20, seconds=30)
                 held = held if renewal != 1 else resources()
                 await pause(seconds)
@@ -154,14 +169,14 @@ async def test_no_call_fails_while_certificates_are_replaced(
             await until(
                 lambda: all(now <= then for now, then in zip(resources(), held, strict=True)), seconds=90
             )
-            done.set()
-            await asyncio.wait(producing)
-            await until(lambda: len(read) >= len(sent))
+            traffic.done.set()
+            await asyncio.wait(running_calls)
+            await until(lambda: len(traffic.read) >= len(sent))
             consuming.cancel()
 
-        assert sorted(read) == sorted(sent)
-        assert tailed > 0
-        assert renewals == 2 or slowest < 0.25 * SLOW_MACHINE, slowest
+        assert sorted(traffic.read) == sorted(sent)
+        assert traffic.tailed > 0
+        assert renewals == 2 or traffic.slowest < 0.25 * SLOW_MACHINE, traffic.slowest
     assert not list(MEMORY_FOLDER.glob(f"{PREFIX}{os.getpid()}-*"))
 
 

@@ -10,7 +10,17 @@ from fairlead_api.metrics import METRICS, MetricDefinition, MetricKind
 
 UNITS = (
     *("_seconds", "_bytes", "_total", "_info", "_offset", "_waiting", "_batches", "_calls", "_ranges"),
-    *("_partitions", "_replicas", "_records", "_epoch", "_active", "_groups", "_members", "_failed"),
+    *(
+        "_partitions",
+        "_replicas",
+        "_records",
+        "_epoch",
+        "_active",
+        "_groups",
+        "_members",
+        "_failed",
+        "_ratio",
+    ),
 )
 
 

@@ -23,6 +23,9 @@ CALLS = {
     "POST /v1/acls",
     "DELETE /v1/acls/{acl}",
     "POST /v1/acls:check",
+    "GET /v1/quotas",
+    "PUT /v1/quotas/{subject}",
+    "DELETE /v1/quotas/{subject}",
     "GET /v1/versions",
     "GET /v1/cluster",
     "GET /v1/brokers",
@@ -144,9 +147,10 @@ NEEDS = {
     "delete group": "delete_group delete_offsets",
     "read group": "leave_group",
     "read group, read topic (each in the request)": "heartbeat commit_offsets reset_offsets",
-    "describe security": "security_status list_tokens list_acls",
+    "describe security": "security_status list_tokens list_acls list_quotas",
     "create security": "create_token create_acl",
-    "delete security": "revoke_token remove_acl",
+    "alter security": "put_quota",
+    "delete security": "revoke_token remove_acl remove_quota",
 }
 """Needs of every route, as the table of section 3.3 of the security contract gives them."""
 
@@ -179,6 +183,14 @@ def test_the_usual_answer_is_the_first() -> None:
 
     assert entry.answer is entry.answers[0].type
     assert entry.answer_types[0] == "application/json"
+
+
+def test_changes_are_audited_and_records_are_not() -> None:
+    """Answers of calls that change something are audited, and reads and calls with records are not (rule U4)."""
+    audited = {entry.name for entry in ROUTES if entry.is_audited}
+
+    assert {"create_topic", "create_acl", "put_quota", "drain_broker", "reset_offsets"} <= audited
+    assert audited.isdisjoint({"produce", "fetch", "heartbeat", "list_topics", "lookup_offsets", "whoami"})
 
 
 def test_the_defaults_of_produce_and_fetch_are_those_of_the_contract() -> None:

@@ -338,3 +338,16 @@ def test_a_format_is_raised_after_the_roll_of_the_brokers() -> None:
     assert at_rest.actions == (raised,)
     assert [raised in plan.actions for plan in (absent, rolling)] == [False] * 2
     assert unknown.actions == ()
+
+
+def test_clients_with_tls_have_addresses_of_their_own() -> None:
+    """While a Cluster serves both transports, its status has a second listener for clients with TLS."""
+    of = cluster(2, security={"tls": {"mode": "Both"}})
+    observed = running(of, 2)
+    plan = plan_cluster(of, observed, CONTEXT)
+    status = cluster_status(cluster_facts(of, observed, plan, Outcomes(), EtcdFacts()))
+
+    assert [(each.name, (each.bootstrap or "").partition(":")[0]) for each in status.listeners] == [
+        ("data", "http"),
+        ("data-tls", "https"),
+    ]

@@ -61,6 +61,14 @@ def test_an_order_names_the_very_pod_and_all_reasons() -> None:
     assert planned.pending == {1: reasons}
 
 
+def test_a_weaker_mode_restarts_the_brokers() -> None:
+    """A pod whose broker was started with a stricter mode than the Cluster wants is restarted."""
+    strict = pod(1, security_floor="enforce")
+    planned = plan([pod(0), strict, pod(2)], answer([0, 1, 2]))
+
+    assert planned.pending == {1: (RestartReason.SECURITY_LOWERED,)}
+
+
 def test_a_pod_that_started_after_its_disk_grew_is_left_alone() -> None:
     """A pod that started after its disk grew is not restarted again."""
     grown = {1: claim(1, waits_for_restart_since="2026-05-04T10:30:00Z")}

@@ -130,6 +130,16 @@ def test_clients_outside_have_a_listener_of_their_own() -> None:
     assert told(nodes, ConditionName.WARNING) == ("True", "NoExternalAddress")
 
 
+def test_the_condition_of_the_certificates_is_told() -> None:
+    """The status contains the condition of the certificates, if the Cluster has security."""
+    propagating = condition(ConditionName.CERTIFICATES_READY, "False", "Propagating", "broker 1", now=NOW)
+
+    assert told(after(facts(READY, certificates=propagating)), ConditionName.CERTIFICATES_READY) == (
+        "False",
+        "Propagating",
+    )
+
+
 def test_the_same_facts_later_give_the_same_status() -> None:
     """The status does not change while the facts stay the same."""
     assert cluster_status(facts(READY, now=MUCH_LATER)) == READY
