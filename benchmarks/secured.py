@@ -79,7 +79,7 @@ class Scene:
 
     @property
     def trust(self) -> dict[str, str]:
-        """Variables of the SDK with which it accepts the certificates."""
+        """Environment variables with which the SDK trusts the certificates."""
         return {"FAIRLEAD_CA_FILE": str(self.tls / "ca.crt")}
 
     def alone(self, peer: PeerProcess) -> None:
@@ -198,7 +198,7 @@ def _variables(values: dict[str, str]) -> Iterator[None]:
 
 
 async def handshakes(scene: Scene) -> dict[str, float]:
-    """Return handshakes a second, and the 99th percentile of the requests of another client before and while they run."""
+    """Return handshakes a second, and the 99th percentile of another client's requests before and during them."""
     with _variables(scene.trust):
         async with Admin(scene.encrypted.url) as client:
             before = await _slowest(client, HANDSHAKE_SECONDS)

@@ -35,7 +35,7 @@ class AuditEvent(StrEnum):
     ISSUER_KEYS_CHANGED = "issuer_keys_changed"
     """An issuer of signed tokens has other keys."""
     CONNECTION_CUT = "connection_cut"
-    """Connections were closed because of what they did."""
+    """Connections were closed because of the behaviour of their clients."""
 
 
 class AuditOutcome(StrEnum):
@@ -80,9 +80,9 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     count: int = 1
     """Number of equal refusals since the previous record of them."""
     change: dict[str, object] | None = None
-    """What was changed, with the new values, and the old ones as far as they are known."""
+    """Changed object with the new values, and with the previous values if they are known."""
 
 
 def cut(name: str) -> str:
-    """Return a name as records show it."""
+    """Return a name, cut to the maximum length in a record."""
     return name if len(name) <= NAME_LENGTH_MAX else name[:NAME_LENGTH_MAX]

@@ -1,8 +1,9 @@
-"""What a read or write presents to the brokers: a token or its file, and files of TLS (rule C7).
+"""Credentials of a read or write: a token or the file of a token, and TLS files (rule C7).
 
-Options name files by their paths, so driver and executors each read their own, and use the SDK's defaults of their own
-environment and mounted files. Only the option `token` carries a secret: it stands in no representation, and Spark masks
-options of this name in plans. Called by `options` and by the clients of a process; the module must not depend on Spark.
+Options contain the paths of files, so driver and executors each read their own files. Without options, each process
+uses the SDK's defaults: its own environment and mounted files. Only the option `token` contains a secret: no
+representation shows the token, and Spark masks options of this name in plans. Called by `options` and by the clients of
+a process; the module must not depend on Spark.
 """
 
 from __future__ import annotations

@@ -9,8 +9,9 @@ modules; each is an ordinary process. The lease of most killed brokers is revoke
 wait for its end; the other leases expire.
 
 The program prints a JSON report, and its progress each minute. It exits with 1 if a history is not valid, a cluster did
-not recover, kills met no load, or fewer kills took place than wanted. The files of a history that failed are kept, and
-the report names their folder. `--seconds` ends the run early, which is no failure; the report has both counts.
+not recover, no client had requests in flight during the kills, or fewer kills took place than requested. The files of a
+history that failed are kept, and the report names their folder. `--seconds` ends the run early, which is no failure;
+the report has both counts.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ STARTING_SECONDS: Final = (0.02, 0.5)
 ACKNOWLEDGED_A_ROUND: Final = (1, 40)
 """Bounds of the number of sends that a cluster acknowledges after a round."""
 PROGRESS_SECONDS: Final = 60.0
-"""Time limit for these acknowledgements."""
+"""Time limit for the acknowledged sends after a round."""
 PAUSE_SECONDS: Final = 0.05
 """Time between an answer and the next burst of a producer."""
 DAY_SECONDS: Final = 86_400.0

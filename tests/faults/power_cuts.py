@@ -34,7 +34,7 @@ from lying_disk import Losses, LyingDisk, PowerCut, Promises
 
 ROOT: Final = Path("/data")
 CUTS_PER_DISK: Final = 12
-"""Number of cuts after which the run continues with an empty disk: logs stay short, and their beginnings are cut too.
+"""Number of cuts after which the run continues with an empty disk, so that cuts also hit logs with few records.
 """
 OPERATIONS_MAX: Final = 250
 TOPICS_MAX: Final = 4

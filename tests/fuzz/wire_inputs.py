@@ -40,7 +40,7 @@ FRAMES: Final = ((1, 5), (1, 4), (0, 1), (3, 0), (8, 0), (9, 4), (6, 0), (7, 0),
 
 
 def further_originals() -> list[Request]:
-    """Return good requests with the bodies and of the calls that `request_mutations.originals` does not have."""
+    """Return valid requests for the calls and bodies that `request_mutations.originals` lacks."""
     at = f"/v1/topics/{TOPIC}/partitions/0/records"
     sink = pa.BufferOutputStream()
     columns = record_batch([b"v", None], keys=[b"k", b"k"], default_timestamp_us=1_700_000_000_000_000)

@@ -77,7 +77,7 @@ def render(chart: Path, *settings: str | Path, helm: str = "helm4") -> str:
 
 @contextmanager
 def alone(kubernetes: Kubernetes) -> Iterator[None]:
-    """Reserve a control plane that other workers use too, and begin without Fairlead's definitions.
+    """Reserve the control plane that workers share, and remove Fairlead's definitions.
 
     The files that these tests install are generated first.
     """

@@ -45,7 +45,7 @@ ASK = "import sys, urllib.request; sys.stdout.write(urllib.request.urlopen(sys.a
 def install_definitions(kubernetes: Kubernetes) -> None:
     """Apply Fairlead's definitions, and wait until they are served.
 
-    The definitions have the labels of the Helm release in the README, so that Helm can install that release after this.
+    The definitions have the labels of the Helm release in the README, so that Helm can install that release later.
     """
     for path in DEFINITIONS:
         definition = yaml.safe_load(path.read_text())

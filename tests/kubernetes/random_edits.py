@@ -142,7 +142,7 @@ class World:
         self.stage.api.annotate(CLUSTER, self.stage.namespace, annotations)
 
     def some_topic(self) -> str | None:
-        """Return a Topic without a problem, except the first one."""
+        """Return the name of a random available Topic other than the first Topic."""
         names = [n for n, each in self.wish.topics.items() if each.reason == "Available" and n != FIRST_TOPIC]
         return self.chance.choice(names) if names else None
 

@@ -176,7 +176,7 @@ class Stage:
         return int(peak.split()[1]) * 1024
 
     def stop_operator(self) -> None:
-        """Stop the operator, which releases its Lease and leaves only the objects to the next operator."""
+        """Stop the operator, which releases its Lease. The next operator finds only the objects."""
         _stop([self.operator])
 
     def restart_operator(self) -> None:

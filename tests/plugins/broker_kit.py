@@ -49,7 +49,7 @@ class Calls:
     """Requests to one address over one HTTP/2 connection."""
 
     def __init__(self, address: str, ca_pem: bytes | None = None, token: str | None = None) -> None:
-        """`ca_pem`: authorities of the broker, which is then called with TLS. `token` is sent with every request."""
+        """`ca_pem`: authorities of the broker; if given, calls use TLS. `token` is sent with every request."""
         self._own = {} if token is None else {"authorization": f"Bearer {token}"}
         self._base = f"{'http' if ca_pem is None else 'https'}://{address.removeprefix('http://')}"
         builder = ClientBuilder().http2_prior_knowledge()

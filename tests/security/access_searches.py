@@ -4,9 +4,9 @@
 exits with 1 when the search has found something:
 
 - `rule-sets`: a decision of the index about a random rule set, caller and name that differs from a naive walk over the
-  rules, or a right on every name of a prefix that one of its names does not have;
+  rules, or a right that is reported for every name of a prefix although one of the names lacks it;
 - `api-tokens`: a mutated API token that is accepted, or refused with anything but `unauthenticated`;
-- `signed-tokens`: a mutated signed token that is accepted without being another writing of the same token;
+- `signed-tokens`: a mutated signed token that is accepted although it differs in more than its encoding;
 - `headers`: values of the header `Authorization` to which the application of a broker in the mode `enforce` answers
   anything but a refusal, or nothing.
 """
@@ -238,7 +238,7 @@ class Gate:
             "type": "http", "http_version": "2", "scheme": "https", "method": route.method, "path": path,
             "raw_path": path.encode(), "query_string": b"",
             "headers": [(b"host", b"127.0.0.1:9520"), *((b"authorization", value) for value in values)],
-            # Bad tokens of one address are limited, so each call has another.
+            # The number of bad tokens from one address is limited, so each call uses a different address.
             "client": (".".join(str(chance.randrange(256)) for _ in range(4)), 1), "server": ("127.0.0.1", 9520),
         }  # fmt: skip
         status, body = 0, bytearray()

@@ -12,7 +12,7 @@ from security_kit import Secured
 
 RECORDS = 150
 REFUSALS_MAX = 5
-"""Requests that the producer has under way when it first hears of its limit."""
+"""Requests of the producer that are under way when its limit is first reported."""
 RECORD = {"records": [{"value": "x" * 50_000}]}
 
 
@@ -31,7 +31,7 @@ async def writer(secured: Secured, name: str) -> str:
 
 
 async def test_produce_over_a_limit_is_refused_with_the_time_to_wait(secured: Secured) -> None:
-    """A request of any size is let in; in debt, the caller hears exact and whole seconds, and other callers go on."""
+    """A request of any size is admitted; a caller in debt gets exact and whole seconds; other callers continue."""
     ann, bob = await writer(secured, "shop.ann"), await writer(secured, "bob")
     await secured.call("POST", "/v1/topics", secured.admin, {"name": "t"})
     await limit(secured, "user:shop.*", each={"produce_bytes_per_second": 1_000})
@@ -95,7 +95,7 @@ async def test_requests_of_a_caller_are_limited_but_not_those_of_a_superuser(sec
 
 
 async def test_partitions_of_a_tenant_are_limited(secured: Secured) -> None:
-    """Topics of a prefix together have at most the partitions of its quota, at their creation and growth."""
+    """Topics of a prefix cannot have more partitions together than its quota, when created or when grown."""
     await limit(secured, "topics:shop.*", shared={"partitions": 5})
     made = [
         await secured.call("POST", "/v1/topics", secured.admin, {"name": name, "partitions": count})
@@ -162,6 +162,6 @@ async def test_a_producer_over_its_quota_keeps_order_and_hears_few_refusals(
                 break
 
     assert stored == list(range(RECORDS))
-    # The first second's worth is let in at once.
+    # The amount of the first second is admitted at once.
     assert took >= RECORDS * 1000 / 40_000 - 1.5
     assert refused.labels("user:ann", "produce_bytes_per_second")._value.get() <= REFUSALS_MAX

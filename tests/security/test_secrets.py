@@ -37,7 +37,7 @@ READS: Final = (
 
 
 def marks(secrets: Iterable[str]) -> set[str]:
-    """Return the texts to search for: each secret, and its part that proves something."""
+    """Return the texts to search for: each secret, and the secret part or signature of each token."""
     found = set()
     for secret in secrets:
         found.add(secret)

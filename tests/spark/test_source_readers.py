@@ -195,7 +195,7 @@ def test_an_old_plan_reports_what_it_leaves_out(
 
 
 def test_a_trigger_waits_for_its_records(bootstrap: str, topic: str) -> None:
-    """A stream with minOffsetsPerTrigger takes fewer records in its first trigger and with `availableNow` only."""
+    """Only the first trigger and `availableNow` read fewer records than minOffsetsPerTrigger."""
     send(bootstrap, topic, b"0")
     options = {"subscribe": topic, "startingOffsets": "earliest", "minOffsetsPerTrigger": "3"}
     reader = stream(bootstrap, **options)

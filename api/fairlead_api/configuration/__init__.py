@@ -69,7 +69,7 @@ FEATURE_LEVEL_KEY: Final = "feature.level"
 """Key whose value is stored in the record of the cluster, not in its configuration, and that a call can only raise."""
 SECURITY_MODE_KEY: Final = "security.mode"
 SECURITY_PREFIXES: Final = ("security.", "tokens.", "audit.")
-"""Beginnings of the keys whose change also needs the right to alter `security`."""
+"""Prefixes of the keys whose change also needs the right to alter `security`."""
 TOKENS_VALID_AFTER_KEY: Final = "tokens.valid.after"
 
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}")

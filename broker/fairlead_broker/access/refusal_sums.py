@@ -1,7 +1,7 @@
 """Sums of equal refusals, so that a caller in a loop does not fill the audit log (rule U2). The time is an argument.
 
 The first refusal of a kind is reported at once. Equal refusals are counted, and reported as one sum every
-`SUM_SECONDS`. None is lost: a full table reports every refusal of a further kind at once.
+`SUM_SECONDS`. No refusal is lost: while the table is full, refusals of any other kind are reported at once.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class RefusalSums(Generic[RecordT]):
     def take(self) -> list[tuple[RecordT, int]]:
         """Return the last record and the number of the refusals of each kind that are not reported yet.
 
-        Kinds without a refusal since the last sums are forgotten.
+        Kinds without a refusal since the last sums are removed.
         """
         found = [(record, count) for record, count in self._sums.values() if count]
         self._sums = {kind: (record, 0) for kind, (record, count) in self._sums.items() if count}

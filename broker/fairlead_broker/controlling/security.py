@@ -85,9 +85,9 @@ class SecurityAdmin:
         await self._remove(self._metadata.keys.acl(acl_id), found, force=force)
 
     async def put_quota(self, subject: str, record: QuotaRecord, *, force: bool) -> None:
-        """Store a quota in place of that of the same subject.
+        """Store a quota, which replaces the previous quota of the subject.
 
-        Raises `conflict` at the limit, and for a quota that a program manages unless it owns the new one too.
+        Raises `conflict` at the limit, and for a quota of a program unless the new quota has the same owner.
         """
         key = self._metadata.keys.quota(subject)
 

@@ -1,4 +1,4 @@
-"""Messages about the use of limits: what a broker let in, and what it hears from the controller (rule Q4)."""
+"""Messages about the use of limits: reports of brokers, and answers of the controller (rule Q4)."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class UseHeard(msgspec.Struct, frozen=True, array_like=True):
     others: float
     """Amount in a second."""
     owes: bool
-    """Whether the cluster has let in more than the limit, and has not made up for it yet."""
+    """Whether the cluster has admitted more than the limit, and is still in debt."""
 
 
 class UsageAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a broker hears about the limits of its report."""
+    """Answer to a report: the use of its limits on the other brokers."""
 
     uses: list[UseHeard]

@@ -1,6 +1,6 @@
 """Counters of one limit on one broker: a bucket for an amount in a second, a number for requests under way (rule Q5).
 
-A bucket refills at the broker's share of the limit and holds at most one second of it. A request is let in while the
+A bucket refills at the broker's share of the limit and holds at most one second of it. A request is admitted while the
 bucket is not below zero, and is charged in full, so that a request of any size fits any limit.
 """
 
@@ -16,12 +16,12 @@ WAIT_SECONDS_MAX: Final = 30.0
 
 
 class Bucket:
-    """Amount that a broker may still let in."""
+    """Amount that a broker may still admit."""
 
     __slots__ = ("_at", "key", "level", "limit", "share", "used", "used_at")
 
     def __init__(self, key: UseKey, limit: float, share: float, now: float) -> None:
-        """`share`: amount in a second that this broker may let in of the cluster's `limit`."""
+        """`share`: part of the cluster's `limit` that this broker may admit in a second."""
         self.key = key
         self.limit = limit
         self.share = share
@@ -35,7 +35,7 @@ class Bucket:
 
     def charge(self, amount: float, now: float) -> None:
         """Count an amount; a negative one corrects an earlier charge."""
-        # Without a call of `_refill`, because every request charges every bucket of its caller.
+        # The code of `_refill` is inlined, because every request charges every bucket of its caller.
         level, share = self.level + (now - self._at) * self.share, self.share
         self.level = (level if level < share else share) - amount  # noqa: FURB136
         self.used += amount
@@ -76,6 +76,6 @@ class UnderWay:
         self.count = 0
 
     def set_limit(self, limit: int, brokers: int) -> None:
-        """Set the number that the cluster may let in, of which each broker has an equal part (rule Q4)."""
+        """Set the number of requests that the cluster may admit; each broker has an equal part (rule Q4)."""
         self.limit = limit
         self.share = math.ceil(limit / max(1, brokers))

@@ -1,7 +1,7 @@
 """Use of the cluster as the controller knows it, from the reports of all brokers (rule Q4).
 
-Each broker reports once a second what it let in, and hears what the others let in and whether the cluster owes. A new
-controller begins without debts.
+Each broker reports its use once a second. The answer contains the use of the other brokers, and whether the cluster is
+in debt. A new controller begins without debts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ REPORT_SECONDS_MAX: Final = 3.0
 DEBT_SECONDS_MAX: Final = 30.0
 """Maximum debt, in seconds of the limit."""
 TOLERANCE_SECONDS: Final = 0.1
-"""Debt, in seconds of the limit, that counts as none: reports do not arrive in step."""
+"""Debt, in seconds of the limit, that is ignored, because reports do not arrive at the same time."""
 FORGOTTEN_SECONDS: Final = 60.0
 
 
@@ -47,7 +47,7 @@ class ClusterUsage:
     def report(
         self, broker: int, uses: Iterable[tuple[str, float, float]], now: float
     ) -> Mapping[str, Heard]:
-        """Count a broker's report; return what the broker hears, for each of its limits.
+        """Count a broker's report, and return the use of each limit by the other brokers.
 
         `uses`: name, limit and amount since the broker's last report.
         """
@@ -57,7 +57,7 @@ class ClusterUsage:
         return {name: self._count(broker, name, limit, amount, seconds, now) for name, limit, amount in uses}
 
     def forget_idle(self, now: float) -> None:
-        """Forget limits without a report for a while, which owe nothing."""
+        """Remove limits without a recent report, which are not in debt."""
         self._uses = {
             name: use
             for name, use in self._uses.items()

@@ -1,7 +1,7 @@
 """Which limits apply to a caller (rule Q3).
 
-Of the limits of each principal by itself, the most specific subject with that limit applies: a literal one, then the
-longest prefix. Of the limits that principals share, all apply.
+Of the individual limits of a principal, that of the most specific subject applies: a literal subject, then the longest
+prefix. Every shared limit applies.
 """
 
 from __future__ import annotations

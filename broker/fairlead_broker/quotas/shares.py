@@ -1,7 +1,7 @@
 """Share of a broker in a limit of the cluster (rule Q4).
 
-A broker may let in what the other brokers leave over, so that a single busy leader gets the whole limit. While the
-cluster owes because brokers have let in too much, each broker gets an equal part.
+A broker may use the part of a limit that other brokers leave unused, so that a single busy leader gets the whole limit.
+While the cluster is in debt because brokers have admitted too much, each broker gets an equal part.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from dataclasses import dataclass
 from typing import Final
 
 HEARD_SECONDS_MAX: Final = 5.0
-"""Time after which a broker that hears nothing from the controller keeps to an equal part."""
+"""Time without an answer from the controller after which a broker uses at most an equal part."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What the controller told a broker about one limit."""
+    """Answer of the controller to a broker about one limit."""
 
     others: float
-    """Amount in a second that the other brokers let in."""
+    """Amount in a second that the other brokers admit."""
     owes: bool
-    """Whether the cluster has let in more than the limit, and has not made up for it yet."""
+    """Whether the cluster has admitted more than the limit, and is still in debt."""
     at: float
 
 
 def share_of(limit: float, brokers: int, heard: Heard | None, now: float) -> float:
-    """Return the amount in a second that a broker may let in."""
+    """Return the amount in a second that a broker may admit."""
     equal = limit / max(1, brokers)
     if heard is None or heard.owes or now - heard.at > HEARD_SECONDS_MAX:
         return equal

@@ -1,4 +1,4 @@
-"""The side from which a client reaches brokers, which decides the addresses of brokers that the client gets.
+"""The side from which a client reaches brokers. The side determines the addresses of brokers in answers to the client.
 
 `server` determines the side of each request, and passes it to the broker that answers a forwarded request.
 """
@@ -12,12 +12,12 @@ from fairlead_broker.registry.records import Addresses
 
 @dataclass(frozen=True, slots=True)
 class CallerSide:
-    """Scheme of a client's request and, for a client outside, the base URL that it has called."""
+    """Scheme of a client's request and, for an external client, the called base URL."""
 
     scheme: str
     """`http` or `https`."""
     called: str | None = None
-    """Base URL that a client outside has called, perhaps through a proxy; None for other clients."""
+    """Base URL that an external client has called, perhaps through a proxy; None for other clients."""
 
     @classmethod
     def of_text(cls, text: str) -> CallerSide:
@@ -27,7 +27,7 @@ class CallerSide:
 
     @property
     def text(self) -> str:
-        """Text for the broker that answers the request."""
+        """Text by which the side is passed to the broker that answers the request."""
         return self.called or self.scheme
 
     def url_of(self, addresses: Addresses) -> str | None:

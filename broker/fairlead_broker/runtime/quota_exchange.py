@@ -19,7 +19,7 @@ from fairlead_broker.quotas.shares import Heard
 from fairlead_broker.runtime.quota_view import QuotaView
 
 EXCHANGE_SECONDS_MAX: Final = 2.0
-"""Maximum time of a report. A broker that hears nothing keeps to an equal part of each limit."""
+"""Time limit of a report. A broker that gets no answer uses at most an equal part of each limit."""
 REPORTS_MAX: Final = 10_000
 """Maximum number of limits in a report."""
 
@@ -42,7 +42,7 @@ class QuotaExchange:
             await self.exchange()
 
     async def exchange(self) -> None:
-        """Report what this broker let in, and set its shares by what it hears."""
+        """Report the use of this broker, and set its shares according to the answer."""
         reports = self._view.reports()[:REPORTS_MAX]
         keys = {name_of(key): key for key, _, _ in reports}
         uses = [UseReport(name_of(key), limit, amount) for key, limit, amount in reports]
@@ -52,7 +52,7 @@ class QuotaExchange:
         self._view.hear(reports, told)
 
     def answer(self, broker: BrokerId, uses: Sequence[UseReport]) -> UsageAnswer:
-        """Return what a broker hears after its report. Only the controller is asked."""
+        """Return the answer to the report of a broker. Reports are sent to the controller only."""
         now = self._clock.monotonic()
         self._usage.forget_idle(now)
         heard = self._usage.report(broker, [(use.name, use.limit, use.amount) for use in uses], now)

@@ -24,7 +24,7 @@ from fairlead_broker.registry.metadata import ClusterMetadata
 CALLERS_MAX: Final = 10_000
 """Maximum number of callers whose limits are remembered."""
 ACTIVE_SECONDS: Final = 10.0
-"""Time after its last use for which a limit is reported, so that the broker hears the use of the others."""
+"""Time after its last use for which a limit is reported, so that answers contain the use of other brokers."""
 IDLE_SECONDS: Final = 60.0
 """Time after which an unused counter is forgotten; by then no bucket is in debt."""
 USE_SECONDS: Final = 10.0
@@ -76,9 +76,9 @@ class CallerQuota:
         return bool(self._produce)
 
     def begin(self, traffic: Traffic, body_bytes: int) -> None:
-        """Let a request in and charge it. Raises `throttled`, without a charge.
+        """Admit a request and charge it. Raises `throttled`, in which case nothing is charged.
 
-        A fetch in debt is let in, and waits (`wait_seconds`). `body_bytes`: announced size of a produce body.
+        A fetch in debt is admitted, but waits (`wait_seconds`). `body_bytes`: announced size of a produce body.
         """
         for counter in self._under_way:
             if counter.count >= counter.share:
@@ -99,7 +99,7 @@ class CallerQuota:
             counter.count += 1
 
     def end(self, traffic: Traffic, uncharged_bytes: int) -> None:
-        """End a request that was let in. `uncharged_bytes`: received bytes of its body, without the announced ones."""
+        """End an admitted request. `uncharged_bytes`: received bytes of its body beyond the announced size."""
         for counter in self._under_way:
             counter.count -= 1
         if uncharged_bytes and traffic is Traffic.PRODUCE:
@@ -115,7 +115,7 @@ class CallerQuota:
                 bucket.charge(sent_bytes, now)
 
     def wait_seconds(self, traffic: Traffic) -> float:
-        """Return the time until a request of this kind would be let in, as far as rates limit it."""
+        """Return the time until the rates would admit a request of this kind."""
         gate = self._gates[traffic]
         if not gate or not self._holds:
             return 0.0
@@ -147,7 +147,7 @@ class QuotaView:
         self._under_way: dict[UseKey, UnderWay] = {}
         self._heard: dict[UseKey, Heard] = {}
         self._use: dict[UseKey, float] = {}
-        """Amount in a second that this broker lets in, averaged."""
+        """Average amount in a second that this broker admits."""
         self._ticked_at = now()
         self._compile()
 

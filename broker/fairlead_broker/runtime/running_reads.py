@@ -18,7 +18,7 @@ from fairlead_broker.runtime.security_view import SecurityView
 
 LOOK_SECONDS: Final = 0.5
 READS_A_SLICE: Final = 200
-"""Number of reads that are decided between two turns of the event loop."""
+"""Number of reads that are checked before other tasks of the event loop run."""
 
 T = TypeVar("T")
 

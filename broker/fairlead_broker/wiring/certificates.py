@@ -39,7 +39,7 @@ def _sources(settings: BrokerSettings) -> list[Source]:
 
 
 def _hosts(address: Endpoint | None) -> tuple[str, ...]:
-    """Return the host by which a listener is called; an address that stands for all addresses names none."""
+    """Return the host at which clients reach a listener; empty without an address or for a wildcard address."""
     return () if address is None or address.everywhere else (address.host,)
 
 

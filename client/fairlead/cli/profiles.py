@@ -26,7 +26,7 @@ FILE_VARIABLES = {
 }
 """Fields of a profile with files of TLS, and the environment variables that clients read."""
 TOKEN_FIELDS = {"token_file": TOKEN_FILE_VARIABLE, "token_command": TOKEN_COMMAND_VARIABLE}
-"""Fields of a profile with the source of a token. A token itself never stands in a profile (rule C6)."""
+"""Fields of a profile with the source of a token. A profile never contains a token itself (rule C6)."""
 
 
 class ProfilesUnreadable(Exception):

@@ -1,8 +1,9 @@
-"""Holding back of produce requests to brokers at which the producer is over a limit (rule Q7).
+"""Delays of produce requests to brokers that report the producer to be over a limit (rule Q7).
 
-The sender reports what each broker tells. For the told time nothing is sent to that broker, so that the oldest batches
-stay first and sequences in order. For a while after it, one request at a time is sent: several at once would put the
-producer into debt and all but the first would be refused. This module must not depend on requests or batches.
+The sender reports the waiting time from each answer of a broker. During this time no request is sent to the broker, so
+that the oldest batches stay first and sequences in order. For a while afterwards, requests are sent one at a time:
+several concurrent requests would put the producer into debt, and all but the first would be refused. This module must
+not depend on requests or batches.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ _LOG: Final = logging.getLogger("fairlead")
 PACED_SECONDS: Final = 10.0
 """Time after the end of a wait during which requests are sent one at a time."""
 LOG_SECONDS: Final = 60.0
-"""Minimum time between two lines of the log about waits."""
+"""Minimum time between two log lines about waits."""
 
 
 class Holding:
-    """Waits that brokers have asked for."""
+    """Waiting times that brokers have requested."""
 
     __slots__ = ("_logged_at", "_until")
 
@@ -27,7 +28,7 @@ class Holding:
         self._logged_at = -LOG_SECONDS
 
     def told(self, broker: str, seconds: float, now: float) -> None:
-        """Record what a broker told: the seconds to wait, or 0 if it did not ask for a wait."""
+        """Record the seconds to wait from an answer of a broker; 0 if the broker did not request a wait."""
         if seconds <= 0:
             return
         self._until[broker] = max(now + seconds, self._until.get(broker, 0.0))
@@ -38,7 +39,7 @@ class Holding:
             )
 
     def until(self, broker: str, now: float) -> float:
-        """Return the time before which nothing is sent to a broker; a time in the past without a wait."""
+        """Return the time before which no request is sent to a broker; not in the future if there is no wait."""
         until = self._until.get(broker)
         if until is None:
             return now

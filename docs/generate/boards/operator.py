@@ -15,7 +15,7 @@ CONDITION: Final = "fairlead_operator_condition"
 RESOURCE: Final = "{{resource_namespace}}/{{resource}}"
 OF_RESOURCE: Final = "max by (resource_namespace, resource)"
 CLUSTERS: Final = f'{OF_RESOURCE} ({CONDITION}{{{OPERATOR}, kind="Cluster", condition="Ready"}})'
-"""Each Cluster, with the value 1."""
+"""PromQL expression with the value 1 for each Cluster."""
 
 
 def clusters_with(selector: str) -> str:

@@ -52,7 +52,7 @@ class SecureAccess:
     ca_file: Path | None
     token_file: Path | None
     allow_insecure: bool = False
-    """Whether the token is sent without TLS, because a mesh ends TLS."""
+    """Whether the token is sent without TLS, because a mesh terminates TLS."""
 
 
 @dataclass(slots=True)

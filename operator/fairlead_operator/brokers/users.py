@@ -1,6 +1,7 @@
 """Tokens and access rules of one principal, as the brokers store them.
 
-Called by the reconciler of Users. Each call has a deadline; what is listed or changed belongs to one owner.
+Called by the reconciler of Users. Each call has a deadline. The records of an owner are created with its name; lists
+contain the records of all owners.
 """
 
 from __future__ import annotations

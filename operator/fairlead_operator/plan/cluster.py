@@ -365,7 +365,7 @@ def _outside(
 
 
 def _tls(cluster: Cluster, scale: ScalePlan) -> TlsFacts | None:
-    """Return the addresses of clients with TLS, if they differ from those of the other clients."""
+    """Return the brokers' addresses for clients with TLS, if they differ from those for other clients."""
     security = cluster.spec.security
     if security is None or security.tls.mode != "Both":
         return None

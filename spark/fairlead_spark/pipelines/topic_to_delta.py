@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 NAME = "topic_to_delta"
 TRUTHS = ("true", "false")
 UPKEEP = {"compactEvery": 1, "vacuumHours": 168}
-"""Options for small and old files of the table, each with its least value; `format("fairlead-delta")` has the same."""
+"""Options for small and old files of the table, each with its minimum value, as in `format("fairlead-delta")`."""
 # The day is computed in UTC, independent of the time zone of the session. Brokers accept only timestamps in the years 1
 # to 9999, so every day is a readable partition.
 DAY = "date_from_unix_date(CAST(floor(unix_seconds(timestamp) / 86400) AS INT))"

@@ -241,7 +241,7 @@ def test_flags_go_over_environment_over_file(start: Start, tmp_path: Path) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("advertised", [[], ["--advertise", "broker-1.example:9520"]], ids=["bare", "told"])
 def test_an_address_that_means_every_machine_is_warned_about(start: Start, advertised: list[str]) -> None:
-    """A listener without authentication causes a warning, and so does a wildcard address that clients get."""
+    """A listener without authentication causes a warning, as does advertising a wildcard address to clients."""
     words = [*LISTEN[2:], "--listen", "0.0.0.0:0", "--security", "open", *advertised, "--output", "json"]
     process = start("broker", "start", *words)
     ready(process)

@@ -1,4 +1,4 @@
-"""`fairlead consume -g` as a member that its group may remove."""
+"""`fairlead consume -g` after the group has removed its member."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ class Traffic:
 
 
 async def replace(running: LocalCluster, issued: Issued, bundle: Path, tls: Path) -> None:
-    """Have all brokers load a certificate that was written, and check that every listener shows it."""
+    """Load the written certificate on all brokers, and check that every listener uses it."""
     running.look_at_certificates()
     await until(lambda: leaves(running.brokers[0]) == {(issued.sha256, issued.sha256)}, seconds=30)
     for broker in running.brokers:

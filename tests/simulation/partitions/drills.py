@@ -97,7 +97,7 @@ class Drills:
         return [each for each in self._world.brokers.values() if each is not broker]
 
     def _until(self, met: Callable[[], bool], seconds: float) -> Play:
-        """Wait until a condition holds or the time is over."""
+        """Wait until a condition holds or the time has elapsed."""
         end = self._world.now + seconds
         while not met() and self._world.now < end:
             yield LOOK_SECONDS

@@ -15,7 +15,7 @@ from fairlead_broker.access.decision import CallerRules
 
 
 def compare(seed: int) -> None:
-    """Compare the two decisions of all operations and names for one random rule set."""
+    """Compare the decisions of the index and of a naive walk on every operation and name, for one random rule set."""
     chance = random.Random(seed)
     acls, caller, superusers = some_acls(chance), some_caller(chance), chance.choice(SUPERUSERS)
     rules = CallerRules(AclIndex(acls), caller, superusers)

@@ -176,7 +176,7 @@ def test_weak_and_foreign_keys_are_left_out() -> None:
 
 
 def test_a_key_that_goes_takes_its_callers_along() -> None:
-    """Another set of keys changes the revision, the same does not; the keys of an absent issuer end after a day."""
+    """A different set of keys changes the revision, an equal set does not; keys of a removed issuer last a day."""
     keys = keys_of(ISSUER)
     signed = SignedTokens({"corp": keys}, lambda *_: None, SystemClock())
     caller = signed.caller(ISSUER.token(), 0, waited=False)

@@ -1,4 +1,4 @@
-"""A bucket lets in what refills, and a request of any size when it is not in debt (rule Q5)."""
+"""A bucket admits the amount that it refills, and a request of any size when it is not in debt (rule Q5)."""
 
 from __future__ import annotations
 

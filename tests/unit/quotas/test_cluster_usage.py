@@ -101,7 +101,7 @@ def test_a_broker_that_becomes_idle_leaves_its_part() -> None:
 
 
 def test_shares_are_equal_without_news_and_in_debt() -> None:
-    """A broker takes what others leave over, but an equal part at least, and no more without news or in debt."""
+    """The share is the unused part of the limit, at least an equal part; without a report or in debt, it is equal."""
     assert share_of(90, 3, Heard(20, owes=False, at=0), 1) == 70
     assert share_of(90, 3, Heard(89, owes=False, at=0), 1) == 30
     assert share_of(90, 3, Heard(20, owes=True, at=0), 1) == 30

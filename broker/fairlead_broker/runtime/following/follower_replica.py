@@ -191,8 +191,8 @@ class FollowerReplica:
             case SkipTo(offset, lost_epochs):
                 self.log.skip_to(offset, lost_epochs)
             case MoveLogStart(offset):
-                # Only readers notice this move. Once the log starts of all partitions in the answer have moved, they
-                # are made durable together, and the files are removed.
+                # The new log start applies to readers at once. Once the log starts of all partitions in the answer have
+                # moved, they are made durable together, and the files are removed.
                 self.log.move_log_start(min(offset, self.log.checkpoint_high_watermark))
 
     def done(self, work: DiskWork, error: LogError | None) -> list[DiskWork]:

@@ -127,7 +127,7 @@ class Call:
         self.is_audited = False
         """Whether the audit log has a record of the request."""
         self.is_forwarded = False
-        """Whether the answer is that of another broker, which audits the request."""
+        """Whether another broker has answered the request; the other broker audits it."""
         self._headers: dict[bytes, bytes] | None = None
         self._query: QueryValues | None = None
 

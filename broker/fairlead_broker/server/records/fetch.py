@@ -258,7 +258,7 @@ class FetchCalls:
 
 
 def _same_offset(offset: OffsetExpression) -> HeaderList:
-    """Return the header with which a reader continues where it is."""
+    """Return the header with which a reader continues at the requested offset."""
     return [(b"fairlead-next-offset", b"%d" % offset.number)] if offset.origin is OffsetOrigin.NUMBER else []
 
 

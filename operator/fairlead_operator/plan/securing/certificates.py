@@ -27,11 +27,11 @@ from fairlead_operator.render.addresses import broker_ids
 AUTHORITY_LIFE: Final = timedelta(days=3650)
 LEAF_LIFE: Final = timedelta(days=90)
 AUTHORITY_USED: Final = 0.8
-"""Part of an authority's life after which it is replaced."""
+"""Fraction of an authority's validity after which the authority is replaced."""
 LEAF_USED: Final = 2 / 3
-"""Part of a certificate's life after which it is replaced."""
+"""Fraction of a certificate's validity after which the certificate is replaced."""
 BACKDATED: Final = timedelta(minutes=5)
-"""Time by which certificates begin before their creation, for machines whose clock is behind."""
+"""Time from the start of validity to the creation of a certificate, for machines whose clock is behind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +161,7 @@ class Certificates:
 
     @property
     def requeue_seconds(self) -> float | None:
-        """Seconds until the next pass; None if nothing waits."""
+        """Seconds until the next pass; None if no step is waiting."""
         return AGAIN_SECONDS if self.waits else None
 
 

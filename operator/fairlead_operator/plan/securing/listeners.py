@@ -23,7 +23,7 @@ class Outside:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsFacts:
-    """Addresses of clients with TLS, while other clients still call without it."""
+    """Addresses for clients with TLS, while other clients still connect without TLS."""
 
     bootstrap: str
     addresses: Mapping[int, str]
@@ -36,7 +36,7 @@ class Inside:
     bootstrap: str
     addresses: Mapping[int, str]
     tls: TlsFacts | None = None
-    """Addresses of clients with TLS, if they differ from those of the other clients."""
+    """Addresses for clients with TLS, if they differ from those for other clients."""
 
 
 def listeners_of(

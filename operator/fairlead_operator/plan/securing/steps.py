@@ -1,4 +1,4 @@
-"""Steps of a Cluster's security: TLS between brokers, and the security mode, from what brokers report.
+"""Steps of a Cluster's security: TLS between brokers, and the security mode, based on reports of the brokers.
 
 Brokers of an existing Cluster first get the certificate and then TLS between them, in two rolls, because each calls the
 others by the scheme that they have registered (section 7.3 of the security contract). A new Cluster begins with TLS.

@@ -50,7 +50,7 @@ def test_a_token_belongs_to_a_user() -> None:
 
 
 def test_needs_of_a_route() -> None:
-    """The gate decides the needs that the path names; a public route has no operation of its own."""
+    """The gate checks access to the topic in the path; a public route has the operation `describe`."""
     assert [need.kind for need in route("describe_topic").access.gate] == [Kind.TOPIC]
     assert route("versions").operation == "describe"
 

@@ -129,7 +129,7 @@ class Source:
         return self.file.read_text()
 
     async def provide_later(self) -> str:
-        """Return the text, as a program's asynchronous function."""
+        """Return the text, as an asynchronous token provider."""
         return await asyncio.to_thread(self.provide)
 
 

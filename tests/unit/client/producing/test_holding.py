@@ -6,7 +6,7 @@ from fairlead.producing.holding import PACED_SECONDS, Holding
 
 
 def test_requests_wait_and_are_then_sent_one_at_a_time() -> None:
-    """The longest reported time counts, for the broker that reported it only; after a while, nothing is held back."""
+    """The longest reported time applies, to the reporting broker only; later, requests are no longer delayed."""
     holding = Holding()
     holding.told("a", 5, 100)
     holding.told("a", 2, 101)

@@ -51,7 +51,7 @@ def test_partitions_in_flight_are_not_due(prefetch: Prefetch) -> None:
 
 
 def test_a_partition_is_not_fetched_beyond_its_stop() -> None:
-    """A partition is not fetched from its stop offset on; a partition without a stop offset is fetched on."""
+    """Fetches of a partition end at its stop offset; a partition without a stop offset is still fetched."""
     prefetch = Prefetch(ConsumerSettings(), {TopicPartition("flights", 0): 15})
     prefetch.assign([Cursor("flights", "id", index, 10) for index in range(2)])
     first, second = _cursors(prefetch)

@@ -45,7 +45,7 @@ def test_listeners_follow_the_tls_mode(mode: str, listen: str, bootstrap: str) -
 
 
 def test_a_broker_that_enforces_always_has_tls() -> None:
-    """The least strict mode of a broker is Enforce only with TLS for every client, or where a mesh ends TLS."""
+    """The least strict mode of a broker is Enforce only with TLS for every client, or if a mesh terminates TLS."""
 
     def floor(**security: Any) -> str:
         return floor_of(render_kit.cluster_of(security=security).spec.security)

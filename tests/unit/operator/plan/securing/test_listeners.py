@@ -34,7 +34,7 @@ def test_both_transports_have_a_listener_each() -> None:
 
 
 def test_clients_keep_the_known_addresses_during_a_roll() -> None:
-    """Another transport is told when every broker has restarted with it."""
+    """Another transport is reported when every broker has restarted with it."""
     before = with_status(PLAIN)
 
     assert listeners_of(before, TLS, None, rolls=True) == before.status.listeners

@@ -147,7 +147,7 @@ def test_a_token_is_renewed_in_time_and_a_lost_one_is_revoked(
     create: bool,
     revoke: tuple[str, ...],
 ) -> None:
-    """The previous token is revoked a day after its renewal, and a token that no Secret has at once (rule K9)."""
+    """A renewed token is revoked after a day, and a token that no Secret contains is revoked at once (rule K9)."""
     plan = plan_token(a_user(annotations=annotations), held, stored, NOW)
 
     assert (plan.create, plan.revoke) == (create, revoke)
