@@ -34,7 +34,7 @@ from waiting import pause
 NAMES: Final = {"topic": "shop.orders", "group": "shop.readers", "producer": "shop.loader"}
 VALUES: Final = {
     **NAMES, "partition": "0", "code": "internal", "asset": "calls.css", "broker": "77", "member": "m-1",
-    "token": "abcdefghijkl", "acl": "0123456789abcdef",
+    "token": "abcdefghijkl", "acl": "0123456789abcdef", "subject": "user:nobody",
 }  # fmt: skip
 TAIL: Final = "tail_topic"
 REFUSALS: Final = frozenset({"unauthenticated", "forbidden"})

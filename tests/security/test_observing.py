@@ -18,6 +18,7 @@ from security_kit import Secured
 VALUES: Final = {
     "topic": "shop.orders", "group": "shop.readers", "producer": "p", "partition": "0", "code": "internal",
     "asset": "calls.css", "broker": "77", "member": "m-1", "token": "abcdefghijkl", "acl": "0123456789abcdef",
+    "subject": "user:nobody",
 }  # fmt: skip
 CALLED: Final = [route for route in ROUTES if route.listener is Listener.DATA and route.access.gate]
 MODE: Final = "/v1/cluster/config"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -167,6 +168,11 @@ def test_what_is_wrong_is_told_when_a_read_is_planned(
     assert all(word in str(refused.value) for word in words)
 
 
+def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the messages of warnings, without the audit log of the broker, which runs in this process."""
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
 def test_an_old_plan_reports_what_it_leaves_out(
     bootstrap: str, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -182,7 +188,7 @@ def test_an_old_plan_reports_what_it_leaves_out(
     tasks, ended = reader.partitions(), bounded.partitions()
     send(bootstrap, topic, *[b"x"] * 5)
     read = rows(reader, tasks)
-    young = list(caplog.messages)
+    young = warned(caplog)
     for task in tasks:
         assert isinstance(task, TaskRanges)
         task.planned_at_us -= int(60e6)
@@ -190,7 +196,7 @@ def test_an_old_plan_reports_what_it_leaves_out(
 
     assert [row["offset"] for row in read] == [*range(20)] * 3
     assert young == []
-    (told,) = caplog.messages
+    (told,) = warned(caplog)
     assert told.startswith(f"5 newer records of {topic} ")
 
 

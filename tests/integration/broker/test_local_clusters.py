@@ -82,8 +82,9 @@ def free_port(*distances: int) -> int:
 
 
 def warnings(log: str) -> str:
-    """Return the lines of a log above the level info."""
-    return "".join(line for line in log.splitlines(keepends=True) if json.loads(line)["level"] != "info")
+    """Return the lines of a log above the level info; records of the audit log have no level."""
+    lines = log.splitlines(keepends=True)
+    return "".join(line for line in lines if json.loads(line).get("level", "info") != "info")
 
 
 def ready(process: subprocess.Popen[str]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ PATH_VALUES = {
     "member": "m-1",
     "token": "abcdefghijkl",
     "acl": "0123456789abcdef",
+    "subject": "user:nobody",
 }
 
 
