@@ -96,15 +96,22 @@ def test_no_right_that_is_never_used() -> None:
         for verb in rule["verbs"]
     }
 
+    # The operator never deletes Secrets and Certificates. The admission plugin OwnerReferencesPermissionEnforcement
+    # requires the verb when the operator changes the owner of an existing one, as of a retained Cluster.
     assert {resource for resource, verb in granted if verb == "delete"} == {
+        "certificates",
         "networkpolicies",
         "persistentvolumeclaims",
         "poddisruptionbudgets",
         "podmonitors",
         "pods",
+        "secrets",
         "services",
         "statefulsets",
     }
+    for resource in ("certificates", "secrets"):
+        assert {verb for each, verb in granted if each == resource} == {"create", "delete", "get", "patch"}
+    assert {verb for resource, verb in granted if resource == "serviceaccounts/token"} == {"create"}
     assert {each for each in granted if each[1] == "update"} == {
         ("clusters/finalizers", "update"),
         ("leases", "update"),
