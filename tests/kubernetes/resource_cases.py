@@ -19,6 +19,7 @@ FOLDER: Final = Path(__file__).parent / "resource_cases"
 SAMPLES: Final[dict[str, Manifest]] = {
     "Cluster": {"brokers": [{"name": "a", "replicas": 3, "storage": {"size": "10Gi"}}]},
     "Topic": {"clusterRef": {"name": "main"}, "partitions": 3},
+    "User": {"clusterRef": {"name": "main"}},
     "Rebalance": {"clusterRef": {"name": "main"}},
     "EtcdBackup": {"clusterRef": {"name": "main"}, "claimName": "backups"},
 }

@@ -9,6 +9,7 @@ from fairlead_api.resources.cluster import Cluster
 from fairlead_api.resources.etcd_backup import EtcdBackup
 from fairlead_api.resources.rebalance import Rebalance
 from fairlead_api.resources.topic import Topic
+from fairlead_api.resources.user import User
 from fairlead_operator.schema.definitions import DEFINITIONS, EPOCH, Definition
 from kube_client import KubeClient, Manifest, Refused
 from resource_cases import SAMPLES, Case, cases, every_field, object_of, words_of
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     from kubernetes_under_test import Kubernetes
 
 STRICT = {"fieldValidation": "Strict"}
-MODELS: dict[str, type[Cluster | Topic | Rebalance | EtcdBackup]] = {
-    each.__name__: each for each in (Cluster, Topic, Rebalance, EtcdBackup)
+MODELS: dict[str, type[Cluster | Topic | User | Rebalance | EtcdBackup]] = {
+    each.__name__: each for each in (Cluster, Topic, User, Rebalance, EtcdBackup)
 }
 PLURALS = {str(definition.kind): definition.plural for definition in DEFINITIONS}
 
@@ -301,12 +302,15 @@ LISTINGS = {
     "Cluster managed": ["managed", "True", "3/3", "0.2.0", "Available"],
     "Cluster external": ["external", "Unknown", "", "", "NotReconciled"],
     "Topic orders": ["orders", "False", "12", "2", "Reassigning"],
+    "User reporting": ["reporting", "True", "user:analytics.reporting", "2026-05-31T10:00:00Z", "Available"],
+    "User checkout": ["checkout", "Unknown", "", "", "NotReconciled"],
     "Rebalance wider": ["wider", "False", "Rebalancing", "0/1", "Rebalancing"],
     "EtcdBackup nightly": ["nightly", "True", "2026-05-01T03:00:00Z", "1000", "Scheduled"],
 }
 COLUMNS = {
     "Cluster": ["Name", "Ready", "Brokers", "Version", "Reason", "Age"],
     "Topic": ["Name", "Ready", "Partitions", "Replicas", "Reason", "Age"],
+    "User": ["Name", "Ready", "Principal", "Expires", "Reason", "Age"],
     "Rebalance": ["Name", "Ready", "State", "Moved", "Reason", "Age"],
     "EtcdBackup": ["Name", "Ready", "Last", "Bytes", "Reason", "Age"],
 }
