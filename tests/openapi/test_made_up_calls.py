@@ -84,7 +84,10 @@ def furnished(base: str) -> Iterator[str]:
         "offsets": [{"topic": TOPIC, "partition": 0, "offset": 1}],
     }
     # A group with members of earlier calls refuses commits without a member.
-    assert requests.put(f"{base}/v1/groups/{GROUP}/offsets", json=offsets, timeout=30).status_code in {200, 409}
+    assert requests.put(f"{base}/v1/groups/{GROUP}/offsets", json=offsets, timeout=30).status_code in {
+        200,
+        409,
+    }
     yield base
     for verb in ("undrain", "uncordon"):
         assert requests.post(f"{base}/v1/brokers/0:{verb}", timeout=30).status_code == 200

@@ -31,6 +31,9 @@ TOKENS: Final = [TokenText(f"{number:012}", "b" * 43) for number in range(4)]
 ACLS: Final = 1000
 MICROSECONDS_MAX: Final = 10.0
 CALLS: Final = 20_000
+REFERENCE_MICROSECONDS: Final = 4.7
+"""Processor time of `reference` on the quiet machine for which the limit is given; other machines are compared by it.
+"""
 
 
 @dataclass
@@ -122,7 +125,10 @@ def view(
 
 @pytest.mark.serial
 def test_a_known_caller_costs_ten_microseconds_at_most() -> None:
-    """Among 1,000 ACLs, a request of a known caller is named, decided and charged in 10 µs of processor time."""
+    """Among 1,000 ACLs, a request of a known caller is named, decided and charged in 10 µs of processor time.
+
+    Machines differ and are shared, so the time is compared with that of a reference in the same run.
+    """
     metadata = records()
     security = view(metadata=metadata)
     quotas = QuotaView(metadata, SystemClock().monotonic, QuotaMetrics(lambda *_: None, lambda _: None))
@@ -132,14 +138,16 @@ def test_a_known_caller_costs_ten_microseconds_at_most() -> None:
         gate.admit(request)  # type: ignore[arg-type]
         gate.end(request)  # type: ignore[arg-type]
 
-    spent = timeit.repeat(
-        handle,
-        number=CALLS,
-        repeat=5,
-        timer=time.process_time,
-    )
+    def reference() -> list[bytes]:
+        return [str(number).encode() for number in range(40)]
 
-    assert min(spent) / CALLS * 1e6 <= MICROSECONDS_MAX
+    pairs = [
+        tuple(timeit.timeit(each, number=CALLS, timer=time.process_time) for each in (handle, reference))
+        for _ in range(5)
+    ]
+    ratio = min(spent for spent, _ in pairs) / min(spent for _, spent in pairs)
+
+    assert ratio * REFERENCE_MICROSECONDS <= MICROSECONDS_MAX
     assert request.access is not None
     assert request.access.caller.principal == "user:ann"
 
