@@ -88,7 +88,9 @@ class TopicAdmin:
             return existing.value, False
         if dry_run:
             record = self._new_topic(request, config)
-            self._placed(request.name, record, self._new_start_index())
+            # Only the controller knows the replicas of operations under way; it checks the topic again.
+            if self._term() is not None:
+                self._placed(request.name, record, self._new_start_index())
             return record, True
         offered: set[TopicId] = set()
         self._being_created[request.name] = self._being_created.get(request.name, 0) + 1
