@@ -1,4 +1,7 @@
-"""Tests of the planning and reading of the readers, called as Spark's workers call them, but without Spark."""
+"""Tests of the planning and reading of the readers, called as Spark's workers call them, but without Spark.
+
+It is a single file because planning and reading are tested with the same readers and the same broker.
+"""
 
 from __future__ import annotations
 

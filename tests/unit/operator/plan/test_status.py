@@ -1,4 +1,7 @@
-"""The status of a Cluster: the same facts give the same text, and times change only when a condition changes."""
+"""The status of a Cluster: the same facts give the same text, and times change only when a condition changes.
+
+It is a single file because every condition is a part of the same status and is tested with the same facts.
+"""
 
 from __future__ import annotations
 
