@@ -10,7 +10,6 @@ import fcntl
 import io
 import os
 import pty
-import select
 import signal
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 
 from fairlead.cli.main import run_command
+from warm_programs import readable
 
 
 class CommandLine:
@@ -112,8 +112,7 @@ class TerminalWindow:
 
     def _read(self, deadline: float) -> bool:
         """Read the next output; return False at its end or after the deadline."""
-        ready, _, _ = select.select([self._terminal], [], [], max(0.0, deadline - time.monotonic()))
-        if not ready:
+        if not readable(self._terminal, max(0.0, deadline - time.monotonic())):
             return False
         data = b""
         with suppress(OSError):  # Linux returns EIO once the command has closed the terminal

@@ -75,6 +75,16 @@ os._exit(code)
 """
 
 
+def readable(descriptor: int, seconds: float | None) -> bool:
+    """Wait until a descriptor has data or has ended; return False after `seconds` (None: without a limit).
+
+    `select.select` refuses descriptors above 1,023, which a process of many tests reaches.
+    """
+    waiting = select.poll()
+    waiting.register(descriptor, select.POLLIN)
+    return bool(waiting.poll(None if seconds is None else seconds * 1_000))
+
+
 class WarmProcess:
     """A command that the launcher started: the part of `subprocess.Popen` that tests use."""
 
@@ -98,7 +108,7 @@ class WarmProcess:
     def wait(self, timeout: float | None = None) -> int:
         """Wait for the end of the process and return its exit code; raise `subprocess.TimeoutExpired`."""
         if self.returncode is None:
-            if not select.select([self._launcher], [], [], timeout)[0]:
+            if not readable(self._launcher, timeout):
                 raise subprocess.TimeoutExpired(FAIRLEAD, timeout or 0)
             with self._lock:
                 if self.returncode is None:
