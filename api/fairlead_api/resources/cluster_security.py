@@ -16,6 +16,7 @@ TlsMode: TypeAlias = Literal["Off", "Both", "Required"]
 LISTED_MAX: Final = 32
 ISSUERS_MAX: Final = 8
 PATTERN_LENGTH_MAX: Final = 249
+HOURS: Final = "^[0-9]{1,5}h$"
 HTTPS_RULE: Final = Rule("self.startsWith('https://')", "an https address")
 
 NamePattern = Annotated[
@@ -47,7 +48,7 @@ Word = Annotated[str, kubernetes(maxLength=253, minLength=1)]
 Hours = Annotated[
     str,
     kubernetes(
-        Rule("self.matches('^[0-9]{1,5}h$')", "a number of hours, such as 168h"),
+        Rule(f"self.matches('{HOURS}')", "a number of hours, such as 168h"),
         maxLength=6,
     ),
 ]

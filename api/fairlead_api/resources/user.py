@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from fairlead_api.resources.cluster_security import LISTED_MAX, Hours, NamePatterns
+from fairlead_api.resources.cluster_security import HOURS, LISTED_MAX, Hours, NamePatterns
 from fairlead_api.resources.cluster_status import Conditions
 from fairlead_api.resources.resource import Part, Resource
 from fairlead_api.resources.schema_rules import Rule, RuleReason, kubernetes, rules
@@ -27,6 +27,18 @@ User's namespace in security.users."""
 
 class UserToken(Part):
     """Token of a User without a service account."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            Rule(
+                # The rules of the fields refuse other texts, which have no duration.
+                f"!self.expireAfter.matches('{HOURS}') || !self.renewBefore.matches('{HOURS}') || "
+                "duration(self.expireAfter) > duration(self.renewBefore)",
+                "expireAfter must be longer than renewBefore, or each token would be replaced at once",
+                ".expireAfter",
+            )
+        )
+    )
 
     secret_name: ObjectName | None = None
     """Secret for the token; by default the name of the User."""

@@ -138,9 +138,20 @@ def plan_token(user: User, held: str, stored: Iterable[TokenDescription], now: d
         for each in own.values()
         if datetime.fromisoformat(each.created_at) > begun or begun + KEPT_AFTER_RENEWAL <= now
     ]
-    end, before = _ends(current), timedelta(hours=hours_of(user.token.renew_before))
-    due = RENEW_TOKEN_ANNOTATION in user.metadata.annotations or (end is not None and end - before <= now)
+    due = RENEW_TOKEN_ANNOTATION in user.metadata.annotations or _is_due(user, current, now)
     return TokenPlan(create=due, revoke=tuple(sorted(over)), current=current)
+
+
+def _is_due(user: User, token: TokenDescription, now: datetime) -> bool:
+    """Return whether a token is replaced; a token is used for half of its life at least.
+
+    The rules of the resource refuse a token that ends before its renewal, but they do not change stored Users.
+    """
+    end = _ends(token)
+    if end is None:
+        return False
+    half = (end - datetime.fromisoformat(token.created_at)) / 2
+    return end - min(timedelta(hours=hours_of(user.token.renew_before)), half) <= now
 
 
 def hours_of(text: str) -> int:
