@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Final, Protocol
 
@@ -40,8 +41,14 @@ class AuditedRequest(Protocol):
         ...
 
 
-AUDITED_REQUEST: Final[ContextVar[AuditedRequest | None]] = ContextVar("audited_request", default=None)
-"""Request of the present task, which later refusals name. `server` sets it at the start of each request."""
+AUDITED_REQUEST: Final[ContextVar[Callable[[], AuditedRequest | None]]] = ContextVar(
+    "audited_request", default=lambda: None
+)
+"""Weak reference to the request of the present task, which later refusals name.
+
+`server` sets it at the start of each request. Timers and tasks keep the context in which they began, often for longer
+than the request: a strong reference would keep the request, and with an incomplete body its connection, open.
+"""
 
 
 class AuditLog:
@@ -125,7 +132,7 @@ class AuditLog:
         observed: bool,
         problem: str | None = None,
     ) -> None:
-        request = AUDITED_REQUEST.get()
+        request = AUDITED_REQUEST.get()()
         facts: dict[str, object] = {}
         if request is not None:
             request.is_audited = True

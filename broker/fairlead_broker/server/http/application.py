@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Mapping
 from typing import Final
+from weakref import ref
 
 from fairlead_api.access_needs import Kind, NameSource
 from fairlead_api.audit_events import AuditEvent
@@ -278,7 +279,7 @@ class Application:
         if self._gate is not None:
             call.stamp = self._gate.stamp
         if self._audit is not None:
-            AUDITED_REQUEST.set(call)
+            AUDITED_REQUEST.set(ref(call))
         try:
             await self._answer(call)
         except ClientGone:

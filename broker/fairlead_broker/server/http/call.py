@@ -85,9 +85,9 @@ class Call:
     """A request for ``route`` with its decoded path ``parameters``."""
 
     __slots__ = (
-        "_headers", "_query", "_send", "_stall_seconds_max", "access", "body_reader", "bytes_sent", "change", "held",
-        "is_audited", "is_forwarded", "outside", "parameters", "peer", "problem_code", "quota", "receive", "route",
-        "scope", "stamp", "status",
+        "__weakref__", "_headers", "_query", "_send", "_stall_seconds_max", "access", "body_reader", "bytes_sent",
+        "change", "held", "is_audited", "is_forwarded", "outside", "parameters", "peer", "problem_code", "quota",
+        "receive", "route", "scope", "stamp", "status",
     )  # fmt: skip
 
     def __init__(
