@@ -357,7 +357,7 @@ class ListenerSettings:
     access_log: bool
     cors_origins: tuple[str, ...] = ()
     own_names: tuple[str, ...] = ()
-    """Host names by which clients call a data listener on a loopback address."""
+    """Host names by which clients call a data or ops listener on a loopback address."""
     tls_min: str = "1.3"
     """Lowest version of TLS on the data and ops listeners."""
     external: Endpoint | None = None
@@ -494,8 +494,9 @@ class BrokerSettings(BaseSettings):
 
     hosts: Hosts = ()
     """Further host names, separated by commas, by which clients call a data listener on a loopback address, for example
-    behind a proxy. IP addresses, `localhost` and the advertised name are always allowed. Other names are refused, so
-    that a web page whose own name resolves to 127.0.0.1 cannot call the broker."""
+    behind a proxy, and by which scrapers call such an ops listener. IP addresses, `localhost` and the advertised name
+    are always allowed. Other names are refused, so that a web page whose own name resolves to 127.0.0.1 cannot call the
+    broker."""
 
     security: SecurityMode | None = None
     """Least strict security mode of this broker: `open`, `observe` or `enforce`. The stricter of this setting and the

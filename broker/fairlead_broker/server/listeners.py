@@ -150,6 +150,7 @@ class Listeners:
             self._failures,
             guard,
             metrics_by_token=self._settings.metrics_by_token,
+            host_check=HostCheck((), self._settings.own_names) if self._settings.ops.loopback else None,
         )
         material = self._material(Side.OPS, self._settings.ops)
         self._ops = OpsListener(self._ops_application, bound, material, self._settings.tls_min)
@@ -254,7 +255,7 @@ class Listeners:
         brokers: Registrations,
     ) -> AsgiApplication:
         origins = self._settings.cors_origins
-        check = HostCheck(self._settings.own_names, origins, address.scheme) if address.loopback else None
+        check = HostCheck(origins, self._settings.own_names if address.loopback else None)
         outside = None
         if address is self._settings.external:
             outside = Outside.FORWARDED if self._settings.forwards_external else Outside.DIRECT

@@ -3,8 +3,15 @@
 import pytest
 from pydantic import ValidationError
 
+from fairlead_api.routes import ROUTES, Listener
 from fairlead_broker.settings import BrokerSettings
 
+JSON = {"content-type": "application/json"}
+NAMES = {
+    "topic": "flights", "partition": "0", "group": "readers", "member": "m-1", "broker": "1",
+    "token": "abcdefghijkl", "acl": "0123456789abcdef", "subject": "user:ann",
+}  # fmt: skip
+"""Values of the parameters in paths."""
 SHOP = "https://shop.example"
 ASK = {
     "origin": SHOP,
@@ -69,19 +76,53 @@ def test_an_invalid_origin(wrong: str) -> None:
 
 
 async def test_pages_of_other_sites_do_not_reach_a_loopback_broker(cluster) -> None:
-    """A loopback broker rejects simple requests of other origins and requests for foreign host names."""
+    """A loopback broker serves neither calls nor metrics under foreign names, and changes from allowed origins only."""
     broker = await cluster.start(hosts="log.example", cors_origins=SHOP)
     api = await cluster.client(broker.addresses.data)
-    create = ("POST", "/v1/topics", b'{"name": "clicks"}')
-    evil = await api.call(*create, headers={"origin": "https://page.example"})
+    ops = await cluster.client(broker.addresses.ops, http1=True)
     rebound = await api.call("GET", "/v1/topics", headers={"host": "page.example"})
     listed = await api.call("GET", "/v1/topics", headers={"host": "log.example"})
-    shop = await api.call(*create, headers={"origin": SHOP, "content-type": "application/json"})
+    shop = await api.call(
+        "POST",
+        "/v1/topics",
+        b'{"name": "clicks"}',
+        headers={"origin": SHOP, "content-type": "application/json"},
+    )
+    scraped = [
+        (await ops.call("GET", path, headers={"host": host})).status
+        for path in ("/metrics", "/healthz")
+        for host in ("page.example", "log.example")
+    ]
 
-    assert (evil.status, evil.code) == (403, "forbidden")
     assert (rebound.status, rebound.code) == (403, "forbidden")
     assert (listed.status, listed.json["items"]) == (200, [])
     assert shop.status == 201
+    assert scraped == [403, 200, 200, 200]
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:0", "0.0.0.0:0"])
+async def test_pages_of_other_sites_change_nothing(cluster, listen: str) -> None:
+    """Every call that is not a GET is refused to a page of another site on every data listener, before its effect."""
+    broker = await cluster.start(listen=listen, advertise="127.0.0.1:9520", security="open")
+    api = await cluster.client(f"127.0.0.1:{broker.addresses.data.rpartition(':')[2]}")
+    await api.create("flights")
+    changing = [
+        route for route in ROUTES if route.listener is Listener.DATA and route.method not in {"GET", "HEAD"}
+    ]
+    await api.end_offset("flights")
+    before = broker.broker.metadata.revision
+    answers = {
+        (route.name, *page): await api.call(
+            route.method, route.path.format(**NAMES), headers={**JSON, **dict([page])}
+        )
+        for route in changing
+        for page in (("origin", "https://page.example"), ("sec-fetch-site", "cross-site"))
+    }
+
+    assert {each: answer.status for each, answer in answers.items() if answer.status != 403} == {}
+    assert {answer.code for answer in answers.values()} == {"forbidden"}
+    assert broker.broker.metadata.revision == before
+    assert await api.end_offset("flights") == 0
 
 
 @pytest.mark.parametrize("wrong", ["log.example:9520", "http://log.example", ""])

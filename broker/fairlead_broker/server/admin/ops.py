@@ -17,7 +17,7 @@ from fairlead_api.problems import ProblemError
 from fairlead_api.routes import Route
 from fairlead_broker.runtime import BrokerState
 from fairlead_broker.server.http.access_gate import AccessGate
-from fairlead_broker.server.http.application import check_no_body
+from fairlead_broker.server.http.application import HostCheck, check_no_body
 from fairlead_broker.server.http.asgi import HeaderList, Receive, Scope, Send
 from fairlead_broker.server.http.connection_guard import ConnectionGuard
 from fairlead_broker.server.http.problem_handler import FailureLog, problem_answer
@@ -42,11 +42,14 @@ class OpsApplication:
         guard: ConnectionGuard | None = None,
         *,
         metrics_by_token: bool = False,
+        host_check: HostCheck | None = None,
     ) -> None:
         """`guard` learns which connections have made a request.
 
-        `metrics_by_token`: metrics are refused unless the gate, given later, admits the caller.
+        `metrics_by_token`: metrics are refused unless the gate, given later, admits the caller. `host_check` refuses
+        metrics under host names that are not the broker's own.
         """
+        self._host_check = host_check
         self._guard = guard
         self._metrics_by_token = metrics_by_token
         self.gate: AccessGate | None = None
@@ -56,6 +59,7 @@ class OpsApplication:
             "readyz": self.readyz,
             "metrics": self.metrics,
         }
+        self._metrics_route = routes["metrics"]
         assert routes.keys() == self._endpoints.keys(), f"the ops listener serves {sorted(self._endpoints)}"
         self._routes = RouteTable(routes.values())
         self._state = state
@@ -98,9 +102,13 @@ class OpsApplication:
 
     async def metrics(self, scope: Scope) -> Answer:
         """``GET /metrics``: Prometheus text format, or OpenMetrics if the Accept header names it."""
+        headers = dict(scope["headers"])
+        if self._host_check is not None:
+            # Health checks tell nothing, and proxies send them under other names.
+            self._host_check.check_authority(self._metrics_route, headers.get(b"host", b""))
         if self._metrics_by_token:
             await self._admit(scope)
-        accept = dict(scope["headers"]).get(b"accept", b"").decode("latin-1")
+        accept = headers.get(b"accept", b"").decode("latin-1")
         try:
             encoder, content_type = choose_encoder(accept)
         except TypeError:

@@ -128,34 +128,36 @@ _OWN_SITE: Final = frozenset({b"same-origin", b"none"})
 
 
 class HostCheck:
-    """Checks the authority of requests to a loopback listener and, for changes, also the origin.
+    """Checks of requests that a browser sends on behalf of a web page of another site (rule T13).
 
-    A browser sends requests to 127.0.0.1 on behalf of any web page. Without this check, a web page could write records
-    with `fetch`, because simple requests need no preflight. A web page could also read records by DNS rebinding, in
-    which the page's own host name resolves to 127.0.0.1.
+    A page can send simple requests to any address that its browser reaches, because they need no preflight; a
+    listener on any address therefore checks the origin of calls that make changes. DNS rebinding, in which the page's
+    own host name resolves to the address of the broker, makes a page of the same origin out of it. Only the authority
+    of a request shows this, and only a listener on a loopback address can know all of its names.
     """
 
-    def __init__(self, hosts: Iterable[str], origins: Iterable[str], scheme: str = "http") -> None:
-        """`hosts`: names of the broker in addition to IP addresses and localhost.
+    def __init__(self, origins: Iterable[str], hosts: Iterable[str] | None) -> None:
+        """`origins`: allowed origins, `*` for all.
 
-        `origins`: allowed origins, `*` for all. `scheme` of the listener is part of the broker's own origin.
+        `hosts`: names of the broker in addition to IP addresses and localhost; None accepts every name.
         """
-        self._own_origin = f"{scheme}://".encode()
-        self._hosts = frozenset(host.lower() for host in (*hosts, LOCALHOST))
+        self._hosts = None if hosts is None else frozenset(host.lower() for host in (*hosts, LOCALHOST))
         self._origins = frozenset(origin.encode() for origin in origins)
         self._allowed: set[bytes] = set()
 
     def check(self, route: Route, headers: Mapping[bytes, bytes]) -> None:
         """Raise ProblemError forbidden for a request that a web page of another site may have sent."""
         authority = headers.get(b"host", b"")
-        if authority not in self._allowed:
-            self._check_authority(route, authority)
+        self.check_authority(route, authority)
         if route.method not in READING_METHODS:
             self._check_origin(route, authority, headers)
 
-    def _check_authority(self, route: Route, authority: bytes) -> None:
+    def check_authority(self, route: Route, authority: bytes) -> None:
+        """Raise ProblemError forbidden for a request that may have been sent to a name of another site."""
+        if self._hosts is None or authority in self._allowed:
+            return
         name = authority.decode("latin-1")
-        if not self._is_own(host_of(name)):
+        if not _is_own(host_of(name), self._hosts):
             raise _forbidden(
                 route,
                 f"this broker listens on a loopback address and does not accept the name {shown(name)}; allowed:"
@@ -165,13 +167,17 @@ class HostCheck:
             self._allowed.add(authority)
 
     def _check_origin(self, route: Route, authority: bytes, headers: Mapping[bytes, bytes]) -> None:
+        site = headers.get(b"sec-fetch-site")
+        if site in _OWN_SITE:
+            # Only the browser sets this header. A proxy may have changed the authority.
+            return
         origin = headers.get(b"origin")
         if origin is None:
-            site = headers.get(b"sec-fetch-site")
-            if site is None or site in _OWN_SITE:
+            if site is None:
                 return
             origin = b"of " + site
-        elif origin in self._origins or b"*" in self._origins or origin == self._own_origin + authority:
+        # A proxy may have ended TLS, so the scheme of the listener may not be that of the page.
+        elif origin in self._origins or b"*" in self._origins or origin.partition(b"://")[2] == authority:
             return
         raise _forbidden(
             route,
@@ -179,14 +185,15 @@ class HostCheck:
             " the origins that may",
         )
 
-    def _is_own(self, host: str) -> bool:
-        if host in self._hosts:
-            return True
-        try:
-            ipaddress.ip_address(host)
-        except ValueError:
-            return False
+
+def _is_own(host: str, names: frozenset[str]) -> bool:
+    if host in names:
         return True
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def host_of(authority: str) -> str:

@@ -1,4 +1,4 @@
-"""The requests that a broker on a loopback address refuses as those of another site's web page."""
+"""The requests that a broker refuses as those of another site's web page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from fairlead_api.routes import route
 from fairlead_broker.server.http.application import HostCheck
 
 READ, WRITE = route("list_topics"), route("create_topic")
-CHECK = HostCheck(["log.example"], ["https://shop.example"])
+ANY_NAME = HostCheck(["https://shop.example"], None)
+CHECK = HostCheck(["https://shop.example"], ["log.example"])
 
 
 def allowed(check: HostCheck, called: object, **headers: str) -> bool:
@@ -52,19 +53,28 @@ def test_a_broker_answers_to_its_own_names(host: str, own: bool) -> None:
         ({"origin": "http://localhost:9520"}, True),
         ({"origin": "https://shop.example"}, True),
         ({"sec_fetch_site": "same-origin"}, True),
+        ({"sec_fetch_site": "same-origin", "origin": "https://behind.example"}, True),
+        ({"origin": "https://localhost:9520"}, True),
         ({"origin": "https://page.example"}, False),
         ({"origin": "http://localhost:8080"}, False),
         ({"origin": "null"}, False),
         ({"sec_fetch_site": "cross-site"}, False),
         ({"sec_fetch_site": "same-site"}, False),
+        ({"sec_fetch_site": "same-site", "origin": "https://page.example"}, False),
     ],
 )
 def test_pages_of_other_sites_change_nothing(headers: dict[str, str], may_write: bool) -> None:
     """A web page of another origin may read, but may not send a changing call."""
     assert allowed(CHECK, WRITE, host="localhost:9520", **headers) is may_write
     assert allowed(CHECK, READ, host="localhost:9520", **headers)
+    assert allowed(ANY_NAME, WRITE, host="localhost:9520", **headers) is may_write
+
+
+def test_only_a_listener_on_loopback_knows_all_of_its_names() -> None:
+    """A listener for other machines accepts every name, and the page of the same name."""
+    assert allowed(ANY_NAME, WRITE, host="log.cluster.example", origin="http://log.cluster.example")
 
 
 def test_every_origin_may_be_allowed() -> None:
     """A star allows web pages of every origin."""
-    assert allowed(HostCheck([], ["*"]), WRITE, host="localhost", origin="https://page.example")
+    assert allowed(HostCheck(["*"], []), WRITE, host="localhost", origin="https://page.example")
