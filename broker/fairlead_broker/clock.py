@@ -7,7 +7,7 @@ so that a simulator can control the time through one object.
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import Final, Protocol
 
 from fairlead_api.identifiers import TimestampUs
 
@@ -42,3 +42,40 @@ class SystemClock:
     def monotonic(self) -> float:
         """Return the monotonic time in seconds."""
         return time.monotonic()
+
+
+HOUR_US: Final = 3600 * 1_000_000
+
+
+class ExpiryTime:
+    """Wall clock by which stored state is deleted for good, and which is never far ahead because of a jump.
+
+    Callers: periodic tasks that delete state that cannot be restored, such as committed offsets. A wall clock that is
+    wrong for a while must not end in the loss of state. Therefore:
+
+    - nothing is due in the first hour of a broker, since a clock that is wrong at the start is usually corrected soon;
+    - afterwards a jump forwards counts as at most an hour, however long the clock stays ahead. The time follows the
+      monotonic clock from the smallest distance between both clocks that was ever seen.
+
+    A jump backwards is followed at once, since it only prolongs the life of state. A second jump, to the correct time,
+    then counts as at most an hour until the broker is restarted. Time for which the machine sleeps also counts as at
+    most an hour.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._start = clock.monotonic()
+        self._distance_us = clock.now_us() - _microseconds(self._start)
+        """Smallest distance of the wall clock from the monotonic clock."""
+
+    def now_us(self) -> TimestampUs:
+        """Return the time by which state expires; 0, at which nothing is due, in the first hour."""
+        wall_us, monotonic = self._clock.now_us(), self._clock.monotonic()
+        self._distance_us = min(self._distance_us, wall_us - _microseconds(monotonic))
+        if _microseconds(monotonic - self._start) < HOUR_US:
+            return TimestampUs(0)
+        return TimestampUs(min(wall_us, self._distance_us + _microseconds(monotonic) + HOUR_US))
+
+
+def _microseconds(seconds: float) -> int:
+    return round(seconds * 1e6)

@@ -92,36 +92,41 @@ async def test_offsets_of_a_group_without_members_expire_and_then_the_group(alon
     assert left.items == ()
 
 
-class Later(SystemClock):
-    """Clock that is ahead of the broker's clock."""
+class Moved(SystemClock):
+    """Clock that a test moves."""
 
-    def __init__(self, minutes: int) -> None:
-        """Set the clock ahead by `minutes`."""
-        self._ahead_us = minutes * 60_000_000
+    wall_minutes = elapsed_minutes = 0
 
     def now_us(self) -> TimestampUs:
-        """Return the wall time plus the advance."""
-        return TimestampUs(super().now_us() + self._ahead_us)
+        """Return the wall time plus its advance."""
+        return TimestampUs(super().now_us() + self.wall_minutes * 60_000_000)
+
+    def monotonic(self) -> float:
+        """Return the monotonic time plus its advance."""
+        return super().monotonic() + self.elapsed_minutes * 60
 
 
-def upkeep(cluster: Cluster, *, minutes: int, mirror: Mirror | None = None) -> GroupUpkeep:
-    """Return the periodic work on groups at a later time; `mirror` replaces the broker's mirror of the topics."""
+def upkeep(cluster: Cluster, clock: Moved, mirror: Mirror | None = None) -> GroupUpkeep:
+    """Return the periodic work on groups with a clock; `mirror` replaces the broker's mirror of the topics."""
     parts = cluster.broker(1)
     return GroupUpkeep(
-        parts.coordinated_groups, mirror or parts.entry.mirror, parts.group_lag, Later(minutes), parts.log
+        parts.coordinated_groups, mirror or parts.entry.mirror, parts.group_lag, clock, parts.log
     )
 
 
 async def test_offsets_expire_after_seven_days(alone: Cluster) -> None:
-    """Offsets of a group that never had a member expire seven days after the last commit."""
+    """Offsets of a group without members expire seven days after the last commit, but not by a jump of the clock."""
     group = GroupClient(alone, "job")
     await group.commit({("flights", 0): 5})
-    week = 7 * 24 * 60
-    await upkeep(alone, minutes=week - 1).forget_old()
-    kept = await group.offsets()
-    await upkeep(alone, minutes=week + 1).forget_old()
+    clock, week = Moved(), 7 * 24 * 60
+    work, kept = upkeep(alone, clock), []
+    for clock.elapsed_minutes, clock.wall_minutes in ((0, 2 * week), (120, 2 * week), (week - 61, week - 1)):
+        await work.forget_old()
+        kept.append(await group.offsets())
+    clock.elapsed_minutes = clock.wall_minutes = week + 1
+    await work.forget_old()
 
-    assert kept == {("flights", 0): 5}
+    assert kept == [{("flights", 0): 5}] * 3
     with pytest.raises(ProblemError, match="group_not_found"):
         await group.offsets()
 
@@ -150,7 +155,7 @@ async def test_offsets_of_a_topic_that_is_not_known_yet_are_kept(alone: Cluster)
     await alone.topic("ships", partitions=1, replication_factor=1)
     group = GroupClient(alone, "job")
     await group.commit({("ships", 0): 0, ("flights", 0): 5})
-    early = upkeep(alone, minutes=0, mirror=behind)
+    early = upkeep(alone, Moved(), behind)
     await early.forget_old()
     assert "ships" not in behind.metadata.topics
     assert await group.offsets() == {("flights", 0): 5, ("ships", 0): 0}

@@ -14,7 +14,7 @@ import structlog
 
 from fairlead_api.identifiers import Revision
 from fairlead_api.problems import ProblemError
-from fairlead_broker.clock import Clock
+from fairlead_broker.clock import Clock, ExpiryTime
 from fairlead_broker.controller.term import portions
 from fairlead_broker.controller.topics import Planning, plan_forgetting
 from fairlead_broker.controlling.plan_runner import PlanRunner
@@ -40,6 +40,7 @@ class Housekeeping:
         self._mirror = mirror
         self._term = term
         self._clock = clock
+        self._expiry = ExpiryTime(clock)
         self._runner = PlanRunner(coordination, mirror)
         self._seen: deque[tuple[float, Revision]] = deque()
 
@@ -76,7 +77,7 @@ class Housekeeping:
             term=required_term(self._term),
             brokers=self._mirror.metadata.brokers,
             cluster_config=None,
-            now_us=self._clock.now_us(),
+            now_us=self._expiry.now_us(),
             partitions_max=size,
         )
         return plan_forgetting(planning, self._mirror.metadata.deleted_topics)
@@ -84,7 +85,7 @@ class Housekeeping:
     def _removing_tokens(self, size: int) -> tuple[Transaction, ...]:
         """Return the removals of API tokens that expired long ago (rule A13), in transactions of a bounded size."""
         metadata, term = self._mirror.metadata, required_term(self._term)
-        last_us = self._clock.now_us() - EXPIRED_TOKEN_SECONDS * 1_000_000
+        last_us = self._expiry.now_us() - EXPIRED_TOKEN_SECONDS * 1_000_000
         old = [
             (metadata.keys.token(token_id), token.mod_revision)
             for token_id, token in metadata.tokens.items()

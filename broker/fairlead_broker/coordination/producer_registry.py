@@ -17,7 +17,7 @@ import msgspec
 
 from fairlead_api.identifiers import ProducerEpoch, ProducerId, Revision, TimestampUs, check_group_name
 from fairlead_api.problems import ProblemError, SideEffect
-from fairlead_broker.clock import Clock
+from fairlead_broker.clock import Clock, ExpiryTime
 from fairlead_broker.coordination.protocol import Coordination, CoordinationUnavailable, UnknownOutcome
 from fairlead_broker.registry.keys import Keys
 from fairlead_broker.registry.records import ProducerIdsRecord, ProducerNameRecord, decode, encode
@@ -56,6 +56,7 @@ class ProducerRegistry:
         self._coordination = coordination
         self._keys = keys
         self._clock = clock
+        self._expiry = ExpiryTime(clock)
         self._block = range(0)
         self._taking = asyncio.Lock()
 
@@ -83,15 +84,14 @@ class ProducerRegistry:
         counts as used. Every broker must call this method at intervals shorter than seven days. After a
         `CoordinationError`, the next call drops the remaining names.
         """
-        now_us, dropped, after = self._clock.now_us(), 0, None
+        now_us, expiry_us, dropped, after = self._clock.now_us(), self._expiry.now_us(), 0, None
         while True:
             page = await self._coordination.list(self._keys.producer_names, after=after, limit=NAMES_AT_ONCE)
             for item in page.items:
                 record = decode(item.key, item.value, ProducerNameRecord)
-                unused_us = now_us - record.used_us
-                if unused_us >= NAME_NOTED_US and is_active(record.producer_id):
+                if now_us - record.used_us >= NAME_NOTED_US and is_active(record.producer_id):
                     await self._note_use(item, record)
-                elif unused_us >= NAME_IDLE_US:
+                elif expiry_us - record.used_us >= NAME_IDLE_US:
                     dropped += await self._drop(item)
             if page.next is None:
                 return dropped

@@ -33,10 +33,11 @@ class WallClock:
     """A clock that moves only when a test moves it."""
 
     seconds = 1_000_000.0
+    ahead_seconds = 0.0
 
     def now_us(self) -> TimestampUs:
-        """Return the wall-clock time."""
-        return TimestampUs(int(self.seconds * 1e6))
+        """Return the wall-clock time, which may be wrong."""
+        return TimestampUs(int((self.seconds + self.ahead_seconds) * 1e6))
 
     def monotonic(self) -> float:
         """Return the monotonic time."""
@@ -205,6 +206,25 @@ async def test_names_idle_for_a_week_are_forgotten(store: Spoilt) -> None:
     assert kept is not None
     assert (kept.used_us, kept.producer_epoch) == (clock.now_us(), 0)
     assert (await ours.allocate("idle")).producer_id not in (idle.producer_id, active.producer_id)
+
+
+async def test_a_jump_of_the_clock_forgets_no_name(store: Spoilt) -> None:
+    """A clock that is weeks ahead for a day, also from the start of a broker, deletes no producer name."""
+    clock = WallClock()
+    named = await registry(store, clock).allocate("idle")
+    clock.ahead_seconds = 3 * WEEK_SECONDS
+    early = registry(store, clock)
+    dropped = await early.forget_idle_names(lambda _: False)
+    clock.ahead_seconds = 0
+    running = registry(store, clock)
+    for clock.ahead_seconds in (3 * WEEK_SECONDS, -WEEK_SECONDS, 3 * WEEK_SECONDS):
+        clock.seconds += 3600 * 8
+        dropped += await running.forget_idle_names(lambda _: False)
+    clock.ahead_seconds = 0
+    dropped += await early.forget_idle_names(lambda _: False)
+
+    assert dropped == 0
+    assert (await running.allocate("idle")).producer_id == named.producer_id
 
 
 async def test_a_name_that_is_asked_for_meanwhile_is_kept(store: Spoilt) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 
 from fairlead_api.identifiers import TimestampUs, TopicId
 from fairlead_api.problems import ProblemError
-from fairlead_broker.clock import Clock
+from fairlead_broker.clock import Clock, ExpiryTime
 from fairlead_broker.coordination.cluster_values import cluster_number
 from fairlead_broker.coordination.mirror import Mirror, MirrorUpdate
 from fairlead_broker.coordination.protocol import CoordinationClosed, CoordinationError
@@ -42,6 +42,7 @@ class GroupUpkeep:
         self._metadata = mirror.metadata
         self._lag = lag
         self._clock = clock
+        self._expiry = ExpiryTime(clock)
         self._log = log
         self._wanted = asyncio.Event()
         self._pass_at = clock.monotonic()
@@ -94,7 +95,7 @@ class GroupUpkeep:
         except TimeoutError:
             return
         minutes = cluster_number(self._metadata, OFFSETS_RETENTION)
-        old_before = TimestampUs(self._clock.now_us() - minutes * 60_000_000)
+        old_before = TimestampUs(self._expiry.now_us() - minutes * 60_000_000)
         for coordinated in self._groups:
             # The group may have changed in the meantime. The next pass retries its offsets.
             with suppress(ProblemError):
