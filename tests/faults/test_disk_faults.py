@@ -123,6 +123,27 @@ async def test_a_broker_starts_beside_a_log_that_fails_unexpectedly(
     assert not faulty.broker.broker.failure.done()
 
 
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+async def test_writes_without_descriptors_are_overload_that_passes(faulty: FaultyBroker, number: int) -> None:
+    """While no file can be opened, writes are refused as overload, and the broker stays ready and stores again."""
+    await store_three(faulty)
+    await faulty.calls.create("idle")
+    storage = faulty.storage
+    for file in [each() for each in list(storage._open_files.values())]:
+        if file is not None and file.is_clean:
+            file.close_descriptor()
+    storage.open_error = number
+    refused = [await faulty.calls.send(topic, batch(b"x")) for topic in ("t", "idle")]
+    during = await faulty.ops("/readyz")
+    storage.open_error = 0
+    stored = [await faulty.calls.send(topic, batch(b"x")) for topic in ("t", "idle")]
+
+    assert [(answer.code, answer.json["side_effect"]) for answer in refused] == [("overloaded", "none")] * 2
+    assert (during, await faulty.ops("/readyz")) == (200, 200)
+    assert [answer.status for answer in stored] == [200, 200]
+    assert await faulty.calls.values("t") == [*VALUES, b"x"]
+
+
 @pytest.mark.parametrize("fault", ["sync", "write"])
 async def test_the_first_failed_sync_or_write_ends_all_writes_until_a_restart(
     faulty: FaultyBroker, fault: str

@@ -16,7 +16,7 @@ from fairlead_api.batch.header import STAMP_BYTES, make_stamp, read_header
 from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import LeaderEpoch, Offset, PartitionIndex, TimestampUs, TopicId
 from fairlead_broker.log import LogDirectory, PartitionLog, StampedBatch
-from fairlead_broker.log.segments.storage import Buffer, PosixFile, PosixStorage, PosixVolume
+from fairlead_broker.log.segments.storage import Buffer, PosixFile, PosixStorage, PosixVolume, _Descriptor
 
 TOPIC = TopicId("3f1d6c1e-0b6a-4d3c-9b3e-2f4f5a6b7c8d")
 OTHER_TOPIC = TopicId("77b2cf52-43ea-4f84-8bd5-2d0f0f4a7c11")
@@ -223,6 +223,7 @@ class FaultyStorage(PosixStorage):
 
     __slots__ = (
         "full_suffixes",
+        "open_error",
         "opened",
         "read_error",
         "read_suffixes",
@@ -245,6 +246,8 @@ class FaultyStorage(PosixStorage):
         self.read_error = 0
         """Error of every read of a file with one of these suffixes; 0 for none."""
         self.read_suffixes = {".log"}
+        self.open_error = 0
+        """Error of every opening of a file or folder; 0 for none."""
         self.opened: list[Path] = []
         self.syncs: list[Path] = []
         self.volume_syncs = 0
@@ -266,6 +269,11 @@ class FaultyStorage(PosixStorage):
         """Open a file and record its name."""
         self.opened.append(path)
         return super().open(path, write=write, create=create)
+
+    def _open(self, path: Path, flags: int) -> _Descriptor:
+        if self.open_error:
+            raise OSError(self.open_error, os.strerror(self.open_error))
+        return super()._open(path, flags)
 
     def open_volume(self, path: Path) -> PosixVolume:
         """Open the volume."""

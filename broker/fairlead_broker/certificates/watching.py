@@ -107,12 +107,23 @@ class Certificates:
             self._refuse(side, states, refused)
             return
         self._states[side] = states
-        self._faults.pop(side, None)
         if material == self._materials[side]:
+            self._faults.pop(side, None)
             return
+        previous = self._materials[side]
         self._use(side, material)
-        for subscriber in self._subscribers:
-            await subscriber(side, material)
+        try:
+            for subscriber in self._subscribers:
+                await subscriber(side, material)
+        except OSError as error:
+            # A listener needs descriptors for another certificate. The next look tries again.
+            self._use(side, previous)
+            reason = error.strerror or str(error)
+            self._refuse(
+                side, states, MaterialRefused(self._sources[side].folder, reason, "free descriptors")
+            )
+            return
+        self._faults.pop(side, None)
         self._reloads.labels(side.value).inc()
         facts = material.facts
         self._log.info(

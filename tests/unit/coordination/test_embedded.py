@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import sqlite3
 import stat
 import subprocess
@@ -285,6 +286,25 @@ async def test_a_full_disk_is_a_definite_failure_and_passes(
 
     assert [(item.value, item.mod_revision) for item in during.items] == [(b"1", before.revision)]
     assert after.revision == before.revision + 1
+
+
+async def test_a_store_needs_no_descriptors_after_its_opening(store: EmbeddedCoordination) -> None:
+    """Large transactions and compactions succeed while the process cannot open any file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    changes = [tuple(Put(f"/{n}", os.urandom(4000)) for n in range(100)) for _ in range(3)]
+    revision = Revision(0)
+    await store.transact((), changes[0])
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        for change in changes:
+            revision = (await store.transact((), change)).revision
+        await store.compact(revision)
+        deleted = await store.transact((), tuple(Delete(f"/{n}") for n in range(100)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert deleted.revision == revision + 1
+    assert (await store.list("/")).items == ()
 
 
 async def test_a_failed_write_before_the_commit_is_definite(store: EmbeddedCoordination) -> None:

@@ -261,13 +261,22 @@ class PosixFile:
         return os.fstat(descriptor.number).st_size
 
     def truncate(self, size: int) -> None:
-        """Set the size of the file in bytes."""
+        """Set the size of the file in bytes. A closed file that has this size already needs no descriptor.
+
+        A write that found no descriptor is undone in this way.
+        """
+        if self._descriptor is None and self._has_size(size):
+            return
         self._written = next(self._storage.counter)
         try:
             descriptor = self._use()
             os.ftruncate(descriptor.number, size)
         finally:
             self._written = next(self._storage.counter)
+
+    def _has_size(self, size: int) -> bool:
+        status = self._path.stat()
+        return status.st_size == size and (status.st_dev, status.st_ino) == self._identity
 
     def allocate(self, nbytes: int) -> None:
         """Reserve space for the first bytes of the file."""

@@ -142,13 +142,16 @@ class ConnectionSweep:
         noted = [guard.noted() for guard in self._guards]
         try:
             listed = await asyncio.to_thread(listed_sockets, {guard.port for guard in self._guards})
+            now = self._clock.monotonic()
+            for guard, before in zip(self._guards, noted, strict=True):
+                for reason, peers in guard.due(listed[guard.port], before, now).items():
+                    await self._close(guard.port, reason, peers)
         except OSError as error:
-            # Without free descriptors the list would be incomplete, and noted requests would be lost.
+            # Without free descriptors the list would be incomplete, and noted requests would be lost. The next look
+            # finds the same connections.
             _log.warning("connections cannot be listed", reason=os.strerror(error.errno or 0))
-            return
-        now = self._clock.monotonic()
-        for guard, before in zip(self._guards, noted, strict=True):
-            for reason, peers in guard.due(listed[guard.port], before, now).items():
-                closed = await asyncio.to_thread(shut_down, peers, guard.port)
-                self._told(reason, sorted({peer[0] for peer in peers})[:ADDRESSES_SHOWN_MAX], closed)
-                _log.info("connections closed", port=guard.port, reason=reason, connections=closed)
+
+    async def _close(self, port: int, reason: CutReason, peers: set[Peer]) -> None:
+        closed = await asyncio.to_thread(shut_down, peers, port)
+        self._told(reason, sorted({peer[0] for peer in peers})[:ADDRESSES_SHOWN_MAX], closed)
+        _log.info("connections closed", port=port, reason=reason, connections=closed)

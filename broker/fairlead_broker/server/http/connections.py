@@ -18,11 +18,13 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 Peer: TypeAlias = tuple[str, str]
 """Host and port of a client, both as text, as the ASGI servers name it."""
 OWN_DESCRIPTORS = Path("/proc/self/fd")
+RETRY_SECONDS: Final = 1.0
+"""Seconds until a search that failed is repeated."""
 
 
 class Connections:
@@ -44,7 +46,12 @@ class Connections:
         try:
             while self._wanted:
                 peers, self._wanted = self._wanted, set()
-                await asyncio.to_thread(shut_down, peers)
+                try:
+                    await asyncio.to_thread(shut_down, peers)
+                except OSError:
+                    # The process has no free descriptors. No event announces that it has one.
+                    self._wanted |= peers
+                    await asyncio.sleep(RETRY_SECONDS)  # noqa: TID251
         finally:
             self._cutting = None
 
@@ -84,7 +91,7 @@ def listed_sockets(ports: Iterable[int]) -> Mapping[int, list[ListedSocket]]:
 def shut_down(peers: set[Peer], port: int | None = None) -> int:
     """Shut down the TCP connections of this process to these peers, and return their number.
 
-    `port`: own port of the connections; None for any.
+    `port`: own port of the connections; None for any. Raises OSError if the process has no free descriptors.
     """
     return sum(_shut_down(int(entry.name), peers, port) for entry in list(OWN_DESCRIPTORS.iterdir()))
 

@@ -8,10 +8,9 @@ import socket
 from collections.abc import Iterable
 from contextlib import closing
 
-import pytest  # noqa: TC002
+import pytest
 
-from fairlead_broker.clock import SystemClock
-from fairlead_broker.server.http import connections
+from fairlead_broker.server.http import connection_guard
 from fairlead_broker.server.http.connection_guard import (
     ConnectionGuard,
     ConnectionSweep,
@@ -19,6 +18,7 @@ from fairlead_broker.server.http.connection_guard import (
     GuardLimits,
 )
 from fairlead_broker.server.http.connections import ListedSocket, Peer, listed_sockets
+from log_kit import SteppingClock
 
 A, B = ("10.0.0.1", "1001"), ("10.0.0.2", "1002")
 
@@ -113,15 +113,28 @@ def test_sockets_of_a_port_are_listed() -> None:
             assert found.peer == (host, str(port))
 
 
-async def test_a_look_without_free_descriptors_forgets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a descriptor cannot be looked at because there are no free ones, no request is forgotten."""
+@pytest.mark.parametrize("missing", ["listed_sockets", "shut_down"])
+async def test_a_look_without_free_descriptors_forgets_nothing(
+    monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    """If a look fails for lack of free descriptors, no request is forgotten, and the next look closes connections."""
     guarded = guard()
     guarded.admitted.add(A)
+    clock, told = SteppingClock(), []
 
-    def full(_: int) -> int:
+    def full(*_: object) -> int:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    monkeypatch.setattr(connections.os, "dup", full)
-    await ConnectionSweep([guarded], SystemClock(), lambda *_: None).look()
+    monkeypatch.setattr(connection_guard, "listed_sockets", lambda _: {9520: sockets(A, B)})
+    monkeypatch.setattr(connection_guard, "shut_down", lambda peers, _: len(peers))
+    sweep = ConnectionSweep([guarded], clock, lambda *closed: told.append(closed))
+    await sweep.look()
+    clock.time_us += 3_600_000_000
+    with monkeypatch.context() as patch:
+        patch.setattr(connection_guard, missing, full)
+        await sweep.look()
+    assert told == []
+    await sweep.look()
 
     assert guarded.admitted == {A}
+    assert [count for _, _, count in told] == [1]
