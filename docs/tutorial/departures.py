@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sqlite3
+from contextlib import closing
 
 import pyarrow as pa
 import pyarrow.json as pa_json
@@ -60,26 +61,32 @@ def totals(batch: ConsumerBatch) -> list[dict[str, object]]:
     ]
 
 
-def store(database: sqlite3.Connection, batch: ConsumerBatch) -> None:
-    """Store totals and offset in one transaction; fail if another member has already stored this batch."""
+def store(path: str, batch: ConsumerBatch) -> None:
+    """Store totals and offset in one transaction, unless another member has the partition by now and stored them."""
     place = {"topic": batch.topic, "partition": batch.partition}
-    with database:
+    with closing(sqlite3.connect(path, timeout=30)) as database, database:
         moved = database.execute(MOVE, {**place, "first": batch.base_offset, "next": batch.next_offset})
-        if moved.rowcount == 0:
-            raise RuntimeError(f"{batch} is stored already")
-        database.executemany(ADD, totals(batch))
+        if moved.rowcount:
+            database.executemany(ADD, totals(batch))
+
+
+def next_offset(path: str, partition: TopicPartition) -> int | None:
+    """Return the offset behind the last stored record of a partition, None before its first."""
+    with closing(sqlite3.connect(path, timeout=30)) as database:
+        found = database.execute(PLACE, (partition.topic, partition.partition)).fetchone()
+    return None if found is None else int(found[0])
 
 
 async def main(bootstrap: str, group: str, path: str) -> None:
-    """Work until killed."""
-    database = sqlite3.connect(path, timeout=30)
-    database.executescript(TABLES)
+    """Work until killed. SQLite waits for the disk and for other members in threads, so that heartbeats continue."""
+    with closing(sqlite3.connect(path, timeout=30)) as database:
+        database.executescript(TABLES)
 
     async def go_on(partitions: frozenset[TopicPartition]) -> None:
         for partition in partitions:
-            found = database.execute(PLACE, (partition.topic, partition.partition)).fetchone()
-            if found is not None:
-                await consumer.seek(partition, found[0])
+            offset = await asyncio.to_thread(next_offset, path, partition)
+            if offset is not None:
+                await consumer.seek(partition, offset)
 
     consumer = Consumer(
         bootstrap,
@@ -91,7 +98,7 @@ async def main(bootstrap: str, group: str, path: str) -> None:
     )
     async with consumer:
         async for batch in consumer:
-            store(database, batch)
+            await asyncio.to_thread(store, path, batch)
 
 
 if __name__ == "__main__":
