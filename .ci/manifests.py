@@ -159,10 +159,8 @@ def spec_schema(kind: str) -> dict[str, Any]:
 
 
 def cluster_values_schema() -> dict[str, Any]:
-    """Return the schema for the values of the chart fairlead-cluster, of which two values are specs of resources."""
-    topic = spec_schema("Topic")
-    topic["properties"].pop("clusterRef")
-    topic["required"] = [name for name in topic.get("required", []) if name != "clusterRef"]
+    """Return the schema for the values of the chart fairlead-cluster, of which three values are specs of resources."""
+    topic, user = _without_cluster(spec_schema("Topic")), _without_cluster(spec_schema("User"))
     strings = {"type": "object", "additionalProperties": {"type": "string"}}
     resource_name = {"pattern": "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", "maxLength": 253}
     return {
@@ -185,8 +183,20 @@ def cluster_values_schema() -> dict[str, Any]:
                 "propertyNames": resource_name,
                 "additionalProperties": json_schema(topic),
             },
+            "users": {
+                "type": "object",
+                "propertyNames": resource_name,
+                "additionalProperties": json_schema(user),
+            },
         },
     }
+
+
+def _without_cluster(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a resource's `spec` whose Cluster is that of the release."""
+    properties = {name: schema for name, schema in spec["properties"].items() if name != "clusterRef"}
+    required = [name for name in spec.get("required", []) if name != "clusterRef"]
+    return {**spec, "properties": properties, "required": required}
 
 
 def json_schema(structural: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The program of an EtcdBackup's pod: it stores one snapshot of etcd in a folder, and removes the oldest ones.
 
-    python -m fairlead_operator.etcd_snapshots --etcd URL,URL --into FOLDER --name NAME --keep NUMBER --result FILE
+    python -m fairlead_operator.etcd_snapshots --etcd URL,URL --into FOLDER --name NAME --keep NUMBER --result FILE \
+        [--tls FOLDER]
 
 A file gets its final name only when all its bytes are on the disk and its SHA-256 is right, so a folder never has half
 a snapshot under a snapshot's name. The result is the snapshot as one JSON object, or the reason of a failure.
@@ -13,6 +14,7 @@ import asyncio
 import hashlib
 import json
 import os
+import ssl
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -23,6 +25,7 @@ from typing import IO, Final
 from fairlead_operator.clock import SystemClock
 from fairlead_operator.etcd_members import EtcdError
 from fairlead_operator.etcd_members.snapshots import revision_of, stream_snapshot
+from fairlead_operator.etcd_members.tls import context_of
 
 HASH_BYTES: Final = 32
 """Size of the SHA-256 at the end of a snapshot."""
@@ -59,8 +62,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--name", required=True, help="beginning of the names of the files")
     parser.add_argument("--keep", type=int, required=True, help="number of snapshots of this name to keep")
     parser.add_argument("--result", type=Path, required=True, help="file for the result")
+    parser.add_argument("--tls", type=Path, help="folder with ca.crt, tls.crt and tls.key for calls to etcd")
     given = parser.parse_args(arguments)
-    snapshot = take_snapshot(given.etcd.split(","), given.into, given.name, given.keep, SystemClock().now())
+    snapshot = take_snapshot(
+        given.etcd.split(","), given.into, given.name, given.keep, SystemClock().now(), given.tls
+    )
     try:
         text, code = asyncio.run(snapshot).text(), 0
     except SnapshotFailed as failure:
@@ -70,15 +76,20 @@ def main(arguments: Sequence[str]) -> int:
     return code
 
 
-async def take_snapshot(urls: Sequence[str], folder: Path, name: str, keep: int, now: datetime) -> Snapshot:
+async def take_snapshot(
+    urls: Sequence[str], folder: Path, name: str, keep: int, now: datetime, tls: Path | None = None
+) -> Snapshot:
     """Store a snapshot of the first member that sends one, and keep the newest `keep` snapshots of this name.
+
+    `tls` is the folder with the certificates for calls to etcd; None for an etcd without TLS.
 
     Raises `SnapshotFailed`.
     """
     failures = list[str]()
+    context = None if tls is None else await asyncio.to_thread(context_of, tls)
     for url in urls:
         try:
-            made = await _store(url, folder, name, now)
+            made = await _store(url, folder, name, now, context)
         except EtcdError as error:
             failures.append(str(error))
         except OSError as error:
@@ -90,14 +101,14 @@ async def take_snapshot(urls: Sequence[str], folder: Path, name: str, keep: int,
     raise SnapshotFailed("; ".join(failures))
 
 
-async def _store(url: str, folder: Path, name: str, now: datetime) -> Snapshot:
-    revision = await revision_of(url)
+async def _store(url: str, folder: Path, name: str, now: datetime, tls: ssl.SSLContext | None) -> Snapshot:
+    revision = await revision_of(url, tls)
     path = folder / f"{name}-{now:%Y%m%dT%H%M%SZ}.db"
     partial = path.with_suffix(".partial")
     digest, tail, size = hashlib.sha256(), b"", 0
     try:
         with partial.open("wb") as file:
-            async for part in stream_snapshot(url):
+            async for part in stream_snapshot(url, tls):
                 await asyncio.to_thread(file.write, part)
                 size += len(part)
                 tail += part

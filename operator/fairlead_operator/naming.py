@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 Manifest: TypeAlias = dict[str, Any]
 """A Kubernetes object as plain data."""
+
+Scheme: TypeAlias = Literal["http", "https"]
 
 GROUP: Final = "fairlead.dev"
 VERSION: Final = "v1alpha1"
@@ -144,6 +146,13 @@ ETCD_MEMBER_ANNOTATION: Final = f"{GROUP}/etcd-member"
 """Annotation on the claim of an etcd member: hexadecimal id of the member whose data the volume contains."""
 PEER_SCHEME_ANNOTATION: Final = f"{GROUP}/peer-scheme"
 """Annotation on a pod template: scheme of the peer listener, if the pods have a certificate for it."""
+ETCD_SCHEME_ANNOTATION: Final = f"{GROUP}/etcd-scheme"
+"""Annotation on a broker's pod and its template: scheme of the calls to a managed etcd; http if it is missing."""
+ETCD_TRANSPORT_ANNOTATION: Final = f"{GROUP}/etcd-transport"
+"""Annotation on an etcd pod and its template: `both` for listeners without and with TLS, `tls` for listeners with TLS
+only; only listeners without TLS if it is missing."""
+ETCD_AUTHORITIES_ANNOTATION: Final = f"{GROUP}/etcd-authorities"
+"""Annotation on an etcd pod and its template: fingerprint of the authorities, which a member reads at startup."""
 SECURITY_FLOOR_ANNOTATION: Final = f"{GROUP}/security-floor"
 """Annotation on a pod and its template: least strict security mode of the broker."""
 RENEW_CA_ANNOTATION: Final = f"{GROUP}/renew-ca"
@@ -179,9 +188,15 @@ OPS_PORT_NAME: Final = "http-ops"
 ETCD_CLIENT_PORT: Final = 2379
 ETCD_PEER_PORT: Final = 2380
 ETCD_METRICS_PORT: Final = 2381
+ETCD_TLS_CLIENT_PORT: Final = 2479
+ETCD_TLS_PEER_PORT: Final = 2480
+"""Ports of the listeners with TLS. They differ from those without TLS, because a member has both kinds while a running
+etcd changes from one to the other."""
 ETCD_CLIENT_PORT_NAME: Final = "client"
 ETCD_PEER_PORT_NAME: Final = "peer"
 ETCD_METRICS_PORT_NAME: Final = "metrics"
+ETCD_TLS_CLIENT_PORT_NAME: Final = "client-tls"
+ETCD_TLS_PEER_PORT_NAME: Final = "peer-tls"
 
 BROKER_CONTAINER: Final = "broker"
 ETCD_CONTAINER: Final = "etcd"
@@ -250,6 +265,16 @@ def authority_name(cluster: str) -> str:
 def brokers_tls_name(cluster: str) -> str:
     """Return the name of the Secret with the brokers' certificate of the operator's own authority."""
     return f"{cluster}-brokers-tls"
+
+
+def etcd_tls_name(cluster: str) -> str:
+    """Return the name of the Secret with the certificate of all members of a managed etcd."""
+    return f"{cluster}-etcd-tls"
+
+
+def etcd_client_name(cluster: str) -> str:
+    """Return the name of the Secret with the certificate by which brokers and snapshots call a managed etcd."""
+    return f"{cluster}-etcd-client"
 
 
 def clients_tls_name(cluster: str) -> str:
@@ -337,16 +362,23 @@ def backup_job_name(backup: str) -> str:
     return f"{backup}-backup"
 
 
-def etcd_client_url(namespace: str, cluster: str, ordinal: int | None = None) -> str:
+def etcd_client_url(
+    namespace: str, cluster: str, ordinal: int | None = None, *, scheme: Scheme = "http"
+) -> str:
     """Return the client URL of one etcd member; without `ordinal`, the URL of the Service for all members."""
-    if ordinal is None:
-        return f"http://{etcd_name(cluster)}.{namespace}.svc:{ETCD_CLIENT_PORT}"
-    return f"http://{_etcd_host(namespace, cluster, ordinal)}:{ETCD_CLIENT_PORT}"
+    port = ETCD_CLIENT_PORT if scheme == "http" else ETCD_TLS_CLIENT_PORT
+    host = (
+        f"{etcd_name(cluster)}.{namespace}.svc"
+        if ordinal is None
+        else _etcd_host(namespace, cluster, ordinal)
+    )
+    return f"{scheme}://{host}:{port}"
 
 
-def etcd_peer_url(namespace: str, cluster: str, ordinal: int) -> str:
+def etcd_peer_url(namespace: str, cluster: str, ordinal: int, *, scheme: Scheme = "http") -> str:
     """Return the peer URL of an etcd member."""
-    return f"http://{_etcd_host(namespace, cluster, ordinal)}:{ETCD_PEER_PORT}"
+    port = ETCD_PEER_PORT if scheme == "http" else ETCD_TLS_PEER_PORT
+    return f"{scheme}://{_etcd_host(namespace, cluster, ordinal)}:{port}"
 
 
 def _etcd_host(namespace: str, cluster: str, ordinal: int) -> str:

@@ -73,6 +73,8 @@ class OperatorSettings(BaseSettings):
     """Service account of the operator's pod, as which it calls brokers of Clusters with security; empty for none."""
     etcd_url: str = "http://{pod}.{cluster}-etcd-peers.{namespace}.svc:2379"
     """Template of the address for calls to a managed etcd member, with {pod}, {cluster}, {namespace} and {id}."""
+    etcd_tls_url: str = "https://{pod}.{cluster}-etcd-peers.{namespace}.svc:2479"
+    """Template of the address for calls to a managed etcd member with TLS."""
     resync_seconds: float = Field(default=120.0, ge=5.0)
     """Interval at which every resource is reconciled even without a change, in seconds."""
     metrics_listen: Annotated[Listen, NoDecode, BeforeValidator(_listen)] = Listen("::", 8080)

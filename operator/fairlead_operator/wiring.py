@@ -211,7 +211,7 @@ def make_reconcilers(parts: Parts, rights: LastingRights) -> Mapping[str, Reconc
         parts.api,
         parts.cache,
         parts.brokers,
-        EtcdStep(parts.api, parts.etcd, url=settings.etcd_url, log=log),
+        EtcdStep(parts.api, parts.etcd, url=settings.etcd_url, tls_url=settings.etcd_tls_url, log=log),
         certificates=CertificatesStep(parts.api, clock, log),
         superusers=parts.own.superusers,
         images=Images(settings.image, settings.etcd_image),

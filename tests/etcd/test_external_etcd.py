@@ -21,7 +21,7 @@ async def look_at(*endpoints: str, secret: str | None = None) -> EtcdPlan:
     cluster = cluster_of(etcd={"external": {"endpoints": list(endpoints), "secretName": secret}})
     nowhere = cast("KubernetesApi", None)
     async with EtcdMembersClient(deadline_seconds=2.0) as client:
-        step = EtcdStep(nowhere, client, url="", log=structlog.get_logger())
+        step = EtcdStep(nowhere, client, url="", tls_url="", log=structlog.get_logger())
         look = await step.look(
             cluster, IMAGES, sets=[], pods=[], claims=[], refusals={}, now=datetime.now(UTC)
         )

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import asyncio
 import re
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,8 +11,8 @@ from aiohttp import ClientSession
 
 from etcd_cluster import EtcdCluster, etcd_cluster
 from etcd_pods import EtcdPods
-from fairlead_broker.coordination.etcd import EtcdCoordination, EtcdOptions
-from fairlead_broker.coordination.protocol import CoordinationUnavailable
+from fairlead_broker.coordination.etcd import EtcdCoordination, EtcdOptions, EtcdTls
+from fairlead_broker.coordination.protocol import CoordinationUnavailable, UnknownOutcome
 from fairlead_broker.registry.transactions import Put
 from fairlead_operator.etcd_members import (
     EtcdMembersClient,
@@ -19,14 +21,17 @@ from fairlead_operator.etcd_members import (
     LearnerNotInSync,
     MemberNotFound,
 )
+from fairlead_operator.naming import Scheme
 from fairlead_operator.plan.etcd_actions import (
     AddLearner,
     DeleteEtcdClaim,
     DeleteEtcdPod,
     DisarmNoSpace,
+    EtcdPlan,
     PromoteLearner,
     RemoveMember,
 )
+from waiting import pause
 
 
 @pytest.fixture
@@ -101,6 +106,83 @@ async def test_an_interrupted_growth_is_reversed(pods: EtcdPods) -> None:
     assert joining.verdict.reason == "ChangingMembers"
     assert back.status.replicas == 1
     assert isinstance(pods.orders[-1], RemoveMember | DeleteEtcdClaim)
+
+
+class Writer:
+    """A broker that writes to etcd by the scheme that the plan gives it."""
+
+    def __init__(self, pods: EtcdPods) -> None:
+        """Begin without TLS."""
+        self._pods = pods
+        self.number = 0
+
+    async def run(self, over: asyncio.Event) -> None:
+        """Write numbers until the end; a number that fails is written again."""
+        while not over.is_set():
+            scheme: Scheme = "https" if "https" in self._pods.broker_schemes else "http"
+            try:
+                async with self.client(scheme) as client:
+                    for _ in range(20):
+                        await client.transact((), (Put("/kept", str(self.number + 1).encode()),))
+                        self.number += 1
+                        await pause(0.01)
+            except (CoordinationUnavailable, UnknownOutcome):
+                continue
+
+    def client(self, scheme: Scheme) -> EtcdCoordination:
+        """Return a client of all members."""
+        folder = self._pods.certificates
+        tls = (
+            EtcdTls(folder / "ca.crt", folder / "tls.crt", folder / "tls.key") if scheme == "https" else None
+        )
+        urls = tuple(self._pods.url_by(scheme, each) for each in sorted(self._pods.pods))
+        return EtcdCoordination(EtcdOptions(urls, tls))
+
+
+@pytest.mark.parametrize("replicas", [1, pytest.param(3, marks=pytest.mark.scenario)])
+async def test_a_running_etcd_changes_to_tls_and_back(pods: EtcdPods, replicas: int) -> None:
+    """Members and brokers change one at a time while a broker writes, and then no call without TLS is answered."""
+    await pods.bring(pods.wish(replicas))
+    writer, over = Writer(pods), asyncio.Event()
+
+    async def change(*, tls: bool) -> None:
+        pods.wants_tls = tls
+        scheme: Scheme = "https" if tls else "http"
+
+        def is_done(plan: EtcdPlan) -> bool:
+            assert plan.inputs is not None
+            pods.broker_schemes = frozenset({plan.inputs.transport.client_scheme})
+            phases = {pod.seen.phase for pod in pods.pods.values()}
+            return (
+                (plan.verdict.reason, plan.requeue_seconds) == ("Healthy", None)
+                and phases == {"tls" if tls else "plain"}
+                and pods.broker_schemes == {scheme}
+            )
+
+        await pods.bring(pods.wish(replicas), until=is_done)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(writer.run(over))
+        await change(tls=True)
+        written = writer.number
+        with pytest.raises(EtcdUnavailable):
+            await pods.client.status(pods.url_by("http", 0))
+        with pytest.raises(EtcdUnavailable):
+            await pods.client.with_tls(without_certificate(pods.certificates)).status(pods.url_by("https", 0))
+        by_tls = {url for member in await pods.calls(0).members(pods.url(0)) for url in member.peer_urls}
+        await change(tls=False)
+        over.set()
+    in_clear = {url for member in await pods.client.members(pods.url(0)) for url in member.peer_urls}
+
+    assert written > 0
+    assert int(await read(pods, 0)) >= writer.number
+    assert all(url.startswith("https://") for url in by_tls)
+    assert all(url.startswith("http://") for url in in_clear)
+
+
+def without_certificate(folder: Path) -> ssl.SSLContext:
+    """Return the context of a caller that trusts the authority and has no certificate."""
+    return ssl.create_default_context(cafile=folder / "ca.crt")
 
 
 @pytest.mark.scenario

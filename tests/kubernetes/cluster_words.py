@@ -50,6 +50,11 @@ def is_done(cluster: Manifest | None) -> bool:
     return has("Ready", "Available")(cluster) and has("Progressing", "UpToDate", "False")(cluster)
 
 
+def is_warned(cluster: Manifest | None) -> bool:
+    """Return whether a Cluster has a warning other than that it is open, as most Clusters of tests are."""
+    return condition_of(cluster, "Warning").get("reason") not in (None, "SecurityOpen")
+
+
 def uids(objects: list[Manifest]) -> dict[str, str]:
     """Return the uid of each object by its name."""
     return {each["metadata"]["name"]: each["metadata"]["uid"] for each in objects}

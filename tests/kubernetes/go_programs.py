@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -126,6 +127,19 @@ def program(name: str) -> Path:
         if not target.exists():
             _build("kubernetes" if name in KUBERNETES_NAMES else name)
     return target
+
+
+def module_folder(name: str, module: str) -> Path:
+    """Return the source of a Go module of which nothing is built, with the hash that the folder `name` pins."""
+    done = subprocess.run(
+        [go(), "mod", "download", "-json", module],
+        cwd=MODULES / name,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return Path(json.loads(done.stdout)["Dir"])
 
 
 def link_programs(folder: Path) -> None:

@@ -13,15 +13,15 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cluster_words import BROKERS, a_cluster, condition_of, is_done, uids
+from cluster_words import BROKERS, a_cluster, is_done, is_warned, uids
 from kube_client import Refused
-from operator_process import OperatorProcess, Operators, install_definitions
+from operator_process import ACCOUNT, OperatorProcess, Operators, install_definitions
 
 if TYPE_CHECKING:
     from kube_client import Manifest
@@ -38,6 +38,7 @@ QUICK = {"replica.lag.time.max.ms": "4000"}
 DEFAULT_URLS = {
     "FAIRLEAD_OPERATOR_BROKER_URL": "http://{pod}.{cluster}-brokers.{namespace}.svc:9520",
     "FAIRLEAD_OPERATOR_ETCD_URL": "http://{pod}.{cluster}-etcd-peers.{namespace}.svc:2379",
+    "FAIRLEAD_OPERATOR_SERVICE_ACCOUNT": ACCOUNT,
 }
 DEV_IMAGE = "localhost/fairlead:dev"
 SECOND_IMAGE = "localhost/fairlead:second"
@@ -53,7 +54,7 @@ def is_ready(pod: Manifest) -> bool:
 
 def serves(cluster: Manifest | None) -> bool:
     """Return whether a Cluster has no change in progress and its brokers answer."""
-    return is_done(cluster) and not condition_of(cluster, "Warning")
+    return is_done(cluster) and not is_warned(cluster)
 
 
 class ReadyPods:
@@ -79,13 +80,19 @@ class ReadyPods:
 class Load:
     """A producer with acks=all that retries, and the outcome of its records; see `load_program.py`."""
 
-    def __init__(self, kubernetes: KubernetesPods, bootstrap: str, topic: str) -> None:
-        """Start the producer and wait for the first acknowledgement."""
+    def __init__(
+        self,
+        kubernetes: KubernetesPods,
+        bootstrap: str,
+        topic: str,
+        credentials: Mapping[str, str] | None = None,
+    ) -> None:
+        """Start the producer and wait for the first acknowledgement; `credentials` are settings of its clients."""
         self.topic = topic
         self.counts: dict[str, Any] = {}
         self.process = subprocess.Popen(
             [*kubernetes.enter, sys.executable, str(LOAD), bootstrap, topic, str(RECORD_BYTES)],
-            env=kubernetes.environment(),
+            env={**kubernetes.environment(), **(credentials or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -95,8 +102,9 @@ class Load:
 
     def finish(self) -> None:
         """Stop producing, read all records and count."""
-        printed, _ = self.process.communicate("", timeout=SLOW_SECONDS)
-        self.counts = json.loads(printed)
+        if not self.counts:
+            printed, _ = self.process.communicate("", timeout=SLOW_SECONDS)
+            self.counts = json.loads(printed)
 
     @property
     def losses(self) -> dict[str, int]:

@@ -86,16 +86,19 @@ def test_no_right_beyond_namespaces(scope: str) -> None:
 
 def test_no_right_that_is_never_used() -> None:
     """An operator has only rights that it uses: it updates only its Lease and finalizers, and only patches statuses."""
-    objects = [one for one in yaml.safe_load_all(render(OPERATOR_CHART)) if one]
-    granted = {
-        (resource, verb)
-        for role in objects
-        if role["kind"] == "Role"
-        for rule in role["rules"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
+    granted, usual = (
+        {
+            (resource, verb)
+            for role in yaml.safe_load_all(render(OPERATOR_CHART, *settings))
+            if role and role["kind"] == "Role"
+            for rule in role["rules"]
+            for resource in rule["resources"]
+            for verb in rule["verbs"]
+        }
+        for settings in (("--set", "certManager.enabled=true"), ())
+    )
 
+    assert {resource for resource, _ in granted - usual} == {"certificates"}
     # The operator never deletes Secrets and Certificates. The admission plugin OwnerReferencesPermissionEnforcement
     # requires the verb when the operator changes the owner of an existing one, as of a retained Cluster.
     assert {resource for resource, verb in granted if verb == "delete"} == {
@@ -198,11 +201,17 @@ def test_notes_name_what_is_insecure() -> None:
     opened = tool(
         "helm4", *words, "--set", "cluster.networkPolicy.enabled=false", "--set", "keep=false",
         "--set", "cluster.listeners.data.type=nodeport", "--set", "topics.orders.partitions=1",
+        "--set", "cluster.security=null",
     ).stdout  # fmt: skip
 
     assert "kubectl -n logs wait flc/main --for=condition=Ready" in plain
-    assert "Nothing is authenticated" in plain
-    for insecure in ("networkPolicy.enabled=false", "data.type=nodeport", "keep=false"):
+    assert "samples/user.yaml" in plain
+    for insecure in (
+        "No client is authenticated",
+        "networkPolicy.enabled=false",
+        "data.type=nodeport",
+        "keep=false",
+    ):
         assert insecure not in plain
         assert insecure in opened
     assert "wait flt/orders" in opened

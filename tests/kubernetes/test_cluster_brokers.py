@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from broker_processes import BrokerProcesses, broker_processes
-from cluster_words import BROKERS, a_cluster, condition_of, has, is_done, uids
+from cluster_words import BROKERS, a_cluster, condition_of, has, is_done, is_warned, uids
 from fairlead.errors import InvalidConfigError, UnreachableError
 from fairlead_api.bodies.metadata import PartitionMetadata
 from operator_process import ACCOUNT, OperatorProcess
@@ -76,7 +76,7 @@ class Stage:
 
     def wait_done(self) -> Manifest:
         """Wait until the Cluster is ready, its brokers answer, and no change is in progress."""
-        cluster = self.wait(lambda each: is_done(each) and not condition_of(each, "Warning"))
+        cluster = self.wait(lambda each: is_done(each) and not is_warned(each))
         self.brokers.wait_until(lambda: self.brokers.serves(3))
         return cluster
 

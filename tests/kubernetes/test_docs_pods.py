@@ -17,8 +17,15 @@ README = ROOT / "README.md"
 NAMES = ("install", "topics", "troubleshooting", "clusters")
 PAGES = [ROOT / f"docs/how-to/kubernetes-{name}.md" for name in NAMES]
 TEST_A_TOPIC = """
+kubectl apply --filename - <<EOF
+apiVersion: fairlead.dev/v1alpha1
+kind: User
+metadata: {name: helm-test}
+spec: {clusterRef: {name: main}, acls: [{operations: [all], topics: ["helm-test-*"]}]}
+EOF
+kubectl wait flu/helm-test --for=condition=Ready --timeout=2m
 helm upgrade fairlead-operator charts/fairlead-operator --namespace fairlead --wait \\
-    --set test.bootstrap=http://main-bootstrap:9520
+    --set test.bootstrap=https://main-bootstrap:9520 --set test.secretName=helm-test
 helm test fairlead-operator --namespace fairlead
 """
 

@@ -5,9 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from fairlead_api.resources.cluster import Cluster
+from fairlead_operator.plan.securing.certificates import broker_names
 from fairlead_operator.render import Images, render_cluster
+from fairlead_operator.render.inputs import EtcdInputs, EtcdTransport, Transport
+from fairlead_operator.render.security import client_certificates
+from go_programs import module_folder
 from render_kit import POOL, inputs_of
 
 if TYPE_CHECKING:
@@ -15,6 +20,7 @@ if TYPE_CHECKING:
     from kubernetes_under_test import Kubernetes
 
 IMAGES = Images("localhost/fairlead:dev", "localhost/fairlead-etcd:dev")
+CERTIFICATES = "certificates.cert-manager.io"
 TEMPLATE = {
     "metadata": {"labels": {"team": "orders"}, "annotations": {"example.com/note": "kept"}},
     "spec": {
@@ -40,6 +46,16 @@ SPECS: dict[str, dict[str, Any]] = {
             ]
         },
     },
+    "secure": {
+        "brokers": [POOL],
+        "security": {
+            "mode": "Enforce",
+            "tls": {"mode": "Required"},
+            "issuers": [
+                {"name": "corp", "issuer": "https://login.example", "caConfigMap": {"name": "login"}}
+            ],
+        },
+    },
     "nodeports": {
         "brokers": [{**POOL, "replicas": 1}, {**POOL, "name": "b", "firstBrokerId": 100}],
         "listeners": {"data": {"type": "nodeport", "perBroker": True, "advertisedHost": "b{id}.example.com"}},
@@ -52,8 +68,37 @@ def drawn(namespace: str, spec: dict[str, Any]) -> list[Manifest]:
     """Render a Cluster of a namespace; the definition of Clusters is not needed."""
     metadata = {"name": "main", "namespace": namespace, "uid": "none"}
     cluster = Cluster.parse({"metadata": metadata, "spec": {**spec, "deletionPolicy": "Retain"}})
-    etcd = {"etcd": None} if cluster.spec.etcd.managed is None else {}
-    return render_cluster(cluster, inputs_of(images=IMAGES, kinds=frozenset(), **etcd))
+    given: dict[str, Any] = {"etcd": None} if cluster.spec.etcd.managed is None else {}
+    if cluster.spec.security is not None:
+        transport = EtcdTransport("both", "https", "https", "authorities")
+        given = {"etcd": EtcdInputs(3, transport=transport), "transport": Transport(authorities="PEM")}
+    return render_cluster(cluster, inputs_of(images=IMAGES, kinds=frozenset(), **given))
+
+
+def test_cert_manager_accepts_the_certificate_for_clients(kubernetes: Kubernetes, namespace: str) -> None:
+    """The Certificate of a Cluster that names an issuer fits the definition of cert-manager, with every field."""
+    definition = (
+        module_folder("cert-manager", "github.com/cert-manager/cert-manager")
+        / "deploy/crds/cert-manager.io_certificates.yaml"
+    )
+    api = kubernetes.api
+    api.apply(yaml.safe_load(definition.read_text(encoding="utf-8")))
+    kubernetes.kubectl("wait", "--for=condition=Established", f"crd/{CERTIFICATES}")
+    tls = {"mode": "Required", "certificate": {"issuerRef": {"name": "corp", "kind": "ClusterIssuer"}}}
+    metadata = {"name": "main", "namespace": namespace, "uid": "none"}
+    spec = {"brokers": [POOL], "security": {"tls": tls}, "deletionPolicy": "Retain"}
+    cluster = Cluster.parse({"metadata": metadata, "spec": spec})
+    try:
+        (stored,) = api.apply(client_certificates(cluster, broker_names(cluster)))
+    finally:
+        api.delete(f"customresourcedefinition/{CERTIFICATES}")
+
+    assert stored["spec"]["issuerRef"] == {
+        "name": "corp",
+        "kind": "ClusterIssuer",
+        "group": "cert-manager.io",
+    }
+    assert "localhost" in stored["spec"]["dnsNames"]
 
 
 def version_of(manifest: Manifest) -> tuple[str, object]:

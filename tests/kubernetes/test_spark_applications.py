@@ -7,17 +7,13 @@ its members are listed here. The parts about pods belong to Kubernetes and are c
 from __future__ import annotations
 
 import copy
-import json
-import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
 from chart_tools import ROOT
-from etcd_build import go
-from go_programs import MODULES
+from go_programs import module_folder
 from kube_client import Refused
 
 if TYPE_CHECKING:
@@ -87,15 +83,7 @@ APACHE = {
 
 def kubeflow_definition() -> Manifest:
     """Return the definition of Kubeflow's operator, from the Go module with a pinned hash."""
-    done = subprocess.run(
-        [go(), "mod", "download", "-json", KUBEFLOW],
-        cwd=MODULES / "spark-operator",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    folder = Path(json.loads(done.stdout)["Dir"]) / "config/crd/bases"
+    folder = module_folder("spark-operator", KUBEFLOW) / "config/crd/bases"
     text = (folder / "sparkoperator.k8s.io_sparkapplications.yaml").read_text(encoding="utf-8")
     return dict(yaml.safe_load(text))
 

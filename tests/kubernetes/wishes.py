@@ -53,7 +53,7 @@ def of_cluster(cluster: Manifest, wish: Wish) -> str:
         if condition_of(cluster, type_):
             return f"{type_}: {said}"
     warning = condition_of(cluster, "Warning").get("reason")
-    expected = "ForbiddenConfig" if FORBIDDEN_KEY in wish.config else None
+    expected = "ForbiddenConfig" if FORBIDDEN_KEY in wish.config else "SecurityOpen"
     if warning != expected:
         return f"the warning is {warning}, not {expected}: {said}"
     [pool] = cluster["status"]["pools"]

@@ -79,6 +79,14 @@ SECURITY: Final = (
         step_minutes=5,
     ),
     *pair(
+        "FairleadQuotaExhausted",
+        20,
+        {of_broker("fairlead_quota_used_ratio", subject="user:shop.*", limit="produce"): "0 0.5 1+0x20"},
+        "user:shop.* uses 100% of its limit produce in cluster main in shop.",
+        {**WHERE, "subject": "user:shop.*", "limit": "produce"},
+        {of_broker("fairlead_quota_used_ratio", subject="user:shop.*", limit="produce"): "0.9+0x22"},
+    ),
+    *pair(
         "FairleadConnectionsClosed",
         30,
         {of_broker("fairlead_closed_connections_total", reason="no_request"): "0+120x30"},

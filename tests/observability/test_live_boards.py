@@ -32,8 +32,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.etcd, pytest.mark.timeout(240)]
 BOARDS = ("fairlead-cluster", "fairlead-brokers", "fairlead-topics", "fairlead-groups")
 OF_OTHERS = ("fairlead_operator_", "metrics_executor_")
 """Metrics of the operator and of Spark, which other tests check."""
-OF_SECURITY = ("fairlead_tls_certificate_expiry_timestamp_seconds", "fairlead_issuer_keys_age_seconds")
-"""Metrics without series in a cluster without TLS and issuers; `tests/security` checks them."""
+OF_SECURITY = (
+    "fairlead_tls_certificate_expiry_timestamp_seconds",
+    "fairlead_issuer_keys_age_seconds",
+    "fairlead_quota_used_ratio",
+    "fairlead_quota_refused_total",
+)
+"""Metrics without series in a cluster without TLS, issuers and quotas; `tests/security` checks them."""
 
 
 @dataclass(frozen=True)

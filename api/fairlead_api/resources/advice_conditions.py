@@ -90,6 +90,14 @@ WARNING: Final = ConditionType(
             CLUSTER_ONLY,
         ),
         Reason(
+            "SecurityOpen",
+            ("True",),
+            "The Cluster has no spec.security, or its mode is Open: the brokers ask no client for a token.",
+            "Nothing for a trial cluster. Otherwise follow the steps from an open cluster to a closed one in the guide "
+            "on security.",
+            CLUSTER_ONLY,
+        ),
+        Reason(
             "NoExternalAddress",
             ("True",),
             "The Service for clients outside has no load balancer or node port yet, so these clients reach no broker.",
@@ -149,6 +157,13 @@ WARNING: Final = ConditionType(
             ("True",),
             "The Cluster has the security mode Open: the access rules of the User have no effect yet.",
             "Set spec.security.mode of the Cluster to Observe, and later to Enforce.",
+            USER_ONLY,
+        ),
+        Reason(
+            "ExpiresSoon",
+            ("True",),
+            "The token in the User's Secret ends soon, and the operator has not replaced it in time.",
+            "Check whether the brokers answer the operator; see the conditions of the Cluster and the operator's log.",
             USER_ONLY,
         ),
         Reason(

@@ -54,6 +54,15 @@ Hours = Annotated[
 ]
 
 
+class AuthorityReference(Part):
+    """Certificates of authorities in a ConfigMap of the Cluster's namespace."""
+
+    name: ObjectName
+    """Name of the ConfigMap."""
+    key: Word = "ca.crt"
+    """Key with the certificates, in PEM."""
+
+
 class Issuer(Part):
     """Issuer of signed tokens that the brokers accept."""
 
@@ -80,6 +89,8 @@ as in fairlead/shop/main."""
     """Claim with the name of the caller; by default sub."""
     groups_claim: Word | None = None
     """Claim with the list of the caller's groups; by default none."""
+    ca_config_map: AuthorityReference | None = None
+    """Authorities of the issuer's addresses; by default those of the system."""
 
 
 class NamespaceUsers(Part):

@@ -108,6 +108,14 @@ READY: Final = ConditionType(
             USER_ONLY,
         ),
         Reason(
+            "Conflict",
+            ("False",),
+            "The principal of the User has a quota already: of another User with the same service account, or of "
+            "another program. The quota of this User is not applied; its access rules and its token are.",
+            "Remove spec.quota, or the other quota that the message names.",
+            USER_ONLY,
+        ),
+        Reason(
             "SecretNotOurs",
             ("False",),
             "A Secret or ConfigMap with the name that the User needs exists, and belongs to another program. It is "

@@ -28,8 +28,9 @@ CERTIFICATES_READY: Final = ConditionType(
         Reason(
             "Issuing",
             ("False",),
-            "The certificates are new, and no broker answers yet.",
-            "Wait until the brokers are ready.",
+            "The certificates are new and no broker answers yet, or another program has not created the Secret that "
+            "spec.security.tls.certificate names.",
+            "Wait until the brokers are ready, or look at the program that creates the Secret.",
         ),
         Reason(
             "Propagating",

@@ -13,6 +13,10 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end }}
 
+{{- define "fairlead-cluster.secure" -}}
+{{- if eq "Enforce" (dig "security" "mode" "Open" .Values.cluster) }}true{{ end }}
+{{- end }}
+
 {{- define "fairlead-cluster.bootstrap" -}}
-http://{{ include "fairlead-cluster.name" . }}-bootstrap.{{ .Release.Namespace }}.svc:9520
+{{ eq "Required" (dig "security" "tls" "mode" "Off" .Values.cluster) | ternary "https" "http" }}://{{ include "fairlead-cluster.name" . }}-bootstrap.{{ .Release.Namespace }}.svc:9520
 {{- end }}

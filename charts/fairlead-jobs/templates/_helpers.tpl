@@ -85,8 +85,42 @@ capabilities:
 - name: checkpoint
   mountPath: /checkpoint
 {{- end }}
+{{- if or .Values.credentials.secretName .Values.credentials.configMapName }}
+- name: fairlead
+  mountPath: /var/run/secrets/fairlead
+  readOnly: true
+{{- end }}
 {{- with .Values.extraVolumeMounts }}
 {{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* The token and the authorities of a User: from its Secret, or a token of the job's service account. */}}
+{{- define "fairlead-jobs.credentials" -}}
+{{- with .Values.credentials }}
+{{- if and .secretName .configMapName }}
+{{- fail "credentials.secretName and credentials.configMapName exclude each other" }}
+{{- end }}
+{{- if .secretName }}
+- name: fairlead
+  secret:
+    secretName: {{ .secretName | quote }}
+    defaultMode: 0440
+{{- else if .configMapName }}
+- name: fairlead
+  projected:
+    defaultMode: 0440
+    sources:
+      - serviceAccountToken:
+          path: token
+          audience: {{ required "credentials.audience is required with credentials.configMapName" .audience | quote }}
+          expirationSeconds: 3600
+      - configMap:
+          name: {{ .configMapName | quote }}
+          items:
+            - key: ca.crt
+              path: ca.crt
+{{- end }}
 {{- end }}
 {{- end }}
 
@@ -97,6 +131,9 @@ capabilities:
 - name: work
   emptyDir:
     sizeLimit: {{ .Values.tmpSize }}
+{{- with include "fairlead-jobs.credentials" . | trim }}
+{{ . }}
+{{- end }}
 {{- with .Values.extraVolumes }}
 {{ toYaml . }}
 {{- end }}
@@ -130,6 +167,10 @@ spark.kubernetes.container.image {{ include "fairlead-jobs.image" . }}
 spark.kubernetes.container.image.pullPolicy {{ .Values.image.pullPolicy }}
 spark.kubernetes.executor.podTemplateFile /etc/fairlead/spark/executor.yaml
 spark.kubernetes.executor.podTemplateContainerName executor
+{{- if .Values.credentials.configMapName }}
+# Executors call the brokers as the driver does. The account's token for the API server is not mounted.
+spark.kubernetes.authenticate.executor.serviceAccountName {{ include "fairlead-jobs.serviceAccountName" . }}
+{{- end }}
 {{- end }}
 {{- end }}
 

@@ -18,9 +18,11 @@ commands in pods. Secrets are read by name only: those that the operator creates
 - apiGroups: [""]
   resources: [secrets]
   verbs: [get, create, patch, delete]
+{{- if .Values.certManager.enabled }}
 - apiGroups: [cert-manager.io]
   resources: [certificates]
   verbs: [get, create, patch, delete]
+{{- end }}
 - apiGroups: [apps]
   resources: [statefulsets]
   verbs: [get, list, watch, create, patch, delete]

@@ -220,6 +220,24 @@ SECURITY: Final = Row(
             ),
         ),
         graph(
+            "Used quotas",
+            "Used part of each limit that a quota sets; clusters without quotas have none.",
+            "percentunit",
+            (
+                f"max by (subject, limit) (fairlead_quota_used_ratio{{{BROKERS}}})",
+                "{{subject}} {{limit}}",
+            ),
+        ),
+        graph(
+            "Requests over a quota",
+            "Requests that a limit of a quota refuses; clusters without quotas have none.",
+            "cps",
+            (
+                f"sum by (subject, limit) (rate(fairlead_quota_refused_total{{{BROKERS}}}{PER_SECOND}))",
+                "{{subject}} {{limit}}",
+            ),
+        ),
+        graph(
             "Closed connections",
             "Connections without a request, with refused tokens only, or beyond the limit of their address.",
             "cps",

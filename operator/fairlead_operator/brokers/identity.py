@@ -90,11 +90,12 @@ class OperatorIdentity:
     async def access(self, cluster: Manifest) -> SecureAccess | None:
         """Return how to call the brokers; None for brokers without TLS and tokens. Raises `ApiError`."""
         security = cluster.get("spec", {}).get("security")
-        if security is None:
-            return None
         listeners = (cluster.get("status") or {}).get("listeners") or []
         internal = [each for each in listeners if each.get("name") != "external"]
         is_tls = any(str(each.get("bootstrap", "")).startswith("https://") for each in internal)
+        if security is None:
+            # Brokers of a Cluster whose security was removed keep TLS and tokens until they have restarted.
+            security = {}
         is_insecure = not is_tls and bool(security.get("allowPlaintext"))
         if not is_tls and not is_insecure:
             return None

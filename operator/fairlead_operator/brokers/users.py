@@ -6,18 +6,39 @@ contain the records of all owners.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Final
 
 from fairlead import Admin
-from fairlead.errors import AclNotFoundError, TokenNotFoundError
+from fairlead.errors import AclNotFoundError, QuotaNotFoundError, TokenNotFoundError
+from fairlead_api.bodies.quotas import QuotaDescription
 from fairlead_api.bodies.security import AclDescription, CreatedToken, TokenDescription
 from fairlead_operator.brokers.calls import broker_deadline
 from fairlead_operator.plan.securing.user import WantedAcl
 
 CLUSTER_OWNER: Final = "cluster"
 """Owner of the access rules that belong to a Cluster itself."""
+
+
+async def quota_of(admin: Admin, principal: str) -> QuotaDescription | None:
+    """Return the quota of a principal itself; None if it has none. Raises `BrokersUnavailable`."""
+    async with broker_deadline(f"quota of {principal}"):
+        return next((each for each in await admin.quotas(principal) if each.subject == principal), None)
+
+
+async def put_quota(admin: Admin, principal: str, limits: Mapping[str, int], owner: str) -> None:
+    """Set the quota of a principal. Raises `BrokersUnavailable`."""
+    async with broker_deadline(f"quota of {principal}"):
+        await admin.put_quota(principal, each=limits, owner=owner)
+
+
+async def remove_quota(admin: Admin, principal: str) -> None:
+    """Remove the quota of a principal, which may be gone already. Raises `BrokersUnavailable`."""
+    async with broker_deadline(f"quota of {principal}"):
+        with contextlib.suppress(QuotaNotFoundError):
+            await admin.remove_quota(principal, force=True)
 
 
 async def list_records(admin: Admin, principal: str) -> tuple[list[AclDescription], list[TokenDescription]]:

@@ -1,14 +1,14 @@
 """Client of etcd's JSON gateway: lists members, reads their health, and changes one member at a time.
 
 A call is sent to the URL of one member, has a deadline and is not retried: the next pass reads the members again and
-makes a new plan. The client validates answers and converts them to values of `plan.etcd_observed`. Calls use no TLS,
-since the operator itself started these members inside the Kubernetes cluster. The client must not make decisions based
-on an answer.
+makes a new plan. The client validates answers and converts them to values of `plan.etcd_observed`. Calls to members
+with TLS use a client of `with_tls`. The client must not make decisions based on an answer.
 """
 
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
@@ -23,12 +23,43 @@ DEADLINE_SECONDS: Final = 4.0
 member times out."""
 
 
+class Connections:
+    """Connections to members, which clients with and without TLS share."""
+
+    def __init__(self, deadline_seconds: float) -> None:
+        self._timeout = aiohttp.ClientTimeout(total=deadline_seconds)
+        self._session: aiohttp.ClientSession | None = None
+
+    def opened(self) -> aiohttp.ClientSession:
+        """Return the session, which the first call opens."""
+        if self._session is None:
+            self._session = aiohttp.ClientSession(timeout=self._timeout)
+        return self._session
+
+    async def close(self) -> None:
+        """Close all connections. Calling `close` again has no effect."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+
 class EtcdMembersClient:
     """Client for the etcd members of all clusters. Opened once; closed with `close` or by `async with`."""
 
-    def __init__(self, *, deadline_seconds: float = DEADLINE_SECONDS) -> None:
-        self._timeout = aiohttp.ClientTimeout(total=deadline_seconds)
-        self._session: aiohttp.ClientSession | None = None
+    def __init__(
+        self,
+        *,
+        deadline_seconds: float = DEADLINE_SECONDS,
+        connections: Connections | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """`tls`: context of calls to members with TLS."""
+        self._connections = connections or Connections(deadline_seconds)
+        self._tls = tls
+
+    def with_tls(self, context: ssl.SSLContext) -> EtcdMembersClient:
+        """Return a client for members with TLS, which shares the connections of this client and is not closed."""
+        return EtcdMembersClient(connections=self._connections, tls=context)
 
     async def __aenter__(self) -> Self:
         return self
@@ -40,9 +71,7 @@ class EtcdMembersClient:
 
     async def close(self) -> None:
         """Close all connections. Calling `close` again has no effect."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        await self._connections.close()
 
     async def members(self, url: str) -> tuple[EtcdMember, ...]:
         """Return the member list as confirmed by a majority, ordered by id. Raises `EtcdUnavailable`.
@@ -87,6 +116,10 @@ class EtcdMembersClient:
         """
         await self._call(url, "cluster/member/remove", {"ID": str(member_id)})
 
+    async def move(self, url: str, member_id: int, peer_url: str) -> None:
+        """Change the peer URL of a member. Raises `MemberNotFound`, `EtcdRefused`, `EtcdUnavailable`."""
+        await self._call(url, "cluster/member/update", {"ID": str(member_id), "peerURLs": [peer_url]})
+
     async def transfer_leadership(self, url: str, target_id: int) -> None:
         """Transfer leadership to another member; `url` is the leader's. Raises `EtcdRefused`, `EtcdUnavailable`."""
         await self._call(url, "maintenance/transfer-leadership", {"targetID": str(target_id)})
@@ -101,7 +134,8 @@ class EtcdMembersClient:
     async def _call(self, url: str, path: str, body: Mapping[str, object]) -> dict[str, Any]:
         where = f"etcd at {url}, {path}"
         try:
-            async with self._opened().post(f"{url}/v3/{path}", json=body) as response:
+            session = self._connections.opened()
+            async with session.post(f"{url}/v3/{path}", json=body, ssl=self._tls or True) as response:
                 status, answer = response.status, _object(where, await response.read())
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             said = f"{where}: {error!r}"
@@ -111,11 +145,6 @@ class EtcdMembersClient:
         raise error_of(
             where, _integer(answer.get("code")), str(answer.get("message") or answer.get("error") or "")
         )
-
-    def _opened(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(timeout=self._timeout)
-        return self._session
 
 
 def _object(where: str, text: bytes) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import ssl
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -22,8 +23,11 @@ LINE_BYTES_MAX: Final = 8 << 20
 """Maximum size of one JSON object of the stream, far above the 44 KiB that etcd sends."""
 
 
-async def stream_snapshot(url: str) -> AsyncIterator[bytes]:
-    """Yield the bytes of a snapshot. Raises `EtcdUnavailable`, also for a stream that ends early."""
+async def stream_snapshot(url: str, tls: ssl.SSLContext | None = None) -> AsyncIterator[bytes]:
+    """Yield the bytes of a snapshot; `tls`: context of calls to a member with TLS.
+
+    Raises `EtcdUnavailable`, also for a stream that ends early.
+    """
     timeout = aiohttp.ClientTimeout(
         total=None, sock_connect=SILENCE_SECONDS_MAX, sock_read=SILENCE_SECONDS_MAX
     )
@@ -31,7 +35,7 @@ async def stream_snapshot(url: str) -> AsyncIterator[bytes]:
     try:
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,
-            session.post(f"{url}/v3/maintenance/snapshot", json={}) as response,
+            session.post(f"{url}/v3/maintenance/snapshot", json={}, ssl=tls or True) as response,
         ):
             async for line in _lines(response.content):
                 blob, left = _part(url, line)
@@ -44,13 +48,13 @@ async def stream_snapshot(url: str) -> AsyncIterator[bytes]:
         raise EtcdUnavailable(said)
 
 
-async def revision_of(url: str) -> int:
+async def revision_of(url: str, tls: ssl.SSLContext | None = None) -> int:
     """Return the revision of a member's store. Raises `EtcdUnavailable`."""
     timeout = aiohttp.ClientTimeout(total=SILENCE_SECONDS_MAX)
     try:
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,
-            session.post(f"{url}/v3/maintenance/status", json={}) as response,
+            session.post(f"{url}/v3/maintenance/status", json={}, ssl=tls or True) as response,
         ):
             answer = await response.json()
         return int(answer["header"]["revision"])

@@ -10,12 +10,13 @@ the operator is resumed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, TypeAlias
 
 from fairlead_api.resources.cluster import Cluster
 from fairlead_api.resources.quantities import quantity
-from fairlead_operator.naming import etcd_member_name, etcd_peer_url
+from fairlead_operator.naming import Scheme, etcd_member_name, etcd_peer_url
 from fairlead_operator.plan.etcd_actions import (
     AddLearner,
     DeleteEtcdClaim,
@@ -23,6 +24,7 @@ from fairlead_operator.plan.etcd_actions import (
     DisarmNoSpace,
     EtcdAction,
     EtcdPlan,
+    MoveMember,
     PromoteLearner,
     RecordMember,
     RemoveMember,
@@ -32,7 +34,7 @@ from fairlead_operator.plan.etcd_health import etcd_changes, etcd_rows, etcd_ver
 from fairlead_operator.plan.etcd_observed import EtcdClaim, ObservedEtcd
 from fairlead_operator.plan.etcd_view import TEMPLATE_CHANGED, VOLUME_GROWN, EtcdPlace, EtcdView, EtcdWish
 from fairlead_operator.render.etcd import etcd_pod_hash
-from fairlead_operator.render.inputs import NOBODY_JOINS, EtcdInputs, Images
+from fairlead_operator.render.inputs import NOBODY_JOINS, PLAIN_ETCD, EtcdInputs, EtcdTransport, Images
 
 PLACES: Final = 5
 """Maximum number of members that the resource allows."""
@@ -41,32 +43,38 @@ STEP_SECONDS: Final = 2.0
 TROUBLE_SECONDS: Final = 10.0
 """Interval between passes while members do not answer."""
 
+OTHER_SCHEME: Final[Mapping[Scheme, Scheme]] = {"http": "https", "https": "http"}
+
 Step: TypeAlias = tuple[EtcdAction, ...]
 """Actions of the next step. An empty step means that the plan waits, and no later step may be taken instead."""
 
 
-def etcd_wish(cluster: Cluster, images: Images) -> EtcdWish:
-    """Return the desired etcd of a Cluster."""
+def etcd_wish(cluster: Cluster, images: Images, transport: EtcdTransport = PLAIN_ETCD) -> EtcdWish:
+    """Return the desired etcd of a Cluster, whose members call each other as the current step allows."""
     managed = cluster.spec.etcd.managed
     assert managed is not None, f"the etcd of {cluster.name} is external"
     return EtcdWish(
         replicas=managed.replicas,
-        pod_spec_hash=etcd_pod_hash(managed, images),
+        pod_spec_hash=etcd_pod_hash(managed, images, transport),
         places=tuple(
             EtcdPlace(
                 etcd_member_name(cluster.name, ordinal),
-                etcd_peer_url(cluster.namespace, cluster.name, ordinal),
+                etcd_peer_url(cluster.namespace, cluster.name, ordinal, scheme=transport.peer_scheme),
+                etcd_peer_url(
+                    cluster.namespace, cluster.name, ordinal, scheme=OTHER_SCHEME[transport.peer_scheme]
+                ),
             )
             for ordinal in range(PLACES)
         ),
         volume_bytes=int(quantity(managed.storage.size)),
+        transport=transport,
     )
 
 
 def plan_etcd(wish: EtcdWish, observed: ObservedEtcd) -> EtcdPlan:
     """Return the plan with the next step."""
     view = EtcdView(wish, observed)
-    inputs = replace(_inputs(view), volume_bytes=view.smallest_volume)
+    inputs = replace(_inputs(view), volume_bytes=view.smallest_volume, transport=wish.transport)
     actions = (*_records(view), *_change(view, inputs))
     return EtcdPlan(
         inputs,
@@ -126,6 +134,7 @@ def _change(view: EtcdView, inputs: EtcdInputs) -> Step:
         _take_away(view),
         _forget(view, inputs),
         _empty(view),
+        _move(view),
         _restart(view),
         _disarm(view),
     )
@@ -233,6 +242,17 @@ def _empty(view: EtcdView) -> Step | None:
         if ordinal in view.members and all(map(view.healthy, others)) and view.others_carry(ordinal):
             return _throw_away(view, ordinal, "an annotation requests the deletion of the pod and its volume")
     return None
+
+
+def _move(view: EtcdView) -> Step | None:
+    """Return the change of one member's peer URL if all members are healthy; None if every URL is the desired one."""
+    ordinal = view.unmoved
+    if ordinal is None:
+        return None
+    if not view.all_healthy:
+        return ()
+    member, place = view.members[ordinal], view.wish.places[ordinal]
+    return (MoveMember(ordinal, member.member_id, place.peer_url),)
 
 
 def _restart(view: EtcdView) -> Step | None:

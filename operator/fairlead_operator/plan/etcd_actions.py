@@ -51,6 +51,15 @@ class RemoveMember:
 
 
 @dataclass(frozen=True, slots=True)
+class MoveMember:
+    """Change the peer URL of a member, at which it listens already."""
+
+    ordinal: int
+    member_id: int
+    peer_url: str
+
+
+@dataclass(frozen=True, slots=True)
 class TransferLeadership:
     """Transfer leadership to another member before the leader is removed."""
 
@@ -91,6 +100,7 @@ EtcdAction: TypeAlias = (
     | AddLearner
     | PromoteLearner
     | RemoveMember
+    | MoveMember
     | TransferLeadership
     | DeleteEtcdPod
     | DeleteEtcdClaim

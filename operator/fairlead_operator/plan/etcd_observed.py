@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from fairlead_operator.naming import Scheme
+from fairlead_operator.render.inputs import EtcdPhase
+
 NO_SPACE: Final = "NOSPACE"
 """Alarm of a store that has reached its quota. While the alarm is set, etcd accepts only reads and deletes."""
 
@@ -70,6 +73,8 @@ class EtcdSet:
     pod_spec_hash: str = ""
     quota_bytes: int = 0
     """Store quota in the template, in bytes."""
+    phase: EtcdPhase = "plain"
+    """Listeners of members in the template."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +96,8 @@ class EtcdPod:
     """Creation time of the pod in Kubernetes' format, which sorts as text."""
     quota_bytes: int = 0
     """Store quota of this pod in bytes; 0 if the pod has no quota."""
+    phase: EtcdPhase = "plain"
+    """Listeners of this pod's member."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,5 +143,7 @@ class ObservedEtcd:
     """Status of each member that answered."""
     restart: EtcdRestart | None = None
     """Last restart that the operator ordered, kept until the restarted member has been seen healthy again."""
+    broker_schemes: frozenset[Scheme] = frozenset()
+    """Schemes of the calls of brokers, from their pods and templates."""
     refused: str = ""
     """Message with which the API server refuses a missing pod; empty if no pod is refused."""

@@ -18,6 +18,7 @@ from fairlead_operator.plan.etcd_observed import (
     ObservedEtcd,
 )
 from fairlead_operator.render.etcd import quota_of
+from fairlead_operator.render.inputs import PLAIN_ETCD, EtcdTransport
 
 ROOM: Final = 0.9
 """Fraction of the quota below which a store, including the next request, counts as having space."""
@@ -34,6 +35,8 @@ class EtcdPlace:
 
     name: str
     peer_url: str
+    other_peer_url: str = ""
+    """Peer URL with the other scheme, which a member has before it is moved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,7 @@ class EtcdWish:
     """Places of all current and future members, by ordinal."""
     volume_bytes: int = 0
     """Desired size of the volumes in bytes; 0 if the size does not matter."""
+    transport: EtcdTransport = PLAIN_ETCD
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,11 @@ class EtcdView:
     @cached_property
     def members(self) -> Mapping[int, EtcdMember]:
         """The members that have a place, keyed and sorted by the ordinal of the place."""
-        ordinals = {place.peer_url: ordinal for ordinal, place in enumerate(self.wish.places)}
+        ordinals = {
+            url: ordinal
+            for ordinal, place in enumerate(self.wish.places)
+            for url in (place.peer_url, place.other_peer_url)
+        }
         placed = {
             ordinals[url]: member
             for member in self.observed.members or ()
@@ -96,6 +104,18 @@ class EtcdView:
             if url in ordinals
         }
         return dict(sorted(placed.items()))
+
+    @cached_property
+    def unmoved(self) -> int | None:
+        """The ordinal of a member with a peer URL of the other scheme; None if every member has the desired one."""
+        return next(
+            (
+                ordinal
+                for ordinal, member in self.members.items()
+                if self.wish.places[ordinal].other_peer_url in member.peer_urls
+            ),
+            None,
+        )
 
     @cached_property
     def strangers(self) -> tuple[EtcdMember, ...]:

@@ -26,6 +26,7 @@ from fairlead_operator.naming import (
     DATA_VOLUME,
     DELETE_POD_AND_CLAIM_ANNOTATION,
     ETCD_CONTAINER,
+    ETCD_TRANSPORT_ANNOTATION,
     PAUSED_ANNOTATION,
     PEER_SCHEME_ANNOTATION,
     POD_INDEX_LABEL,
@@ -83,6 +84,8 @@ class ObservedPod:
     """Image in the spec of the pod, which is known even while the StatefulSet does not exist."""
     security_floor: str = "open"
     """Least strict security mode of the broker."""
+    peer_scheme: str = ""
+    """Scheme of the peer listener; empty for a pod without a certificate."""
     node_address: str = ""
     """Address of the pod's node; empty before the pod has one."""
 
@@ -109,6 +112,8 @@ class ObservedSet:
     """Scheme of the peer listener in the pod template; empty for pods without a certificate."""
     security_floor: str = "open"
     """Least strict security mode of the brokers in the pod template."""
+    etcd_transport: str = ""
+    """Kinds of listeners of etcd members with TLS in the pod template; empty for members without TLS."""
 
     @property
     def brokers(self) -> range:
@@ -229,6 +234,7 @@ def observe_pod(pod: Object) -> ObservedPod | None:
         stuck=_why_stuck(status),
         image=_image(pod.get("spec") or {}),
         security_floor=annotations.get(SECURITY_FLOOR_ANNOTATION, "open"),
+        peer_scheme=annotations.get(PEER_SCHEME_ANNOTATION, ""),
         node_address=status.get("hostIP") or "",
     )
 
@@ -255,6 +261,7 @@ def observe_set(stateful_set: Object) -> ObservedSet:
         image=_image((spec.get("template") or {}).get("spec") or {}),
         peer_scheme=annotations.get(PEER_SCHEME_ANNOTATION, ""),
         security_floor=annotations.get(SECURITY_FLOOR_ANNOTATION, "open"),
+        etcd_transport=annotations.get(ETCD_TRANSPORT_ANNOTATION, ""),
     )
 
 

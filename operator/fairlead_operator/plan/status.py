@@ -44,6 +44,9 @@ MEMORABLE: Final = ("BrokersNotReady",)
 """Reasons for Ready=False that are only set on a cluster that was ready before."""
 
 
+OPEN: Final = "every client that reaches the brokers may read, write and delete every topic"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """Facts for the computation of a Cluster's status."""
@@ -399,6 +402,10 @@ def _warning(facts: Facts) -> Iterable[tuple[str, str]]:
                 f"{answer.feature_level}, and the field can be set back to that format",
             )
         )
+    security = facts.cluster.spec.security
+    if not found and (security is None or security.mode == "Open"):
+        # Less urgent than any other warning: the message of another one stays by itself.
+        return (("SecurityOpen", OPEN),)
     if len(found) > 1:
         return (("SeveralWarnings", "; ".join(f"{reason}: {message}" for reason, message in found)),)
     return found

@@ -7,6 +7,7 @@ Cluster are blocked (rule K4). A Secret that belongs to another program is never
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Final
 
 from fairlead_api.resources.cluster import Cluster
@@ -35,16 +36,19 @@ from fairlead_operator.plan.securing.certificates import (
     AuthorityPlan,
     AuthorityStep,
     Certificates,
+    LeafWish,
     Renewal,
     Reports,
     SeenAuthority,
-    broker_names,
+    etcd_fingerprint,
     leaf_is_due,
+    leaves_of,
     plan_authority,
 )
 from fairlead_operator.plan.securing.steps import overlap_of
 from fairlead_operator.ports import KubernetesApi
 from fairlead_operator.render.metadata import framed
+from fairlead_operator.render.security import data_tls_name
 from fairlead_operator.telemetry import Log
 
 CURRENT: Final = ("tls.crt", "tls.key")
@@ -63,22 +67,41 @@ class CertificatesStep:
 
     async def take(self, cluster: Cluster, reports: Reports) -> Certificates:
         """Create, replace and remove what the plan says. Raises `ApiError`."""
-        names = (authority_name(cluster.name), brokers_tls_name(cluster.name))
+        leaves = leaves_of(cluster)
+        names = [authority_name(cluster.name), *(each.secret for each in leaves)]
         stored = await asyncio.gather(*(self._read(cluster, name) for name in names))
         for name, secret in zip(names, stored, strict=True):
             if secret is not None and not _is_ours(secret, cluster):
                 return Certificates(foreign=f"Secret {name}")
-        kept, leaf_secret = (_content(secret) for secret in stored)
-        return await self._bring(cluster, kept, leaf_secret, reports)
+        kept, *contents = map(_content, stored)
+        done = await self._bring(cluster, kept, list(zip(leaves, contents, strict=True)), reports)
+        return await self._with_client_certificate(cluster, done)
+
+    async def _with_client_certificate(self, cluster: Cluster, done: Certificates) -> Certificates:
+        """Add the authority of a certificate that another program creates for the data listener."""
+        name = data_tls_name(cluster)
+        if name == brokers_tls_name(cluster.name):
+            return replace(done, client_authorities=done.authorities)
+        secret = await self._read(cluster, name)
+        if secret is None:
+            return replace(done, client_authorities=done.authorities, missing=f"Secret {name}")
+        others = _content(secret).get(BUNDLE, b"").decode("ascii", "replace").strip()
+        together = done.authorities + (f"{others}\n" if others else "")
+        return replace(done, client_authorities=together)
 
     async def _bring(
-        self, cluster: Cluster, kept: dict[str, bytes], stored: dict[str, bytes], reports: Reports
+        self,
+        cluster: Cluster,
+        kept: dict[str, bytes],
+        leaves: list[tuple[LeafWish, dict[str, bytes]]],
+        reports: Reports,
     ) -> Certificates:
-        now, names = self._clock.now(), broker_names(cluster)
+        now = self._clock.now()
         authority = dict(kept)
         if read_pair(*_pair(authority, CURRENT)) is None:
             authority = _as_current(new_authority(f"{cluster.namespace}/{cluster.name}", now))
-        leaf = read_pair(*_pair(stored, CURRENT))
+        brokers, content = leaves[0]
+        leaf = read_pair(*_pair(content, CURRENT))
         renewal = Renewal(
             now=now,
             overlap=overlap_of(cluster),
@@ -94,22 +117,32 @@ class CertificatesStep:
                 ObjectRef(CLUSTER, cluster.namespace, cluster.name),
                 {"metadata": {"annotations": {RENEW_CA_ANNOTATION: None}}},
             )
+        signed = [await self._bring_leaf(cluster, wish, held, authority) for wish, held in leaves]
         seen = _seen(authority)
-        wanted = {**{name: stored.get(name, b"") for name in CURRENT}, BUNDLE: _bundle(authority)}
-        if leaf_is_due(leaf, seen.current, names, now):
-            pair = new_certificate(Pair(*_pair(authority, CURRENT)), cluster.name, names, now)
-            wanted |= _as_current(pair)
-            leaf = read_certificate(pair.certificate)
-        if wanted != stored:
-            self._log.info("certificate of the brokers changed", cluster=_subject(cluster))
-            await self._write(cluster, brokers_tls_name(cluster.name), wanted)
         return Certificates(
-            names=names,
-            authorities=wanted[BUNDLE].decode(),
+            names=brokers.names,
+            authorities=_bundle(authority).decode(),
             trusted=frozenset(each.sha256 for each in seen.trusted),
-            leaf=leaf,
+            leaf=read_certificate(signed[0][CURRENT[0]]),
+            etcd_authorities=etcd_fingerprint(seen),
+            etcd_client=_pair(signed[-1], CURRENT) if len(signed) > 1 else (b"", b""),
             waits=plan.waits,
         )
+
+    async def _bring_leaf(
+        self, cluster: Cluster, wish: LeafWish, stored: dict[str, bytes], authority: dict[str, bytes]
+    ) -> dict[str, bytes]:
+        """Write the Secret of a certificate if the certificate is due or the authorities have changed."""
+        now, current = self._clock.now(), _seen(authority).current
+        wanted = {**{name: stored.get(name, b"") for name in CURRENT}, BUNDLE: _bundle(authority)}
+        if leaf_is_due(read_pair(*_pair(stored, CURRENT)), current, wish.names, now):
+            wanted |= _as_current(
+                new_certificate(Pair(*_pair(authority, CURRENT)), cluster.name, wish.names, now)
+            )
+        if wanted != stored:
+            self._log.info("certificate changed", cluster=_subject(cluster), secret=wish.secret)
+            await self._write(cluster, wish.secret, wanted)
+        return wanted
 
     async def _read(self, cluster: Cluster, name: str) -> Manifest | None:
         return await self._api.get(ObjectRef(SECRET, cluster.namespace, name))

@@ -24,6 +24,7 @@ from fairlead_operator.clock import Clock
 from fairlead_operator.naming import (
     API_VERSION,
     BROKER_COMPONENT,
+    CERTIFICATE,
     CLAIM,
     CLUSTER,
     CLUSTER_LABEL,
@@ -66,12 +67,13 @@ from fairlead_operator.plan.securing.steps import (
     certificates_condition,
     peer_scheme,
     reports_of,
+    until_removed,
 )
 from fairlead_operator.plan.status import cluster_status, paused_status, unreadable_status
-from fairlead_operator.ports import Conflict, Forbidden, Invalid, Key, KubernetesApi, ObjectCache
+from fairlead_operator.ports import Conflict, Forbidden, Invalid, Key, KubernetesApi, NotFound, ObjectCache
 from fairlead_operator.reconcile.certificates import CertificatesStep
 from fairlead_operator.reconcile.cluster_actions import ClusterActions, Refusals
-from fairlead_operator.reconcile.etcd import EtcdStep
+from fairlead_operator.reconcile.etcd import EtcdSecurity, EtcdStep, etcd_authorities
 from fairlead_operator.reconcile.namespace_end import NamespaceEnd
 from fairlead_operator.render import Images, TemplateRefused
 from fairlead_operator.render.inputs import Transport
@@ -158,22 +160,23 @@ class ClusterReconciler:
         refusals = await self._refused_pods(cluster, objects)
         seen = self._seen(objects, refusals)
         images = images_of(cluster, seen, self._images)
-        look, observed = await asyncio.gather(
-            self._etcd.look(
-                cluster,
-                images,
-                sets=objects.sets,
-                pods=objects.pods,
-                claims=objects.claims,
-                refusals=refusals,
-                now=seen.now,
-            ),
-            self._asked(cluster, manifest, seen),
+        observed = await self._asked(cluster, manifest, seen)
+        wants_tls = cluster.spec.security is not None
+        cluster = until_removed(cluster, observed)
+        certificates = await self._certificates_of(cluster, observed, objects)
+        look = await self._etcd.look(
+            cluster,
+            images,
+            sets=objects.sets,
+            pods=objects.pods,
+            claims=objects.claims,
+            refusals=refusals,
+            now=seen.now,
+            secure=None if certificates is None else EtcdSecurity(wants_tls, certificates),
         )
-        certificates = await self._certificates_of(cluster, observed)
         context = Context(
             images=images,
-            transport=self._transport(observed, certificates),
+            transport=self._transport(observed, certificates, wants_tls=wants_tls),
             kinds=frozenset({POD_MONITOR.kind} if self._cache.serves(POD_MONITOR) else ()),
             operator_namespace=self._operator_namespace,
             etcd=look.plan.inputs,
@@ -201,11 +204,14 @@ class ClusterReconciler:
         wishes = (plan.requeue_seconds, look.plan.requeue_seconds, refused, waits)
         return min((seconds for seconds in wishes if seconds is not None), default=None)
 
-    async def _certificates_of(self, cluster: Cluster, observed: Observed) -> Certificates | None:
+    async def _certificates_of(
+        self, cluster: Cluster, observed: Observed, objects: Objects
+    ) -> Certificates | None:
         """Take the next step of the certificates; None for a Cluster without security."""
         if cluster.spec.security is None:
             return None
-        return await self._certificates.take(cluster, reports_of(observed.brokers))
+        reports = reports_of(observed.brokers, etcd_authorities(objects.pods))
+        return await self._certificates.take(cluster, reports)
 
     async def _allow_stops(self, cluster: Cluster, manifest: Manifest, observed: Observed) -> None:
         """Allow the brokers' pods to ask for the permit to stop; a failure is repeated in the next pass."""
@@ -217,12 +223,14 @@ class ClusterReconciler:
         except (BrokersUnavailable, ClusterError) as error:
             self._log.info("stops not allowed yet", cluster=str(_key(manifest)), why=str(error))
 
-    def _transport(self, observed: Observed, certificates: Certificates | None) -> Transport | None:
+    def _transport(
+        self, observed: Observed, certificates: Certificates | None, *, wants_tls: bool
+    ) -> Transport | None:
         if certificates is None or not certificates.authorities:
             return None
         return Transport(
-            authorities=certificates.authorities,
-            peer_scheme=peer_scheme(observed, certificates.trusted),
+            authorities=certificates.client_authorities,
+            peer_scheme=peer_scheme(observed, certificates.trusted) if wants_tls else "http",
             superusers=self._superusers,
             names=certificates.names,
         )
@@ -332,7 +340,8 @@ class ClusterReconciler:
                 continue
             try:
                 await self._apply_one(ref, manifest, cluster, objects)
-            except (Forbidden, Invalid) as error:
+            except (Forbidden, Invalid, NotFound) as error:
+                # The kind of a Certificate exists only where cert-manager is installed.
                 outcomes.refused_objects.append(f"{ref}: {error.message}")
             except Conflict as error:
                 self._log.info("object changed at the same time", object=str(ref), why=error.message)
@@ -408,7 +417,7 @@ def _component(manifest: Manifest) -> str:
 
 
 def _ref(manifest: Manifest) -> ObjectRef:
-    kind = next(each for each in OWNED_KINDS if each.kind == manifest["kind"])
+    kind = next(each for each in (*OWNED_KINDS, CERTIFICATE) if each.kind == manifest["kind"])
     return ObjectRef(kind, manifest["metadata"]["namespace"], manifest["metadata"]["name"])
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Final, assert_never
+from ssl import SSLContext
+from typing import Any, Final, TypeAlias, assert_never
 from urllib.parse import urlsplit
 
 from fairlead_api.resources.cluster import Cluster
@@ -21,25 +22,31 @@ from fairlead_api.resources.cluster_status import EtcdRestartStatus
 from fairlead_api.resources.condition_definitions import ConditionName
 from fairlead_api.resources.conditions import condition, rfc3339
 from fairlead_operator.etcd_members import EtcdError, EtcdMembersClient, LearnerNotInSync
+from fairlead_operator.etcd_members.tls import context_in_memory
 from fairlead_operator.naming import (
+    BROKER_COMPONENT,
     CLAIM,
     COMPONENT_LABEL,
     DELETE_POD_AND_CLAIM_ANNOTATION,
+    ETCD_AUTHORITIES_ANNOTATION,
     ETCD_COMPONENT,
     ETCD_CONTAINER,
     ETCD_MEMBER_ANNOTATION,
+    ETCD_SCHEME_ANNOTATION,
+    ETCD_TRANSPORT_ANNOTATION,
     POD,
     POD_SPEC_HASH_ANNOTATION,
     RESTART_ANNOTATION,
     Kind,
     Manifest,
     ObjectRef,
+    Scheme,
     etcd_claim_name,
     etcd_member_name,
     etcd_name,
 )
 from fairlead_operator.plan.cluster import EtcdFacts
-from fairlead_operator.plan.etcd import etcd_wish, plan_etcd
+from fairlead_operator.plan.etcd import PLACES, etcd_wish, plan_etcd
 from fairlead_operator.plan.etcd_actions import (
     AddLearner,
     DeleteEtcdClaim,
@@ -47,6 +54,7 @@ from fairlead_operator.plan.etcd_actions import (
     DisarmNoSpace,
     EtcdAction,
     EtcdPlan,
+    MoveMember,
     PromoteLearner,
     RecordMember,
     RemoveMember,
@@ -64,13 +72,24 @@ from fairlead_operator.plan.etcd_observed import (
 )
 from fairlead_operator.plan.observed import observe_claim
 from fairlead_operator.plan.scale import size_of
+from fairlead_operator.plan.securing.certificates import Certificates
+from fairlead_operator.plan.securing.etcd_transport import plan_etcd_transport
 from fairlead_operator.ports import Conflict, KubernetesApi, NotFound
 from fairlead_operator.render.etcd import INITIAL_CLUSTER, INITIAL_STATE, quota_told
-from fairlead_operator.render.inputs import Images
+from fairlead_operator.render.inputs import EtcdPhase, Images
 from fairlead_operator.telemetry import Log
 
+MemberChange: TypeAlias = AddLearner | PromoteLearner | RemoveMember | MoveMember
 RESTART_PATIENCE: Final = timedelta(minutes=5)
 """Time after the start of a restart during which an unhealthy member counts as restarting."""
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdSecurity:
+    """Security of a managed etcd: whether TLS is desired, and the certificates."""
+
+    wanted: bool
+    certificates: Certificates
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +98,10 @@ class EtcdLook:
 
     observed: ObservedEtcd
     plan: EtcdPlan
+    urls: Mapping[int, str] = field(default_factory=dict)
+    """URL of each member, also of members that do not run."""
+    calls: EtcdMembersClient | None = None
+    """Client for the calls of the plan; None if the plan has no calls."""
 
     def facts(
         self, cluster: Cluster, now: datetime, done: Sequence[EtcdAction], generation: int
@@ -108,14 +131,21 @@ class EtcdLook:
 
 
 class EtcdStep:
-    """Steps of etcd for all Clusters; no state is kept between two passes."""
+    """Steps of etcd for all Clusters; only contexts of TLS are kept between two passes."""
 
-    def __init__(self, api: KubernetesApi, members: EtcdMembersClient, *, url: str, log: Log) -> None:
-        """Create the step; `url` is the template of a member's URL, with {pod}, {cluster}, {namespace} and {id}."""
+    def __init__(
+        self, api: KubernetesApi, members: EtcdMembersClient, *, url: str, tls_url: str, log: Log
+    ) -> None:
+        """Create the step; `url` is the template of a member's URL, with {pod}, {cluster}, {namespace} and {id}.
+
+        `tls_url` is the template for members with TLS only.
+        """
         self._api = api
         self._members = members
         self._url = url
+        self._tls_url = tls_url
         self._log = log
+        self._contexts: dict[tuple[str, str], tuple[tuple[str, bytes, bytes], SSLContext]] = {}
 
     async def look(
         self,
@@ -127,6 +157,7 @@ class EtcdStep:
         claims: Iterable[Manifest],
         refusals: Mapping[str, Mapping[int, str]],
         now: datetime,
+        secure: EtcdSecurity | None = None,
     ) -> EtcdLook:
         """Return the next step of a Cluster's etcd, computed from live objects and the answers of the members.
 
@@ -135,21 +166,33 @@ class EtcdStep:
         """
         if cluster.spec.etcd.external is not None:
             return await self._look_at_external(cluster.spec.etcd.external)
+        pods, sets = list(pods), list(sets)
         by_ordinal = _by_ordinal(pods, partial(etcd_member_name, cluster.name))
         claims_by_ordinal = _by_ordinal(claims, partial(etcd_claim_name, cluster.name))
         running = [ordinal for ordinal, pod in by_ordinal.items() if _may_answer(pod)]
-        urls = {ordinal: self._member_url(cluster, ordinal) for ordinal in running}
-        answers = await self._ask(urls)
+        calls = await self._calls(cluster, secure)
+        urls = {
+            ordinal: self._url_of(cluster, ordinal, by_ordinal.get(ordinal))
+            for ordinal in {*range(PLACES), *by_ordinal}
+        }
+        answers = await self._ask({ordinal: urls[ordinal] for ordinal in running}, calls)
         observed = ObservedEtcd(
             live=next((_set(each) for each in sets if _is_etcd(each)), None),
             pods={ordinal: _pod(pod) for ordinal, pod in by_ordinal.items()},
             claims={ordinal: _claim(claim) for ordinal, claim in claims_by_ordinal.items()},
-            members=await self._list(urls, answers),
+            members=await self._list(urls, answers, calls),
             answers=answers,
+            broker_schemes=frozenset(map(_etcd_scheme, filter(_is_broker, (*sets, *pods)))),
             restart=_restart_before(cluster, now),
             refused=next(iter(refusals.get(etcd_name(cluster.name), {}).values()), ""),
         )
-        return EtcdLook(observed, plan_etcd(etcd_wish(cluster, images), observed))
+        transport = plan_etcd_transport(
+            observed,
+            tls=secure is not None and secure.wanted,
+            authorities="" if secure is None else secure.certificates.etcd_authorities,
+        )
+        plan = plan_etcd(etcd_wish(cluster, images, transport), observed)
+        return EtcdLook(observed, plan, urls, calls)
 
     async def act(self, cluster: Cluster, about: Manifest, look: EtcdLook) -> list[EtcdAction]:
         """Execute the actions in order until the first failure; return the successful actions.
@@ -159,7 +202,7 @@ class EtcdStep:
         done = list[EtcdAction]()
         for action in look.plan.actions:
             try:
-                await self._carry_out(cluster, action, look.observed)
+                await self._carry_out(cluster, action, look)
             except LearnerNotInSync as early:
                 self._log.debug("learner has not caught up yet", cluster=_subject(cluster), why=str(early))
                 return done
@@ -185,43 +228,57 @@ class EtcdStep:
             for number, url in enumerate(external.endpoints)
             if urlsplit(url).scheme == "http" and external.secret_name is None
         }
-        answers = await self._ask(plain)
+        answers = await self._ask(plain, self._members)
         by_url = {external.endpoints[number]: answer for number, answer in answers.items()}
         return EtcdLook(
             ObservedEtcd(), plan_external(external.endpoints, by_url, asked=tuple(plain.values()))
         )
 
-    async def _ask(self, urls: Mapping[int, str]) -> dict[int, EtcdStatus]:
+    async def _ask(self, urls: Mapping[int, str], calls: EtcdMembersClient) -> dict[int, EtcdStatus]:
         """Read the status of all members concurrently, so that several unresponsive members cost only one deadline."""
-        statuses = await asyncio.gather(*(self._status(url) for url in urls.values()))
+        statuses = await asyncio.gather(*(self._status(url, calls) for url in urls.values()))
         return {ordinal: status for ordinal, status in zip(urls, statuses, strict=True) if status is not None}
 
-    async def _status(self, url: str) -> EtcdStatus | None:
+    async def _status(self, url: str, calls: EtcdMembersClient) -> EtcdStatus | None:
         try:
-            return await self._members.status(url)
+            return await calls.status(url)
         except EtcdError as error:
             self._log.debug("etcd member does not answer", url=url, why=str(error))
             return None
 
     async def _list(
-        self, urls: Mapping[int, str], answers: Mapping[int, EtcdStatus]
+        self, urls: Mapping[int, str], answers: Mapping[int, EtcdStatus], calls: EtcdMembersClient
     ) -> tuple[EtcdMember, ...] | None:
         for ordinal, answer in sorted(answers.items()):
             if answer.leader_id == 0 or answer.learner:
                 continue
             try:
-                return await self._members.members(urls[ordinal])
+                return await calls.members(urls[ordinal])
             except EtcdError as error:
                 self._log.debug("etcd member did not list the members", url=urls[ordinal], why=str(error))
         return None
 
-    def _member_url(self, cluster: Cluster, ordinal: int) -> str:
-        pod = etcd_member_name(cluster.name, ordinal)
-        return self._url.format(pod=pod, cluster=cluster.name, namespace=cluster.namespace, id=ordinal)
+    def _url_of(self, cluster: Cluster, ordinal: int, pod: Manifest | None) -> str:
+        url = self._tls_url if pod is not None and _phase(pod) == "tls" else self._url
+        name = etcd_member_name(cluster.name, ordinal)
+        return url.format(pod=name, cluster=cluster.name, namespace=cluster.namespace, id=ordinal)
+
+    async def _calls(self, cluster: Cluster, secure: EtcdSecurity | None) -> EtcdMembersClient:
+        """Return the client for the members, with the certificates of the Cluster if there are any."""
+        if secure is None or not all(secure.certificates.etcd_client):
+            return self._members
+        key = (cluster.namespace, cluster.name)
+        material = (secure.certificates.authorities, *secure.certificates.etcd_client)
+        held = self._contexts.get(key)
+        if held is None or held[0] != material:
+            held = self._contexts[key] = (material, await asyncio.to_thread(context_in_memory, *material))
+        return self._members.with_tls(held[1])
 
     # -- actions
 
-    async def _carry_out(self, cluster: Cluster, action: EtcdAction, observed: ObservedEtcd) -> None:
+    async def _carry_out(self, cluster: Cluster, action: EtcdAction, look: EtcdLook) -> None:
+        calls = look.calls
+        assert calls is not None, f"the etcd of {cluster.name} is managed"
         match action:
             case RecordMember(ordinal, uid, member_id):
                 annotations = {ETCD_MEMBER_ANNOTATION: member_id}
@@ -233,24 +290,27 @@ class EtcdStep:
             case DeleteEtcdPod(ordinal, uid):
                 await self._api.delete(_ref(POD, cluster, etcd_member_name(cluster.name, ordinal)), uid=uid)
             case TransferLeadership(leader, _, target_id):
-                await self._members.transfer_leadership(self._member_url(cluster, leader), target_id)
+                await calls.transfer_leadership(look.urls[leader], target_id)
             case DisarmNoSpace(ordinal):
-                await self._members.disarm_no_space(self._member_url(cluster, ordinal))
-            case AddLearner() | PromoteLearner() | RemoveMember():
-                await self._change(action, self._member_url(cluster, _speaker(observed, action)))
+                await calls.disarm_no_space(look.urls[ordinal])
+            case AddLearner() | PromoteLearner() | RemoveMember() | MoveMember():
+                await _change(calls, action, look.urls[_speaker(look.observed, action)])
             case _:
                 assert_never(action)
 
-    async def _change(self, action: AddLearner | PromoteLearner | RemoveMember, url: str) -> None:
-        match action:
-            case AddLearner(_, peer_url):
-                await self._members.add_learner(url, peer_url)
-            case PromoteLearner(_, member_id):
-                await self._members.promote(url, member_id)
-            case RemoveMember(_, member_id):
-                await self._members.remove(url, member_id)
-            case _:
-                assert_never(action)
+
+async def _change(calls: EtcdMembersClient, action: MemberChange, url: str) -> None:
+    match action:
+        case AddLearner(_, peer_url):
+            await calls.add_learner(url, peer_url)
+        case PromoteLearner(_, member_id):
+            await calls.promote(url, member_id)
+        case RemoveMember(_, member_id):
+            await calls.remove(url, member_id)
+        case MoveMember(_, member_id, peer_url):
+            await calls.move(url, member_id, peer_url)
+        case _:
+            assert_never(action)
 
 
 def _restart_before(cluster: Cluster, now: datetime) -> EtcdRestart | None:
@@ -265,7 +325,7 @@ def _restart_before(cluster: Cluster, now: datetime) -> EtcdRestart | None:
     return EtcdRestart(int(ordinal), etcd.restart.reason, etcd.restart.since, overdue)
 
 
-def _speaker(observed: ObservedEtcd, action: AddLearner | PromoteLearner | RemoveMember) -> int:
+def _speaker(observed: ObservedEtcd, action: MemberChange) -> int:
     """Return the ordinal of a healthy voter to call, preferably the leader, but not the member that is changed."""
     able = {
         ordinal: answer
@@ -289,6 +349,8 @@ def _told(cluster: Cluster, action: EtcdAction) -> tuple[str, str] | None:
             word, what = "EtcdMemberPromoted", "has caught up and is now a voting member"
         case RemoveMember(ordinal, member_id, reason):
             word, what = "EtcdMemberRemoved", f"(id {member_id:x}) is removed from etcd: {reason}"
+        case MoveMember(ordinal, _, peer_url):
+            word, what = "EtcdMemberMoved", f"is reached by other members at {peer_url}"
         case TransferLeadership(ordinal, target):
             word, what = (
                 "EtcdLeaderMoved",
@@ -340,6 +402,7 @@ def _set(manifest: Manifest) -> EtcdSet:
         settled=observed >= manifest["metadata"].get("generation", 0),
         pod_spec_hash=_annotations(template).get(POD_SPEC_HASH_ANNOTATION, ""),
         quota_bytes=quota_told(_container(template["spec"]).get("args") or ()),
+        phase=_phase(template),
     )
 
 
@@ -358,6 +421,7 @@ def _pod(manifest: Manifest) -> EtcdPod:
         empty_volume=annotations.get(DELETE_POD_AND_CLAIM_ANNOTATION) == "true",
         created=manifest["metadata"].get("creationTimestamp", ""),
         quota_bytes=quota_told(_container(manifest["spec"]).get("args") or ()),
+        phase=_phase(manifest),
     )
 
 
@@ -376,6 +440,29 @@ def _claim(manifest: Manifest) -> EtcdClaim:
 
 def _annotations(manifest: Mapping[str, Any]) -> dict[str, str]:
     return (manifest.get("metadata") or {}).get("annotations") or {}
+
+
+def _phase(manifest: Mapping[str, Any]) -> EtcdPhase:
+    """Return the kinds of listeners in a pod or a template."""
+    told = _annotations(manifest).get(ETCD_TRANSPORT_ANNOTATION)
+    return "tls" if told == "tls" else "both" if told == "both" else "plain"
+
+
+def etcd_authorities(pods: Iterable[Manifest]) -> frozenset[str]:
+    """Return the fingerprints of the authorities that the members with TLS have read."""
+    told = (_annotations(pod).get(ETCD_AUTHORITIES_ANNOTATION, "") for pod in filter(_is_etcd, pods))
+    return frozenset(filter(None, told))
+
+
+def _etcd_scheme(manifest: Manifest) -> Scheme:
+    """Return the scheme of the calls to etcd in a broker's pod, or in the template of a StatefulSet."""
+    template = manifest["spec"].get("template") or manifest
+    return "https" if _annotations(template).get(ETCD_SCHEME_ANNOTATION) == "https" else "http"
+
+
+def _is_broker(manifest: Manifest) -> bool:
+    labels = manifest["metadata"].get("labels") or {}
+    return bool(labels.get(COMPONENT_LABEL) == BROKER_COMPONENT)
 
 
 def _told_at_start(spec: Mapping[str, Any]) -> dict[str, str]:

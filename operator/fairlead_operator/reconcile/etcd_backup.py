@@ -18,11 +18,14 @@ from fairlead_operator.naming import (
     CLUSTER,
     CRON_JOB,
     ETCD_BACKUP,
+    ETCD_TRANSPORT_ANNOTATION,
     JOB,
     POD,
+    STATEFUL_SET,
     Manifest,
     ObjectRef,
     backup_job_name,
+    etcd_name,
 )
 from fairlead_operator.plan.etcd_backup import (
     BackupView,
@@ -97,13 +100,21 @@ class EtcdBackupReconciler:
         wanted = backup.spec.schedule is not None or (live is None and newest(backup, view) is None)
         if finding is None and wanted:
             try:
-                await self._api.apply_if_changed(backup_object(backup, self._image), live)
+                wished = backup_object(backup, self._image, tls=self._uses_tls(backup))
+                await self._api.apply_if_changed(wished, live)
             except (Invalid, Forbidden, Conflict) as error:
                 finding = Finding("ObjectsRefused", error.message)
         await self._tell(backup, manifest, finding, view)
         if finding is not None:
             return REFUSED_SECONDS
         return DUE_SECONDS if due(backup, view) else None
+
+    def _uses_tls(self, backup: EtcdBackup) -> bool:
+        """Return whether the members of etcd have no listener without TLS."""
+        name = etcd_name(backup.spec.cluster_ref.name)
+        members = self._cache.get(ObjectRef(STATEFUL_SET, backup.namespace, name))
+        template = {} if members is None else members["spec"]["template"]["metadata"]
+        return (template.get("annotations") or {}).get(ETCD_TRANSPORT_ANNOTATION) == "tls"
 
     def _pods(self, backup: EtcdBackup) -> list[Manifest]:
         return [

@@ -23,7 +23,10 @@ from fairlead_operator.brokers.users import (
     create_acls,
     create_token,
     list_records,
+    put_quota,
+    quota_of,
     remove_acls,
+    remove_quota,
     revoke_tokens,
 )
 from fairlead_operator.clock import Clock
@@ -45,9 +48,11 @@ from fairlead_operator.plan.securing.user import (
     hours_of,
     owner_of,
     plan_acls,
+    plan_quota,
     plan_token,
     refusal,
     wanted_acls,
+    wanted_limits,
 )
 from fairlead_operator.plan.securing.user_status import (
     interrupted_status,
@@ -164,7 +169,17 @@ class UserReconciler:
                 return Finding("SecretNotOurs", message), (None, None)
             await self._api.apply_if_changed(wanted, live)
         await remove_acls(admin, rules.unwanted)
-        return None, told
+        return await self._bring_quota(user, admin), told
+
+    async def _bring_quota(self, user: User, admin: Admin) -> Finding | None:
+        """Set or remove the quota of the principal; return a finding if another owner has set one (rule K11)."""
+        owner, limits = owner_of(user), wanted_limits(user)
+        plan = plan_quota(limits, owner, await quota_of(admin, user.principal))
+        if plan.put:
+            await put_quota(admin, user.principal, limits, owner)
+        if plan.remove:
+            await remove_quota(admin, user.principal)
+        return Finding("Conflict", plan.conflict) if plan.conflict else None
 
     async def _bring_token(
         self,
@@ -193,12 +208,15 @@ class UserReconciler:
         return told
 
     async def _withdraw(self, user: User, cluster: Manifest) -> None:
-        """Revoke all tokens of the User, then remove its access rules."""
+        """Revoke all tokens of the User, then remove its access rules and its quota."""
         admin = await self._brokers.admin(cluster)
         owner = owner_of(user)
         acls, tokens = await list_records(admin, user.principal)
         await revoke_tokens(admin, [each.token_id for each in tokens if each.owner == owner])
         await remove_acls(admin, [each.acl_id for each in acls if each.owner == owner])
+        quota = await quota_of(admin, user.principal)
+        if quota is not None and quota.owner == owner:
+            await remove_quota(admin, user.principal)
 
     async def _remove(self, user: User, manifest: Manifest, cluster: Manifest | None) -> float | None:
         """Withdraw everything and release the resource; a cluster that is gone has nothing to withdraw."""
@@ -242,8 +260,9 @@ class UserReconciler:
         cluster: Manifest | None,
         token: tuple[str | None, str | None] = (None, None),
     ) -> None:
-        warnings = () if cluster is None else warnings_of(cluster)
-        await self._write(user, manifest, user_status(user, finding, warnings, token, self._clock.now()))
+        now = self._clock.now()
+        warnings = () if cluster is None else warnings_of(user, cluster, token[1], now)
+        await self._write(user, manifest, user_status(user, finding, warnings, token, now))
 
     async def _write(self, user: User, manifest: Manifest, status: UserStatus) -> None:
         with contextlib.suppress(NotFound):

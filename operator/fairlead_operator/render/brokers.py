@@ -17,6 +17,7 @@ from fairlead_operator.naming import (
     DATA_PORT,
     DATA_PORT_NAME,
     DATA_VOLUME,
+    ETCD_SCHEME_ANNOTATION,
     EXTERNAL_PORT,
     EXTERNAL_PORT_NAME,
     OPS_PORT,
@@ -33,8 +34,10 @@ from fairlead_operator.naming import (
     TLS_PORT_NAME,
     ZONE_LABEL,
     Manifest,
+    Scheme,
     brokers_service_name,
     config_map_name,
+    etcd_client_name,
     etcd_client_url,
     owned_labels,
     pod_selector,
@@ -142,13 +145,14 @@ def broker_pod_hash(cluster: Cluster, pool: BrokerPool, inputs: RenderInputs) ->
             "template": said(pool.template),
             "advertised": cluster.spec.listeners.data.advertised_host,
             "etcd": said(cluster.spec.etcd.external),
+            **({"etcd-tls": True} if _calls_etcd_by_tls(inputs) else {}),
             **security.pod_words(cluster, inputs.transport),
         }
     )
 
 
 def _parts(cluster: Cluster, pool: BrokerPool, inputs: RenderInputs) -> PodParts:
-    variables = _with_security(_identity(cluster), cluster, inputs) + _etcd(cluster)
+    variables = _with_security(_identity(cluster), cluster, inputs) + _etcd(cluster, inputs)
     restart = split_config(cluster.spec.config).restart
     return PodParts(
         labels=owned_labels(cluster.name, BROKER_COMPONENT, pool.name),
@@ -156,6 +160,7 @@ def _parts(cluster: Cluster, pool: BrokerPool, inputs: RenderInputs) -> PodParts
             POD_SPEC_HASH_ANNOTATION: broker_pod_hash(cluster, pool, inputs),
             RESTART_CONFIG_HASH_ANNOTATION: restart_config_hash(restart),
             **_security_annotations(cluster, inputs),
+            **({ETCD_SCHEME_ANNOTATION: "https"} if _calls_etcd_by_tls(inputs) else {}),
         },
         spec={
             "serviceAccountName": service_account_name(cluster.name),
@@ -250,15 +255,25 @@ def _security_annotations(cluster: Cluster, inputs: RenderInputs) -> dict[str, s
     }
 
 
-def _etcd(cluster: Cluster) -> list[Manifest]:
+def _calls_etcd_by_tls(inputs: RenderInputs) -> bool:
+    """Return whether brokers call a managed etcd by TLS."""
+    return inputs.etcd is not None and inputs.etcd.transport.client_scheme == "https"
+
+
+def _etcd(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
     managed, external = cluster.spec.etcd.managed, cluster.spec.etcd.external
     if managed is not None:
         # FAIRLEAD_ETCD lists each member by name, so that the broker can leave an unresponsive member for another
         # member. The Service at the end of the list also reaches members that are added after the broker has started.
+        scheme: Scheme = "https" if _calls_etcd_by_tls(inputs) else "http"
         urls = [
-            etcd_client_url(cluster.namespace, cluster.name, member) for member in range(managed.replicas)
+            etcd_client_url(cluster.namespace, cluster.name, member, scheme=scheme)
+            for member in (*range(managed.replicas), None)
         ]
-        return [_value("FAIRLEAD_ETCD", ",".join([*urls, etcd_client_url(cluster.namespace, cluster.name)]))]
+        addresses = [_value("FAIRLEAD_ETCD", ",".join(urls))]
+        if scheme == "https":
+            addresses.append(_value("FAIRLEAD_ETCD_CREDENTIALS", ETCD_SECRET_FOLDER))
+        return addresses
     assert external is not None, "a Cluster has a managed or an external etcd"
     variables = [_value("FAIRLEAD_ETCD", ",".join(external.endpoints))]
     if external.secret_name is not None:
@@ -270,12 +285,20 @@ def _volumes(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
     volumes: list[Manifest] = [
         {"name": CONFIG_VOLUME, "configMap": {"name": config_map_name(cluster.name)}},
     ]
-    external = cluster.spec.etcd.external
-    if external is not None and external.secret_name is not None:
-        volumes.append({"name": ETCD_SECRET_VOLUME, "secret": {"secretName": external.secret_name}})
+    credentials = _etcd_secret(cluster, inputs)
+    if credentials is not None:
+        volumes.append({"name": ETCD_SECRET_VOLUME, "secret": {"secretName": credentials}})
     if inputs.transport is not None:
         volumes += [volume for volume, _ in security.volumes(cluster)]
     return [*volumes, temporary_volume()]
+
+
+def _etcd_secret(cluster: Cluster, inputs: RenderInputs) -> str | None:
+    """Return the name of the Secret with the credentials for etcd; None for an etcd without credentials."""
+    external = cluster.spec.etcd.external
+    if external is not None:
+        return external.secret_name
+    return etcd_client_name(cluster.name) if _calls_etcd_by_tls(inputs) else None
 
 
 def _mounts(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
@@ -283,8 +306,7 @@ def _mounts(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
         {"name": DATA_VOLUME, "mountPath": DATA_PATH},
         {"name": CONFIG_VOLUME, "mountPath": CONFIG_FOLDER, "readOnly": True},
     ]
-    external = cluster.spec.etcd.external
-    if external is not None and external.secret_name is not None:
+    if _etcd_secret(cluster, inputs) is not None:
         mounts.append({"name": ETCD_SECRET_VOLUME, "mountPath": ETCD_SECRET_FOLDER, "readOnly": True})
     if inputs.transport is not None:
         mounts += [

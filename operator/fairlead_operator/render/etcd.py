@@ -13,7 +13,9 @@ from fairlead_api.resources.cluster import Cluster
 from fairlead_api.resources.cluster_parts import ManagedEtcd
 from fairlead_api.resources.quantities import quantity
 from fairlead_operator.naming import (
+    CONFIG_FOLDER,
     DATA_VOLUME,
+    ETCD_AUTHORITIES_ANNOTATION,
     ETCD_CLIENT_PORT,
     ETCD_CLIENT_PORT_NAME,
     ETCD_COMPONENT,
@@ -23,19 +25,32 @@ from fairlead_operator.naming import (
     ETCD_METRICS_PORT_NAME,
     ETCD_PEER_PORT,
     ETCD_PEER_PORT_NAME,
+    ETCD_TLS_CLIENT_PORT,
+    ETCD_TLS_CLIENT_PORT_NAME,
+    ETCD_TLS_PEER_PORT,
+    ETCD_TLS_PEER_PORT_NAME,
+    ETCD_TRANSPORT_ANNOTATION,
     POD_SPEC_HASH_ANNOTATION,
     SERVICE,
     STATEFUL_SET,
     Manifest,
     etcd_name,
     etcd_peers_service_name,
+    etcd_tls_name,
     owned_labels,
     pod_selector,
     service_account_name,
 )
 from fairlead_operator.render.brokers import claim_template
 from fairlead_operator.render.fingerprints import pod_spec_hash, said
-from fairlead_operator.render.inputs import EtcdInputs, Images, RenderInputs
+from fairlead_operator.render.inputs import (
+    PLAIN_ETCD,
+    EtcdInputs,
+    EtcdPhase,
+    EtcdTransport,
+    Images,
+    RenderInputs,
+)
 from fairlead_operator.render.metadata import framed
 from fairlead_operator.render.pods import (
     PodParts,
@@ -54,6 +69,9 @@ INITIAL_CLUSTER: Final = "ETCD_INITIAL_CLUSTER"
 INITIAL_STATE: Final = "ETCD_INITIAL_CLUSTER_STATE"
 """Environment variables that a pod with an empty volume needs to join etcd. These variables are not part of the
 fingerprint, since their values change with the members and have no effect on a running pod."""
+TLS_VOLUME: Final = "tls"
+TLS_FOLDER: Final = f"{CONFIG_FOLDER}-tls"
+EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - other pods call members
 GRACE_SECONDS: Final = 30
 """Termination grace period, within which a member transfers its leadership and closes its store."""
 REQUESTS: Final = {"cpu": "100m", "memory": "128Mi"}
@@ -76,21 +94,43 @@ def etcd_objects(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
     managed = cluster.spec.etcd.managed
     if managed is None or inputs.etcd is None:
         return []
-    return [_peers(cluster), _clients(cluster), _members(cluster, managed, inputs.etcd, inputs)]
+    phase = inputs.etcd.transport.phase
+    return [_peers(cluster, phase), _clients(cluster, phase), _members(cluster, managed, inputs.etcd, inputs)]
 
 
-def etcd_pod_hash(managed: ManagedEtcd, images: Images) -> str:
-    """Return the fingerprint of the fields of a Cluster that affect the pods of its etcd."""
+def etcd_pod_hash(managed: ManagedEtcd, images: Images, transport: EtcdTransport = PLAIN_ETCD) -> str:
+    """Return the fingerprint of what affects the pods of an etcd; the authorities, because etcd reads them once."""
+    secure = {} if transport.phase == "plain" else {"tls": [transport.phase, transport.authorities]}
     return pod_spec_hash(
         {
             "image": images.etcd,
             "resources": said(managed.resources),
             "template": said(managed.template),
+            **secure,
         }
     )
 
 
-def _peers(cluster: Cluster) -> Manifest:
+def etcd_ports(phase: EtcdPhase) -> tuple[list[int], list[int]]:
+    """Return the ports of members for clients and for other members."""
+    return [port for _, port in _client_ports(phase)], [port for _, port in _peer_ports(phase)]
+
+
+def _client_ports(phase: EtcdPhase) -> list[tuple[str, int]]:
+    return [
+        *([(ETCD_CLIENT_PORT_NAME, ETCD_CLIENT_PORT)] if phase != "tls" else ()),
+        *([(ETCD_TLS_CLIENT_PORT_NAME, ETCD_TLS_CLIENT_PORT)] if phase != "plain" else ()),
+    ]
+
+
+def _peer_ports(phase: EtcdPhase) -> list[tuple[str, int]]:
+    return [
+        *([(ETCD_PEER_PORT_NAME, ETCD_PEER_PORT)] if phase != "tls" else ()),
+        *([(ETCD_TLS_PEER_PORT_NAME, ETCD_TLS_PEER_PORT)] if phase != "plain" else ()),
+    ]
+
+
+def _peers(cluster: Cluster, phase: EtcdPhase) -> Manifest:
     """Return the headless Service.
 
     The headless Service includes unready members, because a member must reach its peers before it becomes ready.
@@ -101,20 +141,17 @@ def _peers(cluster: Cluster) -> Manifest:
         "clusterIP": "None",
         "publishNotReadyAddresses": True,
         "selector": pod_selector(cluster.name, ETCD_COMPONENT),
-        "ports": [
-            service_port(ETCD_CLIENT_PORT_NAME, ETCD_CLIENT_PORT),
-            service_port(ETCD_PEER_PORT_NAME, ETCD_PEER_PORT),
-        ],
+        "ports": [service_port(*each) for each in (*_client_ports(phase), *_peer_ports(phase))],
     }
     return manifest
 
 
-def _clients(cluster: Cluster) -> Manifest:
+def _clients(cluster: Cluster, phase: EtcdPhase) -> Manifest:
     manifest = framed(cluster, SERVICE, etcd_name(cluster.name), component=ETCD_COMPONENT)
     manifest["spec"] = {
         "type": "ClusterIP",
         "selector": pod_selector(cluster.name, ETCD_COMPONENT),
-        "ports": [service_port(ETCD_CLIENT_PORT_NAME, ETCD_CLIENT_PORT)],
+        "ports": [service_port(*each) for each in _client_ports(phase)],
     }
     return manifest
 
@@ -148,10 +185,17 @@ def _parts(cluster: Cluster, managed: ManagedEtcd, etcd: EtcdInputs, images: Ima
         },
         {"name": INITIAL_CLUSTER, "value": etcd.initial_cluster},
         {"name": INITIAL_STATE, "value": etcd.state},
+        *_tool_variables(etcd.transport.phase),
     ]
+    volumes = [temporary_volume()]
+    if etcd.transport.phase != "plain":
+        volumes.append({"name": TLS_VOLUME, "secret": {"secretName": etcd_tls_name(cluster.name)}})
     return PodParts(
         labels=owned_labels(cluster.name, ETCD_COMPONENT),
-        annotations={POD_SPEC_HASH_ANNOTATION: etcd_pod_hash(managed, images)},
+        annotations={
+            POD_SPEC_HASH_ANNOTATION: etcd_pod_hash(managed, images, etcd.transport),
+            **_transport_annotations(etcd.transport),
+        },
         spec={
             "serviceAccountName": service_account_name(cluster.name),
             "automountServiceAccountToken": False,
@@ -161,27 +205,52 @@ def _parts(cluster: Cluster, managed: ManagedEtcd, etcd: EtcdInputs, images: Ima
             "terminationGracePeriodSeconds": GRACE_SECONDS,
             "securityContext": pod_security(),
             "topologySpreadConstraints": spread(pod_selector(cluster.name, ETCD_COMPONENT)),
-            "containers": [_container(cluster, managed, variables, images, _quota_bytes(managed, etcd))],
-            "volumes": [temporary_volume()],
+            "containers": [_container(cluster, managed, variables, images, etcd)],
+            "volumes": volumes,
         },
         identity=frozenset(variable["name"] for variable in variables),
     )
 
 
+def _transport_annotations(transport: EtcdTransport) -> dict[str, str]:
+    if transport.phase == "plain":
+        return {}
+    return {
+        ETCD_TRANSPORT_ANNOTATION: transport.phase,
+        ETCD_AUTHORITIES_ANNOTATION: transport.authorities,
+    }
+
+
+def _tool_variables(phase: EtcdPhase) -> list[Manifest]:
+    """Return the settings of etcdctl in a pod without listeners that etcdctl would call by default."""
+    if phase != "tls":
+        return []
+    return [
+        {"name": "ETCDCTL_ENDPOINTS", "value": f"https://localhost:{ETCD_TLS_CLIENT_PORT}"},
+        {"name": "ETCDCTL_CACERT", "value": f"{TLS_FOLDER}/ca.crt"},
+        {"name": "ETCDCTL_CERT", "value": f"{TLS_FOLDER}/tls.crt"},
+        {"name": "ETCDCTL_KEY", "value": f"{TLS_FOLDER}/tls.key"},
+    ]
+
+
 def _container(
-    cluster: Cluster, managed: ManagedEtcd, variables: list[Manifest], images: Images, quota_bytes: int
+    cluster: Cluster, managed: ManagedEtcd, variables: list[Manifest], images: Images, etcd: EtcdInputs
 ) -> Manifest:
+    phase = etcd.transport.phase
+    mounts: list[Manifest] = [{"name": DATA_VOLUME, "mountPath": ETCD_DATA_PATH}, temporary_mount()]
+    if phase != "plain":
+        mounts.append({"name": TLS_VOLUME, "mountPath": TLS_FOLDER, "readOnly": True})
     return {
         "name": ETCD_CONTAINER,
         "image": images.etcd,
         "command": ["etcd"],
-        "args": _arguments(cluster, quota_bytes),
+        "args": _arguments(cluster, etcd.transport, _quota_bytes(managed, etcd)),
         "env": variables,
         "ports": [
             {"name": name, "containerPort": port, "protocol": "TCP"}
             for name, port in (
-                (ETCD_CLIENT_PORT_NAME, ETCD_CLIENT_PORT),
-                (ETCD_PEER_PORT_NAME, ETCD_PEER_PORT),
+                *_client_ports(phase),
+                *_peer_ports(phase),
                 (ETCD_METRICS_PORT_NAME, ETCD_METRICS_PORT),
             )
         ],
@@ -189,7 +258,7 @@ def _container(
         "readinessProbe": http_probe("/readyz", ETCD_METRICS_PORT_NAME, period_seconds=5, failures=3),
         "livenessProbe": http_probe("/livez", ETCD_METRICS_PORT_NAME, period_seconds=10, failures=8),
         "securityContext": container_security(),
-        "volumeMounts": [{"name": DATA_VOLUME, "mountPath": ETCD_DATA_PATH}, temporary_mount()],
+        "volumeMounts": mounts,
     }
 
 
@@ -200,22 +269,43 @@ def quota_told(arguments: Sequence[str]) -> int:
     return int(number) if number.isdigit() else 0
 
 
-def _arguments(cluster: Cluster, quota_bytes: int) -> list[str]:
+def _arguments(cluster: Cluster, transport: EtcdTransport, quota_bytes: int) -> list[str]:
     host = f"$(POD_NAME).{etcd_peers_service_name(cluster.name)}.{cluster.namespace}.svc"
+    phase = transport.phase
+    peer_port = ETCD_PEER_PORT if transport.peer_scheme == "http" else ETCD_TLS_PEER_PORT
     return [
         "--name=$(POD_NAME)",
         # The data is stored in a subfolder, since the root of the volume may contain a lost+found folder.
         f"--data-dir={ETCD_DATA_PATH}/data",
-        f"--listen-client-urls=http://0.0.0.0:{ETCD_CLIENT_PORT}",
-        f"--advertise-client-urls=http://{host}:{ETCD_CLIENT_PORT}",
-        f"--listen-peer-urls=http://0.0.0.0:{ETCD_PEER_PORT}",
-        f"--initial-advertise-peer-urls=http://{host}:{ETCD_PEER_PORT}",
+        f"--listen-client-urls={_urls(EVERY_ADDRESS, _client_ports(phase))}",
+        f"--advertise-client-urls={_urls(host, _client_ports(phase))}",
+        f"--listen-peer-urls={_urls(EVERY_ADDRESS, _peer_ports(phase))}",
+        f"--initial-advertise-peer-urls={transport.peer_scheme}://{host}:{peer_port}",
         f"--listen-metrics-urls=http://0.0.0.0:{ETCD_METRICS_PORT}",
         # The token prevents these members from joining members of an earlier Cluster with the same name.
         f"--initial-cluster-token={cluster.metadata.uid or cluster.name}",
         f"{QUOTA_ARGUMENT}{quota_bytes}",
         *COMPACTION,
+        *(secure_arguments(TLS_FOLDER) if phase != "plain" else ()),
     ]
+
+
+def secure_arguments(folder: str) -> list[str]:
+    """Return the arguments of a member with TLS, whose clients and peers need a certificate of the authority."""
+    files = (("cert-file", "tls.crt"), ("key-file", "tls.key"), ("trusted-ca-file", "ca.crt"))
+    return [
+        *(f"--{prefix}{option}={folder}/{file}" for prefix in ("", "peer-") for option, file in files),
+        "--client-cert-auth",
+        "--peer-client-cert-auth",
+        # The authority belongs to this cluster alone. The check of names would look up the name of each address.
+        "--peer-skip-client-san-verification",
+        "--tls-min-version=TLS1.3",
+    ]
+
+
+def _urls(host: str, ports: list[tuple[str, int]]) -> str:
+    tls = {ETCD_TLS_CLIENT_PORT, ETCD_TLS_PEER_PORT}
+    return ",".join(f"{'https' if port in tls else 'http'}://{host}:{port}" for _, port in ports)
 
 
 def _quota_bytes(managed: ManagedEtcd, etcd: EtcdInputs) -> int:

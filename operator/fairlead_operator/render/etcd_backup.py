@@ -19,6 +19,7 @@ from fairlead_operator.naming import (
     NAME_LABEL,
     Manifest,
     backup_job_name,
+    etcd_client_name,
     etcd_client_url,
     service_account_name,
 )
@@ -31,6 +32,8 @@ from fairlead_operator.render.pods import (
 
 FOLDER: Final = "/backup"
 VOLUME: Final = "backup"
+TLS_FOLDER: Final = "/etc/fairlead-etcd"
+TLS_VOLUME: Final = "etcd-credentials"
 RESULT_PATH: Final = "/dev/termination-log"
 """File whose text becomes the termination message of the container, from which the operator learns the result."""
 ATTEMPTS_MAX: Final = 3
@@ -40,8 +43,11 @@ LATE_SECONDS: Final = 3600
 """Time after a scheduled time within which a missed snapshot is still made."""
 
 
-def backup_object(backup: EtcdBackup, image: str) -> Manifest:
-    """Return the CronJob of an EtcdBackup with a schedule, or the Job of an EtcdBackup without one."""
+def backup_object(backup: EtcdBackup, image: str, *, tls: bool = False) -> Manifest:
+    """Return the CronJob of an EtcdBackup with a schedule, or the Job of an EtcdBackup without one.
+
+    `tls`: whether the members of etcd accept calls by TLS.
+    """
     kind = JOB if backup.spec.schedule is None else CRON_JOB
     labels = _labels(backup)
     manifest: Manifest = {
@@ -62,7 +68,7 @@ def backup_object(backup: EtcdBackup, image: str) -> Manifest:
             ],
         },
     }
-    job = _job(backup, image, labels)
+    job = _job(backup, image, labels, tls=tls)
     if backup.spec.schedule is None:
         return {**manifest, "spec": job}
     spec: Manifest = {
@@ -88,7 +94,14 @@ def _labels(backup: EtcdBackup) -> dict[str, str]:
     }
 
 
-def _job(backup: EtcdBackup, image: str, labels: dict[str, str]) -> Manifest:
+def _job(backup: EtcdBackup, image: str, labels: dict[str, str], *, tls: bool) -> Manifest:
+    volumes: list[Manifest] = [
+        {"name": VOLUME, "persistentVolumeClaim": {"claimName": backup.spec.claim_name}},
+        temporary_volume(),
+    ]
+    if tls:
+        secret = etcd_client_name(backup.spec.cluster_ref.name)
+        volumes.append({"name": TLS_VOLUME, "secret": {"secretName": secret}})
     return {
         "backoffLimit": ATTEMPTS_MAX - 1,
         "activeDeadlineSeconds": DEADLINE_SECONDS,
@@ -100,31 +113,33 @@ def _job(backup: EtcdBackup, image: str, labels: dict[str, str]) -> Manifest:
                 "automountServiceAccountToken": False,
                 "enableServiceLinks": False,
                 "securityContext": pod_security(),
-                "containers": [_container(backup, image)],
-                "volumes": [
-                    {"name": VOLUME, "persistentVolumeClaim": {"claimName": backup.spec.claim_name}},
-                    temporary_volume(),
-                ],
+                "containers": [_container(backup, image, tls=tls)],
+                "volumes": volumes,
             },
         },
     }
 
 
-def _container(backup: EtcdBackup, image: str) -> Manifest:
+def _container(backup: EtcdBackup, image: str, *, tls: bool) -> Manifest:
     cluster = backup.spec.cluster_ref.name
+    url = etcd_client_url(backup.namespace, cluster, scheme="https" if tls else "http")
+    mounts: list[Manifest] = [{"name": VOLUME, "mountPath": FOLDER}, temporary_mount()]
+    if tls:
+        mounts.append({"name": TLS_VOLUME, "mountPath": TLS_FOLDER, "readOnly": True})
     return {
         "name": "snapshot",
         "image": image,
         "command": ["python3", "-m", "fairlead_operator.etcd_snapshots"],
         "args": [
-            f"--etcd={etcd_client_url(backup.namespace, cluster)}",
+            f"--etcd={url}",
             f"--into={FOLDER}",
             f"--name={backup.name}",
             f"--keep={backup.spec.keep}",
             f"--result={RESULT_PATH}",
+            *([f"--tls={TLS_FOLDER}"] if tls else ()),
         ],
         "terminationMessagePath": RESULT_PATH,
         "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}},
         "securityContext": container_security(),
-        "volumeMounts": [{"name": VOLUME, "mountPath": FOLDER}, temporary_mount()],
+        "volumeMounts": mounts,
     }

@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
+from fairlead_operator.naming import Scheme
+
 ClusterState: TypeAlias = Literal["new", "existing"]
+EtcdPhase: TypeAlias = Literal["plain", "both", "tls"]
+"""Listeners of the members of etcd: without TLS, both kinds while a running etcd changes, or with TLS only."""
 
 NOBODY_JOINS: Final = "nobody=http://127.0.0.1:2380"
 """Initial cluster of etcd members while no member joins. A member with data ignores its initial cluster. A member with
@@ -23,6 +27,23 @@ class Images:
 
 
 @dataclass(frozen=True, slots=True)
+class EtcdTransport:
+    """How members of a managed etcd, and brokers, call members in the current step."""
+
+    phase: EtcdPhase = "plain"
+    peer_scheme: Scheme = "http"
+    """Scheme of the peer URLs that members should have."""
+    client_scheme: Scheme = "http"
+    """Scheme of the brokers' calls."""
+    authorities: str = ""
+    """Fingerprint of the authorities that members read at startup; empty without TLS."""
+
+
+PLAIN_ETCD: Final = EtcdTransport()
+"""An etcd without TLS."""
+
+
+@dataclass(frozen=True, slots=True)
 class EtcdInputs:
     """Inputs for rendering a managed etcd in the current step of its plan."""
 
@@ -34,6 +55,7 @@ class EtcdInputs:
     """Initial cluster state: `new` until every initial member has been seen running, then `existing`."""
     volume_bytes: int | None = None
     """Size of the smallest existing volume in bytes; None before the first volume exists."""
+    transport: EtcdTransport = PLAIN_ETCD
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +63,8 @@ class Transport:
     """Inputs of a Cluster with `spec.security`."""
 
     authorities: str
-    """Certificates of all authorities that are trusted, in PEM."""
-    peer_scheme: Literal["http", "https"] = "https"
+    """Certificates of all authorities that clients trust, in PEM."""
+    peer_scheme: Scheme = "https"
     """Scheme of the peer listener: `http` while brokers of the Cluster lack a certificate."""
     superusers: tuple[str, ...] = ()
     """Principals that are allowed everything: the operator itself."""

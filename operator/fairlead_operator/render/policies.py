@@ -12,11 +12,9 @@ from fairlead_operator.naming import (
     CLUSTER_LABEL,
     DATA_PORT,
     DISRUPTION_BUDGET,
-    ETCD_CLIENT_PORT,
     ETCD_COMPONENT,
     ETCD_METRICS_PORT,
     ETCD_METRICS_PORT_NAME,
-    ETCD_PEER_PORT,
     EXTERNAL_PORT,
     FIELD_MANAGER,
     NAME_LABEL,
@@ -34,6 +32,7 @@ from fairlead_operator.naming import (
     pod_selector,
 )
 from fairlead_operator.render.addresses import broker_ids, serves_tls
+from fairlead_operator.render.etcd import etcd_ports
 from fairlead_operator.render.fingerprints import said
 from fairlead_operator.render.inputs import RenderInputs
 from fairlead_operator.render.metadata import framed
@@ -143,13 +142,15 @@ def _etcd_policy(cluster: Cluster, inputs: RenderInputs) -> Manifest:
     brokers = _pods(pod_selector(cluster.name, BROKER_COMPONENT))
     members = _pods(pod_selector(cluster.name, ETCD_COMPONENT))
     operator = _operator(inputs)
+    phase = "plain" if inputs.etcd is None else inputs.etcd.transport.phase
+    clients, peers = etcd_ports(phase)
     return _policy(
         cluster,
         etcd_name(cluster.name),
         ETCD_COMPONENT,
         [
-            _rule([ETCD_CLIENT_PORT], [brokers, members, _pods({BACKUP_OF_LABEL: cluster.name}), *operator]),
-            _rule([ETCD_PEER_PORT], [members]),
+            _rule(clients, [brokers, members, _pods({BACKUP_OF_LABEL: cluster.name}), *operator]),
+            _rule(peers, [members]),
             _rule([ETCD_METRICS_PORT], [*operator, _anywhere(PROMETHEUS)]),
         ],
     )

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from fairlead_api.resources.cluster import Cluster
-from fairlead_api.resources.cluster_security import ClusterSecurity, SecurityModeName, TlsMode
+from fairlead_api.resources.cluster_security import ClusterSecurity, Issuer, SecurityModeName, TlsMode
 from fairlead_operator.naming import (
     BROKER_COMPONENT,
     CERTIFICATE,
@@ -81,9 +81,12 @@ def settings(cluster: Cluster, transport: Transport) -> list[tuple[str, str]]:
     variables = [
         ("FAIRLEAD_LISTEN", _LISTENERS[tls.mode]),
         ("FAIRLEAD_PEER_LISTEN", f"{transport.peer_scheme}://{EVERY_ADDRESS}:{PEER_PORT}"),
-        # Metrics contain no secrets, and the network policy names the callers of the ops port.
         ("FAIRLEAD_OPS_LISTEN", f"http://{EVERY_ADDRESS}:{OPS_PORT}"),
+        # Metrics contain no secrets, and the network policy names the callers of the ops port. A broker that enforces
+        # would otherwise refuse Prometheus.
+        ("FAIRLEAD_METRICS_ACCESS", "open"),
         ("FAIRLEAD_EXTERNAL_LISTEN", f"{scheme}://{EVERY_ADDRESS}:{EXTERNAL_PORT}"),
+        ("FAIRLEAD_BOOTSTRAP", f"{scheme}://localhost:{DATA_PORT}"),
         ("FAIRLEAD_PEER_TLS", PEER_TLS_FOLDER),
         ("FAIRLEAD_SECURITY", floor_of(security)),
     ]
@@ -106,21 +109,22 @@ def volumes(cluster: Cluster) -> list[tuple[Manifest, str]]:
         found.append(({"name": "tls", "secret": {"secretName": data_tls_name(cluster)}}, TLS_FOLDER))
     if security.service_accounts:
         audience = audience_of(cluster.namespace, cluster.name)
-        own = _projected("token", [_token(audience=audience)])
+        # The command line in the pod finds both files without an option.
+        own = _projected("token", [_token(audience=audience), _bundle(authority_name(cluster.name))])
         account = _projected(
             "account",
-            [
-                _token(),
-                {
-                    "configMap": {
-                        "name": "kube-root-ca.crt",
-                        "items": [{"key": BUNDLE_FILE, "path": BUNDLE_FILE}],
-                    }
-                },
-            ],
+            [_token(), _bundle("kube-root-ca.crt")],
         )
         found += [(own, TOKEN_FOLDER), (account, ACCOUNT_FOLDER)]
+    for issuer in security.issuers:
+        if issuer.ca_config_map is not None:
+            source = _bundle(issuer.ca_config_map.name, key=issuer.ca_config_map.key)
+            found.append(({"name": f"issuer-{issuer.name}-ca", **source}, _issuer_folder(issuer)))
     return found
+
+
+def _issuer_folder(issuer: Issuer) -> str:
+    return f"{CONFIG_FOLDER}-issuers/{issuer.name}"
 
 
 def file_settings(cluster: Cluster, transport: Transport) -> dict[str, Any]:
@@ -137,6 +141,7 @@ def file_settings(cluster: Cluster, transport: Transport) -> dict[str, Any]:
             "jwks": issuer.jwks_url,
             "principal_claim": issuer.principal_claim,
             "groups_claim": issuer.groups_claim,
+            "ca": None if issuer.ca_config_map is None else f"{_issuer_folder(issuer)}/{BUNDLE_FILE}",
         }
         issuers[issuer.name] = {name: value for name, value in given.items() if value is not None}
     superusers = [*transport.superusers, *security.superusers]
@@ -158,6 +163,7 @@ def pod_words(cluster: Cluster, transport: Transport | None) -> dict[str, object
         "peers": transport.peer_scheme,
         "tls": {"mode": security.tls.mode, "min": security.tls.min_version, "secret": data_tls_name(cluster)},
         "file": file_settings(cluster, transport),
+        "authorities": [said(each.ca_config_map) for each in security.issuers],
         "plaintext": security.allow_plaintext,
     }
 
@@ -198,6 +204,11 @@ def _security(cluster: Cluster) -> ClusterSecurity:
 def _token(*, audience: str | None = None) -> Manifest:
     token: Manifest = {"path": "token", "expirationSeconds": TOKEN_SECONDS}
     return {"serviceAccountToken": {**({} if audience is None else {"audience": audience}), **token}}
+
+
+def _bundle(config_map: str, *, key: str = BUNDLE_FILE) -> Manifest:
+    items = [{"key": key, "path": BUNDLE_FILE}]
+    return {"configMap": {"name": config_map, "items": items}}
 
 
 def _projected(name: str, sources: list[Manifest]) -> Manifest:

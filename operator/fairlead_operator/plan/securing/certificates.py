@@ -7,6 +7,7 @@ therefore continues. The module must not depend on how keys are created.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -18,12 +19,17 @@ from fairlead_operator.naming import (
     bootstrap_service_name,
     broker_service_name,
     brokers_service_name,
+    brokers_tls_name,
+    etcd_client_name,
     etcd_name,
     etcd_peers_service_name,
+    etcd_tls_name,
     external_service_name,
 )
 from fairlead_operator.render.addresses import broker_ids
 
+ETCD_CLIENT_NAMES: Final = ("etcd-client",)
+"""Names in the certificate of the callers of etcd, which etcd does not read."""
 AUTHORITY_LIFE: Final = timedelta(days=3650)
 LEAF_LIFE: Final = timedelta(days=90)
 AUTHORITY_USED: Final = 0.8
@@ -89,6 +95,8 @@ class Reports:
     known: bool = False
     registered: frozenset[int] = frozenset()
     by_broker: Mapping[int, Report] = field(default_factory=dict)
+    etcd: frozenset[str] = frozenset()
+    """Fingerprints of the authorities that the members of a managed etcd have read at startup."""
 
     def behind(self, authorities: Iterable[CertificateFacts]) -> list[int]:
         """Return the registered brokers that do not trust all authorities."""
@@ -151,9 +159,17 @@ class Certificates:
     """Names in the certificate of the brokers."""
     authorities: str = ""
     """Certificates of all trusted authorities, in PEM."""
+    client_authorities: str = ""
+    """Certificates of the authorities that clients trust, in PEM: also of the authority of another certificate."""
+    missing: str = ""
+    """Secret with the certificate that clients see, if another program has not created it yet."""
     trusted: frozenset[str] = frozenset()
     """SHA-256 of the trusted authorities."""
     leaf: CertificateFacts | None = None
+    etcd_authorities: str = ""
+    """Fingerprint of the authorities for the members of a managed etcd."""
+    etcd_client: tuple[bytes, bytes] = field(default=(b"", b""), repr=False)
+    """Certificate and key for calls to a managed etcd, in PEM; empty for an external etcd."""
     foreign: str = ""
     """Object that belongs to another program, so that nothing is written; empty for none."""
     waits: str = ""
@@ -185,6 +201,8 @@ def _towards_following(
         return AuthorityPlan(AuthorityStep.KEEP, "no broker answers")
     if behind := reports.behind(seen.trusted):
         return AuthorityPlan(AuthorityStep.KEEP, f"{_brokers(behind)} not loaded the next authority yet")
+    if reports.etcd - {etcd_fingerprint(seen)}:
+        return AuthorityPlan(AuthorityStep.KEEP, "members of etcd have not loaded the next authority yet")
     if renewal.now < following.created + renewal.overlap:
         return AuthorityPlan(AuthorityStep.KEEP, "clients get time to learn the next authority")
     return AuthorityPlan(AuthorityStep.PROMOTE)
@@ -199,9 +217,41 @@ def _without_previous(
         return AuthorityPlan(AuthorityStep.KEEP, "no broker answers")
     if old := reports.without(leaf):
         return AuthorityPlan(AuthorityStep.KEEP, f"{_brokers(old)} not loaded the new certificate yet")
+    if reports.etcd - {etcd_fingerprint(seen)}:
+        return AuthorityPlan(AuthorityStep.KEEP, "members of etcd have not loaded the new certificate yet")
     if renewal.now < leaf.created + renewal.overlap:
         return AuthorityPlan(AuthorityStep.KEEP, "clients still trust the previous authority for a while")
     return AuthorityPlan(AuthorityStep.DROP_PREVIOUS)
+
+
+@dataclass(frozen=True, slots=True)
+class LeafWish:
+    """A certificate that the Cluster needs: the name of its Secret, and its host names and IP addresses."""
+
+    secret: str
+    names: tuple[str, ...]
+
+
+def leaves_of(cluster: Cluster) -> tuple[LeafWish, ...]:
+    """Return the certificates of a Cluster (rule K1); the first is the certificate of the brokers."""
+    brokers = LeafWish(brokers_tls_name(cluster.name), broker_names(cluster))
+    if cluster.spec.etcd.managed is None:
+        return (brokers,)
+    return (
+        brokers,
+        LeafWish(etcd_tls_name(cluster.name), etcd_names(cluster)),
+        LeafWish(etcd_client_name(cluster.name), ETCD_CLIENT_NAMES),
+    )
+
+
+def etcd_fingerprint(seen: SeenAuthority) -> str:
+    """Return the fingerprint of the authorities, with which members of etcd restart.
+
+    etcd reads the trusted authorities only at startup. The authority that signs is a part of the fingerprint, so that
+    each member has also read its new certificate before the previous authority is removed.
+    """
+    parts = [seen.current.sha256, *sorted(each.sha256 for each in seen.trusted)]
+    return hashlib.sha256(" ".join(parts).encode()).hexdigest()[:16]
 
 
 def leaf_is_due(

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Final, Literal
+from typing import Final
 
 from fairlead_api.configuration import SECURITY_MODE_KEY, ConfigSource
 from fairlead_api.resources.cluster import Cluster
+from fairlead_api.resources.cluster_security import ClusterSecurity
 from fairlead_api.resources.condition_definitions import ConditionName
 from fairlead_api.resources.conditions import Condition, Truth, condition, rfc3339
-from fairlead_operator.naming import SKIP_OVERLAP_ANNOTATION, service_account_name
+from fairlead_operator.naming import SKIP_OVERLAP_ANNOTATION, Scheme, service_account_name
 from fairlead_operator.plan.actions import AlterConfig
 from fairlead_operator.plan.observed import BrokersAnswer, Observed
 from fairlead_operator.plan.roll import RollPlan
@@ -27,20 +28,48 @@ SECURITY_LEVEL: Final = 2
 """Feature level from which brokers know security modes, tokens and ACLs."""
 
 
-def reports_of(answer: BrokersAnswer | None) -> Reports:
-    """Return the certificates of the peer listeners, as the brokers have loaded them."""
+def reports_of(answer: BrokersAnswer | None, etcd: frozenset[str] = frozenset()) -> Reports:
+    """Return the certificates of the peer listeners, as the brokers have loaded them.
+
+    `etcd`: fingerprints of the authorities that members of a managed etcd have read.
+    """
     if answer is None:
-        return Reports()
+        return Reports(etcd=etcd)
     registered = frozenset(broker for broker in answer.brokers if answer.registered(broker))
     by_broker = {
         each.broker: Report(each.certificate_sha256, frozenset(each.authorities_sha256))
         for each in answer.certificates
         if each.listener == "peer"
     }
-    return Reports(known=True, registered=registered, by_broker=by_broker)
+    return Reports(known=True, registered=registered, by_broker=by_broker, etcd=etcd)
 
 
-def peer_scheme(observed: Observed, authorities: Iterable[str]) -> Literal["http", "https"]:
+def until_removed(cluster: Cluster, observed: Observed) -> Cluster:
+    """Return the Cluster; with an open security, if it has none but its pods still need certificates.
+
+    Without `spec.security`, TLS between brokers and to etcd ends first, and the certificates are removed after it. The
+    security mode is lowered before, while the operator has a token.
+    """
+    if cluster.spec.security is not None or not _needs_certificates(observed):
+        return cluster
+    spec = cluster.spec.model_copy(update={"security": ClusterSecurity()})
+    return cluster.model_copy(update={"spec": spec})
+
+
+def _needs_certificates(observed: Observed) -> bool:
+    sets = [each for each in observed.sets if not each.terminating]
+    if not any(each.peer_scheme for each in sets):
+        return False
+    etcd = observed.etcd_set
+    schemes = {each.peer_scheme for each in sets} | {each.peer_scheme for each in observed.pods}
+    if "https" in schemes or (etcd is not None and etcd.etcd_transport):
+        return True
+    answer = observed.brokers
+    entry = None if answer is None else answer.config.get(SECURITY_MODE_KEY)
+    return entry is not None and entry.value != STRICTNESS[0]
+
+
+def peer_scheme(observed: Observed, authorities: Iterable[str]) -> Scheme:
     """Return the scheme of the peer listeners in the templates; `authorities` are the SHA-256 of those in use."""
     sets = [each for each in observed.sets if not each.terminating]
     if not sets or any(each.peer_scheme == "https" for each in sets):
@@ -111,6 +140,8 @@ def _judged(reports: Reports, observed: Observed, certificates: Certificates) ->
     leaf = certificates.leaf
     if certificates.foreign:
         return "False", "NotOurs", f"{certificates.foreign} exists and was not created by the operator"
+    if certificates.missing:
+        return "False", "Issuing", f"{certificates.missing} does not exist yet"
     if leaf is None or not reports.known:
         return "False", "Issuing", "the certificates are created, and no broker answers yet"
     if old := reports.without(leaf):

@@ -12,8 +12,10 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from fairlead_api.access_needs import Kind
+from fairlead_api.bodies.quotas import QuotaDescription
 from fairlead_api.bodies.security import AclDescription, TokenDescription
 from fairlead_api.patterns import contains
+from fairlead_api.resources.quantities import quantity
 from fairlead_api.resources.user import User, UserAcl
 from fairlead_operator.naming import RENEW_TOKEN_ANNOTATION, Manifest
 from fairlead_operator.plan.findings import Finding
@@ -40,6 +42,16 @@ class AclPlan:
 
     missing: tuple[WantedAcl, ...]
     unwanted: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaPlan:
+    """Change of the quota of a principal."""
+
+    put: bool = False
+    remove: bool = False
+    conflict: str = ""
+    """Reason why the quota cannot be set; empty if it can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +130,36 @@ def plan_acls(wanted: frozenset[WantedAcl], owner: str, stored: Iterable[AclDesc
             each.acl_id for rule, each in sorted(known.items()) if rule not in wanted and each.owner == owner
         ),
     )
+
+
+def wanted_limits(user: User) -> dict[str, int]:
+    """Return the limits of the User's quota; empty for a User without one."""
+    quota = user.spec.quota
+    if quota is None:
+        return {}
+    limits = quota.each
+    sizes = {
+        "produce_bytes_per_second": limits.produce_bytes_per_second,
+        "fetch_bytes_per_second": limits.fetch_bytes_per_second,
+    }
+    counts = {
+        "requests_per_second": limits.requests_per_second,
+        "concurrent_requests": limits.concurrent_requests,
+    }
+    return {
+        **{name: max(1, int(quantity(size))) for name, size in sizes.items() if size is not None},
+        **{name: count for name, count in counts.items() if count is not None},
+    }
+
+
+def plan_quota(wanted: Mapping[str, int], owner: str, stored: QuotaDescription | None) -> QuotaPlan:
+    """Return what to do about the quota of the User's principal; `stored` is the present one."""
+    if stored is not None and stored.owner != owner:
+        other = stored.owner or "another program"
+        return QuotaPlan(conflict=f"{stored.subject} has a quota of {other}" if wanted else "")
+    if not wanted:
+        return QuotaPlan(remove=stored is not None)
+    return QuotaPlan(put=stored is None or stored.each != wanted or bool(stored.shared))
 
 
 def plan_token(user: User, held: str, stored: Iterable[TokenDescription], now: datetime) -> TokenPlan:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from fairlead_api.resources.condition_definitions import ConditionName
 from fairlead_api.resources.conditions import condition, set_condition
@@ -15,6 +15,7 @@ from fairlead_operator.plan.findings import (
     with_unreadable_spec,
     with_warnings,
 )
+from fairlead_operator.plan.securing.user import hours_of
 
 
 def user_status(
@@ -61,9 +62,16 @@ def unreadable_status(before: UserStatus, generation: int, faults: str, now: dat
     return before.model_copy(update={"conditions": conditions, "observed_generation": generation})
 
 
-def warnings_of(cluster: Manifest) -> tuple[Finding, ...]:
-    """Return the warnings about a User that follow from its Cluster."""
+def warnings_of(user: User, cluster: Manifest, expires_at: str | None, now: datetime) -> tuple[Finding, ...]:
+    """Return the warnings about a User: an open Cluster, and a token that was not replaced in time."""
+    found = list[Finding]()
     security = cluster.get("spec", {}).get("security") or {}
-    if security.get("mode", "Open") != "Open":
-        return ()
-    return (Finding("ModeIsOpen", "the Cluster has the security mode Open: access rules have no effect yet"),)
+    if security.get("mode", "Open") == "Open":
+        found.append(
+            Finding("ModeIsOpen", "the Cluster has the security mode Open: access rules have no effect yet")
+        )
+    if expires_at is not None:
+        late = timedelta(hours=hours_of(user.token.renew_before)) / 2
+        if datetime.fromisoformat(expires_at) - late <= now:
+            found.append(Finding("ExpiresSoon", f"the token ends at {expires_at} and is not replaced yet"))
+    return tuple(found)

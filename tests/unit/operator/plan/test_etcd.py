@@ -493,5 +493,6 @@ def test_the_wish_follows_the_resource() -> None:
     other = etcd_wish(cluster_of(etcd={"managed": {"replicas": 5}}), replace(IMAGES, etcd="other"))
 
     assert wish.replicas == 5
-    assert wish.places[4] == EtcdPlace("main-etcd-4", "http://main-etcd-4.main-etcd-peers.shop.svc:2380")
+    host = "main-etcd-4.main-etcd-peers.shop.svc"
+    assert wish.places[4] == EtcdPlace("main-etcd-4", f"http://{host}:2380", f"https://{host}:2480")
     assert wish.pod_spec_hash != other.pod_spec_hash

@@ -97,7 +97,7 @@ def test_a_cluster_at_rest_tells_what_it_is() -> None:
     """The status of a settled Cluster has its counts, pools, release and bootstrap address."""
     assert told(READY, ConditionName.READY) == ("True", "Available")
     assert told(READY, ConditionName.PROGRESSING) == ("False", "UpToDate")
-    assert types(READY) == {"Ready", "Progressing"}
+    assert types(READY) == {"Ready", "Progressing", "Warning"}
     assert READY.manifest() == {
         "observedGeneration": 7,
         "conditions": [each.manifest() for each in READY.conditions],
@@ -128,7 +128,7 @@ def test_clients_outside_have_a_listener_of_their_own() -> None:
     listed = [(each.name, each.bootstrap, each.brokers[0].address) for each in seen.listeners]
 
     assert listed == [("data", "http://main-bootstrap.shop.svc:9520", "a:9520"), ("external", "b", "lb:1")]
-    assert "Warning" not in types(seen) | types(proxy)
+    assert {told(each, ConditionName.WARNING) for each in (seen, proxy)} == {("True", "SecurityOpen")}
     assert told(deaf, ConditionName.WARNING) == ("True", "SeveralWarnings")
     assert told(nodes, ConditionName.WARNING) == ("True", "NoExternalAddress")
 
@@ -357,6 +357,18 @@ def test_what_waiting_does_not_mend_is_told_at_once(reason: str) -> None:
     assert found(status, ConditionName.ROLL_BLOCKED).message == "because"
 
 
+def test_an_open_cluster_is_told() -> None:
+    """A Cluster in the mode Open has a warning, which every other warning hides."""
+    modes = [
+        after(facts(READY, spec={"security": {"mode": mode}})) for mode in ("Open", "Observe", "Enforce")
+    ]
+    alone = after(facts(READY, staying={0}))
+
+    assert told(modes[0], ConditionName.WARNING) == ("True", "SecurityOpen")
+    assert all("Warning" not in types(each) for each in modes[1:])
+    assert told(alone, ConditionName.WARNING) == ("True", "SingleBroker")
+
+
 def test_a_pod_that_fails_with_the_newest_template_is_told() -> None:
     """A stuck pod with the newest template blocks a roll, even on its last broker; without a roll it is a warning."""
     stuck = {1: "CrashLoopBackOff"}
@@ -371,7 +383,7 @@ def test_a_pod_that_fails_with_the_newest_template_is_told() -> None:
     assert found(idle, ConditionName.WARNING).message == "broker 1: CrashLoopBackOff"
     for status in (rolling, last):
         assert told(status, ConditionName.ROLL_BLOCKED) == ("True", "PodFailing")
-        assert "Warning" not in types(status)
+        assert told(status, ConditionName.WARNING) == ("True", "SecurityOpen")
 
 
 def test_brokers_that_leave_are_told_and_counted() -> None:
@@ -497,7 +509,7 @@ def test_a_paused_cluster_keeps_its_status() -> None:
 
     assert told(status, ConditionName.RECONCILIATION_PAUSED) == ("True", "Annotation")
     assert status.observed_generation == 5
-    assert types(status) == {"Ready", "Progressing", "ReconciliationPaused"}
+    assert types(status) == {"Ready", "Progressing", "Warning", "ReconciliationPaused"}
 
 
 def test_a_cluster_that_cannot_be_read_says_so() -> None:

@@ -10,7 +10,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.serialization import Encoding
 
 import render_kit
-from fairlead_operator.certificates.authority import bytes_of, read_certificate
+from fairlead_operator.certificates.authority import bytes_of, read_certificate, text_of
 from fairlead_operator.naming import SECRET, Manifest, ObjectRef
 from fairlead_operator.plan.securing.certificates import Report, Reports
 from fairlead_operator.reconcile.certificates import CertificatesStep
@@ -88,7 +88,7 @@ def is_trusted(leaf: bytes, bundle: bytes) -> bool:
     return False
 
 
-@pytest.mark.parametrize("crash_at", [None, *range(3, 10)])
+@pytest.mark.parametrize("crash_at", [None, *range(5, 17)])
 async def test_an_authority_is_replaced_without_a_certificate_that_is_not_trusted(
     crash_at: int | None,
 ) -> None:
@@ -131,9 +131,29 @@ async def test_what_is_there_is_kept_and_foreign_secrets_are_not_touched() -> No
     foreign = await step.take(cluster, Reports())
 
     assert first == again
-    assert applied == api.applied == 2
+    assert applied == api.applied == 4
     assert foreign.foreign == "Secret main-brokers-tls"
     assert foreign.authorities == ""
+
+
+@pytest.mark.parametrize("certificate", [{"secretName": "mine"}, {"issuerRef": {"name": "corp"}}])
+async def test_clients_trust_the_authority_of_another_certificate(certificate: dict[str, object]) -> None:
+    """Clients get the authority in another program's Secret as well; brokers trust only their own (rule K2)."""
+    api, time = Secrets(), Time()
+    step = CertificatesStep(api, time, structlog.get_logger())
+    cluster = render_kit.cluster_of(security={"tls": {"mode": "Required", "certificate": certificate}})
+    waits = await step.take(cluster, Reports())
+    name = "mine" if "secretName" in certificate else "main-clients-tls"
+    api.objects[ObjectRef(SECRET, "shop", name)] = {
+        "metadata": {"name": name},
+        "data": {"ca.crt": text_of(b"CORP")},
+    }
+    done = await step.take(cluster, Reports())
+
+    assert waits.missing == f"Secret {name}"
+    assert done.missing == ""
+    assert done.client_authorities == f"{done.authorities}CORP\n"
+    assert field(api, LEAF, "ca.crt").decode() == done.authorities
 
 
 def _sha256(certificate: x509.Certificate) -> str:

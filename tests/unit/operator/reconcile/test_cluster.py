@@ -7,8 +7,16 @@ import structlog
 
 from fairlead_operator.brokers.calls import BrokerCalls
 from fairlead_operator.etcd_members import EtcdMembersClient
-from fairlead_operator.naming import CLUSTER
-from fairlead_operator.ports import Key
+from fairlead_operator.naming import (
+    CERTIFICATE,
+    CLUSTER,
+    OWNED_KINDS,
+    SECRET,
+    Kind,
+    Manifest,
+    ObjectRef,
+)
+from fairlead_operator.ports import Key, NotFound
 from fairlead_operator.reconcile.certificates import CertificatesStep
 from fairlead_operator.reconcile.cluster import ClusterReconciler
 from fairlead_operator.reconcile.etcd import EtcdStep
@@ -30,7 +38,7 @@ async def test_a_paused_cluster_is_left_alone(word: str) -> None:
         api,
         MemoryCache(api),
         BrokerCalls(NOBODY),
-        EtcdStep(api, EtcdMembersClient(), url=NOBODY, log=log),
+        EtcdStep(api, EtcdMembersClient(), url=NOBODY, tls_url=NOBODY, log=log),
         certificates=CertificatesStep(api, StandingClock(), log),
         images=IMAGES,
         operator_namespace="operators",
@@ -44,3 +52,63 @@ async def test_a_paused_cluster_is_left_alone(word: str) -> None:
     assert [each["type"] for each in status["conditions"]] == ["ReconciliationPaused"]
     assert "observedGeneration" not in status
     assert api.writes == ["status"]
+
+
+class WholeApi(MemoryApi):
+    """An API server that lists and stores every object, perhaps without the kind Certificate."""
+
+    def __init__(self, *, has_certificates: bool) -> None:
+        """Start without objects."""
+        super().__init__()
+        self._has_certificates = has_certificates
+
+    async def list(
+        self, kind: Kind, namespace: str | None, selector: str = "", *, fields: str = ""
+    ) -> list[Manifest]:
+        """Return the objects of a kind."""
+        return [each for ref, each in self.objects.items() if ref.kind == kind]
+
+    async def apply(self, manifest: Manifest, *, force: bool = True, dry_run: bool = False) -> Manifest:
+        """Store an object."""
+        kind = next(each for each in (*OWNED_KINDS, SECRET, CERTIFICATE) if each.kind == manifest["kind"])
+        if kind == CERTIFICATE and not self._has_certificates:
+            raise NotFound(404, "NotFound", "no such kind")
+        self.objects[ObjectRef(kind, "shop", manifest["metadata"]["name"])] = manifest
+        return manifest
+
+    async def apply_if_changed(self, manifest: Manifest, live: Manifest | None) -> bool:
+        """Store an object."""
+        await self.apply(manifest)
+        return True
+
+
+@pytest.mark.parametrize("has_certificates", [True, False])
+async def test_a_cluster_may_name_an_issuer_of_cert_manager(*, has_certificates: bool) -> None:
+    """The Certificate is created; where its kind does not exist, the other objects are, and the status says it."""
+    api, log = WholeApi(has_certificates=has_certificates), structlog.get_logger()
+    tls = {"mode": "Required", "certificate": {"issuerRef": {"name": "corp"}}}
+    ref = api.put(CLUSTER, "main", spec={"brokers": [POOL], "security": {"mode": "Enforce", "tls": tls}})
+    reconciler = ClusterReconciler(
+        api,
+        MemoryCache(api),
+        BrokerCalls(NOBODY),
+        EtcdStep(api, EtcdMembersClient(), url=NOBODY, tls_url=NOBODY, log=log),
+        certificates=CertificatesStep(api, StandingClock(), log),
+        images=IMAGES,
+        operator_namespace="operators",
+        clock=StandingClock(),
+        log=log,
+    )
+    await reconciler.reconcile(KEY)
+    stored = {f"{each.kind.kind}/{each.name}" for each in api.objects}
+    conditions = {each["type"]: each for each in api.objects[ref]["status"]["conditions"]}
+
+    assert {
+        "StatefulSet/main-a",
+        "StatefulSet/main-etcd",
+        "Secret/main-etcd-client",
+        "ConfigMap/main-ca",
+    } <= stored
+    assert ("Certificate/main-clients-tls" in stored) == has_certificates
+    assert (conditions.get("Warning", {}).get("reason") == "ObjectsRefused") != has_certificates
+    assert conditions["CertificatesReady"]["message"] == "Secret main-clients-tls does not exist yet"

@@ -33,7 +33,13 @@ def a_claim(name: str, member: str) -> Manifest:
 
 async def look_at(pods: list[Manifest], claims: list[Manifest]) -> EtcdLook:
     """Look at an etcd whose members do not answer."""
-    step = EtcdStep(MemoryApi(), EtcdMembersClient(), url="http://127.0.0.1:1", log=structlog.get_logger())
+    step = EtcdStep(
+        MemoryApi(),
+        EtcdMembersClient(),
+        url="http://127.0.0.1:1",
+        tls_url="https://127.0.0.1:1",
+        log=structlog.get_logger(),
+    )
     return await step.look(cluster_of(), IMAGES, sets=[], pods=pods, claims=claims, refusals={}, now=NOW)
 
 

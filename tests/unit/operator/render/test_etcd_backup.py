@@ -10,7 +10,7 @@ from fairlead_operator.naming import Manifest
 from fairlead_operator.render.etcd_backup import backup_object
 
 
-def drawn(**spec: Any) -> Manifest:
+def drawn(*, tls: bool = False, **spec: Any) -> Manifest:
     """Return the object of an EtcdBackup."""
     backup = EtcdBackup.parse(
         {
@@ -18,7 +18,7 @@ def drawn(**spec: Any) -> Manifest:
             "spec": {"clusterRef": {"name": "main"}, "claimName": "backups", **spec},
         }
     )
-    return backup_object(backup, "image:1")
+    return backup_object(backup, "image:1", tls=tls)
 
 
 def test_a_schedule_is_a_cron_job_and_one_snapshot_a_job() -> None:
@@ -36,3 +36,16 @@ def test_a_schedule_is_a_cron_job_and_one_snapshot_a_job() -> None:
     assert "--etcd=http://main-etcd.shop.svc:2379" in container["args"]
     assert "--keep=3" in zoned["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["args"]
     assert (container["image"], container["command"][2]) == ("image:1", etcd_snapshots.__name__)
+
+
+def test_a_snapshot_of_an_etcd_with_tls_has_a_certificate() -> None:
+    """The pod mounts the certificate by which brokers call etcd, and calls the port with TLS."""
+    pod = drawn(tls=True)["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    folder = next(
+        each["mountPath"] for each in container["volumeMounts"] if each["name"] == "etcd-credentials"
+    )
+
+    assert "--etcd=https://main-etcd.shop.svc:2479" in container["args"]
+    assert f"--tls={folder}" in container["args"]
+    assert {"name": "etcd-credentials", "secret": {"secretName": "main-etcd-client"}} in pod["volumes"]

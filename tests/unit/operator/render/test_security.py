@@ -10,7 +10,8 @@ import render_kit
 from fairlead_api.resources.user import User
 from fairlead_operator.naming import TLS_PORT, Manifest
 from fairlead_operator.render.addresses import bootstrap_address
-from fairlead_operator.render.inputs import Transport
+from fairlead_operator.render.etcd import etcd_ports
+from fairlead_operator.render.inputs import EtcdInputs, EtcdTransport, Transport
 from fairlead_operator.render.security import floor_of
 from fairlead_operator.render.users import account_map, user_secret
 
@@ -40,6 +41,7 @@ def test_listeners_follow_the_tls_mode(mode: str, listen: str, bootstrap: str) -
 
     assert variables["FAIRLEAD_LISTEN"] == listen
     assert variables["FAIRLEAD_PEER_LISTEN"] == "https://[::]:9521"
+    assert variables["FAIRLEAD_METRICS_ACCESS"] == "open"
     assert ("FAIRLEAD_TLS" in variables) == (TLS_PORT in ports) == (mode != "Off")
     assert bootstrap_address(render_kit.cluster_of(security={"tls": {"mode": mode}})) == bootstrap
 
@@ -60,7 +62,14 @@ def test_a_broker_that_enforces_always_has_tls() -> None:
 
 def test_brokers_know_superusers_and_issuers_from_their_file() -> None:
     """The file has the operator among the superusers, and the issuers with the audience of the Cluster."""
-    issuers = [{"name": "corp", "issuer": "https://login.example", "groupsClaim": "groups"}]
+    issuers = [
+        {
+            "name": "corp",
+            "issuer": "https://login.example",
+            "groupsClaim": "groups",
+            "caConfigMap": {"name": "login", "key": "root.pem"},
+        }
+    ]
     security = {"superusers": ["group:corp:platform"], "issuers": issuers}
     settings = yaml.safe_load(drawn(security)["ConfigMap/main-config"]["data"]["broker.yaml"])
     objects = render_kit.drawn(
@@ -76,8 +85,14 @@ def test_brokers_know_superusers_and_issuers_from_their_file() -> None:
             "issuer": "https://login.example",
             "audience": "fairlead/shop/main",
             "groups_claim": "groups",
+            "ca": "/etc/fairlead-issuers/corp/ca.crt",
         },
     }
+    volumes = drawn(security)["StatefulSet/main-a"]["spec"]["template"]["spec"]["volumes"]
+    assert {
+        "name": "issuer-corp-ca",
+        "configMap": {"name": "login", "items": [{"key": "root.pem", "path": "ca.crt"}]},
+    } in volumes
     assert bare.keys().isdisjoint({"superusers", "issuers"})
     assert "FAIRLEAD_TOKEN_FILE" not in render_kit.variables_of(objects["StatefulSet/main-a"])
 
@@ -102,6 +117,56 @@ def test_only_what_a_broker_cannot_change_restarts_it() -> None:
     assert fingerprint({"tls": {"mode": "Required"}}) != first
     without = Transport(authorities="PEM", peer_scheme="http", superusers=TRANSPORT.superusers)
     assert fingerprint({"tls": {"mode": "Both"}}, without) != first
+
+
+@pytest.mark.parametrize(
+    ("transport", "ports", "urls"),
+    [
+        (EtcdTransport(), [2379, 2380], "http://0.0.0.0:2379"),
+        (
+            EtcdTransport("both", "https", "http", "ca"),
+            [2379, 2479, 2380, 2480],
+            "http://0.0.0.0:2379,https://0.0.0.0:2479",
+        ),
+        (EtcdTransport("tls", "https", "https", "ca"), [2479, 2480], "https://0.0.0.0:2479"),
+    ],
+)
+def test_etcd_has_the_listeners_of_its_step(transport: EtcdTransport, ports: list[int], urls: str) -> None:
+    """Ports, arguments and policies agree, and brokers have a certificate for etcd if they call it by TLS (K2, K8)."""
+    objects = drawn({}, etcd=EtcdInputs(3, transport=transport))
+    members, brokers = objects["StatefulSet/main-etcd"], objects["StatefulSet/main-a"]
+    arguments = render_kit.container_of(members, "etcd")["args"]
+    listed = [each["port"] for each in objects["Service/main-etcd-peers"]["spec"]["ports"]]
+    rules = objects["NetworkPolicy/main-etcd"]["spec"]["ingress"]
+    open_ports = [each["port"] for rule in rules[:2] for each in rule["ports"]]
+    variables = render_kit.variables_of(brokers)
+    tools = render_kit.variables_of(members, "etcd")
+
+    assert listed == open_ports == ports == [*etcd_ports(transport.phase)[0], *etcd_ports(transport.phase)[1]]
+    assert f"--listen-client-urls={urls}" in arguments
+    assert ("--client-cert-auth" in arguments) == (transport.phase != "plain")
+    assert ("ETCDCTL_CERT" in tools) == (transport.phase == "tls")
+    by_tls = transport.client_scheme == "https"
+    first = "https://main-etcd-0.main-etcd-peers.shop.svc:2479,"
+    assert str(variables["FAIRLEAD_ETCD"]).startswith(first) == by_tls
+    assert (variables.get("FAIRLEAD_ETCD_CREDENTIALS") is not None) == by_tls
+
+
+def test_members_of_etcd_restart_for_other_authorities_and_brokers_do_not() -> None:
+    """Etcd reads the authorities at startup, and brokers with each connection (rules K3, K5)."""
+
+    def hashes(authorities: str) -> list[str]:
+        transport = EtcdTransport("tls", "https", "https", authorities)
+        objects = drawn({}, etcd=EtcdInputs(3, transport=transport))
+        return [
+            objects[name]["spec"]["template"]["metadata"]["annotations"]["fairlead.dev/pod-spec-hash"]
+            for name in ("StatefulSet/main-etcd", "StatefulSet/main-a")
+        ]
+
+    (etcd, brokers), (other_etcd, other_brokers) = hashes("one"), hashes("two")
+
+    assert etcd != other_etcd
+    assert brokers == other_brokers
 
 
 @pytest.mark.parametrize(

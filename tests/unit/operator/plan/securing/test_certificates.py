@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -15,8 +16,10 @@ from fairlead_operator.plan.securing.certificates import (
     Reports,
     SeenAuthority,
     broker_names,
+    etcd_fingerprint,
     etcd_names,
     leaf_is_due,
+    leaves_of,
     plan_authority,
 )
 
@@ -103,6 +106,24 @@ def test_each_phase_of_a_replacement_waits_for_brokers_and_clients(
     assert plan.waits.startswith(waits) if waits.startswith(("broker", "no")) else waits in plan.waits
 
 
+def test_a_replacement_waits_for_members_of_etcd() -> None:
+    """Members of etcd restart with each phase, because they read authorities only at startup (rule K5)."""
+    following = SeenAuthority(current=OLD, following=NEW)
+    previous = SeenAuthority(current=NEW, previous=OLD)
+    leaf = replace(LEAF, authority=NEW.key)
+    calm = Renewal(now=NOW, overlap=timedelta())
+
+    def step(seen: SeenAuthority, leaf: CertificateFacts, *etcd: str) -> str:
+        return plan_authority(seen, leaf, replace(BOTH, etcd=frozenset(etcd)), calm).step.name
+
+    assert step(following, LEAF, "before") == step(previous, leaf, "before") == "KEEP"
+    assert step(following, LEAF, etcd_fingerprint(following)) == "PROMOTE"
+    assert step(previous, leaf, etcd_fingerprint(previous)) == "DROP_PREVIOUS"
+    assert step(following, LEAF, etcd_fingerprint(following), "before") == "KEEP"
+    alone = (SeenAuthority(current=OLD), following, previous, SeenAuthority(current=NEW))
+    assert len(set(map(etcd_fingerprint, alone))) == 4
+
+
 def test_a_certificate_is_replaced_only_for_a_reason() -> None:
     """A present, valid certificate is kept (rule K6)."""
     assert not leaf_is_due(LEAF, OLD, ["a"], NOW)
@@ -127,3 +148,8 @@ def test_certificates_name_services_hosts_and_extra_names() -> None:
     } <= set(names)  # fmt: skip
     assert "broker.example" not in plain
     assert "*.main-etcd-peers.shop.svc" in etcd_names(render_kit.cluster_of())
+    external = render_kit.cluster_of(etcd={"external": {"endpoints": ["http://e:2379"]}})
+    assert [each.secret for each in leaves_of(external)] == ["main-brokers-tls"]
+    assert [each.secret for each in leaves_of(render_kit.cluster_of())] == [
+        "main-brokers-tls", "main-etcd-tls", "main-etcd-client",
+    ]  # fmt: skip

@@ -21,8 +21,9 @@ from fairlead_operator.plan.securing.steps import (
     overlap_of,
     peer_scheme,
     reports_of,
+    until_removed,
 )
-from plan_kit import NOW, answer, stateful_set
+from plan_kit import NOW, answer, pod, stateful_set
 
 IDLE = RollPlan(pending={}, stuck={})
 ROLLING = RollPlan(pending={0: (RestartReason.POD_SPEC_CHANGED,)}, stuck={})
@@ -71,6 +72,40 @@ def test_brokers_have_the_certificate_before_they_use_it(observed: Observed, sch
     """The peer listeners of an existing Cluster get TLS once every broker reports the authority; new ones begin so."""
     assert peer_scheme(observed, ["ca"]) == scheme
     assert reports_of(None).known is False
+
+
+@pytest.mark.parametrize(
+    ("observed", "mode"),
+    [
+        (Observed(now=NOW, sets=(stateful_set(2),)), None),
+        (Observed(now=NOW, sets=(stateful_set(2, peer_scheme="https"),)), "Open"),
+        (Observed(now=NOW, sets=(stateful_set(2, peer_scheme="https", terminating=True),)), None),
+        (Observed(now=NOW, sets=(stateful_set(2, peer_scheme="http"),)), None),
+        (
+            Observed(
+                now=NOW, sets=(stateful_set(2, peer_scheme="http"),), pods=(pod(0, peer_scheme="https"),)
+            ),
+            "Open",
+        ),
+        (
+            Observed(
+                now=NOW,
+                sets=(stateful_set(2, peer_scheme="http"),),
+                etcd_set=stateful_set(3, name="main-etcd", pool="", etcd_transport="both"),
+            ),
+            "Open",
+        ),
+        (Observed(now=NOW, sets=(stateful_set(2, peer_scheme="http"),), brokers=said("enforce")), "Open"),
+        (Observed(now=NOW, sets=(stateful_set(2, peer_scheme="http"),), brokers=said("open")), None),
+    ],
+)
+def test_certificates_stay_until_no_pod_needs_them(observed: Observed, mode: str | None) -> None:
+    """A Cluster whose security is removed keeps an open one while brokers, etcd or the mode need certificates."""
+    cluster, secure = render_kit.cluster_of(), secured({"mode": "Enforce", "allowPlaintext": True})
+    kept = until_removed(cluster, observed).spec.security
+
+    assert (None if kept is None else kept.mode) == mode
+    assert until_removed(secure, observed) is secure
 
 
 @pytest.mark.parametrize(

@@ -5,19 +5,23 @@ from typing import Any
 
 import pytest
 
+from fairlead_api.bodies.quotas import QuotaDescription
 from fairlead_api.bodies.security import AclDescription, TokenDescription
 from fairlead_api.resources.condition_definitions import ConditionName
 from fairlead_api.resources.user import User
 from fairlead_operator.naming import Manifest
 from fairlead_operator.plan.findings import Finding
 from fairlead_operator.plan.securing.user import (
+    QuotaPlan,
     WantedAcl,
     bootstrap_of,
     owner_of,
     plan_acls,
+    plan_quota,
     plan_token,
     refusal,
     wanted_acls,
+    wanted_limits,
 )
 from fairlead_operator.plan.securing.user_status import (
     interrupted_status,
@@ -155,6 +159,46 @@ def test_a_token_is_renewed_in_time_and_a_lost_one_is_revoked(
     assert (plan.create, plan.revoke) == (create, revoke)
 
 
+@pytest.mark.parametrize(
+    ("each", "owner", "plan"),
+    [
+        (None, None, QuotaPlan()),
+        (None, "shop/User/u1", QuotaPlan(remove=True)),
+        (None, "bank/User/u2", QuotaPlan()),
+        ({"produceBytesPerSecond": "1Ki", "requestsPerSecond": 5}, None, QuotaPlan(put=True)),
+        ({"produceBytesPerSecond": "1Ki", "requestsPerSecond": 5}, "shop/User/u1", QuotaPlan()),
+        ({"fetchBytesPerSecond": "1Ki", "concurrentRequests": 5}, "shop/User/u1", QuotaPlan(put=True)),
+        (
+            {"requestsPerSecond": 5},
+            "bank/User/u2",
+            QuotaPlan(conflict="user:shop.ann has a quota of bank/User/u2"),
+        ),
+        ({"requestsPerSecond": 5}, "", QuotaPlan(conflict="user:shop.ann has a quota of another program")),
+    ],
+)
+def test_a_quota_belongs_to_the_first_owner(
+    each: dict[str, Any] | None, owner: str | None, plan: QuotaPlan
+) -> None:
+    """A User sets and removes its own quota, and never changes that of another owner (rule K11)."""
+    user = a_user() if each is None else a_user(quota={"each": each})
+    stored = QuotaDescription(
+        subject="user:shop.ann", each={"produce_bytes_per_second": 1024, "requests_per_second": 5}, shared={},
+        changed_at="", changed_by="", owner=owner or None,
+    )  # fmt: skip
+
+    assert plan_quota(wanted_limits(user), owner_of(user), None if owner is None else stored) == plan
+
+
+@pytest.mark.parametrize(("hours", "reasons"), [(361, []), (360, ["ExpiresSoon"]), (None, [])])
+def test_a_token_that_is_not_replaced_in_time_is_told(hours: int | None, reasons: list[str]) -> None:
+    """Half of the time for renewals may pass without a new token (rule K12)."""
+    ends = None if hours is None else (NOW + timedelta(hours=hours)).isoformat()
+
+    assert [
+        each.reason for each in warnings_of(a_user(), a_cluster({"mode": "Enforce"}), ends, NOW)
+    ] == reasons
+
+
 def test_programs_get_the_address_with_tls_if_there_is_one() -> None:
     """The bootstrap address is the one with TLS, never the one for clients outside."""
     plain = {"name": "data", "bootstrap": "http://a"}
@@ -169,9 +213,13 @@ def test_programs_get_the_address_with_tls_if_there_is_one() -> None:
 def test_the_status_names_principal_token_and_findings() -> None:
     """The status shows the principal and the token, warns in the mode Open, and keeps its facts when interrupted."""
     user = a_user()
-    warned = user_status(user, None, warnings_of(a_cluster({})), ("id", "2026"), NOW)
+    warned = user_status(user, None, warnings_of(user, a_cluster({}), None, NOW), ("id", "2026"), NOW)
     refused = user_status(
-        user, Finding("NotAllowed", "why"), warnings_of(a_cluster({"mode": "Enforce"})), (None, None), NOW
+        user,
+        Finding("NotAllowed", "why"),
+        warnings_of(user, a_cluster({"mode": "Enforce"}), None, NOW),
+        (None, None),
+        NOW,
     )
     paused = interrupted_status(user, ConditionName.RECONCILIATION_PAUSED, Finding("Annotation", "why"), NOW)
     unreadable = unreadable_status(warned, 7, "fault", NOW)

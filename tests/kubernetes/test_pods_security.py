@@ -1,0 +1,273 @@
+"""Security of a Cluster on real pods under load: each step from open to closed and back, and replaced certificates."""
+
+from __future__ import annotations
+
+import base64
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cluster_words import BROKERS, condition_of
+from pods_stage import Load, PodsStage, pods_stage, serves, tell
+
+if TYPE_CHECKING:
+    from kube_client import Manifest
+    from pods import KubernetesPods
+
+pytestmark = [pytest.mark.timeout(1400), pytest.mark.scenario]
+
+ETCD = "fairlead.dev/cluster=main,app.kubernetes.io/component=etcd"
+PEERS, ETCD_CALLS, LISTENERS = (
+    f"fairlead.dev/{name}" for name in ("peer-scheme", "etcd-scheme", "etcd-transport")
+)
+LONG_SECONDS = 900.0
+FOLLOW_SECONDS = 2.0
+THREE_MEMBERS = {"managed": {"replicas": 3, "storage": {"size": "1Gi"}}}
+CLOSED = {"mode": "Enforce", "tls": {"mode": "Required"}}
+
+
+def annotations_of(stage: PodsStage, selector: str, name: str) -> list[str | None]:
+    """Return an annotation of the pods of a component."""
+    pods = stage.kubernetes.api.list("pods", stage.namespace, selector)
+    return [each["metadata"].get("annotations", {}).get(name) for each in pods]
+
+
+def wait_for_pods(stage: PodsStage, selector: str, name: str, value: str | None) -> None:
+    """Wait until three pods of a component have an annotation."""
+    stage.kubernetes.api.wait_list(
+        "pods",
+        stage.namespace,
+        lambda pods: [each["metadata"].get("annotations", {}).get(name) for each in pods] == [value] * 3,
+        selector=selector,
+        seconds=LONG_SECONDS,
+    )
+
+
+def wait_certified(stage: PodsStage) -> Manifest:
+    """Wait until every broker has the current certificate and no change is in progress."""
+    return stage.wait(
+        lambda each: serves(each) and condition_of(each, "CertificatesReady").get("reason") == "Current",
+        LONG_SECONDS,
+    )
+
+
+@dataclass
+class Access:
+    """Files of a client with a User's Secret, which follow the Secret as a mounted copy does."""
+
+    stage: PodsStage
+    folder: Path
+
+    def __post_init__(self) -> None:
+        """Create the User and write the files."""
+        user = {
+            "apiVersion": "fairlead.dev/v1alpha1",
+            "kind": "User",
+            "metadata": {"name": "load"},
+            "spec": {
+                "clusterRef": {"name": "main"},
+                "acls": [
+                    {"operations": ["read", "write"], "topics": ["load*"]},
+                    {"operations": ["read"], "groups": ["*"]},
+                ],
+            },
+        }
+        api, namespace = self.stage.kubernetes.api, self.stage.namespace
+        api.apply(user, namespace)
+        api.wait(
+            "users.fairlead.dev/load",
+            namespace,
+            lambda each: each and condition_of(each, "Ready").get("status") == "True",
+            LONG_SECONDS,
+        )
+        self.write()
+
+    def write(self) -> None:
+        """Write the files of the Secret."""
+        found = self.stage.kubernetes.api.get("secret/load", self.stage.namespace)
+        assert found is not None, "a User that is ready has a Secret"
+        for name in ("token", "ca.crt"):
+            new = self.folder / f"{name}.new"
+            new.write_bytes(base64.b64decode(found["data"][name]))
+            new.chmod(0o600)
+            new.replace(self.folder / name)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The settings of a client."""
+        return {
+            "FAIRLEAD_TOKEN_FILE": str(self.folder / "token"),
+            "FAIRLEAD_CA_FILE": str(self.folder / "ca.crt"),
+        }
+
+    @contextmanager
+    def followed(self) -> Iterator[None]:
+        """Update the files during the block, as a kubelet does."""
+        over = threading.Event()
+
+        def follow() -> None:
+            while not over.wait(FOLLOW_SECONDS):
+                self.write()
+
+        thread = threading.Thread(target=follow, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+
+def load_topic(stage: PodsStage, name: str) -> str:
+    """Create a topic for a load as a resource, for which a test needs no token."""
+    topic = {
+        "apiVersion": "fairlead.dev/v1alpha1",
+        "kind": "Topic",
+        "metadata": {"name": name},
+        "spec": {
+            "clusterRef": {"name": "main"},
+            "partitions": 3,
+            "replicas": 3,
+            "config": {"min.insync.replicas": "2"},
+        },
+    }
+    stage.kubernetes.api.apply(topic, stage.namespace)
+    stage.kubernetes.api.wait(
+        f"topics.fairlead.dev/{name}",
+        stage.namespace,
+        lambda each: each and condition_of(each, "Ready").get("status") == "True",
+        LONG_SECONDS,
+    )
+    return name
+
+
+@contextmanager
+def a_load(stage: PodsStage, url: str, topic: str, access: Access | None = None) -> Iterator[Load]:
+    """Write to a topic during the block, and count afterwards."""
+    load = Load(stage.kubernetes, url, topic, {} if access is None else access.environment)
+    try:
+        yield load
+        load.finish()
+    finally:
+        load.process.kill()
+        load.process.wait()
+
+
+def is_refused(stage: PodsStage, url: str) -> bool:
+    """Return whether a client without a token is refused."""
+    done = stage.kubernetes.run("fairlead", "topic", "list", "--bootstrap", url, check=False)
+    return done.returncode != 0
+
+
+def test_certificates_and_tls_between_pods_come_and_go(
+    kubernetes_pods: KubernetesPods, tmp_path: Path
+) -> None:
+    """Steps 2 to 4 of 7.3 and back: brokers and etcd change to TLS and to plain connections while clients write."""
+    with pods_stage(kubernetes_pods, tmp_path, etcd=THREE_MEMBERS) as stage, stage.load() as load:
+        stage.set("security", {})
+        for selector, name, value in (
+            (BROKERS, PEERS, "https"), (BROKERS, ETCD_CALLS, "https"), (ETCD, LISTENERS, "tls"),
+        ):  # fmt: skip
+            wait_for_pods(stage, selector, name, value)
+        wait_certified(stage)
+        stage.change({"op": "remove", "path": "/spec/security"})
+        for selector, name in ((ETCD, LISTENERS), (BROKERS, ETCD_CALLS), (BROKERS, PEERS)):
+            wait_for_pods(stage, selector, name, None)
+        stage.wait(serves, LONG_SECONDS)
+    tell("TLS between pods", **load.counts)
+
+    assert load.counts["acknowledged"] > 0
+    assert load.losses == {}
+
+
+def test_an_open_cluster_is_closed_step_by_step(kubernetes_pods: KubernetesPods, tmp_path: Path) -> None:
+    """Steps 5 to 9 of 7.3, each undone and repeated: clients move to TLS and tokens, and none is refused too early."""
+    with pods_stage(kubernetes_pods, tmp_path, security={}) as stage:
+        plain, secure = stage.bootstrap, stage.bootstrap.replace("http:", "https:")
+        beside = secure.replace(":9520", ":9524")
+        first, second = load_topic(stage, "load-plain"), load_topic(stage, "load-secure")
+        with a_load(stage, plain, first) as before:
+            for mode, names in (("Both", 2), ("Off", 1), ("Both", 2)):
+                stage.set("security/tls", {"mode": mode})
+                stage.wait(lambda each, n=names: serves(each) and len(each["status"]["listeners"]) == n)
+            access = Access(stage, tmp_path)
+            with a_load(stage, beside, second, access) as after:
+                for mode in ("Observe", "Open", "Observe"):
+                    stage.set("security/mode", mode)
+                    stage.wait(serves)
+                before.finish()
+                for mode in ("Enforce", "Observe", "Enforce"):
+                    stage.set("security/mode", mode)
+                    stage.wait(serves)
+                    wait_for(lambda m=mode: is_refused(stage, plain) == (m == "Enforce"))
+                for mode in ("Required", "Both", "Required"):
+                    stage.set("security/tls/mode", mode)
+                    wanted = "https" if mode == "Required" else "http"
+                    stage.wait(
+                        lambda each, w=wanted: (
+                            serves(each) and each["status"]["listeners"][0]["bootstrap"].startswith(f"{w}://")
+                        )
+                    )
+                closed = [is_refused(stage, url) for url in (plain, secure)]
+    tell("open to closed", plain=before.counts, secure=after.counts)
+
+    assert before.losses == after.losses == {}
+    assert min(before.counts["acknowledged"], after.counts["acknowledged"]) > 0
+    assert closed == [True, True]
+
+
+def test_certificates_are_replaced_under_load(kubernetes_pods: KubernetesPods, tmp_path: Path) -> None:
+    """A new leaf and a new authority reach brokers, etcd and clients that write; an operator is killed (V10)."""
+    with pods_stage(kubernetes_pods, tmp_path, security=CLOSED, etcd=THREE_MEMBERS) as stage:
+        url = stage.bootstrap.replace("http:", "https:")
+        topic, access = load_topic(stage, "load-rotation"), Access(stage, tmp_path)
+        pods, old = stage.pods(), authorities_of(stage)
+        with access.followed(), a_load(stage, url, topic, access) as load:
+            leaf = leaf_of(stage)
+            stage.set("security/tls/extraNames", ["further.example"])
+            wait_for(lambda: leaf_of(stage) != leaf)
+            wait_certified(stage)
+            stage.kubernetes.api.annotate(
+                "clusters.fairlead.dev/main",
+                stage.namespace,
+                {"fairlead.dev/renew-ca": "true", "fairlead.dev/skip-overlap": "true"},
+            )
+            wait_for(lambda: len(authorities_of(stage)) == 2)
+            stage.operator.stop(9)
+            stage.start_operator()
+            wait_for(lambda: len(authorities_of(stage)) == 1 and authorities_of(stage) != old)
+            wait_certified(stage)
+            kept = stage.pods()
+    tell("replaced certificates", **load.counts)
+
+    assert load.losses == {}
+    assert load.counts["acknowledged"] > 0
+    assert kept == pods, "no broker restarts for a certificate"
+
+
+def leaf_of(stage: PodsStage) -> str:
+    """Return the certificate of the brokers."""
+    found: Any = stage.kubernetes.api.get("secret/main-brokers-tls", stage.namespace)
+    return str(found["data"]["tls.crt"])
+
+
+def authorities_of(stage: PodsStage) -> list[str]:
+    """Return the certificates of all authorities."""
+    found: Any = stage.kubernetes.api.get("configmap/main-ca", stage.namespace)
+    return str(found["data"]["ca.crt"]).split("-----END CERTIFICATE-----")[:-1]
+
+
+def wait_for(holds: Any) -> None:
+    """Wait until a condition holds that no watch reports."""
+    over = threading.Event()
+    for _ in range(int(LONG_SECONDS)):
+        if holds():
+            return
+        over.wait(1.0)
+    message = "the condition did not hold in time"
+    raise AssertionError(message)
