@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1] / "tests"
-sys.path[:0] = [str(TESTS / "kubernetes"), str(TESTS / "etcd")]
+sys.path[:0] = [str(TESTS / "kubernetes/box"), str(TESTS / "etcd")]
 
 from box import Box, BoxUnusable
 from go_programs import CHART_TOOLS, ProgramsMissing, program

@@ -27,7 +27,7 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests/kubernetes"), str(ROOT / "tests/etcd")]
+sys.path[:0] = [str(ROOT / "tests/kubernetes/box"), str(ROOT / "tests/etcd")]
 
 from go_programs import program  # noqa: E402 - the line above adds its folder to the path
 

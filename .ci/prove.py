@@ -187,22 +187,22 @@ def operator_edits(share: float) -> Outcome:
     """
     seed = _seed()
     settings = {"FAIRLEAD_EDITS": str(_count(50, share)), "FAIRLEAD_SEED": str(seed)}
-    code, found = _figures("tests/kubernetes/test_random_edits.py", **settings)
+    code, found = _figures("tests/kubernetes/operator/test_random_edits.py", **settings)
     return code == 0, {"exit_code": code, "seed": seed, **found}
 
 
 def operator_topics(share: float) -> Outcome:
     """Create 500 Topics at once, which must be ready within a minute while the operator stays below 300 MiB."""
     del share
-    code, found = _figures("tests/kubernetes/test_topics.py", "-k", "five_hundred")
+    code, found = _figures("tests/kubernetes/operator/test_topics.py", "-k", "five_hundred")
     return code == 0, {"exit_code": code, **found}
 
 
 def pods(share: float) -> Outcome:
     """Run clusters on real pods under load: scaling, lost disks, nodes and etcd members, and blocked rolls."""
     del share
-    files = [str(path) for path in sorted(Path("tests/kubernetes").glob("test_pods_*.py"))]
-    code, found = _figures(*files, "tests/kubernetes/test_cluster_pods.py")
+    files = [str(path) for path in sorted(Path("tests/kubernetes/pods").glob("test_pods_*.py"))]
+    code, found = _figures(*files, "tests/kubernetes/pods/test_cluster_pods.py")
     return code == 0, {"exit_code": code, **found}
 
 
@@ -237,8 +237,8 @@ def scenarios(share: float) -> Outcome:
     del share
     passed, reports = True, {}
     left_out = (
-        "--ignore=tests/kubernetes/test_cluster_pods.py",
-        "--ignore-glob=tests/kubernetes/test_pods_*.py",
+        "--ignore=tests/kubernetes/pods/test_cluster_pods.py",
+        "--ignore-glob=tests/kubernetes/pods/test_pods_*.py",
     )
     marked = {path.parts[1] for path in Path("tests").rglob("test_*.py") if SCENARIO in path.read_text()}
     for folder in sorted(marked - {"chaos"}):

@@ -11,10 +11,10 @@ EXECUTABLE: Final = ("sh", "bash", "console", "python", "yaml")
 GENERATED: Final = ("changes", "decisions", "proof")
 
 _CLI, _CLIENT = "tests/integration/cli", "tests/integration/client"
-_CONTROL_PLANE = "tests/kubernetes/test_docs_kubernetes.py"
+_CONTROL_PLANE = "tests/kubernetes/charts/test_docs_kubernetes.py"
 RUN_BY: Final[dict[tuple[str, str], str]] = {
     ("how-to/clusters.md", "console"): f"{_CLI}/test_clusters_how_to.py",
-    ("how-to/containers.md", "yaml"): "tests/kubernetes/test_containers_page.py",
+    ("how-to/containers.md", "yaml"): "tests/kubernetes/charts/test_containers_page.py",
     ("how-to/delivery-guarantees.md", "python"): "tests/recipes/recipe_page.py",
     ("how-to/disk-faults.md", "sh"): f"{_CLI}/test_disk_faults_how_to.py",
     ("how-to/from-kafka.md", "sh"): f"{_CLI}/test_from_kafka_how_to.py",

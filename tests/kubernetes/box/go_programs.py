@@ -1,7 +1,7 @@
 """Builds the programs of the test Kubernetes from Go modules, once for each release of a program.
 
 Used by the fixtures of this folder, by `make kubernetes`, and by `.ci/test.py`, which runs this file while other tests
-run: `python tests/kubernetes/go_programs.py [NAME...]`. Built programs are kept in the user's cache, one folder for
+run: `python tests/kubernetes/box/go_programs.py [NAME...]`. Built programs are kept in the user's cache, one folder for
 each module, named by the hash of all inputs; compilers' caches are not needed afterwards. To use another release:
 change the version in `go/<module>/go.mod`, and run `go mod tidy` there.
 """
@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1] / "etcd"))
+    sys.path.insert(0, str(Path(__file__).parents[2] / "etcd"))
 
 from etcd_build import EtcdNotBuilt, etcd_binaries, go
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from kubernetes_under_test import Kubernetes
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 OPERATOR_CHART = ROOT / "charts/fairlead-operator"
 CLUSTER_CHART = ROOT / "charts/fairlead-cluster"
 JOBS_CHART = ROOT / "charts/fairlead-jobs"

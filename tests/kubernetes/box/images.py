@@ -11,7 +11,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 # Files that `make image` writes. The image of Spark takes 2 GB of memory on each node, so tests load it on one node
 # only.
 PRODUCT_IMAGES = (ROOT / "build/fairlead.oci.tar", ROOT / "build/fairlead-etcd.oci.tar")
