@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cluster_under_writes import TOPIC, Counted, beside, create_topic, in_sync, running, writing
 from fairlead import testing
 from fairlead.blocking import Consumer
-from test_source_restarts import TOPIC, Counted, beside, create_topic, in_sync, running, writing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # Each test waits for real queries on a possibly busy machine.
 pytestmark = pytest.mark.timeout(600)
-PROGRAM = Path(__file__).with_name("lake_program.py")
+PROGRAM = Path(__file__).parents[1] / "lake_program.py"
 DAYS = [datetime(2026, 11, 21, 23, 59, 59, 999_999, tzinfo=UTC), datetime(2026, 11, 22, tzinfo=UTC)]
 
 

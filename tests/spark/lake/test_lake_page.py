@@ -15,7 +15,7 @@ from fairlead_spark.pipelines import find
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PAGE = Path(__file__).parents[2] / "docs/how-to/lake.md"
+PAGE = Path(__file__).parents[3] / "docs/how-to/lake.md"
 EXAMPLE = re.compile(r"```python\n(?P<code>.*?)```(?:\n\n```text\n(?P<output>.*?)```)?", re.DOTALL)
 COMMAND = re.compile(r"```sh\nfairlead job run (?P<words>.*?)```", re.DOTALL)
 

@@ -33,7 +33,7 @@ from spark_session import QUICK_WORKERS
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PAGE = Path(__file__).parents[2] / "docs/how-to/pipelines.md"
+PAGE = Path(__file__).parents[3] / "docs/how-to/pipelines.md"
 SECTION = re.compile(r"^### `(?P<name>\w+)`\n(?P<text>.*?)(?=^##)", re.MULTILINE | re.DOTALL)
 EXAMPLE = re.compile(
     r"^```sh\n(?P<code>.*?)^```$(?:\n\n```text\n(?P<output>.*?)^```$)?", re.MULTILINE | re.DOTALL

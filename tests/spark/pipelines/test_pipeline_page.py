@@ -16,7 +16,7 @@ from fairlead.blocking import Admin, Consumer, Producer
 from quick_java import quick_java
 from spark_session import QUICK_WORKERS
 
-PAGE = Path(__file__).parents[2] / "docs/how-to/pipelines.md"
+PAGE = Path(__file__).parents[3] / "docs/how-to/pipelines.md"
 PROGRAM = re.compile(r"^```python\n# (?P<name>\w+\.py)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^fairlead (job run \./\S+ .*)$", re.MULTILINE)
 SECONDS_MAX = 300
