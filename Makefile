@@ -67,7 +67,7 @@ bench-page: setup-bench ## the tables and plots of docs/benchmarks.md from the r
 	@$(BIN)/python benchmarks/page.py $(BENCH)
 
 sim: setup ## simulated clusters, as long as asked: SIM="--seconds 600 --seed 100000", SIM="--seed 17 --trace", SIM=--switches
-	@cd tests/simulation && PYTHONHASHSEED=0 PYTHONPATH=../plugins:../faults:../checker:../chaos:../etcd ../../$(BIN)/python -m simulator.search $(SIM)
+	@cd tests/simulation && PYTHONHASHSEED=0 PYTHONPATH=../plugins:../plugins/brokers:../plugins/programs:../faults:../checker:../chaos:../etcd ../../$(BIN)/python -m simulator.search $(SIM)
 
 prove: setup ## the long proofs, with their records in docs/proof; some of them: PROVE="kills bit-flips"
 	@$(BIN)/python .ci/prove.py $(PROVE)

@@ -29,7 +29,11 @@ import matplotlib as mpl
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [
-    str(ROOT / "tests" / folder) for folder in ("observability", "kubernetes", "etcd", "plugins", "spark")
+    *(
+        str(ROOT / "tests" / folder)
+        for folder in ("observability", "etcd", "plugins", "plugins/programs", "spark")
+    ),
+    *(str(ROOT / "tests/kubernetes" / folder) for folder in ("box", "stages")),
 ]
 
 from kubernetes_under_test import shared  # noqa: E402 - found by the line above

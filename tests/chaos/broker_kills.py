@@ -31,7 +31,8 @@ from pathlib import Path
 from typing import Any, Final
 
 sys.path.extend(
-    str(Path(__file__).parents[1] / folder) for folder in ("plugins", "faults", "checker", "etcd")
+    str(Path(__file__).parents[1] / folder)
+    for folder in ("plugins", "plugins/programs", "faults", "checker", "etcd")
 )
 
 import structlog

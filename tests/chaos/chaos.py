@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 sys.path.extend(
-    str(Path(__file__).parents[1] / folder) for folder in ("plugins", "faults", "checker", "etcd")
+    str(Path(__file__).parents[1] / folder)
+    for folder in ("plugins", "plugins/programs", "faults", "checker", "etcd")
 )
 
 from chaos_faults import ALONE, FAULTS, inject

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, Final
 
 # pytest puts these folders on the path by its setting `pythonpath`; a program has to do so itself.
-sys.path[:0] = [str(Path(__file__).parents[1] / "plugins"), str(Path(__file__).parent)]
+FOLDERS: Final = ("plugins", "plugins/brokers", "plugins/programs", "contract")
+sys.path[:0] = [str(Path(__file__).parents[1] / folder) for folder in FOLDERS]
 
 import golden
 import test_command_line_kept

@@ -23,7 +23,7 @@ NAMESPACES = (
 )
 NETWORK = f'ip link set lo up && ip address add {HOST}/128 dev lo nodad && exec "$@"'
 PROGRAM = Path(__file__).with_name("ipv6_program.py")
-FOLDERS = ("etcd", "plugins", "faults")
+FOLDERS = ("etcd", "plugins", "plugins/programs", "faults")
 
 
 def test_pods_of_ipv6_alone_reach_each_other(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "plugins"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "plugins/brokers"))
 
 from fairlead_api.batch.batches import Record, decode_records
 from fairlead_api.batch.header import HEADER_BYTES, batch_span, iterate_headers

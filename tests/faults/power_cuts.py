@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Final
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "plugins"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "plugins/brokers"))
 
 from fairlead_api.batch.batches import encode, record_batch
 from fairlead_api.batch.header import STAMP_BYTES, iterate_headers, make_stamp, read_header

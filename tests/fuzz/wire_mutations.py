@@ -26,7 +26,9 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-sys.path.extend(str(Path(__file__).parents[1] / folder) for folder in ("plugins", "faults"))
+sys.path.extend(
+    str(Path(__file__).parents[1] / folder) for folder in ("plugins", "plugins/programs", "faults")
+)
 
 import uvloop
 

@@ -27,7 +27,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "plugins"))
+sys.path.extend(str(Path(__file__).parents[1] / "plugins" / each) for each in ("brokers", "programs"))
 
 import psycopg
 import structlog
