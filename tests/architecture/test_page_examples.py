@@ -20,7 +20,7 @@ RUN_BY: Final[dict[tuple[str, str], str]] = {
     ("how-to/from-kafka.md", "sh"): f"{_CLI}/test_from_kafka_how_to.py",
     ("how-to/groups.md", "python"): f"{_CLIENT}/test_groups_how_to.py",
     ("how-to/groups.md", "sh"): f"{_CLIENT}/test_groups_how_to.py",
-    ("how-to/http.md", "sh"): "tests/integration/http/test_how_to.py",
+    ("how-to/http.md", "sh"): "tests/integration/http/pages/test_how_to.py",
     ("how-to/kubernetes-backup.md", "sh"): _CONTROL_PLANE,
     ("how-to/kubernetes-backup.md", "yaml"): _CONTROL_PLANE,
     ("how-to/kubernetes-clusters.md", "sh"): _CONTROL_PLANE,
