@@ -16,7 +16,7 @@ import pytest
 
 from warm_programs import search_path
 
-PAGE = Path(__file__).parents[3] / "docs/how-to/groups.md"
+PAGE = Path(__file__).parents[4] / "docs/how-to/groups.md"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 DEFAULT_ADDRESS = "http://127.0.0.1:9520"
 TOPIC_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")

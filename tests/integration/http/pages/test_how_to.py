@@ -10,7 +10,7 @@ import pytest
 
 from warm_programs import search_path
 
-PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "http.md"
+PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "http.md"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 VARYING = (
     re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"),

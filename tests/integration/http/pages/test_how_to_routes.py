@@ -10,7 +10,7 @@ import pytest
 
 from fairlead_api.routes import ROUTES, Listener
 
-HOW_TO = Path(__file__).parents[3] / "docs" / "how-to"
+HOW_TO = Path(__file__).parents[4] / "docs" / "how-to"
 PAGES = ("http.md", "groups.md", "disk-faults.md")
 COMMANDS = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ASSIGNED = re.compile(r"^(\w+)=(http://\S+)$", re.MULTILINE)
