@@ -1,4 +1,4 @@
-"""The pod's stop hook, and the answers of its broker; two hooks at once are in tests/etcd/brokers/test_prepare_stop.py."""
+"""The pod's stop hook, and the answers of its broker; tests/etcd/brokers/test_prepare_stop.py tests two hooks at once."""
 
 from __future__ import annotations
 
