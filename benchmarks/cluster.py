@@ -17,10 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import failover
-from cluster_peers import FairleadCluster, KafkaCluster
 from pairing import Pairs, table
 from parts import add_folders, measure_parts
-from peers import HERE, fetch_kafka
+from peers.brokers import HERE, fetch_kafka
+from peers.clusters import FairleadCluster, KafkaCluster
 from throughput import PARTITIONS, PRODUCER_SETTINGS, VALUE_BYTES
 
 from fairlead import Admin
@@ -69,7 +69,13 @@ class ClusterBench:
         name = self._name()
         config = {"durability": durability, "min.insync.replicas": MIN_ISR}
         asyncio.run(failover.new_topic(self._fairlead, name, PARTITIONS, config))
-        command = [sys.executable, str(HERE / "workload.py"), "produce", "--url", self._fairlead.bootstrap]
+        command = [
+            sys.executable,
+            str(HERE / "workloads/workload.py"),
+            "produce",
+            "--url",
+            self._fairlead.bootstrap,
+        ]
         command += ["--topic", name, "--partitions", str(PARTITIONS), "--records", str(self._records)]
         command += ["--value-bytes", str(VALUE_BYTES)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)

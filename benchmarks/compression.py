@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyarrow.csv as pa_csv
 from pairing import Pairs, table
-from peers import FairleadPeer, KafkaPeer, both_peers, fetch_kafka
+from peers.brokers import FairleadPeer, KafkaPeer, both_peers, fetch_kafka
 from throughput import Bench
 
 CODECS = ("none", "lz4", "zstd")

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from statistics import median
 from typing import TypeAlias
 
-from cluster_peers import BROKERS, FairleadCluster
+from peers.clusters import BROKERS, FairleadCluster
 
 from fairlead import Admin, Consumer, Delivery, Producer
 from fairlead.errors import FairleadError

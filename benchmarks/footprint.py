@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 
 from pairing import Pairs, table
-from peers import HERE, FairleadPeer, KafkaPeer, PeerFailedError, alone, cpu_seconds, fetch_kafka
+from peers.brokers import HERE, FairleadPeer, KafkaPeer, PeerFailedError, alone, cpu_seconds, fetch_kafka
 from throughput import PARTITIONS, VALUE_BYTES, Bench
 
 from fairlead import Admin
@@ -50,7 +50,14 @@ def _http_runs(
         topic = f"http-{durability}-{batch}-{number}"
         asyncio.run(_create(fairlead.url, topic, durability))
         before = cpu_seconds(fairlead.process.pid)
-        command = [sys.executable, str(HERE / "http_workload.py"), "--url", fairlead.url, "--topic", topic]
+        command = [
+            sys.executable,
+            str(HERE / "workloads/http_workload.py"),
+            "--url",
+            fairlead.url,
+            "--topic",
+            topic,
+        ]
         command += ["--requests", str(requests), "--batch", str(batch)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:

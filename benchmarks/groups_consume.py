@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 
 from pairing import Pairs, table
-from peers import HERE, RUN_SECONDS_MAX, FairleadPeer, KafkaPeer, PeerProcess, both_peers, fetch_kafka
+from peers.brokers import HERE, RUN_SECONDS_MAX, FairleadPeer, KafkaPeer, PeerProcess, both_peers, fetch_kafka
 from throughput import VALUE_BYTES, Bench
 
 OURS = {
@@ -88,7 +88,15 @@ def _measure(
 
 
 def _run(side: str, url: str, topic: str, records: int) -> dict[str, float]:
-    command = [sys.executable, str(HERE / "groups_workload.py"), side, "--url", url, "--topic", topic]
+    command = [
+        sys.executable,
+        str(HERE / "workloads/groups_workload.py"),
+        side,
+        "--url",
+        url,
+        "--topic",
+        topic,
+    ]
     command += ["--records", str(records), "--value-bytes", str(VALUE_BYTES)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=RUN_SECONDS_MAX)
     if done.returncode != 0:

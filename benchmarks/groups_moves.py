@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from cluster_peers import FairleadCluster
 from failover import Condition, new_topic, percentiles, settled, until
 from groups_plain import PlainClient, PlainMember
-from groups_workload import BUCKETS_A_SECOND
-from peers import HERE
+from peers.brokers import HERE
+from peers.clusters import FairleadCluster
+from workloads.groups_workload import BUCKETS_A_SECOND
 
 from fairlead import Admin, Consumer, Producer, TopicPartition
 from fairlead_api.bodies.group_answers import GroupDescription
@@ -49,7 +49,13 @@ class Crew:
     @classmethod
     def start(cls, cluster: FairleadCluster, topic: str, members: int, *more: str) -> Self:
         """Start the process, and return when the process has loaded its code; its members have not joined yet."""
-        command = [sys.executable, str(HERE / "groups_workload.py"), "members", "--url", cluster.bootstrap]
+        command = [
+            sys.executable,
+            str(HERE / "workloads/groups_workload.py"),
+            "members",
+            "--url",
+            cluster.bootstrap,
+        ]
         command += ["--topic", topic, "--group", GROUP, "--members", str(members), *more]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
@@ -98,7 +104,7 @@ def join(options: argparse.Namespace, folder: Path) -> dict[str, object]:
     try:
         partitions = PARTITIONS_A_MEMBER * (options.members + 1)
         asyncio.run(_replicated_once(cluster, "join", partitions))
-        load = [sys.executable, str(HERE / "workload.py"), "produce", "--url", cluster.bootstrap]
+        load = [sys.executable, str(HERE / "workloads/workload.py"), "produce", "--url", cluster.bootstrap]
         load += ["--topic", "join", "--partitions", str(partitions), "--batch-records", str(BATCH_RECORDS)]
         subprocess.run(
             [*load, "--records", str(partitions * PARTITION_RECORDS)], check=True, capture_output=True

@@ -20,10 +20,10 @@ from statistics import median
 from typing import IO
 
 import uvloop
-from cluster_peers import BROKERS, FairleadCluster
 from failover import new_topic
 from groups_plain import PlainClient, PlainMember
-from peers import HERE
+from peers.brokers import HERE
+from peers.clusters import BROKERS, FairleadCluster
 from throughput import VALUE_BYTES
 
 TOPIC = "scale"
@@ -74,7 +74,7 @@ def scale(options: argparse.Namespace, folder: Path) -> dict[str, object]:
     players: list[Players] = []
     try:
         asyncio.run(new_topic(cluster, TOPIC, PARTITIONS, {"durability": "replicated"}))
-        load = [sys.executable, str(HERE / "workload.py"), "produce", "--url", cluster.bootstrap]
+        load = [sys.executable, str(HERE / "workloads/workload.py"), "produce", "--url", cluster.bootstrap]
         load += ["--topic", TOPIC, "--partitions", str(PARTITIONS), "--value-bytes", str(VALUE_BYTES)]
         load += ["--records", str(RECORDS), "--batch-records", str(RECORDS // PARTITIONS)]
         subprocess.run(load, check=True, capture_output=True)

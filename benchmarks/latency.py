@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from parts import add_folders
-from peers import HERE, FairleadPeer, KafkaPeer, fetch_kafka
+from peers.brokers import HERE, FairleadPeer, KafkaPeer, fetch_kafka
 
 from fairlead import Admin
 
@@ -66,26 +66,30 @@ class LatencyBench:
     def paced(self, durability: str) -> Figures:
         """Measure sending 1,000 single records per second."""
         topic = self.topic(1, durability)
-        return self.work("latency_workload.py", "pace", topic, partitions=1, rate=1000, seconds=self._seconds)
+        return self.work(
+            "workloads/latency_workload.py", "pace", topic, partitions=1, rate=1000, seconds=self._seconds
+        )
 
     def active_partitions(self, count: int) -> Figures:
         """Measure sending 1,000 single records per second to `count` partitions in turn, with `durability=synced`."""
         topic = self.topic(count, "synced")
         return self.work(
-            "latency_workload.py", "pace", topic, partitions=count, rate=1000, seconds=self._seconds
+            "workloads/latency_workload.py", "pace", topic, partitions=count, rate=1000, seconds=self._seconds
         )
 
     def bursts(self, count: int) -> Figures:
         """Measure rounds of one record to each of `count` partitions at once, with `durability=synced`."""
         topic = self.topic(count, "synced")
-        return self.work("latency_workload.py", "rounds", topic, partitions=count, seconds=self._seconds)
+        return self.work(
+            "workloads/latency_workload.py", "rounds", topic, partitions=count, seconds=self._seconds
+        )
 
     def steady(self, seconds: float) -> Figures:
         """Measure 100,000 records per second in batches of 1,000, with the CPU usage and memory of the broker."""
         topic = self.topic(6, "synced")
         cpu, memory = self._cpu_seconds(), self._fairlead.resident_bytes()
         figures = self.work(
-            "latency_workload.py",
+            "workloads/latency_workload.py",
             "steady",
             topic,
             partitions=6,
@@ -100,12 +104,16 @@ class LatencyBench:
 
     def large_against_empty(self, gib: float) -> tuple[Figures, Figures]:
         """Measure appending and reading at the end of an empty topic, and of a topic of `gib` GiB."""
-        empty = self.work("latency_workload.py", "tail", self.topic(1, "replicated"), seconds=self._seconds)
+        empty = self.work(
+            "workloads/latency_workload.py", "tail", self.topic(1, "replicated"), seconds=self._seconds
+        )
         large = self.topic(1, "replicated")
         records = int(gib * GIB / 120)
-        self.work("workload.py", "produce", large, partitions=1, records=records, batch_records=8000)
+        self.work(
+            "workloads/workload.py", "produce", large, partitions=1, records=records, batch_records=8000
+        )
         os.sync()
-        return empty, self.work("latency_workload.py", "tail", large, seconds=self._seconds)
+        return empty, self.work("workloads/latency_workload.py", "tail", large, seconds=self._seconds)
 
     def _cpu_seconds(self) -> float:
         fields = (

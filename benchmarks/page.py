@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-import page_tables
-from page_pictures import draw_ratios, draw_requests
+from page_parts import tables
+from page_parts.pictures import draw_ratios, draw_requests
+from page_parts.results import Results
 from parts import absolute_path
-from results import Results
 
 PAGE = "docs/benchmarks.md"
 FOLDER = "docs/figures"
@@ -38,12 +38,12 @@ def ratios(title: str, file: str, parts: Sequence[str], command: str) -> Block:
     """Return a block with a picture and a table of cases that were measured against a peer."""
 
     def block(results: Results, path: Path) -> str:
-        cases = page_tables.cases_of(results, file, parts, command)
+        cases = tables.cases_of(results, file, parts, command)
         if not cases:
             return ""
         draw_ratios(title, cases, path)
         picture = f"![{title}: ratios, their spread and targets](figures/{path.name})"
-        return f"{picture}\n\n{page_tables.ratios(cases)}"
+        return f"{picture}\n\n{tables.ratios(cases)}"
 
     return block
 
@@ -55,25 +55,25 @@ def requests(results: Results, path: Path) -> str:
         return ""
     draw_requests(measured["cases"], path)
     picture = f"![JSON over HTTP: requests and records per second](figures/{path.name})"
-    return f"{picture}\n\n{page_tables.requests(measured)}"
+    return f"{picture}\n\n{tables.requests(measured)}"
 
 
 def start(results: Results, _: Path) -> str:
     """Return a table with the start time and its limit."""
     measured = results.part("bench.json", "start")
-    return page_tables.start(measured) if measured else ""
+    return tables.start(measured) if measured else ""
 
 
 def handshakes(results: Results, _: Path) -> str:
     """Return a table of the connections with handshakes."""
     measured = results.part("bench.json", "secured")
-    return page_tables.handshakes(measured) if measured else ""
+    return tables.handshakes(measured) if measured else ""
 
 
 def triggers(results: Results, _: Path) -> str:
     """Return a table that compares the duration of Spark triggers with triggers of Spark's rate source."""
     measured = results.part("spark.json", "triggers")
-    return page_tables.triggers(measured) if measured else ""
+    return tables.triggers(measured) if measured else ""
 
 
 def processor(file: str, parts: Sequence[str], command: str) -> Block:
@@ -81,7 +81,7 @@ def processor(file: str, parts: Sequence[str], command: str) -> Block:
 
     def block(results: Results, _: Path) -> str:
         measured = {part: results.part(file, part) for part in parts}
-        return page_tables.processor({part: each for part, each in measured.items() if each}, command)
+        return tables.processor({part: each for part, each in measured.items() if each}, command)
 
     return block
 

@@ -13,9 +13,8 @@ import sys
 from pathlib import Path
 from statistics import median
 
-from nats_peer import NatsPeer, fetch_nats
 from pairing import Pairs, table
-from peers import (
+from peers.brokers import (
     HERE,
     RUN_SECONDS_MAX,
     FairleadPeer,
@@ -26,6 +25,7 @@ from peers import (
     both_peers,
     fetch_kafka,
 )
+from peers.nats import NatsPeer, fetch_nats
 from throughput import KILOBYTE, VALUE_BYTES, Bench
 
 SIDES = {
@@ -87,7 +87,15 @@ class Records:
 
 def run_side(side: str, url: str, topic: str, records: int, value_bytes: int) -> dict[str, float]:
     """Run one side of `record_workload` in a separate process. Raises `PeerFailedError`."""
-    command = [sys.executable, str(HERE / "record_workload.py"), side, "--url", url, "--topic", topic]
+    command = [
+        sys.executable,
+        str(HERE / "workloads/record_workload.py"),
+        side,
+        "--url",
+        url,
+        "--topic",
+        topic,
+    ]
     command += ["--records", str(records), "--value-bytes", str(value_bytes)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=RUN_SECONDS_MAX)
     if done.returncode != 0:

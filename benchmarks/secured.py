@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from pairing import Pairs, table
-from peers import HERE, FairleadPeer, KafkaPeer, PeerFailedError, PeerProcess, alone, fetch_kafka
+from peers.brokers import HERE, FairleadPeer, KafkaPeer, PeerFailedError, PeerProcess, alone, fetch_kafka
 from throughput import VALUE_BYTES, Bench
 
 from fairlead import Admin
@@ -202,7 +202,7 @@ async def handshakes(scene: Scene) -> dict[str, float]:
     with _variables(scene.trust):
         async with Admin(scene.encrypted.url) as client:
             before = await _slowest(client, HANDSHAKE_SECONDS)
-            command = [sys.executable, str(HERE / "handshakes.py"), "--url", scene.encrypted.url]
+            command = [sys.executable, str(HERE / "workloads/handshakes.py"), "--url", scene.encrypted.url]
             command += ["--ca", str(scene.tls / "ca.crt"), "--seconds", str(HANDSHAKE_SECONDS)]
             process = await asyncio.create_subprocess_exec(
                 *command, "--at-once", str(HANDSHAKES_AT_ONCE), stdout=asyncio.subprocess.PIPE

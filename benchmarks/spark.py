@@ -22,7 +22,7 @@ from typing import Any
 
 from pairing import Pairs, table
 from parts import add_folders, measured_as
-from peers import (
+from peers.brokers import (
     HERE,
     FairleadPeer,
     KafkaPeer,
@@ -32,8 +32,8 @@ from peers import (
     fetch_kafka,
     take_memory,
 )
+from peers.spark_driver import CONNECTOR, SparkDriver, fetch_connector, spark_driver
 from spark_data import Data
-from spark_driver import CONNECTOR, SparkDriver, fetch_connector, spark_driver
 from throughput import PARTITIONS, VALUE_BYTES, Bench
 
 KAFKA_READS = {

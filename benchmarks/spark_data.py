@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from confluent_kafka import Producer as KafkaProducer
-from workload import fresh_values
+from workloads.workload import fresh_values
 
 from fairlead import Producer
 

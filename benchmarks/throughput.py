@@ -18,7 +18,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pairing import Pairs, table
-from peers import HERE, FairleadPeer, KafkaPeer, PeerFailedError, PeerProcess, alone, both_peers, fetch_kafka
+from peers.brokers import (
+    HERE,
+    FairleadPeer,
+    KafkaPeer,
+    PeerFailedError,
+    PeerProcess,
+    alone,
+    both_peers,
+    fetch_kafka,
+)
 
 from fairlead import Admin
 
@@ -87,7 +96,7 @@ class Bench:
         """Return the number of records per second that the SDK reached."""
         command = [
             sys.executable,
-            str(HERE / "workload.py"),
+            str(HERE / "workloads/workload.py"),
             side,
             "--url",
             self._fairlead.url,

@@ -40,8 +40,8 @@ def test_a_relative_folder_becomes_absolute(tmp_path: Path) -> None:
 def test_no_option_is_a_path_as_given() -> None:
     """No benchmark has an option of the type `Path`, which would stay relative: Maven resolves it against its pom."""
     relative = [
-        f"{path.name}:{node.lineno}"
-        for path in sorted(FOLDER.glob("*.py"))
+        f"{path.relative_to(FOLDER)}:{node.lineno}"
+        for path in sorted(FOLDER.rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.keyword)
         and node.arg == "type"

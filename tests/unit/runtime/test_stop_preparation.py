@@ -1,4 +1,4 @@
-"""The pod's stop hook, and the answers of its broker; tests/etcd/brokers/test_prepare_stop.py tests two hooks at once."""
+"""The pod's stop hook, and the answers of its broker; two at once: tests/etcd/brokers/test_prepare_stop.py."""
 
 from __future__ import annotations
 

@@ -14,13 +14,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from peers import HERE, PeerProcess, free_port, wait_for_port
+from peers.brokers import HERE, PeerProcess, free_port, wait_for_port
 
 sys.path.insert(0, str(HERE.parent / "tests" / "etcd"))
 
 from etcd_build import build
 
-MODULE = HERE / "nats_server"
+MODULE = HERE / "peers/nats_server"
 PACKAGE = "github.com/nats-io/nats-server/v2"
 SUBJECT_PREFIX = "bench"
 

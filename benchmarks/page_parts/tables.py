@@ -7,7 +7,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from results import Results
+    from page_parts.results import Results
 
 REACHED = {True: "yes", False: "no", None: ""}
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from peers import (
+from peers.brokers import (
     HERE,
     JVM_BROKER_OPTIONS,
     PeerFailedError,
@@ -161,7 +161,7 @@ class KafkaCluster(ClusterProcesses):
         """Format the storage of three nodes, start the nodes and wait until they answer."""
         folder.mkdir(parents=True)
         ports = [(free_port(), free_port()) for _ in range(BROKERS)]
-        environment = {**os.environ, "CLASSPATH": f"{HERE / 'kafka'}:{jars}/*"}
+        environment = {**os.environ, "CLASSPATH": f"{HERE / 'peers/kafka'}:{jars}/*"}
         cluster = cls(folder, environment=environment)
         cluster.bootstrap = ",".join(f"127.0.0.1:{port}" for port, _ in ports)
         cluster_id = run_java(environment, "kafka.tools.StorageTool", "random-uuid").strip().splitlines()[-1]

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 KAFKA_VERSION = "4.3.1"
 JVM_BROKER_OPTIONS = ("-Xms1G", "-Xmx1G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 JVM_TOOL_OPTIONS = ("-Xmx512m",)
@@ -170,7 +170,7 @@ class KafkaPeer(PeerProcess):
                 f"ssl.keystore.type=PEM\nssl.keystore.location={tls / 'kafka.pem'}\nssl.enabled.protocols=TLSv1.3\n"
             )
         properties.write_text(text, encoding="ascii")
-        environment = {**os.environ, "CLASSPATH": f"{HERE / 'kafka'}:{jars}/*"}
+        environment = {**os.environ, "CLASSPATH": f"{HERE / 'peers/kafka'}:{jars}/*"}
         cluster = run_java(environment, "kafka.tools.StorageTool", "random-uuid").strip().splitlines()[-1]
         run_java(environment, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties))
         began = time.monotonic()
@@ -228,7 +228,7 @@ def both_peers(folder: Path, jars: Path) -> Iterator[tuple[FairleadPeer, KafkaPe
 
 def fetch_kafka(cache: Path) -> Path:
     """Return the folder with Kafka's jars, which Maven downloads into `cache` unless they are already there."""
-    return fetch_jars(HERE / "kafka" / "pom.xml", cache / f"kafka-{KAFKA_VERSION}")
+    return fetch_jars(HERE / "peers/kafka" / "pom.xml", cache / f"kafka-{KAFKA_VERSION}")
 
 
 def fetch_jars(definition: Path, jars: Path) -> Path:

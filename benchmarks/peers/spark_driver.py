@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from peers import HERE, PeerFailedError, fetch_jars, session_cpu_seconds
+from peers.brokers import HERE, PeerFailedError, fetch_jars, session_cpu_seconds
 
 CONNECTOR = "4.2.0"
 PYTHON = Path(sys.executable).with_name("..") / "spark-oldest" / "bin" / "python"
@@ -25,7 +25,7 @@ STOP_SECONDS_MAX = 10.0
 
 def fetch_connector(cache: Path) -> list[Path]:
     """Return the jars of Spark's Kafka connector, which Maven downloads into `cache` unless they are already there."""
-    jars = fetch_jars(HERE / "kafka" / "spark-connector.xml", cache / f"spark-sql-kafka-{CONNECTOR}")
+    jars = fetch_jars(HERE / "peers/kafka" / "spark-connector.xml", cache / f"spark-sql-kafka-{CONNECTOR}")
     return sorted(jars.glob("*.jar"))
 
 
@@ -66,7 +66,7 @@ def spark_driver(folder: Path, jars: list[Path]) -> Iterator[SparkDriver]:
     """Run a session with `jars`, with its log and temporary files in `folder`, until the block ends."""
     scratch, log = folder / "spark", folder / "spark.log"
     scratch.mkdir()
-    command = [str(PYTHON), str(HERE / "spark_workload.py"), ",".join(str(jar) for jar in jars)]
+    command = [str(PYTHON), str(HERE / "workloads/spark_workload.py"), ",".join(str(jar) for jar in jars)]
     environment = {**os.environ, "SPARK_LOCAL_DIRS": str(scratch), "PYSPARK_PYTHON": str(PYTHON)}
     with log.open("wb") as errors:
         process = subprocess.Popen(
