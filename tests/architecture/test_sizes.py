@@ -18,7 +18,8 @@ FILE_LINES_MAX = 900
 REASON_LINES_MIN = 500
 """Number of lines from which a module's docstring explains its length."""
 MODULES_MAX = 20
-"""Maximum number of modules in one folder of the product, without its `__init__.py`."""
+"""Maximum number of modules in one folder, without its `__init__.py` and its `conftest.py`."""
+FRAMES = ("__init__.py", "conftest.py")
 FUNCTION_LINES_MAX = 60
 
 
@@ -49,11 +50,8 @@ def docstring(path: Path) -> str:
 
 
 def test_no_folder_is_crowded() -> None:
-    """A folder of the product has no more modules than a reader can survey."""
-    modules = (
-        path for path in checkout.python_files(*checkout.PACKAGE_FOLDERS) if path.name != "__init__.py"
-    )
-    folders = Counter(path.parent for path in modules)
+    """A folder has no more modules than a reader can survey, in the product, its tests and its benchmarks."""
+    folders = Counter(path.parent for path in checkout.python_files() if path.name not in FRAMES)
 
     assert {str(folder): count for folder, count in folders.items() if count > MODULES_MAX} == {}
 
