@@ -55,7 +55,7 @@ def _build_stage(name: str, archive: Path, constraints: tuple[Path, ...], *optio
     current, stamp, made_of = _is_current(name, archive, _sources(constraints))
     if current:
         return
-    _begin_anew_when_large()
+    _reset_when_large()
     bases = _bases()
     mounted = f"{_wheelhouse(constraints)}:/wheels:ro"
     _build(
@@ -135,7 +135,7 @@ def _sources(constraints: tuple[Path, ...]) -> list[Path]:
     return sorted([*files, *constraints, *(ROOT / name for name in named)])
 
 
-def _begin_anew_when_large() -> None:
+def _reset_when_large() -> None:
     """Remove all layers when too many are stored, since buildah cannot tell which layers are still needed."""
     stored = run(_buildah("images", "--all", "--quiet"))
     if len(stored.splitlines()) > STORED_IMAGES_MAX:

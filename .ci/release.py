@@ -120,7 +120,7 @@ def table(packages: dict[str, str], licenses: dict[str, str]) -> str:
     return "\n".join(["# Licences", "", "| package | version | licence |", "|---|---|---|", *rows, ""])
 
 
-def is_told(version: str, changelog: str) -> bool:
+def is_described(version: str, changelog: str) -> bool:
     """Return whether the changelog has a section with a date for the version."""
     return re.search(rf"^## {re.escape(version)} \(\d{{4}}-\d\d-\d\d\)$", changelog, re.MULTILINE) is not None
 
@@ -148,7 +148,7 @@ def main(arguments: list[str]) -> int:
     options.into.mkdir(parents=True, exist_ok=True)
     packages = closure(PRODUCT, EXTRAS)
     version = packages[PRODUCT]
-    if not options.bill_only and not is_told(version, (ROOT / "CHANGELOG.md").read_text()):
+    if not options.bill_only and not is_described(version, (ROOT / "CHANGELOG.md").read_text()):
         print(
             f"CHANGELOG.md has no section of {version}: towncrier build --version {version}", file=sys.stderr
         )

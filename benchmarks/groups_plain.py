@@ -81,7 +81,7 @@ class PlainMember:
         self._group = group
         self._topic = topic
         self._path = f"/v1/groups/{quote(group, safe='')}"
-        self._owned_is_told = True
+        self._owned_is_confirmed = True
         self.member_id = member_id
         self.epoch = 0
         self.interval_seconds = 5.0
@@ -107,32 +107,32 @@ class PlainMember:
         if self.epoch == 0:
             return await self.join(self._session_timeout_ms)
         body: dict[str, object] = {"member_epoch": self.epoch}
-        if not self._owned_is_told:
+        if not self._owned_is_confirmed:
             body["owned"] = [
                 {"topic_id": each.topic_id, "partitions": each.partitions} for each in self.assignment
             ]
         accepted = await self._call(body, timeout_seconds)
         if accepted and "owned" in body:
-            self._owned_is_told = self._told_while is self.assignment
+            self._owned_is_confirmed = self._sent_while is self.assignment
         return accepted
 
     async def _call(self, body: dict[str, object], timeout_seconds: float) -> bool:
-        self._told_while = self.assignment
+        self._sent_while = self.assignment
         path = f"{self._path}/members/{self.member_id}"
         status, found = await self._client.put(self._group, path, body, timeout_seconds)
         if status != 200:
             # After a failed call, the next heartbeat lists the member's partitions, in case an answer was lost; a
             # removed member joins again.
-            self._owned_is_told = False
+            self._owned_is_confirmed = False
             if status and msgspec.json.decode(found).get("code") in OUT:
-                self.epoch, self.assignment, self._owned_is_told = 0, [], True
+                self.epoch, self.assignment, self._owned_is_confirmed = 0, [], True
             return False
         answer = msgspec.json.decode(found, type=HeartbeatAnswer)
         self.epoch = answer.member_epoch
         self.interval_seconds = answer.heartbeat_interval_ms / 1000
         if answer.assignment is not None and answer.assignment != self.assignment:
             self.assignment = answer.assignment
-            self._owned_is_told = False
+            self._owned_is_confirmed = False
         return True
 
     @property

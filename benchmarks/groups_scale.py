@@ -270,10 +270,10 @@ async def _play(options: argparse.Namespace) -> None:
                 began = time.monotonic()
                 playing = [task for each in groups for task in game.play(each, commits=line == "commit")]
                 continue
-            _tell(sys.stdout, game.figures(time.monotonic() - began))
+            _print_result(sys.stdout, game.figures(time.monotonic() - began))
 
 
-def _tell(output: IO[str], document: dict[str, float]) -> None:
+def _print_result(output: IO[str], document: dict[str, float]) -> None:
     output.write(json.dumps(document) + "\n")
     output.flush()
 

@@ -96,6 +96,6 @@ async def finish(run: ChaosRun, *members: MemberProcess, unheard: bool = False) 
         await member.stop()
     await run.stop_clients()
     for member in members:
-        member.tell()
+        member.merge_events()
     assert_good(run, await run.finish())
     return assert_consumed_by(run.history.events, GROUP, unheard=unheard)

@@ -120,7 +120,7 @@ class OwnershipWatch:
         self._cluster, self._group = cluster, group
         self._urls = itertools.cycle(cluster.urls)
         self.stopping = asyncio.Event()
-        self.told = 0
+        self.described = 0
         """Number of descriptions that brokers answered."""
         self.read = 0
         """Number of reads of the member records."""
@@ -142,7 +142,7 @@ class OwnershipWatch:
                     answer = await call(client, "GET", url, seconds=3.0)
                     if answer.status == 200:
                         description = msgspec.json.decode(answer.body, type=GroupDescription)
-                        self.told += 1
+                        self.described += 1
                         self.findings += [
                             f"told: {place} in {description}" for place in owned_twice(description)
                         ]

@@ -66,7 +66,7 @@ class MemberProcess:
         first = next(_LIVES) * NUMBERS_EACH
         file = self.folder / f"member-{first}.jsonl"
         self._files.append(file)
-        told = {
+        settings = {
             "urls": self.urls,
             "topic": self.topic,
             "group": self.group,
@@ -79,7 +79,7 @@ class MemberProcess:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)}
         with file.with_suffix(".log").open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, __file__, json.dumps(told)], stdout=log, stderr=log, env=environment
+                [sys.executable, __file__, json.dumps(settings)], stdout=log, stderr=log, env=environment
             )
 
     @property
@@ -114,7 +114,7 @@ class MemberProcess:
         process.send_signal(number)
         return await asyncio.to_thread(process.wait, 60)
 
-    def tell(self) -> None:
+    def merge_events(self) -> None:
         """Merge the member's events into the history by time, while no other client writes to the history."""
         decoder = msgspec.json.Decoder(dict[str, Any])
         events = self.history.events
@@ -126,9 +126,11 @@ class MemberProcess:
         events[1:] = sorted(events[1:], key=lambda event: float(event["time"]))
 
 
-async def _work(told: dict[str, Any]) -> None:
-    history = _WrittenHistory(Path(told["file"]), told["begun"], told["first"])
-    reader = GroupReader(_Addresses(told["urls"]), history, told["topic"], told["group"], **told["more"])
+async def _work(settings: dict[str, Any]) -> None:
+    history = _WrittenHistory(Path(settings["file"]), settings["begun"], settings["first"])
+    reader = GroupReader(
+        _Addresses(settings["urls"]), history, settings["topic"], settings["group"], **settings["more"]
+    )
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, reader.stopping.set)
     await reader.run()
 

@@ -121,7 +121,7 @@ class Findings:
         if count <= EXAMPLES_MAX:
             self.examples.setdefault(anomaly, []).append(what)
 
-    def told(self, anomaly: Anomaly) -> list[str]:
+    def examples_of(self, anomaly: Anomaly) -> list[str]:
         """Return the examples, and the number of further cases."""
         more = self.counts[anomaly] - EXAMPLES_MAX
         return [*self.examples[anomaly], *([f"and {more} more"] if more > 0 else [])]

@@ -256,7 +256,7 @@ class History:
                 self._findings.note(Anomaly.DUPLICATE, said)
             if self._ends is not None and value not in seen:
                 kind = Anomaly.LOST_WRITE if at <= read_to else Anomaly.UNSEEN
-                self._findings.note(kind, f"{send.key}@{at}: {value!r} was {_told(send)}")
+                self._findings.note(kind, f"{send.key}@{at}: {value!r} was {_certainty_of(send)}")
 
     def _judge_order(self) -> None:
         """Compare the order in which each process sent records with their order in the log."""
@@ -303,7 +303,7 @@ class History:
         )
         for anomaly in sorted(self._findings.counts):
             if FORBIDDEN[anomaly](self._settings):
-                report.anomalies[anomaly] = self._findings.told(anomaly)
+                report.anomalies[anomaly] = self._findings.examples_of(anomaly)
             else:
                 report.allowed[anomaly] = self._findings.counts[anomaly]
         report.verdict = "invalid" if report.anomalies else "unknown" if report.undecided else "valid"
@@ -322,7 +322,7 @@ class History:
         ]
 
 
-def _told(send: Send) -> str:
+def _certainty_of(send: Send) -> str:
     return "acknowledged" if send.outcome == "ok" else "sent together with records that were stored"
 
 

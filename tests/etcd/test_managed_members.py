@@ -207,7 +207,7 @@ async def test_a_lost_volume_makes_a_new_member(pods: EtcdPods) -> None:
     assert await read(pods, leader) == b"precious"
 
 
-async def test_a_lost_majority_is_told_and_nothing_is_done(pods: EtcdPods) -> None:
+async def test_a_lost_majority_is_reported_and_nothing_is_done(pods: EtcdPods) -> None:
     """With two of three volumes lost, nothing changes, whatever is requested, and the third member keeps its data."""
     await pods.bring(pods.wish(3))
     pods.lose(1)

@@ -113,7 +113,7 @@ async def test_claims_at_once_leave_one(three: Cluster) -> None:
         await store.write(won[0], ())
 
 
-async def test_a_group_that_nobody_asks_about_is_taken_on(three: Cluster) -> None:
+async def test_a_group_without_requests_is_taken_over(three: Cluster) -> None:
     """A group without requests is taken over when its coordinator stops, and its dead members are removed."""
     group = GroupClient(three, "etl")
     member = group.member("m1", "flights", session_timeout_ms=1000)

@@ -32,7 +32,7 @@ def coordinated(cluster: Cluster, name: str) -> CoordinatedGroup:
     return next(each for each in cluster.broker(1).groups if each.name == name)
 
 
-async def test_only_who_has_a_partition_commits_it(alone: Cluster) -> None:
+async def test_a_commit_of_another_members_partition_is_refused(alone: Cluster) -> None:
     """A commit with a stale epoch, of an unknown member or for another member's partition is refused without effect."""
     group = GroupClient(alone, "etl")
     first, second = group.member("m1", "flights"), group.member("m2", "flights")
@@ -232,7 +232,7 @@ async def test_lag_and_resets_go_by_what_the_leaders_have(alone: Cluster) -> Non
     assert await group.offsets() == {}
 
 
-async def test_who_commits_while_the_group_is_deleted_comes_again(alone: Cluster) -> None:
+async def test_a_commit_refused_by_a_deletion_is_repeated(alone: Cluster) -> None:
     """A commit that waits while its group is deleted is refused, and its repetition creates the group again."""
     group = GroupClient(alone, "job")
     place = ("flights", 0)
@@ -248,7 +248,7 @@ async def test_who_commits_while_the_group_is_deleted_comes_again(alone: Cluster
     assert await group.offsets() == {place: 2}
 
 
-async def test_metrics_tell_how_far_groups_are_behind(alone: Cluster) -> None:
+async def test_metrics_show_the_lag_of_groups(alone: Cluster) -> None:
     """Metrics show the lag by group, topic and partition, without deleted groups."""
     group = GroupClient(alone, "job")
     await group.commit({("flights", 0): 99})

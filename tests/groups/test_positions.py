@@ -40,7 +40,7 @@ async def test_a_coordinator_asks_the_leaders_of_other_brokers(cluster: Cluster)
     assert left.total_records == 40
 
 
-async def test_positions_are_told_in_the_order_of_the_question(cluster: Cluster) -> None:
+async def test_positions_are_answered_in_the_order_of_the_question(cluster: Cluster) -> None:
     """Positions are answered in the order of the questions: a record's age, the record at a time, or the log's end."""
     await cluster.start(1)
     topic_id = await filled_topic(cluster, "flights", partitions=2, records=5, replication_factor=1)

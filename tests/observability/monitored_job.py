@@ -39,14 +39,14 @@ def running_job(bootstrap: str, folder: Path) -> Iterator[int]:
             env={**os.environ, **QUICK_WORKERS, **quick_java(), "PYSPARK_PYTHON": sys.executable},
         )
 
-    def tells_of_the_query() -> bool | None:
+    def query_is_reported() -> bool | None:
         assert process.poll() is None, (folder / "spark.log").read_text()[-3000:]
         with suppress(OSError):
             return "_spark_streaming_flight_windows_" in get(f"http://127.0.0.1:{port}{PATHS[0]}") or None
         return None
 
     try:
-        wait_for("Spark does not report the query", tells_of_the_query, SPARK_SECONDS_MAX)
+        wait_for("Spark does not report the query", query_is_reported, SPARK_SECONDS_MAX)
         yield port
     finally:
         stop(process)

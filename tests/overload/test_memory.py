@@ -333,7 +333,7 @@ async def crowded(start) -> AsyncIterator[BrokerUnderLoad]:
         begun.close()
 
 
-async def test_no_room_is_told_before_the_body_is_sent(crowded) -> None:
+async def test_no_room_is_answered_before_the_body_is_sent(crowded) -> None:
     """A request without room is refused before its body with `overloaded` and Retry-After, in a tenth of a second."""
     times, answers = [], []
     for _ in range(5):
@@ -359,7 +359,7 @@ async def test_small_bodies_pass_beside_large_ones(crowded) -> None:
 
 
 @pytest.mark.parametrize("media_type", ["application/x-ndjson", BATCHES], ids=["lines", "batches"])
-async def test_held_bodies_keep_nobody_out(start, media_type) -> None:
+async def test_held_bodies_end_when_others_need_their_memory(start, media_type) -> None:
     """Bodies that stop within a line or batch are ended when others need their memory, and when their time is over."""
     broker = await start(bodies_bytes_max=4 * MIB, json_body_bytes_max=MIB, body_idle_seconds_max=4)
     head = f"POST /v1/topics/calm/partitions/0/records HTTP/1.1\r\nhost: localhost\r\ncontent-type: {media_type}\r\n"

@@ -63,9 +63,9 @@ def test_the_changelog_describes_this_version(release: ModuleType) -> None:
     changelog = (checkout.ROOT / "CHANGELOG.md").read_text()
     version = tomllib.loads((checkout.ROOT / "pyproject.toml").read_text())["project"]["version"]
 
-    assert release.is_told(version, changelog)
-    assert not release.is_told(f"{version}1", changelog)
-    assert not release.is_told(version, "## 9.9.9 (2026-11-22)\n")
+    assert release.is_described(version, changelog)
+    assert not release.is_described(f"{version}1", changelog)
+    assert not release.is_described(version, "## 9.9.9 (2026-11-22)\n")
 
 
 def test_no_package_has_a_licence_that_is_not_allowed(release: ModuleType) -> None:

@@ -46,7 +46,7 @@ def lines() -> Iterator[Lines]:
     logger.removeHandler(handler)
 
 
-def told(records: list[AuditRecord]) -> list[tuple[Any, ...]]:
+def facts_of(records: list[AuditRecord]) -> list[tuple[Any, ...]]:
     """Return what matters of records."""
     return [
         (str(each.event), str(each.outcome), each.principal, each.route, each.resource, each.problem)
@@ -124,18 +124,20 @@ async def test_refusals_and_changes_have_one_line_each_without_secrets(tmp_path:
     sums = lines.take()
 
     assert quiet == []
-    assert told(made) == [("security_changed", "succeeded", "user:admin", "create_token", "security:*", None)]
+    assert facts_of(made) == [
+        ("security_changed", "succeeded", "user:admin", "create_token", "security:*", None)
+    ]
     assert made[0].change is not None
     assert made[0].change["principal"] == "user:ann"
-    assert told(allowed) == [
+    assert facts_of(allowed) == [
         ("security_changed", "succeeded", "user:admin", "create_acl", "security:*", None)
     ]
-    assert told(created) == [("admin", "succeeded", "user:admin", "create_topic", None, None)]
+    assert facts_of(created) == [("admin", "succeeded", "user:admin", "create_topic", None, None)]
     assert (created[0].broker, created[0].address, created[0].traceparent) == (1, "127.0.0.1", TRACE)
     assert created[0].token_id == secured.admin.split("_")[1]
     assert created[0].change == {"topic": "shop.orders", "partitions": 2}
-    assert told(denied) == [("denied", "refused", "user:ann", "describe_topic", "topic:other", None)]
-    assert told(strangers) == [
+    assert facts_of(denied) == [("denied", "refused", "user:ann", "describe_topic", "topic:other", None)]
+    assert facts_of(strangers) == [
         ("authentication_failed", "refused", None, "list_topics", None, "refused"),
         ("denied", "refused", "anonymous", "describe_topic", "topic:shop.orders", None),
     ]

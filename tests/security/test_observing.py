@@ -95,7 +95,7 @@ async def test_observe_lists_what_enforce_refuses(open_: Secured) -> None:
 
 
 @pytest.mark.parametrize("states", [6, pytest.param(200, marks=pytest.mark.scenario)])
-async def test_whoever_sets_enforce_can_set_it_back(open_: Secured, states: int) -> None:
+async def test_enforce_is_accepted_from_callers_that_can_set_it_back(open_: Secured, states: int) -> None:
     """From random rules, `enforce` is accepted exactly from callers that the rules let set it back."""
     chance = random.Random(states)
     callers = [f"user:c{number}" for number in range(3)]

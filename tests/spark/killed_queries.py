@@ -253,7 +253,7 @@ class Run:
             self.report.kills_while_starting += driver.events["reading"] < len(self._sinks)
         elif not driver.wait_for("reading", len(self._sinks), READY_SECONDS_MAX):
             fed = f"{self._feeder.records} records are fed, failure {self._feeder.failure}"
-            message = f"the queries do not read: {fed}; {driver.threads()} {self._told_by(driver)}"
+            message = f"the queries do not read: {fed}; {driver.threads()} {self._last_output_of(driver)}"
             raise RuntimeError(message)
         else:
             driver.wait_for("ended", 1, self._rng.uniform(0, ALIVE_SECONDS_MAX))
@@ -305,11 +305,11 @@ class Run:
         driver = self._living(finish=True)
         finished = driver.wait_for("finished", len(self._sinks), FINISH_SECONDS_MAX)
         if not finished:
-            self.report.wrong = f"the queries did not finish: {self._told_by(driver)}"
+            self.report.wrong = f"the queries did not finish: {self._last_output_of(driver)}"
         self._end_driver()
         return finished
 
-    def _told_by(self, driver: Driver) -> str:
+    def _last_output_of(self, driver: Driver) -> str:
         """Return the last output and log lines of a driver."""
         log = (self._folder / "driver.log").read_text(errors="replace")[-LOG_CHARACTERS_MAX:]
         return f"{driver.said[-3:]} {log}"

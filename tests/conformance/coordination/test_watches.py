@@ -188,7 +188,7 @@ async def test_compaction_keeps_a_watch_that_is_not_behind(client: Coordination,
     assert [changes(batch) for batch in await waiting] == [[("/quiet/k", b"1")]]
 
 
-async def test_progress_tells_how_far_a_quiet_watch_has_come(
+async def test_progress_of_a_quiet_watch_follows_every_revision(
     client: Coordination, other: Coordination
 ) -> None:
     """Progress of a watch follows every event up to its revision, even when other keys changed."""

@@ -27,7 +27,7 @@ SECONDS = 30.0
 Start = Callable[..., Coroutine[Any, Any, RunningBroker]]
 
 
-class Told:
+class WaitableLog:
     """A log that lets a test wait for an event."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Told:
         """Return an event that is set when the log has the given event."""
         return self.events.setdefault(event, asyncio.Event())
 
-    def bind(self, **facts: Any) -> Told:
+    def bind(self, **facts: Any) -> WaitableLog:
         """Return the same log."""
         del facts
         return self
@@ -87,10 +87,10 @@ async def values(client: TopicClient) -> list[bytes]:
 async def test_a_broker_waits_for_etcd(alone: EtcdCluster, start: Start) -> None:
     """A broker without etcd logs that it waits, is not ready, and continues when etcd is available."""
     alone.members[0].kill()
-    told, port = Told(), next(free_ports())
-    starting = asyncio.create_task(start(alone, told, ops_listen=Endpoint("127.0.0.1", port)))
+    log, port = WaitableLog(), next(free_ports())
+    starting = asyncio.create_task(start(alone, log, ops_listen=Endpoint("127.0.0.1", port)))
     async with asyncio.timeout(SECONDS):
-        await told.said("coordination is unavailable; trying again").wait()
+        await log.said("coordination is unavailable; trying again").wait()
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         answer = await reader.read()
@@ -130,15 +130,15 @@ async def test_an_id_that_is_taken_is_refused_with_its_holder(
 
 async def test_a_lost_lease_is_followed_by_another_life(alone: EtcdCluster, start: Start) -> None:
     """A broker that lost its lease registers again with a higher broker epoch, and leads with every record."""
-    told = Told()
-    broker = await start(alone, told)
+    log = WaitableLog()
+    broker = await start(alone, log)
     client = await topic(broker.broker)
     await client.produce(b"before")
     epoch, leader_epoch = broker.broker.broker_epoch, client.handle().leader_epoch
     leases = (await alone.etcdctl("lease", "list")).split()[-1]
     async with asyncio.timeout(SECONDS):
         await alone.etcdctl("lease", "revoke", leases)
-        await told.said("registered again").wait()
+        await log.said("registered again").wait()
         while broker.broker.broker_epoch == epoch or not leads(client, above=leader_epoch):
             await asyncio.wait_for(mirror_moved(broker), SECONDS)
         await client.produce(b"after")

@@ -48,7 +48,7 @@ async def test_a_dead_endpoint_is_passed_over(alone: EtcdCluster) -> None:
         assert (await client.list("/")).revision == written.revision
 
 
-async def test_no_living_member_is_told_with_every_reason() -> None:
+async def test_error_without_a_reachable_member_names_every_reason() -> None:
     """The error of a client that reaches no member names each endpoint with its reason."""
     ports = free_ports()
     urls = tuple(f"http://127.0.0.1:{next(ports)}" for _ in range(2))
@@ -60,7 +60,7 @@ async def test_no_living_member_is_told_with_every_reason() -> None:
     assert "onnection refused" in str(refusal.value)
 
 
-async def test_a_transaction_that_reaches_nobody_is_definite(alone: EtcdCluster) -> None:
+async def test_an_unsent_transaction_has_a_known_outcome(alone: EtcdCluster) -> None:
     """A transaction that was not sent has a known outcome, and the same client works when the member returns."""
     client = alone.client(patience=replace(QUICK, call_seconds=1.0))
     await client.transact((), (Put("/k", b"1"),))

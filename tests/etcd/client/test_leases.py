@@ -27,7 +27,7 @@ async def keep_alive_always(client: Coordination, lease: Lease) -> NoReturn:
         await client.keep_alive(lease)
 
 
-async def test_a_lease_that_ends_early_is_told(alone: EtcdCluster) -> None:
+async def test_a_lease_that_ends_early_is_reported(alone: EtcdCluster) -> None:
     """A lease that an operator revokes early loses its keys, and the next keep-alive reports the loss."""
     client = alone.client()
     lease = await client.grant_lease(60)

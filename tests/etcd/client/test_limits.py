@@ -22,7 +22,7 @@ async def fill(client: EtcdCoordination) -> NoReturn:
     raise AssertionError
 
 
-async def test_lower_limits_of_the_store_are_told(tmp_path: Path) -> None:
+async def test_lower_limits_of_the_store_are_reported(tmp_path: Path) -> None:
     """A store with lower limits reports them and applies nothing, and the caller sends fewer operations."""
     async with etcd_cluster(tmp_path, arguments=("--max-txn-ops=10", "--max-request-bytes=10000")) as cluster:
         client = cluster.client()
@@ -36,7 +36,7 @@ async def test_lower_limits_of_the_store_are_told(tmp_path: Path) -> None:
         assert (await client.list("/")).items == ()
 
 
-async def test_a_full_store_is_told(tmp_path: Path) -> None:
+async def test_a_full_store_is_reported(tmp_path: Path) -> None:
     """A full store applies nothing, and the message is etcd's own."""
     async with etcd_cluster(tmp_path, arguments=("--quota-backend-bytes=200000",)) as cluster:
         client = cluster.client()
@@ -45,7 +45,7 @@ async def test_a_full_store_is_told(tmp_path: Path) -> None:
                 await fill(client)
 
 
-async def test_something_that_is_no_etcd_is_told() -> None:
+async def test_another_server_than_etcd_is_refused() -> None:
     """A port with another server is refused after a limited time."""
     server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"

@@ -66,7 +66,7 @@ async def test_it_follows_while_members_die(three: EtcdCluster) -> None:
             await three.wait_until_ready((member,))
 
 
-async def test_whoever_waits_while_the_watch_is_made_is_answered(alone: EtcdCluster) -> None:
+async def test_callers_that_wait_for_a_new_watch_are_answered(alone: EtcdCluster) -> None:
     """Callers that wait while the watch is created are answered when it has caught up, even without events."""
     client = alone.client()
     await write(client, 0)

@@ -29,7 +29,7 @@ async def test_a_created_topic_can_be_written_at_once(bootstrap: str, admin: Adm
         assert (await producer.send_and_wait("flights", b"x", partition=11)).offset == 0
 
 
-async def test_a_topic_tells_all_its_partitions_while_it_is_created(bootstrap: str, admin: Admin) -> None:
+async def test_a_topic_under_creation_has_all_its_partitions(bootstrap: str, admin: Admin) -> None:
     """A topic under creation has all its partitions in metadata, so that keys always get the same partition."""
     async with Admin(bootstrap) as other:
         creation = asyncio.create_task(admin.create_topic("flights", partitions=300))

@@ -63,10 +63,10 @@ async def test_a_brokers_change_at_another_broker_is_known_to_all(cluster: Clust
     """A change of one broker's key through another is shown by every broker and applies to that one broker only."""
     await cluster.broker(1).alter_broker_config(BrokerId(2), {"replica.lag.time.max.ms": 7000})
 
-    def told(runtime: Broker) -> list[str | None]:
+    def values_of(runtime: Broker) -> list[str | None]:
         return [runtime.broker_config(BrokerId(each))["replica.lag.time.max.ms"].value for each in (1, 2, 3)]
 
-    await holds_everywhere(cluster, lambda runtime: told(runtime) == ["30000", "7000", "30000"])
+    await holds_everywhere(cluster, lambda runtime: values_of(runtime) == ["30000", "7000", "30000"])
 
 
 async def test_minimum_in_sync_replicas_of_the_cluster_reach_the_partitions(cluster: Cluster) -> None:

@@ -78,10 +78,10 @@ async def test_each_caller_gets_addresses_of_its_side(opened: Cluster) -> None:
         return refused.value.data["address"]
 
     async with Admin(outside(opened, other)) as far, Admin(inside) as near:
-        told = [each.address for each in (await far.metadata()).brokers]
+        addresses = [each.address for each in (await far.metadata()).brokers]
         own = [each.address for each in (await near.metadata()).brokers]
 
-    assert told == [f"https://{broker}.outside:443" for broker in (1, 2, 3)]
+    assert addresses == [f"https://{broker}.outside:443" for broker in (1, 2, 3)]
     assert own == [f"http://{broker}.inside:9520" for broker in (1, 2, 3)]
     assert await refusal_of(outside(opened, other)) == f"{leader}.outside:443"
     assert await refusal_of(inside) == f"{leader}.inside:9520"
@@ -92,13 +92,13 @@ async def test_a_proxy_that_ends_tls_is_called_with_https(opened: Cluster) -> No
     await opened.start(1, external_listen=FREE)
     address = outside(opened)
 
-    async def told(**headers: str) -> str:
+    async def metadata_of(**headers: str) -> str:
         """Return the metadata that a client with these headers gets."""
         call = Call(method="GET", path="/v1/metadata", subject="metadata", headers=headers)
         async with Transport(ConnectionSettings(bootstrap=(address,))) as transport:
             return bytes((await transport.call(call)).body).decode()
 
-    assert f'"address":"https://{address.removeprefix("http://")}"' in await told(
+    assert f'"address":"https://{address.removeprefix("http://")}"' in await metadata_of(
         **{"x-forwarded-proto": "https"}
     )
-    assert f'"address":"{address}"' in await told()
+    assert f'"address":"{address}"' in await metadata_of()

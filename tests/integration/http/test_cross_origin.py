@@ -20,7 +20,7 @@ ASK = {
 }
 
 
-def told(answer) -> dict[str, str]:
+def cors_of(answer) -> dict[str, str]:
     """Return the CORS headers of an answer."""
     return {
         name.removeprefix("access-control-"): text
@@ -40,14 +40,14 @@ async def test_an_origin_that_is_allowed(cluster) -> None:
     none = await api.get("/v1/versions")
 
     assert (preflight.status, preflight.body) == (204, b"")
-    assert told(preflight)["allow-origin"] == SHOP
-    assert told(preflight)["allow-headers"] == "content-type,fairlead-topic-id"
-    assert "POST" in told(preflight)["allow-methods"]
-    assert (answer.status, told(answer)["allow-origin"]) == (200, SHOP)
-    assert "Fairlead-Next-Offset" in told(answer)["expose-headers"]
-    assert (refusal.status, told(refusal)["allow-origin"]) == (404, SHOP)
-    assert (other.status, told(other), other.headers["vary"]) == (200, {}, "origin")
-    assert told(none) == {}
+    assert cors_of(preflight)["allow-origin"] == SHOP
+    assert cors_of(preflight)["allow-headers"] == "content-type,fairlead-topic-id"
+    assert "POST" in cors_of(preflight)["allow-methods"]
+    assert (answer.status, cors_of(answer)["allow-origin"]) == (200, SHOP)
+    assert "Fairlead-Next-Offset" in cors_of(answer)["expose-headers"]
+    assert (refusal.status, cors_of(refusal)["allow-origin"]) == (404, SHOP)
+    assert (other.status, cors_of(other), other.headers["vary"]) == (200, {}, "origin")
+    assert cors_of(none) == {}
 
 
 async def test_all_origins(cluster) -> None:
@@ -56,7 +56,7 @@ async def test_all_origins(cluster) -> None:
     api = await cluster.client(broker.addresses.data)
     answer = await api.call("GET", "/v1/versions", headers={"origin": "null"})
 
-    assert told(answer)["allow-origin"] == "*"
+    assert cors_of(answer)["allow-origin"] == "*"
 
 
 async def test_none_by_default(api) -> None:
@@ -65,7 +65,7 @@ async def test_none_by_default(api) -> None:
     answer = await api.call("GET", "/v1/versions", headers={"origin": SHOP})
 
     assert (preflight.status, preflight.code) == (405, "method_not_allowed")
-    assert told(answer) == {}
+    assert cors_of(answer) == {}
 
 
 @pytest.mark.parametrize("wrong", ["shop.example", "https://shop.example/path", "", "https://"])

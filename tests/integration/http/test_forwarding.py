@@ -57,7 +57,7 @@ async def test_records_through_any_broker(three, batch_of) -> None:
             assert offsets.json["high_watermark"] == 3
 
 
-async def test_head_tells_the_length_of_a_get_everywhere(three, batch_of) -> None:
+async def test_head_has_the_length_of_a_get_everywhere(three, batch_of) -> None:
     """HEAD requests have the length of the GET, even when another broker answers or refuses."""
     await three.topic("flights")
     paths = [f"/v1/topics/flights/partitions/{partition}/records" for partition in range(3)]

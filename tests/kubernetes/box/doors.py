@@ -55,11 +55,11 @@ class Door:
 
     def go_away(self) -> None:
         """Break every current and new connection until `clear`, as if the API server were down."""
-        self._tell({"order": "away"})
+        self._send({"order": "away"})
 
     def clear(self) -> int:
         """Pass all requests on again; return the total number of answered errors."""
-        return int(self._tell({"order": "clear"})["answered"])
+        return int(self._send({"order": "clear"})["answered"])
 
     def _rule(
         self,
@@ -72,9 +72,9 @@ class Door:
         after: bool = False,
     ) -> None:
         order = {"order": "rule", "methods": list(methods), "path": path, "times": times}
-        self._tell({**order, "status": status, "delay_seconds": delay_seconds, "after": after})
+        self._send({**order, "status": status, "delay_seconds": delay_seconds, "after": after})
 
-    def _tell(self, order: dict[str, Any]) -> dict[str, Any]:
+    def _send(self, order: dict[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None, "its input is a pipe"
         print(json.dumps(order), file=self._process.stdin, flush=True)
         return self._answer()

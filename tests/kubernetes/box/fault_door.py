@@ -58,7 +58,7 @@ class FaultDoor:
         self._transports: set[asyncio.BaseTransport] = set()
         self.answered = 0
 
-    def tell(self, order: dict[str, Any]) -> dict[str, int]:
+    def obey(self, order: dict[str, Any]) -> dict[str, int]:
         """Apply one order, and return the number of errors answered so far."""
         match order["order"]:
             case "rule":
@@ -170,7 +170,7 @@ async def serve(arguments: argparse.Namespace) -> None:
         await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
         print(json.dumps({"port": port}), flush=True)
         while line := await lines.readline():
-            print(json.dumps(door.tell(json.loads(line))), flush=True)
+            print(json.dumps(door.obey(json.loads(line))), flush=True)
         await runner.cleanup()
 
 

@@ -182,7 +182,7 @@ def names_in(value: object) -> list[object]:
     return own + [name for each in value.values() for name in names_in(each)]
 
 
-def test_a_job_tells_what_the_page_on_metrics_asks_for() -> None:
+def test_a_job_has_the_settings_of_the_page_on_metrics() -> None:
     """A job with metrics has the settings of the board for Spark jobs, as on the page."""
     page = (ROOT / "docs/how-to/observability.md").read_text(encoding="utf-8").partition("## Spark jobs\n")[2]
     lines = page.partition("```text\n")[2].partition("```")[0].splitlines()

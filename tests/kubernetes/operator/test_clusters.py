@@ -257,7 +257,9 @@ def test_stuck_pods_are_replaced_when_the_spec_is_repaired(kubernetes: Kubernete
 
 
 @pytest.mark.scenario
-def test_refused_pods_are_told_in_the_words_of_the_api_server(kubernetes: Kubernetes, namespace: str) -> None:
+def test_refused_pods_are_reported_with_the_message_of_the_api_server(
+    kubernetes: Kubernetes, namespace: str
+) -> None:
     """Pods that a quota refuses are reported with the API server's message until the quota has room."""
     api = kubernetes.api
     quota = {

@@ -224,7 +224,7 @@ async def test_faults_of_the_server_are_waited_out(door: Door, operators: Operat
     assert not await api.apply_if_changed(a_service(namespace), live)
 
 
-async def test_who_does_not_lead_writes_nothing(laboratory: Laboratory) -> None:
+async def test_an_operator_without_leadership_writes_nothing(laboratory: Laboratory) -> None:
     """An operator that no longer leads sends no writes and continues to read."""
     api, namespace = await laboratory.client(lambda: 0.0), laboratory.namespace
     mark = laboratory.kubernetes.audit_mark()
@@ -254,7 +254,7 @@ class JumpingClock(SystemClock):
         return super().now()
 
 
-async def test_events_are_told_once_and_counted(laboratory: Laboratory) -> None:
+async def test_equal_events_are_one_series_with_a_count(laboratory: Laboratory) -> None:
     """Events with the same text about the same object are one series, even from the next operator."""
     api, namespace = await laboratory.client(), laboratory.namespace
     (about,) = laboratory.kubernetes.api.apply(

@@ -246,9 +246,7 @@ def test_a_null_in_the_configuration_is_no_value(api: KubeClient, namespace: str
     assert words_of(refused.value.message).startswith('spec.config.a.b: Invalid value: "null"')
 
 
-def test_unknown_fields_are_left_out_where_nobody_asked_for_strictness(
-    api: KubeClient, namespace: str
-) -> None:
+def test_unknown_fields_are_dropped_without_strict_validation(api: KubeClient, namespace: str) -> None:
     """Unknown fields are dropped for a client without strict validation, such as an old client."""
     manifest = object_of("Topic", "main", {**SAMPLES["Topic"], "partitionCount": 12})
     stored = api.request("POST", folder("Topic", namespace), manifest, query={"fieldValidation": "Ignore"})
@@ -275,8 +273,8 @@ def test_conditions_of_several_writers_stand_side_by_side(api: KubeClient, names
     """Conditions of several writers merge by type: a writer removes only its own and replaces the default."""
     made(api, namespace, object_of("Topic", "main", SAMPLES["Topic"]))
 
-    def told(manager: str, *types: str) -> list[str]:
-        conditions = [{**not_reconciled(), "type": type_, "reason": "Told"} for type_ in types]
+    def types_after(manager: str, *types: str) -> list[str]:
+        conditions = [{**not_reconciled(), "type": type_, "reason": "Reported"} for type_ in types]
         status = {
             "apiVersion": "fairlead.dev/v1alpha1",
             "kind": "Topic",
@@ -289,13 +287,13 @@ def test_conditions_of_several_writers_stand_side_by_side(api: KubeClient, names
         answer = api.request("PATCH", path, status, query=query, content_type="application/apply-patch+yaml")
         return [f"{each['type']} {each['reason']}" for each in answer["status"]["conditions"]]
 
-    first = told("fairlead-operator", "Ready", "Warning")
-    second = told("somebody", "Backup")
-    third = told("fairlead-operator", "Ready")
+    first = types_after("fairlead-operator", "Ready", "Warning")
+    second = types_after("another-manager", "Backup")
+    third = types_after("fairlead-operator", "Ready")
 
-    assert first == ["Ready Told", "Warning Told"]
-    assert sorted(second) == ["Backup Told", "Ready Told", "Warning Told"]
-    assert sorted(third) == ["Backup Told", "Ready Told"]
+    assert first == ["Ready Reported", "Warning Reported"]
+    assert sorted(second) == ["Backup Reported", "Ready Reported", "Warning Reported"]
+    assert sorted(third) == ["Backup Reported", "Ready Reported"]
 
 
 LISTINGS = {

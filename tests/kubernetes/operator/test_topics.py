@@ -203,7 +203,7 @@ def test_deletion_follows_the_policy(stage: Stage) -> None:
 
 
 @pytest.mark.scenario
-def test_nobody_is_held_back_by_a_cluster_that_goes(stage: Stage) -> None:
+def test_topics_are_released_when_their_cluster_is_deleted(stage: Stage) -> None:
     """A Topic is removed after its Cluster, with its namespace, and when brokers never answer."""
     first, whole, silent = stage.namespace(), stage.namespace(), stage.namespace()
     stage.cluster(first)

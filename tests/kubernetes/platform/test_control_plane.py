@@ -206,7 +206,7 @@ def test_eviction_against_a_budget(kubernetes: Kubernetes, namespace: str) -> No
     assert refused.value.status == 429
 
 
-def test_who_wrote_what(kubernetes: Kubernetes, namespace: str) -> None:
+def test_the_audit_log_names_the_writer_of_each_object(kubernetes: Kubernetes, namespace: str) -> None:
     """A refused request of a service account is in the audit log under its name, and is not listed as a write."""
     mark = kubernetes.audit_mark()
     client = KubeClient(kubernetes.account_kubeconfig("default", namespace))

@@ -20,7 +20,7 @@ def client(kubernetes: Kubernetes, door: Door, namespace: str) -> KubeClient:
     return KubeClient(kubernetes.account_kubeconfig("default", namespace, server=door.server))
 
 
-def test_a_door_answers_errors_as_often_as_told(
+def test_a_door_answers_errors_as_often_as_ordered(
     kubernetes: Kubernetes, door: Door, client: KubeClient, namespace: str
 ) -> None:
     """A door answers two writes with 409, of which it carries out the second, and does not affect reads."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fake_nodes import ZONES
-from pods_stage import ReadyPods, pods_stage, tell
+from pods_stage import ReadyPods, keep_counts, pods_stage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +29,7 @@ def test_restarts_under_load_lose_nothing(kubernetes_pods: KubernetesPods, tmp_p
         watched.over.set()
         deleted, after = stage.deleted_pods(mark), stage.pods()
         racks = {each["rack"] for each in stage.ask("broker", "list")}
-    tell("changed setting", **load.counts, restarts=len(deleted), fewest_ready=watched.fewest)
+    keep_counts("changed setting", **load.counts, restarts=len(deleted), fewest_ready=watched.fewest)
 
     assert load.counts["acknowledged"] > 0
     assert load.losses == {}

@@ -79,7 +79,7 @@ def listening(stage: PodsStage, brokers: int, **listener: Any) -> dict[str, Any]
     """Set the listener of the Cluster; return the addresses for clients outside once `brokers` brokers have one."""
     stage.set("listeners", {"data": listener})
 
-    def told(cluster: Any) -> bool:
+    def is_ready(cluster: Any) -> bool:
         """Return whether the status has the addresses, and no restart is left."""
         listeners = {each["name"]: each for each in cluster["status"].get("listeners", [])}
         found = listeners.get("external", {})
@@ -91,7 +91,7 @@ def listening(stage: PodsStage, brokers: int, **listener: Any) -> dict[str, Any]
             and len(found.get("brokers", ())) == brokers
         )
 
-    status = stage.wait(told, 2 * SLOW_SECONDS)["status"]
+    status = stage.wait(is_ready, 2 * SLOW_SECONDS)["status"]
     found: dict[str, Any] = next(each for each in status["listeners"] if each["name"] == "external")
     return found
 
@@ -99,12 +99,12 @@ def listening(stage: PodsStage, brokers: int, **listener: Any) -> dict[str, Any]
 def exchange(stage: PodsStage, outside: OutsideNetwork, bootstrap: str) -> list[int]:
     """Write records from outside to every partition and read them there as a group; return their numbers."""
     topic = stage.make_topic()
-    told = ("--bootstrap", bootstrap)
+    options = ("--bootstrap", bootstrap)
     for partition in range(3):
         typed = "".join(f"{number}\n" for number in range(partition, RECORDS, 3))
-        outside.run(PROGRAM, "produce", topic, "--partition", str(partition), *told, typed=typed)
+        outside.run(PROGRAM, "produce", topic, "--partition", str(partition), *options, typed=typed)
     read = outside.run(
-        PROGRAM, "consume", topic, "--group", topic, "--from-beginning", "-n", str(RECORDS), *told
+        PROGRAM, "consume", topic, "--group", topic, "--from-beginning", "-n", str(RECORDS), *options
     )
     return sorted(map(int, read.stdout.split()))
 
@@ -130,8 +130,8 @@ def test_one_node_port_is_enough(stage: PodsStage, outside: OutsideNetwork) -> N
 def test_each_broker_has_a_node_port(stage: PodsStage, outside: OutsideNetwork) -> None:
     """Clients outside follow to a node port of each leader, and clients inside to its pod."""
     found = listening(stage, 3, type="nodeport", perBroker=True)
-    told = ("broker", "list", "--output", "json", "--bootstrap")
-    far = addresses(outside.run(PROGRAM, *told, found["bootstrap"]).stdout)
+    options = ("broker", "list", "--output", "json", "--bootstrap")
+    far = addresses(outside.run(PROGRAM, *options, found["bootstrap"]).stdout)
     near = [each["address"] for each in stage.ask("broker", "list")]
     read = exchange(stage, outside, found["bootstrap"])
 

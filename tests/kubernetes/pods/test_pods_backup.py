@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pods_stage import SLOW_SECONDS, PodsStage, tell
+from pods_stage import SLOW_SECONDS, PodsStage, keep_counts
 from topic_stage import ready_reason
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def test_snapshots_are_made_once_and_by_schedule(stage: PodsStage) -> None:
         )
         api.delete("etcdbackups.fairlead.dev/often", stage.namespace)
         api.wait("cronjobs.batch/often-backup", stage.namespace, lambda each: each is None)
-    tell("backup", **load.counts)
+    keep_counts("backup", **load.counts)
 
     assert snapshot_of(once)["file"].startswith("once-")
     assert 0 < snapshot_of(once)["revision"] <= snapshot_of(second)["revision"]

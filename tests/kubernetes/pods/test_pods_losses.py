@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cluster_words import BROKERS, condition_of
-from pods_stage import PodsStage, ReadyPods, tell
+from pods_stage import PodsStage, ReadyPods, keep_counts
 
 if TYPE_CHECKING:
     from kube_client import Manifest
@@ -38,7 +38,7 @@ def test_a_broker_loses_its_disk(stage: PodsStage) -> None:
         stage.wait_done()
         by_hand = stage.claims()
     after = stage.ask("topic", "describe", load.topic)
-    tell("lost disks", **load.counts)
+    keep_counts("lost disks", **load.counts)
 
     assert {name for name in before if by_annotation[name] != before[name]} == {"data-main-a-1"}
     assert {name for name in before if by_hand[name] != by_annotation[name]} == {"data-main-a-2"}
@@ -82,7 +82,7 @@ def test_pods_leave_one_after_the_other(stage: PodsStage) -> None:
             stage.wait_replaced(pod, pods[pod])
         stage.wait_done()
     watched.over.set()
-    tell("evictions", **load.counts, fewest_ready=watched.fewest)
+    keep_counts("evictions", **load.counts, fewest_ready=watched.fewest)
 
     assert sum(refusals.values()) > 0
     assert [code for _, code in drained] == [0, 0], drained
@@ -111,7 +111,7 @@ def test_etcd_loses_a_member_and_claims_grow(stage: PodsStage) -> None:
             selector="fairlead.dev/cluster=main",
         )
         done = stage.wait_done()
-    tell("etcd and claims", **load.counts)
+    keep_counts("etcd and claims", **load.counts)
 
     assert len(claims) == 6
     assert has_three(healed)

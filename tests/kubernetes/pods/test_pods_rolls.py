@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cluster_words import condition_of, has
-from pods_stage import DEV_IMAGE, NO_IMAGE, SECOND_IMAGE, PodsStage, ReadyPods, is_ready, tell
+from pods_stage import DEV_IMAGE, NO_IMAGE, SECOND_IMAGE, PodsStage, ReadyPods, is_ready, keep_counts
 
 if TYPE_CHECKING:
     from kube_client import Manifest
@@ -30,7 +30,7 @@ def test_a_frozen_broker_stops_a_roll(stage: PodsStage) -> None:
         stage.wait_replaced(other, before[other])
         stage.wait_done()
     deleted = stage.deleted_pods(mark)
-    tell("frozen broker", **load.counts, restarts=len(deleted))
+    keep_counts("frozen broker", **load.counts, restarts=len(deleted))
 
     message = condition_of(blocked, "RollBlocked")["message"]
     assert f"broker {frozen.rpartition('-')[2]} " in message
@@ -58,7 +58,7 @@ def test_a_roll_outlives_its_operator(stage: PodsStage) -> None:
         stage.wait_done()
     watched.over.set()
     deleted = stage.deleted_pods(mark)
-    tell("killed operator", **load.counts, restarts=len(deleted), fewest_ready=watched.fewest)
+    keep_counts("killed operator", **load.counts, restarts=len(deleted), fewest_ready=watched.fewest)
 
     assert load.losses == {}
     assert sorted(deleted) == sorted(before)
@@ -91,7 +91,7 @@ def test_images_and_resources_change(stage: PodsStage) -> None:
         by_resources = stage.deleted_pods(mark)
         pods = stage.kubernetes.api.list("pods", stage.namespace, "app.kubernetes.io/component=broker")
     watched.over.set()
-    tell("images and resources", **load.counts, fewest_ready=watched.fewest)
+    keep_counts("images and resources", **load.counts, fewest_ready=watched.fewest)
 
     taken = {name for name in before if failing[name] != before[name]}
     assert len(taken) == 1

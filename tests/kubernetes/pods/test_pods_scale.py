@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pods_stage import PodsStage, tell
+from pods_stage import PodsStage, keep_counts
 
 if TYPE_CHECKING:
     from kube_client import Manifest
@@ -52,7 +52,7 @@ def test_brokers_come_and_leave_with_data(stage: PodsStage) -> None:
             == {f"data-main-a-{broker}" for broker in range(3)}
         ),
     )
-    tell("scale", **load.counts)
+    keep_counts("scale", **load.counts)
 
     assert "scaleDown" not in called_off["status"]
     assert [(each["id"], each["cordoned"]) for each in kept] == [(broker, False) for broker in range(5)]

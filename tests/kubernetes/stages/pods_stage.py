@@ -253,7 +253,7 @@ def pods_stage(kubernetes: KubernetesPods, folder: Path, **spec: Any) -> Iterato
         kubernetes.api.delete(f"namespace/{stage.namespace}")
 
 
-def tell(name: str, **figures: Any) -> None:
+def keep_counts(name: str, **figures: Any) -> None:
     """Write the counts of a test to the record of `make prove`."""
     file = os.environ.get("FAIRLEAD_FIGURES")
     if file is None:

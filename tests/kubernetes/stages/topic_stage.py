@@ -145,7 +145,7 @@ class Stage:
     def wait_event(self, namespace: str, name: str, reason: str, about: str = "") -> Manifest:
         """Wait for an Event about a Topic whose message contains a text; return the Event."""
 
-        def told(events: list[Manifest]) -> list[Manifest]:
+        def matching(events: list[Manifest]) -> list[Manifest]:
             return [
                 event
                 for event in events
@@ -154,7 +154,7 @@ class Stage:
                 and about in (event.get("note") or event.get("message", ""))
             ]
 
-        return told(self.kubernetes.api.wait_list("events", namespace, told))[0]
+        return matching(self.kubernetes.api.wait_list("events", namespace, matching))[0]
 
     def wait_moved(self, namespace: str, name: str, replicas: int) -> Manifest:
         """Wait until a Topic has `replicas` replicas and no move is in progress; return the Topic."""

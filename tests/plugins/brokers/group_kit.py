@@ -89,7 +89,7 @@ class GroupMember:
     epoch: int = 0
     owned: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
     """Name and partitions of assigned topics, by topic id."""
-    told: int = 0
+    answered: int = 0
     """Number of assignments received."""
 
     @property
@@ -115,7 +115,7 @@ class GroupMember:
         )
         self.epoch = answer.member_epoch
         if answer.assignment is not None:
-            self.told += 1
+            self.answered += 1
             self.owned = {each.topic_id: (each.topic, tuple(each.partitions)) for each in answer.assignment}
         return answer
 
@@ -147,11 +147,11 @@ async def settle(*members: GroupMember) -> None:
             for member in members:
                 await member.beat()
             described = await client.describe()
-            if described.state == "stable" and _as_told(members, described):
+            if described.state == "stable" and _as_described(members, described):
                 return
 
 
-def _as_told(members: Sequence[GroupMember], described: GroupDescription) -> bool:
+def _as_described(members: Sequence[GroupMember], described: GroupDescription) -> bool:
     held = {each.member_id: each.assignment for each in described.members}
     return all(
         member.partitions

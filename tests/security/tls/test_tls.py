@@ -85,7 +85,7 @@ async def test_a_listener_with_an_authority_of_clients_wants_certificates(
         await broker.stop()
 
 
-async def test_both_schemes_are_served_and_told_apart(tls: Path, tmp_path: Path) -> None:
+async def test_a_client_learns_addresses_of_its_own_scheme(tls: Path, tmp_path: Path) -> None:
     """With one address of each scheme, a client learns addresses of the scheme by which it calls."""
     given = {"listen": f"http://{FREE},https://{FREE}", "peer_listen": FREE, "ops_listen": FREE, "tls": tls}
     broker = await start_broker(BrokerSettings.load({"data": tmp_path / "data", **given}))

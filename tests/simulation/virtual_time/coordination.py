@@ -93,7 +93,7 @@ class FarCoordination:
             elif fate < 0.8:
                 late = self._late(weather.chance.random() * 10, compares, success, failure)
                 # The task does not belong to this process, because a sent request outlives its sender.
-                asyncio.get_running_loop().create_task(late, context=_nobody())
+                asyncio.get_running_loop().create_task(late, context=_no_process())
             await pass_time(weather.chance.random() * CALL_SECONDS)
             raise UnknownOutcome("the answer got lost")
         result = await self._inner.transact(compares, success, failure)
@@ -191,5 +191,5 @@ class FarWatch:
         await self._inner.cancel()
 
 
-def _nobody() -> contextvars.Context:
+def _no_process() -> contextvars.Context:
     return contextvars.Context()

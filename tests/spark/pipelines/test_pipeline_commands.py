@@ -131,7 +131,7 @@ def test_the_command_of_a_pipeline_gives_what_the_page_shows(
         ("topic_to_delta", ["topics=there, flights", "path=/nowhere"]),
     ],
 )
-def test_an_input_that_is_not_there_is_told_before_spark_starts(
+def test_a_missing_input_is_reported_before_spark_starts(
     inputs_missing: str, name: str, options: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A job whose topic is missing ends with exit code 3 and an error that names the topic and the next step."""

@@ -143,7 +143,7 @@ def test_a_fork_does_not_use_the_producers_of_its_parent(bootstrap: str, topic: 
     assert set(values_in(bootstrap, topic)) == {b"parent", b"parent again"}
 
 
-def test_what_nobody_uses_is_closed_at_the_end(bootstrap: str, topic: str) -> None:
+def test_an_unused_producer_is_closed_at_the_end(bootstrap: str, topic: str) -> None:
     """An unused producer is closed, and the next task opens another."""
     options = options_of(bootstrap, "32s")
     with borrowed_producer(options) as producer:
@@ -215,7 +215,7 @@ def test_planning_and_commits_leave_no_garbage_collector_at_work() -> None:
     assert committed == planned
 
 
-def test_a_failure_does_not_wait_for_records_that_nobody_takes() -> None:
+def test_a_failure_does_not_wait_for_undeliverable_records() -> None:
     """A task fails long before the delivery timeout when the cluster is gone, and its producer is closed."""
     lent: list[Producer] = []
     began = time.monotonic()

@@ -86,7 +86,7 @@ def test_a_frame_with_several_filters_gives_each_its_rows(
     assert counts == [5, 100, 2]
 
 
-def test_what_is_wrong_is_told_in_our_words(spark: SparkSession, bootstrap: str, hundred: str) -> None:
+def test_errors_are_raised_before_a_job_runs(spark: SparkSession, bootstrap: str, hundred: str) -> None:
     """Spark raises errors in the options, and errors reported by the cluster, before a job runs."""
     with pytest.raises(PySparkException, match="startingOffsets") as refused:
         reader(spark, bootstrap, subscribe=hundred, startingOffset="latest").load()

@@ -123,7 +123,7 @@ def of(failure: DataLoss) -> list[tuple[LossKind, str, int | None]]:
 
 
 @pytest.mark.scenario
-def test_a_query_is_told_of_a_log_that_ends_before_its_checkpoint(
+def test_a_log_that_ends_before_a_checkpoint_fails_the_query(
     spark: SparkSession, log: LostLog, tmp_path: Path
 ) -> None:
     """By default the query ends with an error that has the offsets.
@@ -166,7 +166,7 @@ def runner(spark: SparkSession, log: LostLog, checkpoint: Path, seen: list[Row])
 
 
 @pytest.mark.scenario
-def test_a_log_that_grew_anew_past_a_query_is_told_from_growth(log: LostLog) -> None:
+def test_a_log_rewritten_past_a_query_is_distinguished_from_growth(log: LostLog) -> None:
     """The leader epochs show where the logs diverge; the query fails, or reads the new log from that offset on."""
     strict, lenient = reader_of(log, fails=True), reader_of(log, fails=False)
     leader = log.grow()
@@ -184,7 +184,7 @@ def test_a_log_that_grew_anew_past_a_query_is_told_from_growth(log: LostLog) -> 
 
 
 @pytest.mark.scenario
-def test_what_a_cut_log_has_anew_before_its_end_is_read(log: LostLog) -> None:
+def test_rewritten_records_of_a_cut_log_are_read(log: LostLog) -> None:
     """With failOnDataLoss=false a query continues at the divergence, not at the new log's end, and skips no record."""
     lenient = reader_of(log, fails=False)
     leader = log.grow()
@@ -200,7 +200,7 @@ def test_what_a_cut_log_has_anew_before_its_end_is_read(log: LostLog) -> None:
 
 
 @pytest.mark.scenario
-def test_a_log_that_loses_its_end_under_a_task_is_told(log: LostLog) -> None:
+def test_a_log_that_loses_its_end_under_a_task_is_reported(log: LostLog) -> None:
     """A task that reads after the election fails with an error that has the offsets, or skips the lost records."""
     strict, lenient = reader_of(log, fails=True), reader_of(log, fails=False)
     leader = log.grow()
@@ -234,7 +234,7 @@ def test_a_trigger_planned_before_an_election_reads_nothing_twice(log: LostLog, 
 
 
 @pytest.mark.scenario
-def test_a_log_that_ends_within_a_trigger_is_told(log: LostLog) -> None:
+def test_a_log_that_ends_within_a_trigger_is_reported(log: LostLog) -> None:
     """A task at the end of a truncated log gets no error from fetches; it asks for the log end and reports the loss."""
     strict, lenient = (reader_of(log, fails=fails, retryTimeout="2s") for fails in (True, False))
     leader = log.grow()

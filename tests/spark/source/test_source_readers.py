@@ -160,7 +160,7 @@ def test_filters_narrow_a_read(bootstrap: str, hundred: str) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_told_when_a_read_is_planned(
+def test_wrong_options_are_refused_when_a_read_is_planned(
     bootstrap: str, hundred: str, options: dict[str, str], error: type[Exception], words: list[str]
 ) -> None:
     """A wrong option is refused at planning with its name, value and allowed values, a missing cluster in time."""
@@ -437,7 +437,7 @@ def test_an_end_before_the_query_moves_it_only_by_an_election(bootstrap: str, to
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_recreated_topic_is_told_from_growth(bootstrap: str, topic: str, fails: bool) -> None:
+def test_a_recreated_topic_is_distinguished_from_growth(bootstrap: str, topic: str, fails: bool) -> None:
     """Another topic with the same name causes an error with both ids, or a new beginning."""
     with Admin(bootstrap) as admin:
         first = admin.create_topic(topic, partitions=1).topic_id

@@ -41,7 +41,7 @@ def run(
     return query
 
 
-def test_a_query_goes_on_from_its_checkpoint_and_tells_how_far_it_is(
+def test_a_query_continues_from_its_checkpoint_with_its_progress(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
     """Triggers respect the limit, a restart neither repeats nor loses records, and new matching topics are read."""

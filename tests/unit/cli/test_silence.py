@@ -21,7 +21,7 @@ ANSWERED_AT_ONCE = [
 
 
 @pytest.mark.parametrize("command", ANSWERED_AT_ONCE, ids=" ".join)
-def test_who_only_asks_waits_nine_seconds_for_silence(
+def test_a_read_command_waits_nine_seconds_for_an_answer(
     command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A read command waits nine seconds for an answer; its error contains the waiting time and the address."""

@@ -100,7 +100,7 @@ def test_an_unreachable_cluster_names_every_address() -> None:
     assert error.side_effect is SideEffect.MAYBE
 
 
-def test_a_delivery_timeout_tells_what_is_known() -> None:
+def test_a_delivery_timeout_has_counts_and_the_last_refusal() -> None:
     """A delivery timeout tells the record count, time, attempts, last refusal and whether the records may be stored."""
     error = DeliveryTimeoutError(
         "produce to t-0", record_count=7, waited_seconds=120.0, attempts=3, side_effect=SideEffect.MAYBE

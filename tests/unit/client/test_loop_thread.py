@@ -88,7 +88,7 @@ def test_calls_that_race_with_the_end_end() -> None:
             assert all(each.result(20) >= 0 for each in calls)
 
 
-def test_a_fork_is_told_that_it_has_no_client() -> None:
+def test_clients_of_the_parent_raise_in_a_fork() -> None:
     """In a forked process, the parent's clients raise a typed error; the parent is not affected."""
     run = subprocess.run(
         [sys.executable, "-c", FORKING], capture_output=True, text=True, timeout=60, check=False

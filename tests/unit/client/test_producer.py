@@ -41,7 +41,7 @@ async def producer(broker: ScriptedBroker) -> AsyncIterator[Producer]:
         yield producer
 
 
-async def test_a_record_is_stored_and_told(broker: ScriptedBroker, producer: Producer) -> None:
+async def test_a_record_is_stored_and_acknowledged(broker: ScriptedBroker, producer: Producer) -> None:
     """The acknowledgement of a record contains the topic, partition, offset and timestamp."""
     moment = datetime(2013, 1, 1, 5, 15, tzinfo=UTC)
     delivery = await producer.send("flights", b"UA1545", key=b"UA", headers=[("h", b"1")], timestamp=moment)
@@ -232,7 +232,7 @@ async def test_a_partition_without_a_leader_waits_for_one(broker: ScriptedBroker
     assert (await delivery).offset == 0
 
 
-async def test_the_delivery_timeout_tells_the_last_refusal(broker: ScriptedBroker) -> None:
+async def test_the_delivery_timeout_has_the_last_refusal(broker: ScriptedBroker) -> None:
     """The error of a delivery timeout contains the last refusal, and tells whether the record may be stored."""
     broker.refuse(PRODUCE, *["ack_timeout"] * 100)
     async with Producer(broker.url, delivery_timeout="300ms") as producer:
@@ -254,7 +254,9 @@ async def test_without_retries_the_first_refusal_is_final(broker: ScriptedBroker
     assert len(broker.received(PRODUCE)) == 1
 
 
-async def test_flush_raises_what_nobody_has_awaited(broker: ScriptedBroker, producer: Producer) -> None:
+async def test_flush_raises_failures_that_were_not_awaited(
+    broker: ScriptedBroker, producer: Producer
+) -> None:
     """A flush raises each failure once, as a group, unless its delivery was awaited."""
     broker.refuse(PRODUCE, "malformed_batch", "crc_mismatch")
     with pytest.raises(Exception, match="malformed_batch"):
@@ -330,7 +332,7 @@ async def test_lingering_batches_leave_when_the_buffer_is_full(broker: ScriptedB
                 await producer.send("flights", b"x" * 100)
 
 
-async def test_nobody_waits_for_room_that_a_lingering_batch_has(broker: ScriptedBroker) -> None:
+async def test_a_lingering_batch_is_sent_when_room_is_needed(broker: ScriptedBroker) -> None:
     """A batch does not linger while another send waits for its buffer space."""
     async with Producer(broker.url, linger_ms=60_000, buffer_bytes=1000) as producer, asyncio.timeout(5):
         await producer.send("flights", b"x" * 900, partition=0)
@@ -426,7 +428,7 @@ async def test_a_record_beyond_the_buffer_is_refused(broker: ScriptedBroker) -> 
             await producer.send("flights", b"x" * 2000)
 
 
-async def test_an_unreachable_cluster_is_told_with_every_address() -> None:
+async def test_an_unreachable_cluster_is_reported_with_every_address() -> None:
     """The error for an unreachable cluster is raised within the retry timeout and lists each address with its cause."""
     async with Producer("http://127.0.0.1:1,http://127.0.0.1:2", retry_timeout="200ms") as producer:
         with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:1: .*127\.0\.0\.1:2: "):

@@ -83,7 +83,7 @@ def test_bootstrap_refuses_what_is_no_address(value: str | list[str]) -> None:
         ("https://::1", "; did you mean https://[IPV6-ADDRESS]:PORT?"),
     ],
 )  # fmt: skip
-def test_an_address_as_kafka_has_it_is_told_with_its_scheme(value: str, meant: str) -> None:
+def test_an_address_without_scheme_is_refused_with_the_right_form(value: str, meant: str) -> None:
     """A bootstrap address in a wrong form is refused, and the error suggests the right form if there is one."""
     with pytest.raises(SettingError) as refused:
         bootstrap_of(value)

@@ -73,7 +73,7 @@ def test_entries_of_ended_lives_leave_the_isr(cluster: Cluster, kit: Any) -> Non
     assert (too_few.isr, too_few.elr) == (kit.entries((2, 12)), kit.entries((1, 11), (3, 13)))
 
 
-def test_the_elr_leads_when_nobody_of_the_isr_can(cluster: Cluster, kit: Any) -> None:
+def test_the_elr_leads_when_no_replica_of_the_isr_can(cluster: Cluster, kit: Any) -> None:
     """An eligible replica leads if no in-sync one can; the previous leader stays eligible."""
     cluster.add(3, 13)
     elected = cluster.elect(kit.partition(kit.entries((1, 11)), elr=kit.entries((2, 12), (3, 13)), min_isr=2))
@@ -84,7 +84,7 @@ def test_the_elr_leads_when_nobody_of_the_isr_can(cluster: Cluster, kit: Any) ->
     assert elected.elr == kit.entries((1, 11), (2, 12))
 
 
-def test_nobody_leads_who_was_not_counted(cluster: Cluster, kit: Any) -> None:
+def test_a_replica_outside_of_isr_and_elr_does_not_lead(cluster: Cluster, kit: Any) -> None:
     """A replica outside of ISR and ELR is not elected."""
     cluster.add(2, 12)
 
@@ -116,7 +116,7 @@ def test_an_old_copy_of_the_disk_does_not_lead(cluster: Cluster, kit: Any) -> No
         {"quarantined": (0,)},
     ],
 )
-def test_who_has_not_the_bytes_or_will_not_serve_does_not_lead(
+def test_an_in_sync_replica_that_cannot_serve_does_not_lead(
     cluster: Cluster, kit: Any, about: dict[str, Any]
 ) -> None:
     """An in-sync replica in a different directory, in quarantine or on a stopping broker is not elected."""

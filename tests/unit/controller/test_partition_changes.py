@@ -124,7 +124,7 @@ def test_another_life_of_the_leader_leads_again_with_a_higher_epoch() -> None:
     assert after.leader.broker_epoch == 99
 
 
-def test_who_is_draining_leads_only_where_nobody_else_can() -> None:
+def test_a_draining_broker_leads_only_without_an_alternative() -> None:
     """A draining broker leads only if no other replica can."""
     view = ClusterView(brokers(R2, R3), draining=frozenset({BrokerId(2)}))
     alone = ClusterView(brokers(R2), draining=frozenset({BrokerId(2)}))
@@ -149,7 +149,7 @@ def test_a_replica_whose_disk_has_failed_is_not_waited_for() -> None:
     assert short(next_record(KEY, record(None, "3", "2"), ClusterView(there))) == (2, 8, "2", "3")
 
 
-def test_a_restored_record_elects_nobody_by_itself() -> None:
+def test_no_leader_is_elected_on_a_restored_record() -> None:
     """On a partition record from a backup of the store no leader is elected, because the ISR may have shrunk since."""
     view = ClusterView(brokers(R1, R2, R3))
     led, leaderless = (msgspec.structs.replace(record(leader, "23"), restored=True) for leader in (4, None))

@@ -65,7 +65,7 @@ def test_a_record_that_has_changed_is_not_written_over(term: Any) -> None:
     assert stored(term).leader.broker == 1
 
 
-def test_nobody_is_made_a_leader_in_a_life_that_is_over(term: Any) -> None:
+def test_an_ended_incarnation_is_not_elected(term: Any) -> None:
     """An ended incarnation is not made the leader."""
     transaction = write_partitions(term.term, [write_of(term, led(term, 2))])
     term.register(2, term.metadata.brokers[BrokerId(2)].value)

@@ -15,7 +15,7 @@ ALL = brokers(R1, R2, R3)
 FIRST = BrokerId(1)
 
 
-def test_the_first_replica_takes_the_lead_and_nobody_leaves_the_isr() -> None:
+def test_the_preferred_leader_takes_over_and_the_isr_stays() -> None:
     """The preferred leader takes over in a higher epoch, and the ISR does not change."""
     found = record(2, "123")
 
@@ -88,7 +88,7 @@ def test_each_broker_is_judged_by_the_partitions_that_it_should_lead() -> None:
     assert moved(found, 9, ClusterView(ALL)) == {0: 3, 1: 1}
 
 
-def test_partitions_that_nobody_leads_are_no_matter_of_balance() -> None:
+def test_partitions_without_a_leader_are_not_displaced() -> None:
     """Partitions without a leader are not counted as displaced."""
     found = numbered(record(None, "123"), record(2, "123"))
     without_second = ClusterView(brokers(R1, R3))

@@ -40,7 +40,7 @@ class TestStart:
         assert target(begun) == (4, 2, 3)
         assert short(begun) == (1, 7, "123", "")
 
-    def test_who_stays_keeps_directory_and_generation_and_who_comes_never_had_its_generation(self) -> None:
+    def test_a_staying_replica_keeps_its_generation_and_a_returning_one_gets_a_new_one(self) -> None:
         """A staying replica keeps directory and generation; a returning one gets a generation that it never had."""
         found = record(1, "123")
         begun = start(found, places("234"), Revision(90))
@@ -65,7 +65,7 @@ class TestStart:
 class TestCancel:
     """The cancellation of a move restores the previous replicas."""
 
-    def test_the_added_ones_go_and_nobody_leaves(self) -> None:
+    def test_a_cancellation_removes_only_the_added_replicas(self) -> None:
         """A cancellation removes the added replicas from the replicas and the ISR in one write."""
         back = cancel(KEY, moving(1, "1234"), brokers(R1, R2, R3, R4))
 
@@ -74,7 +74,7 @@ class TestCancel:
         assert back is not None
         assert not is_under_way(back)
 
-    def test_the_leader_first_goes_to_one_who_stays(self) -> None:
+    def test_an_added_leader_first_hands_over_to_a_staying_replica(self) -> None:
         """An added leader first hands leadership to a staying replica."""
         there = brokers(R1, R2, R3, R4)
         moved = cancel(KEY, moving(4, "234"), there)
@@ -107,12 +107,12 @@ class TestFinish:
         assert kept_by(done) == "234"
         assert short(done) == (3, 7, "234", "")
 
-    def test_below_the_minimum_nobody_leaves(self) -> None:
+    def test_below_the_minimum_no_replica_leaves(self) -> None:
         """Below min_isr no replica leaves, because all writes would stop."""
         assert finish(KEY, moving(4, "14"), brokers(R1, R4)) is None
         assert isr_without(moving(4, "14"), [BrokerId(1)]) == 1
 
-    def test_the_leader_goes_to_nobody_who_stops(self) -> None:
+    def test_a_stopping_broker_is_not_the_next_leader(self) -> None:
         """A stopping broker is not chosen as the next leader."""
         there = brokers(R1, (2, STOPPING), R3, R4)
 

@@ -27,7 +27,7 @@ def replaced(
     return tuple(map(int, placed))
 
 
-def test_nobody_leaves_nothing_changes() -> None:
+def test_without_leaving_brokers_nothing_changes() -> None:
     """If no broker leaves, the replicas stay where they are."""
     assert replaced([1, 2], set(), {1: None, 2: None, 3: None}) == (1, 2)
 
@@ -60,7 +60,7 @@ def test_two_that_leave_get_two_different_ones_of_different_racks() -> None:
     assert replaced([1, 2], {1, 2}, racks) == (3, 5)
 
 
-def test_where_nobody_is_left_the_replica_stays() -> None:
+def test_without_another_broker_the_replica_stays() -> None:
     """If no broker can take a replica, the replica stays on the leaving broker."""
     assert replaced([1, 2], {1, 2}, {1: None, 2: None, 3: None}) == (3, 2)
 
@@ -71,7 +71,7 @@ def test_where_nobody_is_left_the_replica_stays() -> None:
     st.dictionaries(st.integers(0, 7), st.sampled_from(["a", "b", None])),
     st.dictionaries(st.integers(0, 7), st.integers(0, 5)),
 )
-def test_always_as_many_different_brokers_and_who_stays_keeps_its_place(
+def test_as_many_distinct_brokers_and_staying_ones_keep_their_position(
     replicas: list[int], leaving: set[int], racks: dict[int, str | None], load: dict[int, int]
 ) -> None:
     """The result has as many distinct brokers; staying brokers keep their position, and no leaving broker is added."""

@@ -121,7 +121,7 @@ async def test_an_unknown_outcome_is_looked_up(life: Any, configs: ConfigAdmin) 
     assert cluster(life) == {"flush.ms": "6"}
 
 
-async def test_a_store_that_is_away_is_told(life: Any, configs: ConfigAdmin) -> None:
+async def test_an_unavailable_store_is_reported(life: Any, configs: ConfigAdmin) -> None:
     """A write to an unavailable store fails without a side effect."""
 
     async def away(call: Any) -> Any:
@@ -149,7 +149,9 @@ async def test_the_controller_brings_partition_records_in_line(life: Any, config
     assert life.mirror.metadata.revision == revision
 
 
-async def test_who_is_not_the_controller_leaves_records_alone(life: Any, configs: ConfigAdmin) -> None:
+async def test_a_broker_that_is_not_the_controller_leaves_records_alone(
+    life: Any, configs: ConfigAdmin
+) -> None:
     """A broker that is not the controller writes no partition records, and raises no error."""
     await life.admin.create(CreateTopicRequest(name="flights"))
     await configs.alter_cluster({"durability": "replicated"})

@@ -137,7 +137,7 @@ async def test_a_lost_broker_leads_nothing_and_is_waited_for_no_more(cluster: An
         assert len(new.isr) == 2
 
 
-async def test_whoever_waits_for_a_leader_does_not_wait_for_anything_else(cluster: Any) -> None:
+async def test_elections_are_written_before_other_changes(cluster: Any) -> None:
     """After the loss of a broker, elections are written before changes that affect only the ISR."""
     await three(cluster, partitions=300)
     controller = cluster.controller

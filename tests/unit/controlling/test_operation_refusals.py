@@ -7,7 +7,7 @@ from fairlead_broker.controlling.operation_refusals import preferred_cannot_lead
 from partition_kit import record
 
 
-def test_who_prefers_a_leader_by_a_backups_record_hears_that_it_is_one() -> None:
+def test_preferring_a_leader_on_a_restored_record_is_refused() -> None:
     """On a record from a backup of the store, the refusal to elect the preferred leader gives the backup as reason."""
     known = preferred_cannot_lead("flights", PartitionIndex(0), record(2, "23"))
     restored = preferred_cannot_lead("flights", PartitionIndex(0), record(None, "1", restored=True))

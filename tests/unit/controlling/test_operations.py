@@ -276,7 +276,7 @@ async def test_a_broker_that_is_gone_is_known_while_it_keeps_something(cluster: 
     assert cluster.controller.operations.gone() == [lost]
 
 
-async def test_who_asks_for_an_unknown_broker_is_told(cluster: Any) -> None:
+async def test_an_operation_on_an_unknown_broker_is_refused(cluster: Any) -> None:
     """An operation on an unknown broker is refused."""
     await begin(cluster, brokers=1, replication_factor=1)
     operations = cluster.controller.operations
@@ -347,7 +347,7 @@ async def test_an_unclean_election_needs_the_topics_permission(cluster: Any, kit
     assert isr(elected) == [controller]
 
 
-async def test_an_unclean_election_passes_nobody_by_who_is_there(cluster: Any, kit: Any) -> None:
+async def test_an_unclean_election_waits_for_every_registered_replica(cluster: Any, kit: Any) -> None:
     """An unclean election is refused while a registered replica does not report its log end."""
     await begin(cluster, brokers=2, replication_factor=2, min_insync_replicas="1", durability="replicated")
     [record] = partitions_of(cluster.metadata)

@@ -89,7 +89,7 @@ async def test_only_the_first_transaction_begins_a_plan(life: Any, runner: PlanR
     assert Counting(life, 0).number == 1
 
 
-async def test_what_was_changed_by_others_is_planned_anew(life: Any, runner: PlanRunner, kit: Any) -> None:
+async def test_an_outdated_plan_is_made_again(life: Any, runner: PlanRunner, kit: Any) -> None:
     """A plan that another writer has outdated is planned again, after the mirror shows the change."""
 
     async def interfere(call: Any) -> Any:
@@ -105,7 +105,7 @@ async def test_what_was_changed_by_others_is_planned_anew(life: Any, runner: Pla
 
 
 @pytest.mark.parametrize("applied", [True, False])
-async def test_an_unknown_outcome_is_looked_up_and_planned_anew(
+async def test_a_plan_with_an_unknown_outcome_is_made_again(
     life: Any, runner: PlanRunner, applied: bool
 ) -> None:
     """A plan with an unknown outcome is planned again, and its compares prevent a second effect."""

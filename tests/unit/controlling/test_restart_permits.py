@@ -34,7 +34,7 @@ async def test_one_broker_may_restart_at_a_time(cluster: Any) -> None:
     assert next_permit.broker == second
 
 
-async def test_who_is_gone_is_not_counted_among_those_in_sync(cluster: Any) -> None:
+async def test_a_lost_broker_does_not_count_as_in_sync(cluster: Any) -> None:
     """A lost or restarted broker does not count as in sync, even if partition records still name it."""
     await begin(cluster, brokers=3, replication_factor=3, min_insync_replicas="2")
     operations, leader = cluster.controller.operations, cluster.controller.membership.broker_id

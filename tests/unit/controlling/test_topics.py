@@ -113,7 +113,7 @@ async def test_fifty_creators_of_fifty_names_do_not_disturb_each_other(life: Any
     assert set(life.mirror.metadata.topics) == {f"t{n}" for n in range(50)}
 
 
-async def test_creators_who_disagree_get_one_topic_and_refusals(life: Any) -> None:
+async def test_different_creations_give_one_topic_and_refusals(life: Any) -> None:
     """The first of several different creations of a topic succeeds, and the others are refused."""
     answers = await asyncio.gather(
         *(life.admin.create(request(partitions=1 + n % 2)) for n in range(10)), return_exceptions=True

@@ -121,7 +121,7 @@ async def test_a_survey_is_used_once(controller: Controller) -> None:
     assert controller.elected() == {}
 
 
-async def test_whoever_is_there_and_silent_is_waited_for(controller: Controller, replicas: Replicas) -> None:
+async def test_a_registered_silent_replica_is_waited_for(controller: Controller, replicas: Replicas) -> None:
     """A registered replica that does not report is asked again each second until the time limit."""
     del replicas.ends[3]
     first = await controller.outcome()
@@ -136,9 +136,7 @@ async def test_whoever_is_there_and_silent_is_waited_for(controller: Controller,
     assert (asked_once, len(replicas.asked)) == (1, 3)
 
 
-async def test_whoever_comes_back_late_is_waited_for_as_long(
-    controller: Controller, replicas: Replicas
-) -> None:
+async def test_a_late_replica_is_waited_for_as_long(controller: Controller, replicas: Replicas) -> None:
     """A replica that was registered late is waited for as long as the others, because it may have the longest log."""
     controller.view = ClusterView(brokers(R1))
     nobody = await controller.outcome()
@@ -153,7 +151,9 @@ async def test_whoever_comes_back_late_is_waited_for_as_long(
     assert await controller.outcome() == {KEY: 3}
 
 
-async def test_patience_begins_anew_with_another_record(controller: Controller, replicas: Replicas) -> None:
+async def test_the_waiting_time_restarts_with_another_record(
+    controller: Controller, replicas: Replicas
+) -> None:
     """The waiting time starts again with a new partition record, because the partition had a leader in between."""
     del replicas.ends[3]
     before = await controller.outcome()
@@ -170,7 +170,7 @@ async def test_patience_begins_anew_with_another_record(controller: Controller, 
 @pytest.mark.parametrize(
     "present", [[R2, (3, STOPPING)], [R2]], ids=["stopping", "gone"]
 )  # fmt: skip
-async def test_who_cannot_lead_is_not_waited_for(
+async def test_a_replica_that_cannot_lead_is_not_waited_for(
     controller: Controller, replicas: Replicas, present: list[Any]
 ) -> None:
     """A replica that cannot lead is not waited for."""
@@ -180,7 +180,7 @@ async def test_who_cannot_lead_is_not_waited_for(
     assert await controller.outcome() == {KEY: 2}
 
 
-async def test_another_life_has_told_nothing(controller: Controller) -> None:
+async def test_a_log_end_of_an_earlier_incarnation_is_not_used(controller: Controller) -> None:
     """A log end that an earlier incarnation of the broker reported is not used."""
     controller.begin(KEY)
     await controller.hear()
@@ -260,7 +260,7 @@ async def test_surveys_are_bounded(clock: Any, replicas: Replicas) -> None:
     assert len(replicas.asked) == 60
 
 
-async def test_a_broker_without_peers_hears_nobody(clock: Any) -> None:
+async def test_a_controller_without_reachable_replicas_elects_no_leader(clock: Any) -> None:
     """A controller that cannot reach any replica elects no leader."""
     controller = Controller(clock, nobody_answers)
     clock.seconds += PATIENCE_SECONDS

@@ -199,7 +199,7 @@ async def test_an_unknown_outcome_leaves_no_registration(
     assert membership.broker_epoch
 
 
-async def test_a_lease_that_ran_out_on_the_way_is_taken_anew(
+async def test_a_lease_that_expired_on_the_way_is_replaced(
     store: EmbeddedCoordination, kit: Any, clock: Any
 ) -> None:
     """A registration whose lease expires before its write arrives is repeated with a new lease."""

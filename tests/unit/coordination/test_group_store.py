@@ -112,7 +112,7 @@ async def test_another_life_of_the_holder_does_not_hold(store: GroupStore, broke
     assert await store.claim("etl", await store.holder("etl"), ONE, anew) is None
 
 
-async def test_claiming_anew_fences_what_was_under_way(store: GroupStore, brokers: Brokers) -> None:
+async def test_a_second_claim_fences_writes_in_flight(store: GroupStore, brokers: Brokers) -> None:
     """A second claim of the same broker fences writes under the first, which may still be in flight."""
     one = await brokers.register(ONE)
     first = await claimed(store, ONE, one)

@@ -209,7 +209,7 @@ async def test_a_watch_that_ends_is_replaced_without_a_gap(
     assert len(watches.opened) == 2
 
 
-async def test_what_was_changed_back_meanwhile_is_told_too(store: EmbeddedCoordination, kit: Any) -> None:
+async def test_a_key_that_was_changed_back_is_reported(store: EmbeddedCoordination, kit: Any) -> None:
     """A key that was changed back is reported, because its mod revision has changed."""
     await store.transact((), (topic(1), topic(2)))
     mirror = Mirror(store, kit.keys)
@@ -302,7 +302,7 @@ async def test_listing_is_tried_until_the_store_is_back(store: EmbeddedCoordinat
     assert names(mirror) == {"t1", "t2"}
 
 
-async def test_who_waits_learns_that_the_mirror_ended(store: EmbeddedCoordination, kit: Any) -> None:
+async def test_the_end_of_the_mirror_ends_all_waits(store: EmbeddedCoordination, kit: Any) -> None:
     """Closing the client ends the mirror and all waits for a revision."""
     client = store.connect()
     mirror = Mirror(client, kit.keys)
@@ -325,7 +325,7 @@ async def test_a_record_that_cannot_be_read_ends_the_mirror(store: EmbeddedCoord
         await mirror.load()
 
 
-async def test_every_kind_of_change_is_told(store: EmbeddedCoordination, kit: Any) -> None:
+async def test_every_kind_of_change_is_reported(store: EmbeddedCoordination, kit: Any) -> None:
     """Registrations and configuration are reported like topics."""
     mirror = Mirror(store, kit.keys)
     await mirror.load()

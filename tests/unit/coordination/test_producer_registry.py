@@ -167,7 +167,7 @@ async def test_a_store_that_is_away_is_said_so(store: Spoilt) -> None:
 
 
 @pytest.mark.parametrize("name", [None, "spark-1"])
-async def test_who_is_always_second_gives_up(store: Spoilt, name: str | None) -> None:
+async def test_an_allocation_that_always_loses_gives_up(store: Spoilt, name: str | None) -> None:
     """An allocation that loses every compare-and-set fails after a number of attempts."""
     ours = registry(store)
     if name is not None:

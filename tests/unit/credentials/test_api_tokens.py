@@ -52,7 +52,7 @@ def test_a_valid_token_names_its_principal() -> None:
         (TOKEN.text, record(expires_us=NOW_US), 0, "expired"),
     ],
 )
-def test_a_refusal_does_not_tell_unknown_from_wrong(
+def test_unknown_and_wrong_tokens_get_the_same_refusal(
     text: str, stored: TokenRecord | None, valid_after_us: int, reason: str
 ) -> None:
     """Unknown, revoked, wrong and too old tokens get one reason; only the right secret learns of the expiry."""

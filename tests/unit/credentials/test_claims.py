@@ -45,7 +45,7 @@ def caller(rules: IssuerRules = RULES, after_us: int = 0, **changes: object) -> 
         return str(problem.data["reason"])
 
 
-def told(header: object = HEADER, claims: object = CLAIMS) -> Unverified | None:
+def read_unverified(header: object = HEADER, claims: object = CLAIMS) -> Unverified | None:
     """Return what a token says about itself; None if it is refused."""
     try:
         return unverified(f"{part(header)}.{part(claims)}.x")
@@ -105,14 +105,14 @@ def test_service_accounts() -> None:
 
 def test_what_a_token_says_about_itself() -> None:
     """Issuer, algorithm under its new name, and key id are read; other content is refused."""
-    assert told() == Unverified(RULES.issuer, "ES256", "k")
-    assert told({"alg": "EdDSA"}) == Unverified(RULES.issuer, "Ed25519", None)
+    assert read_unverified() == Unverified(RULES.issuer, "ES256", "k")
+    assert read_unverified({"alg": "EdDSA"}) == Unverified(RULES.issuer, "Ed25519", None)
     refused: list[tuple[object, object]] = [
         ({}, CLAIMS), ({"alg": 5}, CLAIMS), ({**HEADER, "kid": 5}, CLAIMS), ({**HEADER, "crit": ["exp"]}, CLAIMS),
         ({**HEADER, "b64": False}, CLAIMS), ({**HEADER, "enc": "A128GCM"}, CLAIMS), ({**HEADER, "cty": "JWT"}, CLAIMS),
         ([], CLAIMS), (b"?", CLAIMS), (HEADER, {}), (HEADER, {"iss": 5}), (HEADER, b"[" * 5000),
     ]  # fmt: skip
-    assert [told(*each) for each in refused] == [None] * len(refused)
+    assert [read_unverified(*each) for each in refused] == [None] * len(refused)
 
 
 @given(st.text(alphabet="abcAZ09-_=.{}\u00e9", max_size=40))

@@ -50,7 +50,7 @@ def partition_code(driven: Driven, member_id: str | None, partition: int) -> str
 # -- epochs
 
 
-def test_who_is_unknown_is_asked_to_join(driven: Driven) -> None:
+def test_an_unknown_member_is_asked_to_join(driven: Driven) -> None:
     """A heartbeat of an unknown member is refused so that it joins, in an empty group and in one with members."""
     dead = driven.refused(Heartbeat("b", 3))
     driven.join("a")
@@ -76,7 +76,7 @@ def test_an_epoch_that_is_not_the_members_is_fenced(driven: Driven) -> None:
     assert driven.refused(Leave("a", 1)) == "member_fenced"
 
 
-def test_the_epoch_before_counts_once_more_for_who_missed_the_answer(driven: Driven) -> None:
+def test_the_previous_epoch_counts_once_more_after_a_lost_answer(driven: Driven) -> None:
     """A heartbeat in the previous epoch gets the whole assignment, unless revoked partitions are still owned."""
     driven.join("a")
     driven.join("b")
@@ -124,7 +124,7 @@ def test_two_repeats_of_one_heartbeat_in_a_turn_are_decided_one_after_the_other(
     assert replies[2].code == "member_fenced"
 
 
-def test_who_joins_again_owns_nothing_and_gets_everything_again(driven: Driven) -> None:
+def test_a_member_that_joins_again_gets_its_whole_assignment(driven: Driven) -> None:
     """A fenced member that joins again owns no partition, and is granted its whole assignment."""
     driven.join("a")
     driven.join("b")
@@ -160,7 +160,7 @@ def test_a_member_commits_at_its_very_epoch_what_it_has(driven: Driven) -> None:
     assert (partition_code(driven, "a", 0), partition_code(driven, "a", 3)) == (None, "member_fenced")
 
 
-def test_who_is_no_member_commits_only_while_there_is_none(driven: Driven) -> None:
+def test_a_commit_without_a_member_needs_an_empty_group(driven: Driven) -> None:
     """A commit without a member is accepted for any partition while the group has no members."""
     before = (commit_code(driven, None, -1), partition_code(driven, None, 0), partition_code(driven, "a", 0))
     driven.join("a")
@@ -197,7 +197,7 @@ def test_a_silent_member_is_put_out_when_its_session_ends(driven: Driven) -> Non
     assert commit_code(driven, "a", 2) == "member_not_found"
 
 
-def test_who_comes_in_the_turn_that_ends_anothers_session_comes_again_soon(driven: Driven) -> None:
+def test_a_turn_that_ends_a_session_shortens_the_heartbeat_interval(driven: Driven) -> None:
     """A member whose heartbeat shares a turn with the end of another session gets a short heartbeat interval."""
     driven.topics = {"flights": TopicShape(T, 1)}
     driven.join("a", wanting("flights", session_timeout_ms=60_000))
@@ -210,7 +210,7 @@ def test_who_comes_in_the_turn_that_ends_anothers_session_comes_again_soon(drive
     assert 50 <= reply.heartbeat_interval_ms < 450
 
 
-def test_who_leaves_in_a_turn_that_is_not_written_is_put_out_by_the_next(driven: Driven) -> None:
+def test_a_leave_in_an_unwritten_turn_is_done_in_the_next(driven: Driven) -> None:
     """A member whose session has ended, and that leaves in a turn that is not written, is removed in the next turn."""
     driven.join("a", wanting("flights", session_timeout_ms=6_000))
     driven.join("b", wanting("flights", session_timeout_ms=60_000))
@@ -451,7 +451,7 @@ def test_a_join_takes_nothing_over_from_a_life_before(driven: Driven) -> None:
     assert driven.members["t"].instance_id == "i"
 
 
-def test_who_asks_for_other_topics_gets_none_of_the_target_before(driven: Driven) -> None:
+def test_a_changed_subscription_gets_no_partition_of_the_old_target(driven: Driven) -> None:
     """A member is granted no partition outside its changed subscription, even while the new assignment is pending."""
     driven.topics = BOTH
     driven.join("a", static())

@@ -116,7 +116,7 @@ def test_heartbeats_of_members_at_rest_write_nothing(driven: Driven) -> None:
     assert [reply.assignment for reply in replies] == [None, None, partitions(0, 1, 2, 3, 4, 5)]
 
 
-def test_a_member_that_owns_something_else_is_told_what_it_has(driven: Driven) -> None:
+def test_a_member_that_reports_other_partitions_gets_its_assignment(driven: Driven) -> None:
     """A member that reports partitions other than its own, or sends its whole state, gets its assignment again."""
     driven.join("a")
     lost = driven.heard(Heartbeat("a", 1, owned={}))
@@ -125,7 +125,7 @@ def test_a_member_that_owns_something_else_is_told_what_it_has(driven: Driven) -
     assert lost.assignment == full.assignment == partitions(0, 1, 2, 3, 4, 5)
 
 
-def test_an_assignment_is_told_until_the_member_says_that_it_has_it(driven: Driven) -> None:
+def test_an_assignment_is_sent_until_the_member_confirms_it(driven: Driven) -> None:
     """An assignment is sent until the member confirms it, because the answer may have been lost."""
     driven.join("a")
     driven.join("b")
@@ -188,7 +188,7 @@ def test_topics_that_come_grow_and_go_make_a_new_target(driven: Driven) -> None:
     assert driven.group.members["a"].topics == {"weather"}
 
 
-def test_topics_that_nobody_consumes_change_nothing(driven: Driven) -> None:
+def test_topics_outside_of_subscriptions_change_nothing(driven: Driven) -> None:
     """Changes of topics outside of all subscriptions write nothing."""
     driven.join("a")
     writes = driven.writes
@@ -247,7 +247,7 @@ def test_the_last_one_to_leave_empties_the_group(driven: Driven) -> None:
     assert driven.group.emptied_us is None
 
 
-def test_who_joins_and_leaves_in_one_turn_was_never_there(driven: Driven) -> None:
+def test_a_join_and_a_leave_in_one_turn_leave_no_trace(driven: Driven) -> None:
     """A member that joins and leaves in one turn does not appear in the group, and its join is answered as unknown."""
     join, leave = driven.turn(Heartbeat("a", 0, wanting("flights")), Leave("a"))
 

@@ -164,7 +164,7 @@ def test_a_group_consumes_at_most_ten_thousand_partitions() -> None:
     assert sum(len(each) for member_id in "xy" for each in driven.has(member_id).values()) == 10_001
 
 
-def test_what_nobody_consumes_any_more_does_not_count() -> None:
+def test_topics_of_replaced_subscriptions_do_not_count() -> None:
     """Topics of replaced subscriptions and removed members are not counted, even for static members."""
     driven = Driven(topics=shape("a", 6_000) | shape("b", 6_000) | shape("c", 6_000))
     driven.join("x", wanting("a", instance_id="i"))
@@ -182,7 +182,7 @@ def test_what_nobody_consumes_any_more_does_not_count() -> None:
     assert (isinstance(gone, Left), isinstance(came, HeartbeatReply)) == (True, True)
 
 
-def test_who_leaves_makes_room_within_the_turn() -> None:
+def test_a_leave_makes_room_within_the_turn() -> None:
     """A member that leaves in a turn makes room for later events of the turn."""
     driven = Driven(topics=shape("a", 6_000) | shape("b", 4_000) | shape("c", 4_000))
     driven.join("x", wanting("a"))
@@ -210,7 +210,7 @@ def test_a_group_uses_at_most_sixteen_patterns() -> None:
     assert driven.heard(Heartbeat("m4", 1, wanting("flights"))).member_epoch == 1
 
 
-def test_who_takes_another_pattern_gives_its_own_up() -> None:
+def test_a_replaced_pattern_does_not_count() -> None:
     """A replaced pattern is not counted, unless another member uses it."""
     driven = Driven()
     for number in range(PATTERNS_MAX):

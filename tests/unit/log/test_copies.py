@@ -239,7 +239,7 @@ def test_a_damaged_first_batch_is_a_bad_copy(box: LogBox, make: BatchMaker, bit:
         assert (log.log_start_offset, log.end_offset) == (258, 258)
 
 
-def test_a_full_disk_leaves_a_log_as_it_was_that_should_begin_anew(
+def test_a_full_disk_leaves_a_log_unchanged_that_should_restart(
     box: LogBox, faults: FaultyStorage, make: BatchMaker
 ) -> None:
     """A log whose restart finds no space for the checkpoint keeps its records, synced offset, epochs and damage."""

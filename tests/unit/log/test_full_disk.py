@@ -19,7 +19,7 @@ SMALL = TopicConfig(segment_bytes=4096, index_interval_bytes=0)
 
 
 @pytest.mark.parametrize("room", range(0, 400, 13))
-def test_no_room_for_an_index_stops_nobody(
+def test_no_room_for_an_index_stops_no_append(
     box: LogBox, make: BatchMaker, faults: FaultyStorage, room: int
 ) -> None:
     """A log on a disk without space for index entries appends and rolls, because the entries can be rebuilt."""
@@ -139,7 +139,7 @@ def test_a_log_whose_files_are_gone_takes_nothing_more(box: LogBox, make: BatchM
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_log_that_began_anew_without_room_for_epochs_says_the_old_one(
+def test_a_log_restarted_without_room_for_epochs_keeps_its_last_epoch(
     box: LogBox, make: BatchMaker, killed: bool
 ) -> None:
     """A log that restarts without space for its list of epochs keeps its old last epoch, and can restart again."""

@@ -67,7 +67,7 @@ def test_a_cut_is_durable(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("nbytes", range(1, 16))
-def test_a_torn_last_entry_is_told(tmp_path: Path, nbytes: int) -> None:
+def test_a_torn_last_entry_is_left_out_and_marked(tmp_path: Path, nbytes: int) -> None:
     """A torn last entry is left out of the list of epochs, marks the list as incomplete, and is overwritten."""
     epochs_of(tmp_path, (1, 0), (2, 5))
     path = tmp_path / "leader-epochs"
@@ -119,7 +119,7 @@ def test_a_list_that_lost_whole_entries_is_made_again(box: LogBox, make: BatchMa
     assert box.open().leader_epochs == epochs
 
 
-def test_a_log_that_begins_anew_keeps_the_epoch_before(box: LogBox, make: BatchMaker) -> None:
+def test_a_restarted_log_keeps_the_epoch_before(box: LogBox, make: BatchMaker) -> None:
     """A restarted log keeps the epoch of the record before its new offset, even after a stop and a start."""
     log = box.open()
     begin(log, 1)

@@ -15,7 +15,7 @@ from log_kit import BatchMaker, LogBox, begin
 SMALL = TopicConfig(segment_bytes=4096, index_interval_bytes=1500)
 
 
-def told(log: PartitionLog) -> set[int]:
+def damaged_offsets(log: PartitionLog) -> set[int]:
     """Return the offsets whose reads report damage, and check that every other read serves its offset."""
     damaged = set()
     for offset in range(log.log_start_offset, log.end_offset):
@@ -54,10 +54,10 @@ def test_batches_of_another_segment_are_not_served(
     log = box.open()
 
     assert log.end_offset == end
-    assert told(log) == {offset for number in numbers for offset in ranges[number]}
+    assert damaged_offsets(log) == {offset for number in numbers for offset in ranges[number]}
 
 
-def test_the_scrub_tells_of_batches_of_another_segment(box: LogBox, make: BatchMaker) -> None:
+def test_the_scrub_reports_batches_of_another_segment(box: LogBox, make: BatchMaker) -> None:
     """A scrub reports batches in the file of another segment as damage, before any reader does."""
     log = box.open(SMALL)
     begin(log)

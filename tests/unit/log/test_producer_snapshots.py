@@ -307,7 +307,7 @@ class _Unwritable(PosixFile):
         raise OSError(self._number, os.strerror(self._number))
 
 
-def test_no_room_for_a_snapshot_stops_nobody(tmp_path: Path) -> None:
+def test_no_room_for_a_snapshot_stops_no_append(tmp_path: Path) -> None:
     """A log without space for snapshots keeps appending, and the next start removes unfinished snapshot files."""
     box = LogBox(tmp_path / "data", SMALL_SEGMENTS, NoSnapshots())
     log = box.open()

@@ -45,7 +45,7 @@ def test_a_batch_that_reaches_the_end_is_left_out(box: LogBox, make: BatchMaker)
 
 
 @pytest.mark.parametrize("at", [100, 2500], ids=["a value", "far in"])
-def test_damage_is_told_and_stepped_over(box: LogBox, make: BatchMaker, at: int) -> None:
+def test_damage_is_reported_and_stepped_over(box: LogBox, make: BatchMaker, at: int) -> None:
     """A range digest reports a damaged offset, and ends at the same offset as without damage."""
     log = box.open(SMALL)
     make.fill(log, 20)
@@ -62,7 +62,7 @@ def test_damage_is_told_and_stepped_over(box: LogBox, make: BatchMaker, at: int)
     assert 0 <= damaged < end
 
 
-def test_known_damage_is_told_too(box: LogBox, make: BatchMaker) -> None:
+def test_known_damage_is_reported_too(box: LogBox, make: BatchMaker) -> None:
     """A range digest reports damage that was found before, without reading the damaged batch again."""
     log = box.open(SMALL)
     make.fill(log, 20)

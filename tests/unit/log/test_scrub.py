@@ -56,7 +56,7 @@ def test_a_large_segment_takes_several_steps(box: LogBox, make: BatchMaker) -> N
 
 
 @pytest.mark.parametrize("number", [0, 1, -1])
-def test_changed_bytes_are_found_noted_and_told_once(box: LogBox, make: BatchMaker, number: int) -> None:
+def test_changed_bytes_are_found_noted_and_reported_once(box: LogBox, make: BatchMaker, number: int) -> None:
     """A scrub finds a flipped bit of a value, notes the damaged offsets in the log, and reports them once."""
     log = box.open(SMALL)
     batches = make.fill(log, 20)

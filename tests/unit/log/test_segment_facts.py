@@ -74,7 +74,7 @@ def test_later_looks_ask_no_disk(box: LogBox, make: BatchMaker, faults: FaultySt
     assert faults.opened == []
 
 
-def test_a_disk_that_does_not_read_is_told(box: LogBox, make: BatchMaker) -> None:
+def test_a_disk_that_does_not_read_is_reported(box: LogBox, make: BatchMaker) -> None:
     """Segment facts that need an unreadable file fail with `StorageFailed`."""
     log = box.open(SMALL)
     make.fill(log, 60)

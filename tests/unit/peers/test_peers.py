@@ -149,7 +149,7 @@ async def test_parked_fetch_ends_when_its_follower_goes(pair) -> None:
     assert caught.value.timed_out
 
 
-async def test_dead_peer_is_told_at_once(pair, world) -> None:
+async def test_dead_peer_is_reported_at_once(pair, world) -> None:
     """A call to a closed port fails quickly, and reports that nothing was sent."""
     first, _ = pair
     with socket.socket() as closed:
@@ -163,7 +163,7 @@ async def test_dead_peer_is_told_at_once(pair, world) -> None:
     assert not caught.value.expected
 
 
-async def test_nobody_wonders_that_a_stopping_peer_does_not_answer(pair, world) -> None:
+async def test_a_call_to_a_stopping_peer_fails_without_a_warning(pair, world) -> None:
     """A call to a stopping peer fails without a warning, because its registration says that it stops."""
     first, _ = pair
     with socket.socket() as closed:

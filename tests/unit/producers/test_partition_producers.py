@@ -68,7 +68,7 @@ class TestSequences:
 
         assert shell.answers[late] == OutOfOrder(7, 0, 1, 7)
 
-    def test_a_batch_cut_anew_is_no_repeat(self, shell: Shell) -> None:
+    def test_a_batch_cut_differently_is_no_repeat(self, shell: Shell) -> None:
         """A batch with a stored first sequence and a different count is refused, because a part of it is stored."""
         shell.send(0, 3)
         shell.append()

@@ -96,7 +96,7 @@ def test_append_times_follow_a_clock_that_is_set_right() -> None:
     assert ProducerState().append_time_us(TimestampUs(5)) == 5
 
 
-def test_another_epoch_begins_anew() -> None:
+def test_another_epoch_drops_earlier_batches() -> None:
     """A new epoch drops the batches of the previous one."""
     known = ProducerState()
     known.replay(ProducerId(7), EPOCH, stored_batch(0, 0, 0, 1))

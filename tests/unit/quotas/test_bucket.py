@@ -30,7 +30,7 @@ def test_what_is_let_in_stays_within_the_rate(steps: list[tuple[float, float]]) 
 
 
 @given(st.floats(101, 2500), st.floats(1, 1000))
-def test_the_told_time_is_exact(amount: float, share: float) -> None:
+def test_the_returned_time_is_exact(amount: float, share: float) -> None:
     """After the told time, and not before, the bucket lets in again; no time is longer than the maximum."""
     bucket = Bucket(KEY, 100.0, 100.0, 0.0)
     bucket.charge(amount, 0.0)

@@ -35,7 +35,7 @@ def test_an_isr_that_is_large_enough_needs_no_eligible_replicas() -> None:
     assert (changed.isr, changed.elr) == (entries(1, 3), ())
 
 
-def test_who_leaves_an_isr_that_becomes_too_small_is_eligible() -> None:
+def test_a_replica_that_leaves_a_small_isr_is_eligible() -> None:
     """A replica that leaves an ISR that is too small becomes eligible, because the high watermark stops there."""
     changed = with_isr(record(entries(1, 2, 3)), isr=entries(1), min_isr=2)
 
@@ -58,7 +58,7 @@ def test_a_lower_min_isr_can_make_them_superfluous() -> None:
     assert (changed.min_isr, changed.elr) == (1, ())
 
 
-def test_who_leaves_or_is_quarantined_is_not_eligible() -> None:
+def test_a_leaving_or_quarantined_replica_is_not_eligible() -> None:
     """A broker outside of `replicas` and a quarantined replica are not eligible."""
     before = record(entries(1, 2, 3), min_isr=3)
     changed = with_isr(before, isr=entries(1), min_isr=3, leaving=[BrokerId(2)], quarantined=[BrokerId(3)])

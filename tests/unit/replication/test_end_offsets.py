@@ -17,7 +17,7 @@ def at(ring: EndOffsets, counted: int, now: float) -> float | None:
     return ring.caught_up_at(Offset(counted), now)
 
 
-def test_who_has_everything_has_it_now() -> None:
+def test_a_replica_at_the_log_end_is_complete_now() -> None:
     """A replica at the log end is complete now, however long the partition has been idle."""
     ring = EndOffsets(Offset(10), 0.0, LAG_SECONDS)
     ring.note(500.0)
@@ -25,7 +25,7 @@ def test_who_has_everything_has_it_now() -> None:
     assert at(ring, 10, 501.0) == 501.0
 
 
-def test_who_lacks_the_newest_had_everything_until_it_was_written() -> None:
+def test_a_replica_without_the_newest_was_complete_until_its_append() -> None:
     """A replica without the newest records was complete until they were appended."""
     ring = EndOffsets(Offset(10), 0.0, LAG_SECONDS)
     ring.appended(Offset(20), 3.0)
@@ -36,7 +36,7 @@ def test_who_lacks_the_newest_had_everything_until_it_was_written() -> None:
     assert at(ring, 30, 6.0) == 6.0
 
 
-def test_who_never_had_everything_within_the_lag_time_gets_no_answer() -> None:
+def test_a_replica_far_behind_has_no_known_time() -> None:
     """For a replica behind the oldest remembered log end, the time is unknown."""
     ring = EndOffsets(Offset(10), 0.0, LAG_SECONDS)
     ring.appended(Offset(20), 3.0)
@@ -71,7 +71,9 @@ def test_appends_in_quick_succession_share_an_entry() -> None:
     st.lists(st.tuples(st.integers(0, 5), st.floats(0, 2)), max_size=60),
     st.integers(0, 100),
 )
-def test_never_tells_a_later_time_than_the_true_one(history: list[tuple[int, float]], counted: int) -> None:
+def test_the_returned_time_is_never_later_than_the_true_one(
+    history: list[tuple[int, float]], counted: int
+) -> None:
     """The returned time is never later than the actual time."""
     ring = EndOffsets(Offset(0), 0.0, LAG_SECONDS)
     now, end, complete_until = 0.0, 0, 0.0

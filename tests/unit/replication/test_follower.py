@@ -81,7 +81,7 @@ class TestFetching:
             BrokerId(2), BrokerEpoch(12), 3, EPOCH, LeaderEpoch(4), Offset(10), Offset(8), Offset(2)
         )
 
-    def test_shows_whom_it_follows_as_what_and_how_far_it_is(self) -> None:
+    def test_shows_its_leader_generation_and_log_end(self) -> None:
         """The machine has leader epoch, generation and log end offset, by which its caller matches late answers."""
         follower = following(end=10)
 
@@ -226,7 +226,7 @@ class TestProgress:
         assert report is not None
         assert report.synced_offset == 10
 
-    def test_an_fsync_cannot_vouch_for_what_was_not_told_yet(self) -> None:
+    def test_an_fsync_does_not_count_for_unreported_appends(self) -> None:
         """A sync does not count for records whose append has not been reported yet."""
         follower = following(end=10, synced=4)
         fetched(follower, nbytes=1)
@@ -284,7 +284,7 @@ class TestCutting:
 class TestRestarting:
     """Logs that end before the leader's log start offset."""
 
-    def test_begins_anew_where_the_leader_begins(self) -> None:
+    def test_restarts_where_the_leader_begins(self) -> None:
         """A follower whose next record the leader has deleted restarts at the leader's log start."""
         follower = following()
 
@@ -313,7 +313,7 @@ class TestRestarting:
         assert (report.last_epoch, report.deleted_epoch) == (None, 3)
 
     @pytest.mark.parametrize("last_epoch", [None, 4])
-    def test_an_empty_log_beyond_the_leader_begins_anew(self, last_epoch: int | None) -> None:
+    def test_an_empty_log_beyond_the_leader_restarts(self, last_epoch: int | None) -> None:
         """An empty log beyond the leader's end restarts, because the leader has no epoch to compare with."""
         follower = following(end=90, synced=90, log_start=90, last_epoch=last_epoch)
 

@@ -99,7 +99,7 @@ class TestMaximalIsr:
         assert advanced(leadership.fetch(THIRD, 6)) == [6]
         assert advanced(leadership.fetch(THIRD, 10)) == [10]
 
-    def test_does_not_pass_who_is_proposed_to_leave(self) -> None:
+    def test_does_not_pass_a_replica_proposed_to_leave(self) -> None:
         """A proposed removal does not count until it is stored, because the replica can still be elected."""
         leadership = Office()
         leadership.append(10)
@@ -112,7 +112,7 @@ class TestMaximalIsr:
         assert advanced(effects) == []
         assert advanced(leadership.answer(write, WriteOutcome.STORED, 51)) == [10]
 
-    def test_does_not_pass_who_is_proposed_to_join(self) -> None:
+    def test_does_not_pass_a_replica_proposed_to_join(self) -> None:
         """A proposed join counts from its write on, because it may be stored and the joining replica elected."""
         leadership = Office(partition_record(isr=entries([LEADER, SECOND])))
         leadership.append(10)
@@ -272,7 +272,7 @@ class TestWaiting:
 
         assert 0.5 < leadership.now - stopped_at <= LAG_SECONDS
 
-    def test_does_not_wait_for_who_may_not_join(self) -> None:
+    def test_does_not_wait_for_a_replica_that_may_not_join(self) -> None:
         """The high watermark does not wait for a stopping broker, which may not join."""
         leadership = alone()
         leadership.register(SECOND, joins=False)
@@ -293,7 +293,7 @@ class TestDoubtfulLease:
             ({"isr": entries([LEADER, SECOND])}, False),
         ],
     )
-    def test_weak_acks_need_that_nobody_else_can_be_elected(
+    def test_weak_acks_need_that_no_other_replica_can_be_elected(
         self, fields: dict[str, object], serves: bool
     ) -> None:
         """Weak acks are served with a valid lease, otherwise only if no other replica can be elected."""
@@ -306,7 +306,7 @@ class TestDoubtfulLease:
         assert leadership.machine.serves_weak_acks is serves
         assert not leadership.machine.lease_confirmed
 
-    def test_a_proposal_in_doubt_counts_as_somebody_else(self) -> None:
+    def test_a_proposal_in_doubt_counts_as_an_electable_replica(self) -> None:
         """A proposal with an unknown outcome counts as an electable replica."""
         leadership = alone()
         leadership.fetch(SECOND, 0)

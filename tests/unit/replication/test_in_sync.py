@@ -160,7 +160,7 @@ class TestJoin:
         assert isr_of(write.record) == set(EVERYBODY)
         assert {entry.broker_epoch for entry in write.record.isr} == {life(LEADER), life(THIRD), 90}
 
-    def test_who_is_no_replica_cannot_join(self) -> None:
+    def test_a_broker_that_is_no_replica_cannot_join(self) -> None:
         """A broker that is not a replica cannot join, although it may fetch for a while."""
         leadership = without_third()
         leadership.change(51, replicas=leadership.machine.record.replicas[:2])
@@ -203,7 +203,7 @@ class TestShrink:
         assert leadership.pass_time(LAG_SECONDS) == []
         assert isr_of(only_write(leadership.pass_time(1)).record) == {LEADER}
 
-    def test_an_idle_partition_loses_nobody(self) -> None:
+    def test_an_idle_partition_keeps_its_isr(self) -> None:
         """A complete replica of an idle partition stays in the ISR, however old its last fetch is."""
         leadership = Office(end=10)
         leadership.fetch(SECOND, 10)
@@ -241,7 +241,7 @@ class TestShrink:
 
         assert leavers == {THIRD}
 
-    def test_who_joined_has_the_lag_time_to_get_the_rest(self) -> None:
+    def test_a_joined_replica_has_the_lag_time_to_catch_up(self) -> None:
         """A replica that joined far behind has the lag time to catch up while the high watermark stands still."""
         leadership = Office(partition_record(isr=entries([LEADER])))
         leadership.append(100_000)
@@ -268,7 +268,7 @@ class TestShrink:
         assert leadership.machine.high_watermark == 20
         assert proposes(leadership.fetch(THIRD, 20))
 
-    def test_lag_is_told_by_what_counts(self) -> None:
+    def test_lag_depends_on_the_durability(self) -> None:
         """With durability=synced a member whose disk does not sync is late."""
         leadership = Office(partition_record(durability=DurabilityState.SYNCED))
         leavers: set[int] = set()
@@ -282,7 +282,7 @@ class TestShrink:
 
         assert leavers == {THIRD}
 
-    def test_who_leaves_an_isr_that_gets_too_small_stays_eligible(self) -> None:
+    def test_a_replica_that_leaves_a_small_isr_stays_eligible(self) -> None:
         """A member that leaves an ISR that is too small becomes eligible, because the high watermark stands still."""
         leadership = Office(partition_record(min_isr=3), end=10)
         leadership.fetch(SECOND, 10)

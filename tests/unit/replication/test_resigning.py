@@ -84,7 +84,7 @@ class TestFailedDirectory:
 
         assert writes(leadership.step(DirectoryFailed())) == []
 
-    def test_takes_nobody_in_any_more(self) -> None:
+    def test_adds_no_replica_any_more(self) -> None:
         """A leader with a failed directory adds no replica."""
         leadership = Office(partition_record(isr=entries([LEADER]), min_isr=1))
         leadership.step(DirectoryFailed())
@@ -106,7 +106,7 @@ class TestSlowDisk:
             )
         return effects
 
-    def test_leaves_to_who_keeps_up(self) -> None:
+    def test_resigns_to_a_replica_that_keeps_up(self) -> None:
         """The leader resigns if its own disk lags for longer than the lag time and another member's disk does not."""
         leadership = Office(
             partition_record(durability=DurabilityState.SYNCED, isr=entries([LEADER, SECOND]))
@@ -116,7 +116,7 @@ class TestSlowDisk:
         assert write.record.leader is None
         assert (isr_of(write.record), elr_of(write.record)) == ({SECOND}, {LEADER})
 
-    def test_stays_if_nobody_does_better(self) -> None:
+    def test_stays_without_a_faster_member(self) -> None:
         """The leader stays if no other member is faster."""
         leadership = Office(
             partition_record(durability=DurabilityState.SYNCED, isr=entries([LEADER, SECOND]))
@@ -161,7 +161,7 @@ class TestLowWatermark:
         assert AdvanceLowWatermark(Offset(15)) in leadership.fetch(THIRD, 20, log_start=Offset(15))
         assert leadership.machine.low_watermark == leadership.machine.log_start == 15
 
-    def test_does_not_wait_for_who_is_not_in_sync(self) -> None:
+    def test_does_not_wait_for_a_replica_out_of_sync(self) -> None:
         """The low watermark does not wait for a replica outside the ISR."""
         leadership = Office(partition_record(isr=entries([LEADER, SECOND])), end=20)
         leadership.fetch(SECOND, 20, log_start=Offset(15))
@@ -177,7 +177,7 @@ class TestLowWatermark:
 
         assert AdvanceLowWatermark(Offset(9)) in leadership.change(51, isr=entries([LEADER, SECOND]))
 
-    def test_is_told_once(self) -> None:
+    def test_is_reported_once(self) -> None:
         """Each low watermark is reported once and never falls."""
         leadership = Office(partition_record(isr=entries([LEADER, SECOND])), end=20, log_start=9)
 
@@ -186,7 +186,7 @@ class TestLowWatermark:
         assert leadership.step(LogStartMoved(Offset(4))) == []
         assert leadership.machine.log_start == 9
 
-    def test_is_told_again_when_who_came_in_later_has_followed(self) -> None:
+    def test_is_reported_again_when_a_later_replica_has_followed(self) -> None:
         """The low watermark is reported again when a replica that joined later has deleted its records too."""
         leadership = Office(partition_record(isr=entries([LEADER]), min_isr=1), end=20, log_start=9)
         alone = leadership.step(LogStartMoved(Offset(15)))

@@ -283,7 +283,7 @@ class TestTopics:
         assert not unknown.exists()
         assert unknown.with_name(unknown.name + ".stray").exists()
 
-    async def test_recovery_tells_what_it_cut(self, start_runtime: StartRuntime, tmp_path: Path) -> None:
+    async def test_recovery_reports_what_it_cut(self, start_runtime: StartRuntime, tmp_path: Path) -> None:
         """Recovery cuts a torn log end and reports it, and the log continues after the last whole batch."""
         runtime = await start_runtime()
         flights = await topic(runtime, durability="replicated")

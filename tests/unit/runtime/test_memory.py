@@ -74,7 +74,7 @@ def test_the_limit_is_the_least_of_all_groups(
     assert limit_bytes(process, groups) == limit
 
 
-def test_a_system_that_tells_nothing_limits_nothing(tmp_path: Path) -> None:
+def test_a_system_without_control_groups_limits_nothing(tmp_path: Path) -> None:
     """Without control groups the limit is the machine's memory, and without a process no memory is used."""
     assert limit_bytes(tmp_path, tmp_path) == MACHINE
     assert used_bytes(tmp_path) == 0

@@ -92,7 +92,7 @@ def test_each_request_has_the_token_of_the_pod(tmp_path: Path) -> None:
     ]
 
 
-def test_a_refusal_is_told_once_and_asked_again() -> None:
+def test_a_refusal_is_logged_once_and_the_request_repeated() -> None:
     """A refusal is logged once and the request is repeated each second until the permit is given."""
     with listener(REFUSED, REFUSED, REFUSED, PERMITTED) as (listen, asked):
         outcome, told, waited = prepare(listen)
@@ -128,7 +128,7 @@ def test_a_lost_store_is_not_waited_for_until_the_end() -> None:
 
 
 @pytest.mark.parametrize("code", ["broker_not_found", "shutting_down"])
-def test_who_is_unregistered_or_stops_already_waits_for_nothing(code: str) -> None:
+def test_an_unregistered_or_stopping_broker_waits_for_nothing(code: str) -> None:
     """The hook of an unregistered or already stopping broker does not wait."""
     problem = {"code": code, "detail": "no broker 1 is registered"}
     with listener((404, json.dumps(problem).encode())) as (listen, asked):
@@ -148,7 +148,7 @@ def test_an_answer_that_is_no_problem_is_asked_again(body: bytes) -> None:
     assert told[0] == "broker 1 waits for its permit: answer with status 503"
 
 
-def test_nobody_waits_beside_a_broker_that_does_not_serve() -> None:
+def test_the_hook_does_not_wait_for_a_broker_that_does_not_serve() -> None:
     """The hook does not wait for a broker that no longer serves."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

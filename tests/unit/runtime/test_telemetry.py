@@ -71,7 +71,7 @@ def test_console_logs_are_for_people(capsys: pytest.CaptureFixture[str]) -> None
     assert "\x1b[" not in error
 
 
-def test_a_program_that_was_told_nothing_is_quiet_even_after_it_looked_into_its_logs(
+def test_a_program_without_log_settings_is_quiet_even_after_a_capture(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """A program without log settings writes only errors, even after its logs were captured."""
@@ -93,7 +93,7 @@ def test_a_program_that_was_told_nothing_is_quiet_even_after_it_looked_into_its_
     assert "afterwards as before" in out
 
 
-def test_a_program_that_was_told_where_to_log_keeps_its_logs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_program_with_log_settings_keeps_its_logs(capsys: pytest.CaptureFixture[str]) -> None:
     """A program with log settings keeps its logs."""
     set_up_logging("json", "info")
     try:

@@ -95,7 +95,7 @@ def test_a_part_of_a_range_keeps_the_epoch_of_its_beginning_alone() -> None:
     assert whole.within(7, 9) == OffsetRange("a", "A", 0, 7, 9, stop_epoch=4)
 
 
-def test_what_expired_is_told_with_numbers_and_left_out() -> None:
+def test_an_expired_range_is_a_loss_with_numbers() -> None:
     """A range that begins before the log start is shortened or dropped as a loss; an unknown start has no effect."""
     ranges = plan_between(stands(p0=5, p1=5, p2=5, p3=5), stands(p0=9, p1=9, p2=9, p3=9)).ranges
     beginnings = stands(p0=7, p1=9, p2=5)

@@ -14,7 +14,7 @@ from waiting import until
 MISSING = "do not exist"
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Return the warnings about missing topics."""
     return [
         record.getMessage()
@@ -29,9 +29,9 @@ async def test_missing_topics_are_named(
     """Missing topics are named in one warning with the group, without existing topics."""
     await admin.create_topic("flights", partitions=1)
     async with Consumer(bootstrap, group="z2", topics=["nope-y", "flights", "nope-x"]):
-        await until(lambda: bool(told(caplog)))
+        await until(lambda: bool(warnings_of(caplog)))
 
-    assert told(caplog) == [
+    assert warnings_of(caplog) == [
         "group z2: these topics do not exist yet and will be read when they are created: nope-x, nope-y"
     ]
 
@@ -43,7 +43,7 @@ async def test_a_missing_topic_is_named_once_and_read_once_it_exists(
     async with Consumer(
         bootstrap, group="z2", topics=["nope-x", "late"], processing_timeout="2s"
     ) as consumer:
-        await until(lambda: bool(told(caplog)))
+        await until(lambda: bool(warnings_of(caplog)))
         await until(lambda: consumer.membership.state == "left")
         with pytest.raises(ProcessingTimeoutError):
             await consumer.next_batch(timeout="20s")
@@ -56,7 +56,7 @@ async def test_a_missing_topic_is_named_once_and_read_once_it_exists(
 
     assert batch is not None
     assert batch.topic == "late"
-    assert len(told(caplog)) == 1
+    assert len(warnings_of(caplog)) == 1
 
 
 async def test_a_member_without_a_partition_warns_of_no_existing_topic(
@@ -67,9 +67,9 @@ async def test_a_member_without_a_partition_warns_of_no_existing_topic(
     async with Consumer(bootstrap, group="z2", topics="flights") as first:
         await until(lambda: bool(first.assignment))
         async with Consumer(bootstrap, group="z2", topics=["flights", "nope-x"]) as second:
-            await until(lambda: bool(told(caplog)))
+            await until(lambda: bool(warnings_of(caplog)))
             assert len(first.assignment) + len(second.assignment) == 1
 
-    assert told(caplog) == [
+    assert warnings_of(caplog) == [
         "group z2: these topics do not exist yet and will be read when they are created: nope-x"
     ]

@@ -187,7 +187,7 @@ def test_the_append_time_replaces_every_timestamp() -> None:
     assert decode(stamped(batch, 0, 99, 1)).schema == SCHEMA
 
 
-def test_both_checksums_are_checked_unless_told() -> None:
+def test_both_checksums_are_checked_by_default() -> None:
     """A batch with a wrong checksum of stamp or content is refused, unless the caller turns the check off."""
     batch = stamped(encode(values(b"a")).to_bytes(), 7)
     bad_stamp = b"\x09" + batch[1:]

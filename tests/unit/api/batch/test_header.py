@@ -155,7 +155,7 @@ def test_a_walk_refuses_a_batch_that_is_cut_off() -> None:
         next(walk)
 
 
-def test_a_span_tells_what_a_walk_needs() -> None:
+def test_a_span_has_the_base_offset_and_size_of_a_batch() -> None:
     """The span of a batch is its base offset, size and last offset delta; a length that is too small is refused."""
     stamped = make_stamp(read_header(batch(last_offset_delta=4)), 70, 1, 2) + batch(last_offset_delta=4)[36:]
 

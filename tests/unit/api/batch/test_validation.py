@@ -174,7 +174,7 @@ def test_only_a_broker_writes_idempotency_keys() -> None:
     assert problem_of(memoryview(digest)).code == "malformed_batch"
 
 
-def test_a_horizon_is_nobody_s_to_write() -> None:
+def test_a_batch_with_a_horizon_is_refused() -> None:
     """A batch with a horizon extension is refused, even if the broker built the batch from a keyed request."""
     with pytest.raises(ProblemError, match="extension type 1"):
         validate_produced(keyed(ExtensionEntry(1, bytes(8))), LIMITS, NOW_US, KEYED_EXTENSIONS)

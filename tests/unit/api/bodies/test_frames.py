@@ -90,7 +90,7 @@ def test_a_frame_that_does_not_fit_is_named(body: bytes, message: str) -> None:
 
 
 @pytest.mark.parametrize(("meta", "data"), [(b"", []), (bytes(META_BYTES_MAX + 1), []), (b"{}", [bytes(4)])])
-def test_a_frame_that_nobody_could_read_is_not_written(meta: bytes, data: list[bytes]) -> None:
+def test_an_unreadable_frame_is_not_written(meta: bytes, data: list[bytes]) -> None:
     """A frame whose metadata is empty or too long, or whose data is unaligned, is refused with ValueError."""
     with pytest.raises(ValueError, match="a frame cannot have"):
         encode_frame(meta, data)

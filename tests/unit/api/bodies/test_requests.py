@@ -178,7 +178,7 @@ def test_a_fetch_has_the_defaults_of_the_contract() -> None:
     )
 
 
-def test_isolation_of_committed_reads_is_told_to_come_later() -> None:
+def test_isolation_of_committed_reads_is_not_supported_yet() -> None:
     """The isolation level `read_uncommitted` passes, and `read_committed` is refused as not supported yet."""
     check_isolation("read_uncommitted")
     with pytest.raises(ProblemError, match="not supported yet") as refused:

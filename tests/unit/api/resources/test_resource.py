@@ -90,7 +90,7 @@ def test_a_status_that_cannot_be_read_counts_as_not_written() -> None:
     assert topic.status.partitions is None
 
 
-def test_a_fault_of_the_spec_is_told_without_those_of_the_status() -> None:
+def test_faults_of_the_spec_are_reported_without_those_of_the_status() -> None:
     """Errors in the spec are reported without errors in the status, which users do not write."""
     with pytest.raises(InvalidResource) as caught:
         Topic.parse({**TOPIC, "spec": {}, "status": {"partitions": "many"}})

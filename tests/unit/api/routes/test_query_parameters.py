@@ -131,7 +131,7 @@ def test_a_bad_name_in_a_list_is_an_invalid_topic_name(topics: str) -> None:
     assert refusal(f"topics={topics}").code == "invalid_topic_name"
 
 
-def test_a_value_that_is_not_built_is_told_to_come_later() -> None:
+def test_a_value_that_is_not_supported_yet_is_refused() -> None:
     """A value that is not supported yet is refused, and the problem lists the supported values, as in configuration."""
     problem = refusal("isolation=later")
 

@@ -137,7 +137,7 @@ def test_what_cannot_be_a_record_is_refused(
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
-def test_damaged_files_are_told_by_name(tmp_path: Path, suffix: str) -> None:
+def test_damaged_files_are_reported_by_name(tmp_path: Path, suffix: str) -> None:
     """A truncated file, and a file with content of a different format, are refused, and the error names the file."""
     path = write(TABLE, tmp_path / f"cut{suffix}")
     path.write_bytes(path.read_bytes()[:300])

@@ -84,7 +84,7 @@ async def test_a_changed_picture_is_taken(broker: ScriptedBroker, metadata: Meta
     assert metadata.picture.leader("flights", 1) is None
 
 
-async def test_a_missing_topic_is_told_and_not_asked_for_again(
+async def test_a_missing_topic_is_reported_and_not_requested_again(
     broker: ScriptedBroker, metadata: MetadataCache
 ) -> None:
     """A missing topic is reported, is not requested again, and does not affect the other topics."""

@@ -70,9 +70,7 @@ async def test_a_problem_becomes_its_error(broker: ScriptedBroker, transport: Tr
     assert raised.value.data == {"topic": "flights"}
 
 
-async def test_an_answer_of_somebody_else_is_an_error_too(
-    broker: ScriptedBroker, transport: Transport
-) -> None:
+async def test_an_answer_of_a_proxy_is_an_error_too(broker: ScriptedBroker, transport: Transport) -> None:
     """An answer without a problem document, as from a proxy, is raised as the error for its status."""
 
     async def page(_: Received) -> Reply:

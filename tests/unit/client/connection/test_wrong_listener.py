@@ -97,7 +97,7 @@ async def refusal(address: str) -> FairleadError:
     ],
 )
 @pytest.mark.parametrize("scheme", ["http", "https"])
-async def test_another_server_is_told(serve: Serve, told: str, scheme: str) -> None:
+async def test_another_server_is_identified(serve: Serve, told: str, scheme: str) -> None:
     """The error for the address of another server identifies the server by its answer to HTTP/2 without TLS."""
     async with listening(serve) as place:
         error = await refusal(f"{scheme}://{place}")
@@ -107,7 +107,9 @@ async def test_another_server_is_told(serve: Serve, told: str, scheme: str) -> N
         assert told in str(error)
 
 
-async def test_silence_is_told(broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_silence_is_reported_with_the_waiting_time(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The error for a silent address has the waiting time; for brokers and closed addresses no server is described."""
     monkeypatch.setattr("fairlead.connection.transport.ANSWER_MARGIN_SECONDS", -0.8)
     async with listening(never_answer) as place:
@@ -120,7 +122,7 @@ async def test_silence_is_told(broker: ScriptedBroker, monkeypatch: pytest.Monke
     }
 
 
-async def test_the_other_scheme_is_told(broker: ScriptedBroker, tls: ssl.SSLContext) -> None:
+async def test_the_right_scheme_is_suggested(broker: ScriptedBroker, tls: ssl.SSLContext) -> None:
     """The error for a wrong scheme suggests the right one; an untrusted certificate keeps its own error."""
     async with listening(http1, tls) as place:
         too_little = await refusal(f"http://{place}")
@@ -141,7 +143,7 @@ async def test_the_other_scheme_is_told(broker: ScriptedBroker, tls: ssl.SSLCont
         (404, {"content-type": "application/json"}, b'{"code":5,"message":"Not Found"}'),
     ],
 )
-async def test_other_servers_of_http2_are_told(broker: ScriptedBroker, answer: Reply) -> None:
+async def test_other_servers_of_http2_are_identified(broker: ScriptedBroker, answer: Reply) -> None:
     """An answer of another HTTP/2 server, such as etcd or a proxy, is never mistaken for a broker's answer."""
 
     async def say(_: Received) -> Reply:
@@ -162,7 +164,7 @@ async def test_other_servers_of_http2_are_told(broker: ScriptedBroker, answer: R
         assert isinstance(each, BugError) == (answer[0] == 200)
 
 
-async def test_the_listener_of_the_brokers_is_told(broker: ScriptedBroker) -> None:
+async def test_the_listener_of_the_brokers_is_identified(broker: ScriptedBroker) -> None:
     """The error for the address of a peer listener, which refuses clients, says that brokers call each other there."""
     broker.refuse("/v1/topics", "peer_refused")
 

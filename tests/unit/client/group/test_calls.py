@@ -112,7 +112,7 @@ async def test_a_broker_that_does_not_answer_is_left(
     assert (await calls.heartbeat(JOIN)).member_epoch == 3
 
 
-async def test_a_commit_tells_each_partition_that_was_not_stored(
+async def test_a_commit_returns_the_error_of_each_partition(
     calls: GroupCalls, broker: ScriptedBroker, replies: Replies
 ) -> None:
     """A commit returns the error of each partition that was not stored; the refusal of the whole commit is raised."""

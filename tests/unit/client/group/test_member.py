@@ -138,7 +138,7 @@ def is_whole(request: HeartbeatRequest) -> bool:
     return request.topics == ("flights",) and request.session_timeout_ms == 45_000
 
 
-def test_a_join_tells_everything_and_owns_nothing() -> None:
+def test_a_join_contains_the_subscription_and_no_partitions() -> None:
     """A join contains epoch 0 and all fields of the subscription, but no owned partitions."""
     request = Driven().beat()
 
@@ -269,7 +269,7 @@ def test_an_answer_that_comes_twice_is_taken_once(member: Driven) -> None:
     assert set(member.member.held) == set(at(0, 1, 2))
 
 
-def test_after_a_lost_answer_everything_is_told_again(member: Driven) -> None:
+def test_after_a_lost_answer_all_fields_are_sent_again(member: Driven) -> None:
     """The heartbeat after a lost answer contains all fields, the member's epoch and its owned partitions."""
     member.beat()
     [told] = member.refuse(LOST)
@@ -298,7 +298,7 @@ def test_a_coordinator_that_moves_or_is_away_takes_nothing_from_the_member(membe
     assert member.member.state is MemberState.STABLE
 
 
-def test_heartbeats_that_fail_are_told_and_told_again(member: Driven) -> None:
+def test_failed_heartbeats_are_reported_repeatedly(member: Driven) -> None:
     """Failed heartbeats are reported at the first failure, at a different error, every 30 seconds, and at recovery."""
     told = []
     member.beat()
@@ -318,7 +318,7 @@ def test_heartbeats_that_fail_are_told_and_told_again(member: Driven) -> None:
 
 
 @pytest.mark.parametrize("code", ["member_fenced", "stale_member_epoch", "member_not_found"])
-def test_a_fenced_member_drops_everything_and_joins_anew_at_once(member: Driven, code: str) -> None:
+def test_a_fenced_member_drops_everything_and_joins_again_at_once(member: Driven, code: str) -> None:
     """A fenced member drops its partitions and joins again at once, because other members may own them."""
     member.beat()
     error = refusal(code)

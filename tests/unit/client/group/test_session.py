@@ -148,7 +148,7 @@ async def consumer(
     return await opened(on_revoked=revoked.append, commit="manual")
 
 
-async def test_heartbeats_that_do_not_succeed_are_told(
+async def test_failed_heartbeats_are_reported_until_they_succeed(
     consumer: Consumer, coordinator: Coordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The log and a property report failed heartbeats until they succeed again, while the member continues to read."""
@@ -164,25 +164,25 @@ async def test_heartbeats_that_do_not_succeed_are_told(
     assert isinstance(failing.heartbeat_error, CoordinationUnavailableError)
     assert consumer.membership.heartbeat_error is None
     assert consumer.assignment == {PLACE}
-    told = [record.message for record in caplog.records if "heartbeat" in record.message]
-    assert "no heartbeat has succeeded for" in told[0]
-    assert "heartbeats succeed again" in told[-1]
+    logged = [record.message for record in caplog.records if "heartbeat" in record.message]
+    assert "no heartbeat has succeeded for" in logged[0]
+    assert "heartbeats succeed again" in logged[-1]
 
 
-async def test_a_program_that_blocks_the_loop_is_told(
+async def test_a_program_that_blocks_the_loop_is_reported(
     consumer: Consumer, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A program that blocks the event loop is reported in the log, because its heartbeats are late."""
     await until(lambda: consumer.assignment == {PLACE})
 
-    def told() -> bool:
+    def was_logged() -> bool:
         """Block the loop once more, and return whether that was logged."""
         end = monotonic() + 0.5
         while monotonic() < end:
             pass
         return any("the event loop was blocked" in record.message for record in caplog.records)
 
-    await until(told)
+    await until(was_logged)
 
 
 async def test_a_fenced_member_loses_everything_and_joins_again(
@@ -305,7 +305,7 @@ async def test_a_commit_is_taken_back_when_its_batch_was_never_handed_out(
     assert moves_of(coordinator) == ["commit 2", "commit 0", "leave"]
 
 
-async def test_a_reader_who_is_waiting_when_the_consumer_closes_leaves_its_batch(
+async def test_a_reader_that_waits_at_the_close_leaves_its_batch(
     opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
 ) -> None:
     """A reader that waits while the consumer closes gets an error, and the commit of its batch is undone."""
@@ -465,16 +465,16 @@ async def test_a_partition_that_is_gone_before_it_was_found_never_came(
     broker: ScriptedBroker, opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
 ) -> None:
     """A partition revoked before the metadata contains it, as for a deleted topic, is not passed to callbacks."""
-    broker.topics, told = [], []
-    consumer = await opened(on_assigned=told.append, on_revoked=told.append)
+    broker.topics, events = [], []
+    consumer = await opened(on_assigned=events.append, on_revoked=events.append)
     await until(lambda: len(broker.received("/v1/metadata")) > 1)
     coordinator.takes_away = True
     await until(lambda: consumer.membership.state == "stable")
 
-    assert told == []
+    assert events == []
 
 
-async def test_a_reader_that_was_told_of_a_failure_has_its_time_again(
+async def test_an_error_restarts_the_processing_timeout(
     opened: Callable[..., Awaitable[Consumer]],
 ) -> None:
     """An error that is raised to the reader restarts the processing timeout; after the timeout, the member leaves."""

@@ -43,7 +43,7 @@ def test_names_are_checked_as_the_cluster_does() -> None:
         Consumer(group="g", topics=["flights", "no topic"])
 
 
-def test_a_member_tells_all_of_itself() -> None:
+def test_a_subscription_contains_all_settings() -> None:
     """A member's subscription contains all settings in the units of the contract."""
     settings = GroupSettings(
         group="g",

@@ -158,9 +158,7 @@ def test_batches_expire_in_the_queue_but_not_in_flight(accumulator: Accumulator,
     assert queue.in_flight == [flying]
 
 
-def test_the_next_deadline_tells_when_a_batch_in_the_queue_expires(
-    accumulator: Accumulator, append: Append
-) -> None:
+def test_the_next_deadline_is_the_expiry_of_a_queued_batch(accumulator: Accumulator, append: Append) -> None:
     """While a batch waits for another batch in flight, the next deadline is the delivery timeout."""
     queue = PartitionQueue("flights", 0)
     append(queue, now=0.0)

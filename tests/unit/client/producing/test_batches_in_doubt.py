@@ -85,7 +85,7 @@ async def _failure(delivery: Delivery) -> FairleadError:
     return raised.value
 
 
-def _told(error: FairleadError) -> tuple[SideEffect | None, list[str]]:
+def _facts_of(error: FairleadError) -> tuple[SideEffect | None, list[str]]:
     return getattr(error, "side_effect", None), getattr(error, "__notes__", [])
 
 
@@ -221,7 +221,7 @@ async def test_what_may_be_stored_behind_a_break_is_not_sent_again_where_the_bat
         await producer.send_and_wait("flights", b"next", partition=0)
 
     assert [type(failure) for failure in failures] == [DeliveryTimeoutError, UnknownProducerError]
-    assert [_told(failure)[0] for failure in failures] == [SideEffect.MAYBE] * 2
+    assert [_facts_of(failure)[0] for failure in failures] == [SideEffect.MAYBE] * 2
     assert broker.values(0) == [FIRST, SECOND, b"next"]
 
 
@@ -252,4 +252,4 @@ async def test_a_batch_in_doubt_does_not_speak_for_others_of_its_request(
 
     assert len(broker.received(PRODUCE)) == 2
     assert [type(failure) for failure in failures] == [CrcMismatchError] * 2
-    assert [_told(failure) for failure in failures] == [(SideEffect.MAYBE, []), (SideEffect.NONE, [])]
+    assert [_facts_of(failure) for failure in failures] == [(SideEffect.MAYBE, []), (SideEffect.NONE, [])]

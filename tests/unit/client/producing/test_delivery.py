@@ -40,7 +40,7 @@ def batch(append: Append) -> RecordsBatch:
     return append(queue)
 
 
-async def test_a_delivery_tells_where_its_record_is(batch: RecordsBatch) -> None:
+async def test_a_delivery_returns_the_place_of_its_record(batch: RecordsBatch) -> None:
     """A delivery returns the topic, partition, offset and timestamps of its record."""
     batch.acknowledge(STORED)
     metadata = await Delivery(batch, 1)
@@ -60,7 +60,7 @@ async def test_a_delivery_waits_for_its_batch(batch: RecordsBatch) -> None:
     assert deliveries[0].done
 
 
-async def test_a_cancelled_waiter_disturbs_nobody(batch: RecordsBatch) -> None:
+async def test_a_cancelled_wait_affects_no_other_wait(batch: RecordsBatch) -> None:
     """Cancelling the wait for a delivery affects neither its batch nor other waits."""
     delivery = Delivery(batch, 0)
     with pytest.raises(TimeoutError):

@@ -82,7 +82,7 @@ async def test_batches_carry_sequences_of_their_partition(broker: ScriptedBroker
     assert len(broker.received(PRODUCERS)) == 1
 
 
-async def test_a_repeat_is_the_same_bytes_and_tells_the_first_offset(
+async def test_a_repeat_has_the_same_bytes_and_the_first_offset(
     broker: ScriptedBroker, storing_then: Callable[[str], Script]
 ) -> None:
     """A batch whose answer was lost is sent again with the same bytes, and gets the offset of the first attempt."""
@@ -190,7 +190,7 @@ def test_a_name_needs_idempotence() -> None:
         Producer(name="loader", idempotence=False)
 
 
-async def test_a_name_is_told_to_the_cluster(broker: ScriptedBroker) -> None:
+async def test_a_named_producer_sends_its_name(broker: ScriptedBroker) -> None:
     """A named producer sends its name when it requests its id."""
     async with Producer(broker.url, name="loader") as producer:
         await producer.send_and_wait("flights", b"x")
@@ -348,7 +348,7 @@ async def test_a_batch_in_doubt_that_is_missing_ends_its_epoch(broker: ScriptedB
     assert stamps(broker)[-1] == (1, 1, 0)
 
 
-async def test_a_lost_acknowledged_batch_is_told(broker: ScriptedBroker) -> None:
+async def test_a_lost_acknowledged_batch_fails_the_next_batch(broker: ScriptedBroker) -> None:
     """If acknowledged records are lost, the next batch fails, and the producer continues after it."""
     async with Producer(broker.url) as producer:
         await producer.send_and_wait("flights", b"0", partition=0)

@@ -66,7 +66,7 @@ def test_the_last_batch_gives_its_sequences_back(sequences: PartitionSequences) 
     assert sequences.stamp(1).base_sequence == 2
 
 
-def test_a_batch_that_is_not_stored_makes_those_behind_it_begin_anew(sequences: PartitionSequences) -> None:
+def test_batches_behind_an_unstored_batch_restart_in_a_new_epoch(sequences: PartitionSequences) -> None:
     """Batches after a batch that is not stored restart in a new epoch; earlier batches keep their identity."""
     stamps = [sequences.stamp(1) for _ in range(3)]
     sequences.given_up(2, stamps[1], 1, CAUSE, doubtful=False)

@@ -75,7 +75,7 @@ def test_a_column_that_cannot_be_sent_is_named() -> None:
 
 
 @pytest.mark.parametrize(("given", "told"), [([b"x"], "is list"), (b"x", "is bytes"), (None, "is NoneType")])
-def test_what_is_no_table_is_told_with_what_makes_one(given: object, told: str) -> None:
+def test_a_value_that_is_no_table_is_refused_with_advice(given: object, told: str) -> None:
     """A value that is not a table is refused, and the error explains how to create a table."""
     with pytest.raises(RecordError, match=f"for flights: the table {told}; give an Arrow Table") as refused:
         table_of(given, "flights")

@@ -138,7 +138,7 @@ def test_a_refused_partition_waits_for_its_pause(prefetch: Prefetch) -> None:
     assert prefetch.next_deadline(2.0) is None
 
 
-def test_a_failed_partition_is_told_after_what_was_fetched_before(prefetch: Prefetch) -> None:
+def test_a_failed_partition_is_raised_after_its_buffered_records(prefetch: Prefetch) -> None:
     """The error of a failed partition is raised only after its buffered records are read."""
     first, second = _cursors(prefetch)
     prefetch.arrived(first, first.life, memoryview(b"good"), 11)
@@ -189,7 +189,7 @@ def test_partitions_come_and_go_beside_the_others(prefetch: Prefetch) -> None:
     assert [(cursor.partition, cursor.position) for cursor in _cursors(prefetch)] == [(1, 10), (0, 7)]
 
 
-def test_what_is_paused_or_withheld_is_neither_due_nor_told(prefetch: Prefetch) -> None:
+def test_a_paused_or_withheld_partition_has_no_deadline_and_no_error(prefetch: Prefetch) -> None:
     """A partition that is paused, or withheld during a rebalance, is not fetched and has no deadline or error."""
     paused, withheld = _cursors(prefetch)
     paused.paused = withheld.withheld = True
@@ -205,7 +205,7 @@ def test_what_is_paused_or_withheld_is_neither_due_nor_told(prefetch: Prefetch) 
     assert list(prefetch.failures()) == [withheld]
 
 
-def test_what_nobody_wants_makes_room_for_what_is_wanted(prefetch: Prefetch) -> None:
+def test_a_paused_partition_makes_room_for_another(prefetch: Prefetch) -> None:
     """A paused partition frees its buffer space if another partition needs it, and is fetched again later."""
     paused, read = _cursors(prefetch)
     paused.last_epoch = 4
@@ -224,7 +224,7 @@ def test_what_nobody_wants_makes_room_for_what_is_wanted(prefetch: Prefetch) -> 
     assert set(prefetch.due(0.0)) == {paused, read}
 
 
-def test_what_nobody_wants_stays_where_room_would_serve_nobody(prefetch: Prefetch) -> None:
+def test_buffered_records_stay_when_no_partition_needs_room(prefetch: Prefetch) -> None:
     """Buffered records are kept if no partition needs space, or if a fetch in flight would leave a gap."""
     first, second = _cursors(prefetch)
     prefetch.arrived(first, first.life, memoryview(b"x" * 120), 15)

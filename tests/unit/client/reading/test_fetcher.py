@@ -124,7 +124,7 @@ async def test_a_refresh_finds_the_new_leader(
 @pytest.mark.parametrize(
     ("code", "error"), [("log_damaged", LogDamagedError), ("log_truncated", LogTruncatedError)]
 )
-async def test_lost_records_are_told_and_a_seek_goes_on(
+async def test_lost_records_are_raised_and_a_seek_continues(
     broker: ScriptedBroker, consumer: Consumer, replies: Replies, code: str, error: type[Exception]
 ) -> None:
     """A loss of records is raised after the records before it are read; a seek lets the reader continue."""
@@ -164,7 +164,7 @@ async def test_a_damaged_answer_is_never_handed_out(
 
 
 @pytest.mark.parametrize("body", [b"no frames at all", b"\x08\0\0\0\0\0\0\0no json "])
-async def test_an_answer_that_cannot_be_read_is_told(
+async def test_an_unreadable_answer_is_raised(
     broker: ScriptedBroker, consumer: Consumer, body: bytes
 ) -> None:
     """An answer that cannot be read raises an error, because retries would hide that the address is not a broker's."""
@@ -183,7 +183,7 @@ async def test_a_position_may_move_without_records(
     assert consumer.position(at(0)) == 7
 
 
-async def test_a_reset_that_nobody_answers_is_tried_again(broker: ScriptedBroker, replies: Replies) -> None:
+async def test_an_unanswered_reset_is_retried(broker: ScriptedBroker, replies: Replies) -> None:
     """A failed reset is retried like a fetch, without an error for the reader."""
 
     async def looked_up(_: Received) -> Reply:
@@ -238,7 +238,7 @@ async def test_a_seek_moves_what_is_assigned_when_its_answer_comes(
             answered.clear()
 
 
-async def test_another_topic_behind_the_name_is_told(broker: ScriptedBroker, consumer: Consumer) -> None:
+async def test_a_recreated_topic_is_reported(broker: ScriptedBroker, consumer: Consumer) -> None:
     """A recreated topic is reported, because the offsets of the old topic have no meaning in the new one."""
     broker.topic_id = "2b4e28ba-2fa1-4d19-883f-0016d3cca427"
     broker.refuse(FETCH, "not_leader")
@@ -261,7 +261,7 @@ async def test_a_larger_topic_behind_the_name_is_not_read_as_growth(
         assert consumer.assignment == {at(0), at(1)}
 
 
-async def test_a_topic_that_is_gone_is_told(broker: ScriptedBroker, consumer: Consumer) -> None:
+async def test_a_deleted_topic_is_reported(broker: ScriptedBroker, consumer: Consumer) -> None:
     """A deleted topic is reported."""
     broker.topics = []
     broker.refuse(FETCH, "not_leader")

@@ -22,6 +22,6 @@ from fairlead_broker.coordination.etcd.member import is_sound
         ("unknown", True),
     ],
 )
-def test_releases_with_known_faults_are_told(version: str, sound: bool) -> None:
+def test_releases_with_known_faults_are_recognised(version: str, sound: bool) -> None:
     """An etcd release with known faults is recognised by its series; an unknown version counts as good."""
     assert is_sound(version) is sound

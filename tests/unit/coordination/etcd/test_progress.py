@@ -28,7 +28,7 @@ def test_a_quiet_stream_is_asked_after_a_silence() -> None:
     assert not progress.is_silent(105.0), "no progress was requested yet"
 
 
-def test_who_does_not_answer_for_as_long_again_is_silent() -> None:
+def test_a_stream_without_an_answer_for_as_long_again_is_silent() -> None:
     """A stream that does not answer a progress request for the time of another silence is silent."""
     progress = begun()
     progress.send(103.0)
@@ -38,7 +38,7 @@ def test_who_does_not_answer_for_as_long_again_is_silent() -> None:
     assert progress.is_silent(106.0)
 
 
-def test_an_answer_to_its_own_question_reaches_nobody() -> None:
+def test_an_answer_to_an_own_request_is_not_passed_on() -> None:
     """The answer to a request that the stream sent itself is not passed to the reader."""
     progress = begun()
     progress.send(103.0)

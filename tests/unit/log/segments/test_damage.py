@@ -122,7 +122,7 @@ def test_a_read_passes_a_gap_that_an_accepted_loss_follows(
     assert (limited.data, limited.next_offset) == (b"", 15)
 
 
-def test_a_read_in_a_gap_is_told_of_the_damage_behind_it(box: LogBox, make: BatchMaker) -> None:
+def test_a_read_in_a_gap_reports_the_damage_behind_it(box: LogBox, make: BatchMaker) -> None:
     """A read in a gap returns nothing up to the end of the gap, and with a higher limit reports the damage after it."""
     log = box.open()
     begin(log)

@@ -149,7 +149,7 @@ def test_a_full_disk_gets_room_from_the_indexes_of_what_goes(box: LogBox, make: 
     assert read_all(box.open(), offset=60) == stored(*batches[30:])
 
 
-def test_an_index_that_cannot_be_removed_is_told(box: LogBox, make: BatchMaker) -> None:
+def test_an_index_that_cannot_be_removed_is_reported(box: LogBox, make: BatchMaker) -> None:
     """An index file that cannot be removed from a full disk raises `StorageFailed`."""
     disk, log, _ = _on_a_tight_disk(box, make)
     log.move_log_start(Offset(61))

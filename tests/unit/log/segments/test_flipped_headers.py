@@ -77,7 +77,7 @@ def judge(log: PartitionLog, number: int) -> None:
 @pytest.mark.parametrize("number", [0, 4, 5, BATCHES - 2, BATCHES - 1])
 @pytest.mark.parametrize("when", ["stopped", "killed", "running"])
 @pytest.mark.parametrize("bit", BITS)
-def test_only_the_batch_itself_is_told(tmp_path: Path, bit: int, when: str, number: int) -> None:
+def test_only_the_batch_itself_is_damaged(tmp_path: Path, bit: int, when: str, number: int) -> None:
     """A flipped header bit damages its own batch alone, wherever the batch is in a closed or in the last segment."""
     box, make = LogBox(tmp_path / "data", SMALL), BatchMaker(stamp_flags=1)
     log = box.open()

@@ -71,7 +71,7 @@ def test_a_stale_batch_between_two_good_ones_is_not_returned(
         assert (read.data, read.next_offset) == (data[: changed * nbytes], changed)
 
 
-def test_bytes_that_the_index_did_not_promise_are_told(make: BatchMaker) -> None:
+def test_bytes_that_the_index_did_not_promise_are_reported(make: BatchMaker) -> None:
     """A read never returns batches at other offsets than those in the index, or bytes that are not batches."""
     batches = [make(number) for number in range(40)]
     index, data = segment_of(batches, 0)

@@ -127,7 +127,7 @@ def test_an_empty_cache_forgets_anything() -> None:
     assert SegmentCache().segments_max > 0
 
 
-def test_damage_under_a_read_is_told(box: LogBox, make: BatchMaker) -> None:
+def test_damage_under_a_read_is_reported(box: LogBox, make: BatchMaker) -> None:
     """A read of destroyed headers raises `LogDamaged` with the affected offsets, in the last and in closed segments."""
     log = box.open(replace(SMALL, index_interval_bytes=0))
     make.fill(log, 40)

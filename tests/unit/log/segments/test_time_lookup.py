@@ -64,7 +64,7 @@ def test_records_below_the_log_start_are_not_found(box: LogBox, make: BatchMaker
     assert log.offset_for_time(TimestampUs(8)) == (6, 9)
 
 
-def test_damage_on_the_way_is_told(box: LogBox, make: BatchMaker) -> None:
+def test_damage_on_the_way_is_reported(box: LogBox, make: BatchMaker) -> None:
     """A time lookup fails with `LogDamaged` at a batch that cannot be decoded, instead of skipping the batch."""
     log = box.open()
     make.fill(log, 3)

@@ -65,7 +65,7 @@ async def test_a_client_is_kept_while_the_addresses_stay() -> None:
     assert anew is not more
 
 
-async def test_a_client_that_nobody_asks_for_is_closed_after_a_while() -> None:
+async def test_an_unused_client_is_closed_after_a_while() -> None:
     """A client that is unused for longer than any call may take is closed; two clients in alternating use stay open."""
     clock = HandClock()
     calls = BrokerCalls("http://127.0.0.1:1", clock=clock)

@@ -225,7 +225,7 @@ def test_disks_of_etcd_grow_like_those_of_brokers(size: str) -> None:
     assert replicas_drawn(outside) == {"main-a": 3}
 
 
-def test_an_address_from_outside_lasts_while_its_load_balancer_is_made_anew() -> None:
+def test_an_external_address_lasts_while_its_load_balancer_is_recreated() -> None:
     """A broker advertises its load balancer's address while the load balancer is recreated, without a restart."""
     listener = {"type": "loadbalancer", "perBroker": True}
     of, internal = cluster(2, listeners={"data": listener}), cluster(2)

@@ -204,7 +204,7 @@ def test_a_learner_is_written_down_before_it_votes() -> None:
     assert voter.actions == ()
 
 
-def test_a_pod_that_was_told_to_join_nobody_is_replaced() -> None:
+def test_a_pod_without_an_initial_cluster_is_replaced() -> None:
     """A pod that has no initial cluster to join is deleted when its StatefulSet has the current member list."""
     pods = {**healthy().pods, 3: replace(POD, uid="pod-3", ready=False)}
     plan = plan_etcd(wish_of(5), joining(pods=pods))
@@ -309,7 +309,7 @@ def test_members_that_are_not_wanted_leave_from_the_top() -> None:
     assert (deleted.ordinal, deleted.uid) == (3, "claim-3")
 
 
-def test_nobody_leaves_a_majority_that_would_not_hold() -> None:
+def test_no_member_leaves_a_majority_that_would_not_hold() -> None:
     """No member is removed from an etcd of five with three unreachable members."""
     down = without_answer(healthy(5), 1, 2, 3)
 
@@ -329,7 +329,7 @@ def test_a_statefulset_that_was_scaled_by_hand_is_put_right() -> None:
     assert brought_back.inputs.replicas == 3
 
 
-def test_a_lost_majority_is_left_alone_and_told() -> None:
+def test_a_lost_majority_is_left_alone_and_reported() -> None:
     """An etcd without a majority gets no action and keeps its pods, and the condition explains how to recover it."""
     seen = replace(
         without_answer(healthy(), 1, 2), members=None, answers={0: replace(answer_of(0), leader_id=0)}
@@ -375,7 +375,7 @@ def test_a_new_template_restarts_members_one_at_a_time_the_leader_last() -> None
     assert not_yet.requeue_seconds == STEP_SECONDS
 
 
-def test_a_restart_that_somebody_asks_for_is_done() -> None:
+def test_a_requested_restart_is_done() -> None:
     """A restart that a user requested is carried out with the given reason."""
     seen = healthy()
     plan = plan_etcd(wish_of(), replace(seen, pods={**seen.pods, 1: replace(seen.pods[1], restart="disk")}))
@@ -409,7 +409,7 @@ def test_a_pod_whose_claim_was_deleted_by_hand_stays_unless_others_carry_on() ->
         assert (plan.verdict.reason == "MembersUnhealthy") is (count == 1)
 
 
-def test_a_volume_is_thrown_away_when_somebody_asks() -> None:
+def test_a_volume_is_emptied_on_request() -> None:
     """The volume of a member is emptied on request if the others have a majority; a pod being deleted is skipped."""
     seen = healthy()
     asked = replace(seen, pods={**seen.pods, 1: replace(seen.pods[1], empty_volume=True)})
@@ -427,7 +427,7 @@ def test_a_volume_is_thrown_away_when_somebody_asks() -> None:
     assert plan_etcd(wish_of(1), alone).actions == ()
 
 
-def test_an_alarm_and_a_member_without_a_leader_are_told() -> None:
+def test_an_alarm_and_a_member_without_a_leader_are_reported() -> None:
     """An alarm and a member without a leader make etcd unhealthy, and the condition quotes etcd's message."""
     alarm = {**healthy().answers, 1: answer_of(1, errors=("NOSPACE",)), 2: replace(answer_of(2), leader_id=0)}
     plan = plan_etcd(wish_of(), replace(healthy(), answers=alarm))

@@ -87,7 +87,7 @@ def test_the_newest_snapshot_stays_in_the_status() -> None:
         ("x", 0, "not a result"),
     ],
 )
-def test_a_failed_attempt_is_told_until_the_next_success(message: str, code: int, told: str) -> None:
+def test_a_failed_attempt_is_reported_until_the_next_success(message: str, code: int, told: str) -> None:
     """The last attempt decides: its failure is reported with its reason, and the last snapshot is kept."""
     failed = pod(HALF_PAST, message, code, "OOMKilled")
     view = seen(pod(ELEVEN, snapshot(ELEVEN)), failed)
@@ -123,7 +123,7 @@ def test_a_missing_snapshot_is_overdue_after_a_while() -> None:
     assert ready(backup_status(wanted, None, young, NOON))[1] == "SnapshotPending"
 
 
-def test_an_obstacle_is_told_before_all_else() -> None:
+def test_an_obstacle_is_reported_before_all_else() -> None:
     """A missing Cluster and an external etcd allow no snapshot."""
     managed: Manifest = {"metadata": {}, "spec": {}}
     external: Manifest = {"metadata": {}, "spec": {"etcd": {"external": {"endpoints": []}}}}

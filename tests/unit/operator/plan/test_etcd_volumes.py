@@ -83,7 +83,7 @@ def test_members_learn_of_larger_volumes_one_after_the_other(errors: tuple[str, 
 
 
 @pytest.mark.parametrize("errors", [("memberID:10 alarm:CORRUPT ",), (*FULL, "memberID:11 alarm:CORRUPT ")])
-def test_nobody_is_restarted_beside_a_damaged_member(errors: tuple[str, ...]) -> None:
+def test_no_member_is_restarted_beside_a_damaged_one(errors: tuple[str, ...]) -> None:
     """No member is restarted while another member has corrupt data."""
     assert restarted(plan_etcd(WISH, an_etcd(errors=errors))) == []
 

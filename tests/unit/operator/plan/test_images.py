@@ -28,7 +28,7 @@ def test_a_new_cluster_runs_the_operators_own_images() -> None:
     assert images_of(cluster(), Observed(now=NOW), OWN) == OWN
 
 
-def test_what_runs_goes_on_until_somebody_asks() -> None:
+def test_running_images_are_kept_until_the_spec_changes() -> None:
     """Running images are kept until the spec names another; a newer operator restarts no broker."""
     running = Observed(
         now=NOW,
@@ -42,7 +42,7 @@ def test_what_runs_goes_on_until_somebody_asks() -> None:
     assert images_of(named, running, OWN) == Images("mine:4", "mine-etcd:4")
 
 
-def test_pods_tell_what_runs_while_their_set_is_made_anew() -> None:
+def test_the_newest_pod_gives_the_image_while_its_set_is_recreated() -> None:
     """The image of the newest pod is kept while the StatefulSet is recreated."""
     away = Observed(
         now=NOW,

@@ -63,7 +63,7 @@ def test_everything_that_a_pod_says_is_read() -> None:
     )
 
 
-def test_the_newest_pod_tells_what_runs() -> None:
+def test_the_newest_pod_gives_the_running_image() -> None:
     """The newest pod determines the running image of brokers and etcd, and other containers are ignored."""
     old = pod_object() | {"spec": {"containers": [{"name": "broker", "image": "fairlead:1"}]}}
     members = [
@@ -155,7 +155,7 @@ def test_a_long_reason_is_cut() -> None:
     assert len(seen.stuck) == 500
 
 
-def test_a_stateful_set_tells_its_brokers_and_its_template() -> None:
+def test_the_brokers_and_template_of_a_stateful_set_are_read() -> None:
     """The broker ids, disk, image, fingerprints and observed generation of a StatefulSet are read."""
     claim_template = {
         "metadata": {"name": "data"},
@@ -200,7 +200,7 @@ def test_a_bare_stateful_set_can_be_read() -> None:
     assert (seen.pool, seen.replicas, seen.terminating, seen.storage_size) == ("", 1, True, "")
 
 
-def test_a_claim_tells_sizes_and_what_it_waits_for() -> None:
+def test_the_sizes_of_a_claim_are_read() -> None:
     """The sizes of a claim are read, and the time from which its file system needs a pod to start."""
     pending = {
         "type": "FileSystemResizePending",
@@ -244,7 +244,7 @@ def test_a_resize_that_is_over_or_never_dated_asks_for_no_restart() -> None:
 
 
 @pytest.mark.parametrize("name", ["data-main-a-3-copy", "data-main-a-3-1", "backup-1", "main-a-3"])
-def test_a_copy_of_a_claim_is_nobodys_disk(name: str) -> None:
+def test_a_copy_of_a_claim_is_no_disk_of_a_broker(name: str) -> None:
     """A copy of a claim with all its labels is not mistaken for the disk of a broker."""
     labels = {"fairlead.dev/cluster": "main", "fairlead.dev/pool": "a"}
 

@@ -135,7 +135,7 @@ def test_a_stuck_pod_with_the_newest_template_stops_the_roll() -> None:
     assert planned.hindrance.reason == "PodFailing"
 
 
-def test_a_stuck_pod_is_told_of_also_without_a_roll() -> None:
+def test_a_stuck_pod_is_reported_also_without_a_roll() -> None:
     """A stuck pod is reported even without a roll."""
     planned = plan([pod(0, ready=False, stuck="Unschedulable"), pod(1), pod(2)], None)
 
@@ -143,7 +143,7 @@ def test_a_stuck_pod_is_told_of_also_without_a_roll() -> None:
     assert planned.restarts == ()
 
 
-def test_ready_brokers_stay_while_nobody_answers() -> None:
+def test_ready_brokers_stay_while_no_broker_answers() -> None:
     """Ready brokers are not restarted while no broker answers."""
     planned = plan([old_pod(0, ready=False), old_pod(1), old_pod(2)], None)
 
@@ -152,14 +152,14 @@ def test_ready_brokers_stay_while_nobody_answers() -> None:
     assert planned.hindrance.reason == "BrokersUnreachable"
 
 
-def test_pods_of_a_cluster_that_serves_nobody_go_at_once() -> None:
+def test_pods_of_a_cluster_that_does_not_serve_go_at_once() -> None:
     """Pods with an old template are restarted at once when no pod is ready and no broker answers."""
     pods = [old_pod(0, ready=False), old_pod(1, ready=False), pod(2, ready=False)]
 
     assert restarted(plan(pods, None)) == [(0, False), (1, False)]
 
 
-def test_stuck_pods_go_also_while_nobody_answers() -> None:
+def test_stuck_pods_go_also_while_no_broker_answers() -> None:
     """Stuck pods with an old template are restarted even while no broker answers."""
     pods = [pod(0), old_pod(1, ready=False, stuck="ErrImagePull"), pod(2)]
 
@@ -233,7 +233,7 @@ def test_an_empty_disk_waits_until_topics_are_known() -> None:
     assert planned.hindrance is not None
 
 
-def test_a_claim_that_somebody_deleted_keeps_the_last_copy_while_its_pod_runs() -> None:
+def test_a_pod_with_a_deleted_claim_keeps_the_last_copy() -> None:
     """A pod whose claim is being deleted is not restarted while it has the last copy of a partition."""
     going = {broker: claim(broker, terminating=broker == 1) for broker in range(3)}
     pods = [pod(0), old_pod(1), pod(2)]
@@ -275,7 +275,7 @@ def test_a_broker_learns_its_address_from_outside_by_a_restart() -> None:
     assert plan(pods, answer([gone_broker(each) for each in range(3)]), advertised=outside).pending == {}
 
 
-def test_a_broker_forgets_an_address_that_nobody_serves_any_more() -> None:
+def test_a_broker_forgets_an_address_that_its_listener_lost() -> None:
     """A broker is restarted to drop an external address that the listener no longer has."""
     claims = {0: claim(0, told_address="broker-0:9520"), 1: claim(1, told_address="lb-1.example.com:9520")}
     planned = plan([pod(0), pod(1), pod(2)], answer([0, 1, 2]), claims=claims)

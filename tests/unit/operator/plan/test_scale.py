@@ -64,7 +64,7 @@ def test_more_brokers_come_at_once() -> None:
     assert scaled(5, 3, None).replicas == {"a": 5}
 
 
-def test_brokers_stay_while_nobody_answers() -> None:
+def test_brokers_stay_while_no_broker_answers() -> None:
     """No broker is removed while no broker answers."""
     planned = scaled(3, 5, None)
 
@@ -74,7 +74,7 @@ def test_brokers_stay_while_nobody_answers() -> None:
     assert planned.blocked.reason == "BrokersUnreachable"
 
 
-def test_what_is_meant_is_told_before_anybody_is_asked() -> None:
+def test_leaving_brokers_are_named_before_the_first_cordon() -> None:
     """The status names the leaving brokers before the first of them is cordoned."""
     planned = scaled(3, 5, answer(range(5), topics=ON_THREE))
 
@@ -121,7 +121,7 @@ def test_an_uncordoned_broker_keeps_its_pod_even_if_it_is_empty() -> None:
     assert planned.actions == (CordonBroker(3), DrainBroker(3))
 
 
-def test_a_broker_keeps_its_pod_until_who_tells_of_replicas_knows_of_its_cordon() -> None:
+def test_a_broker_keeps_its_pod_until_its_cordon_is_reported() -> None:
     """A leaving broker keeps its pod until the broker that listed the replicas also reports the cordon."""
     cordoned = described_broker(3, cordoned=True)
     says = answer([0, 1, 2, cordoned], topics=ON_THREE)
@@ -176,7 +176,7 @@ def test_what_was_meant_is_over_when_the_brokers_are_forgotten() -> None:
     assert scaled(3, 3, answer(range(3), topics={}), meant=[3, 4]).leaving is None
 
 
-def test_a_raised_spec_takes_everybody_back() -> None:
+def test_a_raised_spec_takes_all_brokers_back() -> None:
     """More replicas in the spec end the drain and the cordons; the status lists the brokers until they confirm it."""
     draining = described_broker(4, state="draining", cordoned=True)
     says = answer([0, 1, 2, described_broker(3, cordoned=True), draining], topics=ON_THREE)
@@ -187,7 +187,7 @@ def test_a_raised_spec_takes_everybody_back() -> None:
     assert scaled(5, 5, answer(range(5), topics=ON_THREE), meant=[3, 4]).leaving is None
 
 
-def test_a_broker_that_somebody_else_cordoned_stays_cordoned() -> None:
+def test_a_cordon_of_a_user_stays() -> None:
     """The operator keeps a cordon that it did not set."""
     says = answer([0, 1, described_broker(2, cordoned=True)], topics={})
 

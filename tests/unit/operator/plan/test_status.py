@@ -83,7 +83,7 @@ def found(status: ClusterStatus, type_: ConditionName) -> Condition:
     return condition_found
 
 
-def told(status: ClusterStatus, type_: ConditionName) -> tuple[str, str]:
+def state_of(status: ClusterStatus, type_: ConditionName) -> tuple[str, str]:
     """Return the status and the reason of a condition."""
     return found(status, type_).status, found(status, type_).reason
 
@@ -93,10 +93,10 @@ def types(status: ClusterStatus) -> set[str]:
     return {each.type for each in status.conditions}
 
 
-def test_a_cluster_at_rest_tells_what_it_is() -> None:
+def test_the_status_of_a_cluster_at_rest() -> None:
     """The status of a settled Cluster has its counts, pools, release and bootstrap address."""
-    assert told(READY, ConditionName.READY) == ("True", "Available")
-    assert told(READY, ConditionName.PROGRESSING) == ("False", "UpToDate")
+    assert state_of(READY, ConditionName.READY) == ("True", "Available")
+    assert state_of(READY, ConditionName.PROGRESSING) == ("False", "UpToDate")
     assert types(READY) == {"Ready", "Progressing", "Warning"}
     assert READY.manifest() == {
         "observedGeneration": 7,
@@ -128,16 +128,16 @@ def test_clients_outside_have_a_listener_of_their_own() -> None:
     listed = [(each.name, each.bootstrap, each.brokers[0].address) for each in seen.listeners]
 
     assert listed == [("data", "http://main-bootstrap.shop.svc:9520", "a:9520"), ("external", "b", "lb:1")]
-    assert {told(each, ConditionName.WARNING) for each in (seen, proxy)} == {("True", "SecurityOpen")}
-    assert told(deaf, ConditionName.WARNING) == ("True", "SeveralWarnings")
-    assert told(nodes, ConditionName.WARNING) == ("True", "NoExternalAddress")
+    assert {state_of(each, ConditionName.WARNING) for each in (seen, proxy)} == {("True", "SecurityOpen")}
+    assert state_of(deaf, ConditionName.WARNING) == ("True", "SeveralWarnings")
+    assert state_of(nodes, ConditionName.WARNING) == ("True", "NoExternalAddress")
 
 
-def test_the_condition_of_the_certificates_is_told() -> None:
+def test_the_status_has_the_condition_of_the_certificates() -> None:
     """The status contains the condition of the certificates, if the Cluster has security."""
     propagating = condition(ConditionName.CERTIFICATES_READY, "False", "Propagating", "broker 1", now=NOW)
 
-    assert told(after(facts(READY, certificates=propagating)), ConditionName.CERTIFICATES_READY) == (
+    assert state_of(after(facts(READY, certificates=propagating)), ConditionName.CERTIFICATES_READY) == (
         "False",
         "Propagating",
     )
@@ -153,8 +153,8 @@ def test_a_cluster_that_starts_is_not_ready() -> None:
     stuck = pod(2, ready=False, stuck="broker: ErrImagePull")
     status = cluster_status(facts(pods=(pod(0), stuck), brokers=None))
 
-    assert told(status, ConditionName.READY) == ("False", "Starting")
-    assert told(status, ConditionName.PROGRESSING) == ("True", "Creating")
+    assert state_of(status, ConditionName.READY) == ("False", "Starting")
+    assert state_of(status, ConditionName.PROGRESSING) == ("True", "Creating")
     assert found(status, ConditionName.READY).message == (
         "brokers 1, 2 are not ready; main-a-2: broker: ErrImagePull"
     )
@@ -166,9 +166,9 @@ def test_a_cluster_stays_ready_while_one_broker_is_away() -> None:
     two = after(facts(READY, pods=(pod(0), pod(1, ready=False), pod(2, terminating=True))))
     back = after(facts(two, pods=(pod(0), pod(1), pod(2, ready=False))))
 
-    assert told(one, ConditionName.READY) == ("True", "Available")
-    assert told(two, ConditionName.READY) == ("False", "BrokersNotReady")
-    assert told(back, ConditionName.READY) == ("True", "Available")
+    assert state_of(one, ConditionName.READY) == ("True", "Available")
+    assert state_of(two, ConditionName.READY) == ("False", "BrokersNotReady")
+    assert state_of(back, ConditionName.READY) == ("True", "Available")
 
 
 def test_a_single_broker_is_away_for_all() -> None:
@@ -180,16 +180,16 @@ def test_a_single_broker_is_away_for_all() -> None:
         facts(READY, pods=(pod(0, ready=False),), outcomes=Outcomes(restarted=[order]), **single)
     )
 
-    assert told(away, ConditionName.READY) == ("False", "BrokersNotReady")
-    assert told(restarting, ConditionName.READY) == ("True", "Available")
+    assert state_of(away, ConditionName.READY) == ("False", "BrokersNotReady")
+    assert state_of(restarting, ConditionName.READY) == ("True", "Available")
 
 
 def test_new_brokers_take_nothing_from_readiness() -> None:
     """New brokers do not affect readiness before they are registered."""
     status = after(facts(READY, staying=set(range(6)), pods=ALL))
 
-    assert told(status, ConditionName.READY) == ("True", "Available")
-    assert told(status, ConditionName.PROGRESSING) == ("True", "ScalingUp")
+    assert state_of(status, ConditionName.READY) == ("True", "Available")
+    assert state_of(status, ConditionName.PROGRESSING) == ("True", "ScalingUp")
     assert status.brokers.summary == "3/6"
 
 
@@ -201,9 +201,9 @@ def test_brokers_are_added_until_they_are_ready() -> None:
     )
     done = after(facts(known, staying=set(range(4)), brokers=answer(range(4)), pods=(*ALL, pod(3))))
 
-    assert told(coming, ConditionName.PROGRESSING) == ("True", "ScalingUp")
-    assert told(known, ConditionName.PROGRESSING) == ("True", "ScalingUp")
-    assert told(done, ConditionName.PROGRESSING) == ("False", "UpToDate")
+    assert state_of(coming, ConditionName.PROGRESSING) == ("True", "ScalingUp")
+    assert state_of(known, ConditionName.PROGRESSING) == ("True", "ScalingUp")
+    assert state_of(done, ConditionName.PROGRESSING) == ("False", "UpToDate")
 
 
 def test_an_order_to_restart_all_is_a_roll_from_its_first_look_on() -> None:
@@ -212,7 +212,7 @@ def test_an_order_to_restart_all_is_a_roll_from_its_first_look_on() -> None:
     asked = given.cluster.metadata.model_copy(update={"annotations": {"fairlead.dev/restart": "weekly"}})
     status = after(replace(given, cluster=given.cluster.model_copy(update={"metadata": asked})))
 
-    assert told(status, ConditionName.PROGRESSING) == ("True", "Rolling")
+    assert state_of(status, ConditionName.PROGRESSING) == ("True", "Rolling")
 
 
 @pytest.mark.parametrize(
@@ -229,8 +229,8 @@ def test_a_set_that_is_replaced_is_under_way_until_it_is_there_again(away: dict[
     status = after(facts(READY, **away))
     outside = {"etcd": {"external": {"endpoints": ["http://etcd:2379"]}}}
 
-    assert told(status, ConditionName.PROGRESSING) == ("True", "ResizingStorage")
-    assert told(after(facts(READY, etcd_set=None, spec=outside)), ConditionName.PROGRESSING)[0] == "False"
+    assert state_of(status, ConditionName.PROGRESSING) == ("True", "ResizingStorage")
+    assert state_of(after(facts(READY, etcd_set=None, spec=outside)), ConditionName.PROGRESSING)[0] == "False"
 
 
 def test_a_roll_names_who_is_restarted_and_who_is_next() -> None:
@@ -247,7 +247,7 @@ def test_a_roll_names_who_is_restarted_and_who_is_next() -> None:
 
     assert begun.roll is not None
     assert begun.roll.manifest() == {"brokerId": 1, "reason": "ConfigChanged", "since": rfc3339(NOW)}
-    assert told(begun, ConditionName.PROGRESSING) == ("True", "Rolling")
+    assert state_of(begun, ConditionName.PROGRESSING) == ("True", "Rolling")
     assert coming.roll == begun.roll
     assert coming.pools[0].updated == 2
     assert unknown.roll == begun.roll
@@ -266,7 +266,7 @@ def test_the_last_broker_of_a_roll_is_still_coming_back() -> None:
     begun = after(facts(READY, outcomes=Outcomes(restarted=[RESTART])))
     status = after(facts(begun, pods=(pod(0), pod(1, ready=False), pod(2))))
 
-    assert told(status, ConditionName.PROGRESSING) == ("True", "Rolling")
+    assert state_of(status, ConditionName.PROGRESSING) == ("True", "Rolling")
     assert status.roll is not None
     assert status.roll.broker_id == RESTART.broker
 
@@ -293,10 +293,10 @@ def test_a_refusal_is_told_when_it_lasts() -> None:
     held = Outcomes(refusals=[RestartRefusal(2, "broker 0 has the permit")])
 
     assert "RollBlocked" not in types(first)
-    assert told(lasting, ConditionName.ROLL_BLOCKED) == ("True", "PartitionsAtRisk")
+    assert state_of(lasting, ConditionName.ROLL_BLOCKED) == ("True", "PartitionsAtRisk")
     assert "orders-9 and 2 more" in found(lasting, ConditionName.ROLL_BLOCKED).message
     blocked = after(facts(first, now=LATER, **{**given, "outcomes": held}))
-    assert told(blocked, ConditionName.ROLL_BLOCKED) == ("True", "PermitHeld")
+    assert state_of(blocked, ConditionName.ROLL_BLOCKED) == ("True", "PermitHeld")
 
 
 def test_another_broker_is_waited_for_a_while_and_ones_own_for_longer() -> None:
@@ -327,7 +327,7 @@ def test_a_broker_that_is_away_before_its_turn_is_told_soon() -> None:
 
     assert first.roll is not None
     assert first.roll.broker_id == 1
-    assert told(status, ConditionName.ROLL_BLOCKED) == ("True", "BrokersNotReady")
+    assert state_of(status, ConditionName.ROLL_BLOCKED) == ("True", "BrokersNotReady")
 
 
 def test_a_broker_that_is_waited_for_is_told_with_what_it_is_behind_in() -> None:
@@ -353,20 +353,20 @@ def test_what_waiting_does_not_mend_is_told_at_once(reason: str) -> None:
     roll = RollPlan(pending={2: (RestartReason.ASKED,)}, stuck={}, hindrance=Hindrance(reason, "because"))
     status = after(facts(READY, roll=roll))
 
-    assert told(status, ConditionName.ROLL_BLOCKED) == ("True", reason)
+    assert state_of(status, ConditionName.ROLL_BLOCKED) == ("True", reason)
     assert found(status, ConditionName.ROLL_BLOCKED).message == "because"
 
 
-def test_an_open_cluster_is_told() -> None:
+def test_an_open_cluster_has_a_warning() -> None:
     """A Cluster in the mode Open has a warning, which every other warning hides."""
     modes = [
         after(facts(READY, spec={"security": {"mode": mode}})) for mode in ("Open", "Observe", "Enforce")
     ]
     alone = after(facts(READY, staying={0}))
 
-    assert told(modes[0], ConditionName.WARNING) == ("True", "SecurityOpen")
+    assert state_of(modes[0], ConditionName.WARNING) == ("True", "SecurityOpen")
     assert all("Warning" not in types(each) for each in modes[1:])
-    assert told(alone, ConditionName.WARNING) == ("True", "SingleBroker")
+    assert state_of(alone, ConditionName.WARNING) == ("True", "SingleBroker")
 
 
 def test_a_pod_that_fails_with_the_newest_template_is_told() -> None:
@@ -379,11 +379,11 @@ def test_a_pod_that_fails_with_the_newest_template_is_told() -> None:
     last = after(facts(begun, pods=away, roll=RollPlan(pending={}, stuck={RESTART.broker: "OOMKilled"})))
 
     assert "RollBlocked" not in types(idle)
-    assert told(idle, ConditionName.WARNING) == ("True", "PodFailing")
+    assert state_of(idle, ConditionName.WARNING) == ("True", "PodFailing")
     assert found(idle, ConditionName.WARNING).message == "broker 1: CrashLoopBackOff"
     for status in (rolling, last):
-        assert told(status, ConditionName.ROLL_BLOCKED) == ("True", "PodFailing")
-        assert told(status, ConditionName.WARNING) == ("True", "SecurityOpen")
+        assert state_of(status, ConditionName.ROLL_BLOCKED) == ("True", "PodFailing")
+        assert state_of(status, ConditionName.WARNING) == ("True", "SecurityOpen")
 
 
 def test_brokers_that_leave_are_told_and_counted() -> None:
@@ -395,8 +395,8 @@ def test_brokers_that_leave_are_told_and_counted() -> None:
     status = after(facts(READY, scale=scale, pods=pods, sets=(stateful_set(5),)))
 
     assert status.scale_down == ScaleDownStatus(broker_id=4, broker_ids=(3, 4), partitions_left=6)
-    assert told(status, ConditionName.PROGRESSING) == ("True", "ScalingDown")
-    assert told(status, ConditionName.SCALE_DOWN_BLOCKED) == ("True", "DrainStuck")
+    assert state_of(status, ConditionName.PROGRESSING) == ("True", "ScalingDown")
+    assert state_of(status, ConditionName.SCALE_DOWN_BLOCKED) == ("True", "DrainStuck")
     assert status.pools[0].replicas == 5
     assert status.brokers.summary == "3/3"
 
@@ -418,11 +418,11 @@ def test_storage_is_told() -> None:
     blocked = after(facts(READY, outcomes=by_class))
     shrinking = after(facts(READY, storage=StoragePlan(sizes={}, refused=("cannot shrink",))))
 
-    assert told(growing, ConditionName.PROGRESSING) == ("True", "ResizingStorage")
-    assert told(replaced, ConditionName.PROGRESSING) == ("True", "ResizingStorage")
-    assert told(blocked, ConditionName.STORAGE_BLOCKED) == ("True", "ExpansionNotAllowed")
+    assert state_of(growing, ConditionName.PROGRESSING) == ("True", "ResizingStorage")
+    assert state_of(replaced, ConditionName.PROGRESSING) == ("True", "ResizingStorage")
+    assert state_of(blocked, ConditionName.STORAGE_BLOCKED) == ("True", "ExpansionNotAllowed")
     assert found(blocked, ConditionName.STORAGE_BLOCKED).message == by_class.refused_resizes[0]
-    assert told(shrinking, ConditionName.STORAGE_BLOCKED) == ("True", "ExpansionRefused")
+    assert state_of(shrinking, ConditionName.STORAGE_BLOCKED) == ("True", "ExpansionRefused")
 
 
 def test_warnings_are_told_one_by_one_or_together() -> None:
@@ -438,9 +438,9 @@ def test_warnings_are_told_one_by_one_or_together() -> None:
         )
     )
 
-    assert told(forbidden, ConditionName.WARNING) == ("True", "ForbiddenConfig")
-    assert told(silent, ConditionName.WARNING) == ("True", "BrokersUnreachable")
-    assert told(several, ConditionName.WARNING) == ("True", "SeveralWarnings")
+    assert state_of(forbidden, ConditionName.WARNING) == ("True", "ForbiddenConfig")
+    assert state_of(silent, ConditionName.WARNING) == ("True", "BrokersUnreachable")
+    assert state_of(several, ConditionName.WARNING) == ("True", "SeveralWarnings")
     parts = found(several, ConditionName.WARNING).message.split("; ")
     assert parts[:2] == ["InvalidConfigValue: no", "ObjectsRefused: quota"]
     assert [part.partition(": ")[0] for part in parts[2:]] == ["SingleBroker", "FormatNotSupported"]
@@ -453,8 +453,8 @@ def test_refused_objects_keep_a_new_cluster_from_being_ready() -> None:
     new = cluster_status(facts(pods=(), outcomes=refused))
     running = after(facts(READY, pods=(pod(0), pod(1)), outcomes=refused))
 
-    assert told(new, ConditionName.READY) == ("False", "PodsRefused")
-    assert told(running, ConditionName.READY) == ("True", "Available")
+    assert state_of(new, ConditionName.READY) == ("False", "PodsRefused")
+    assert state_of(running, ConditionName.READY) == ("True", "Available")
 
 
 def test_refused_pods_keep_a_new_cluster_from_being_ready() -> None:
@@ -464,10 +464,10 @@ def test_refused_pods_keep_a_new_cluster_from_being_ready() -> None:
     etcd = cluster_status(facts(pods=(), brokers=None, etcd_refused="exceeded quota: etcd"))
     said = f"the pods of brokers 1, 2 are refused: {refused[1]}"
 
-    assert told(new, ConditionName.READY) == ("False", "PodsRefused")
+    assert state_of(new, ConditionName.READY) == ("False", "PodsRefused")
     assert found(new, ConditionName.READY).message == said
     assert said in found(new, ConditionName.WARNING).message
-    assert told(etcd, ConditionName.READY) == ("False", "PodsRefused")
+    assert state_of(etcd, ConditionName.READY) == ("False", "PodsRefused")
     assert "exceeded quota: etcd" in found(etcd, ConditionName.READY).message
 
 
@@ -480,12 +480,12 @@ def test_refused_pods_of_a_running_cluster_are_told_where_they_are_missed() -> N
     status = after(facts(first, now=LATER, roll=roll, pods=ALL[:2], refused=refused))
     two = after(facts(READY, pods=ALL[:1], refused={1: "exceeded quota", **refused}))
 
-    assert told(status, ConditionName.READY) == ("True", "Available")
-    assert told(status, ConditionName.WARNING) == ("True", "ObjectsRefused")
+    assert state_of(status, ConditionName.READY) == ("True", "Available")
+    assert state_of(status, ConditionName.WARNING) == ("True", "ObjectsRefused")
     assert found(status, ConditionName.ROLL_BLOCKED).message == (
         "broker 2 is not ready; the pod of broker 2 is refused: exceeded quota"
     )
-    assert told(two, ConditionName.READY) == ("False", "BrokersNotReady")
+    assert state_of(two, ConditionName.READY) == ("False", "BrokersNotReady")
     assert "exceeded quota" in found(two, ConditionName.READY).message
 
 
@@ -499,7 +499,7 @@ def test_etcd_is_told_as_its_plan_says() -> None:
 
     assert found(second, ConditionName.ETCD_HEALTHY) == healthy
     assert second.etcd == etcd
-    assert told(second, ConditionName.PROGRESSING) == ("True", "ChangingEtcd")
+    assert state_of(second, ConditionName.PROGRESSING) == ("True", "ChangingEtcd")
 
 
 def test_a_paused_cluster_keeps_its_status() -> None:
@@ -507,7 +507,7 @@ def test_a_paused_cluster_keeps_its_status() -> None:
     before = READY.model_copy(update={"observed_generation": 5})
     status = paused_status(cluster(before), LATER)
 
-    assert told(status, ConditionName.RECONCILIATION_PAUSED) == ("True", "Annotation")
+    assert state_of(status, ConditionName.RECONCILIATION_PAUSED) == ("True", "Annotation")
     assert status.observed_generation == 5
     assert types(status) == {"Ready", "Progressing", "Warning", "ReconciliationPaused"}
 
@@ -516,7 +516,7 @@ def test_a_cluster_that_cannot_be_read_says_so() -> None:
     """An unreadable Cluster gets the condition `InvalidSpec` and keeps its other status."""
     status = unreadable_status(READY, "Unreadable", "spec.brokers: required", now=LATER, generation=8)
 
-    assert told(status, ConditionName.INVALID_SPEC) == ("True", "Unreadable")
-    assert told(status, ConditionName.READY) == ("False", "InvalidSpec")
+    assert state_of(status, ConditionName.INVALID_SPEC) == ("True", "Unreadable")
+    assert state_of(status, ConditionName.READY) == ("False", "InvalidSpec")
     assert status.observed_generation == 8
     assert status.cluster_id == "id-of-main"

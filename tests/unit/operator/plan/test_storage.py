@@ -29,7 +29,7 @@ def test_nothing_is_done_while_sizes_agree() -> None:
     assert planned == StoragePlan(sizes={})
 
 
-def test_claims_grow_and_their_set_is_made_anew() -> None:
+def test_claims_grow_and_their_set_is_recreated() -> None:
     """Claims are resized, and their StatefulSet is replaced because its claim template cannot change in place."""
     planned = plan_storage({"main-a": asked("20Gi")}, [stateful_set(2)], [claim(0), claim(1)])
 
@@ -37,7 +37,7 @@ def test_claims_grow_and_their_set_is_made_anew() -> None:
     assert planned.replaced == (ReplaceSet("main-a", "uid-a"),)
 
 
-def test_a_claim_that_somebody_enlarged_is_left_alone() -> None:
+def test_a_claim_that_a_user_enlarged_is_left_alone() -> None:
     """A claim that a user enlarged beyond the spec keeps its size, and the StatefulSet follows the spec."""
     planned = plan_storage(
         {"main-a": asked("20Gi")}, [stateful_set(2)], [claim(0, requested="30Gi", capacity="30Gi")]
@@ -48,7 +48,7 @@ def test_a_claim_that_somebody_enlarged_is_left_alone() -> None:
     assert planned.growing == ()
 
 
-def test_a_claim_that_has_not_grown_yet_is_told() -> None:
+def test_a_claim_that_has_not_grown_yet_is_reported() -> None:
     """A claim that has less capacity than it requested is reported as growing."""
     planned = plan_storage(
         {"main-a": asked("20Gi")}, [], [claim(0, requested="20Gi"), claim(1, requested="20Gi", capacity="")]

@@ -77,7 +77,7 @@ def test_a_topic_is_claimed_by_its_name_or_the_resources() -> None:
         assert claimed_by({"metadata": own["metadata"], "spec": spec}) is None
 
 
-def test_only_those_who_may_claim_count() -> None:
+def test_only_permitted_claims_count() -> None:
     """Claims of other topics, of namespaces that are not allowed, and of the given Topic itself do not count."""
     mine = topic(uid="a")
     others = [topic("other", uid="b"), topic(namespace="apps", uid="c"), topic(uid="holder")]
@@ -91,7 +91,7 @@ def claim(uid: str, created: int, held: str | None = None, *, deleting: bool = F
     return Claim("shop", uid, uid, f"2026-01-01T00:00:0{created}Z", held, deleting)
 
 
-def test_who_had_the_topic_keeps_it() -> None:
+def test_the_owner_of_the_topic_keeps_it() -> None:
     """The owner of the topic wins, then the oldest Topic, then the lowest uid, and a Topic being deleted loses."""
     assert winner([]) is None
     assert winner([claim("b", 1), claim("a", 1), claim("c", 2)]) == claim("a", 1)
@@ -99,7 +99,7 @@ def test_who_had_the_topic_keeps_it() -> None:
     assert winner([claim("a", 1), claim("b", 2, "t", deleting=True)]) == claim("a", 1)
 
 
-def test_a_loser_is_told_who_has_it() -> None:
+def test_a_losing_topic_names_the_owner() -> None:
     """A Topic that lost its topic names the winner; the winner has no conflict."""
     loser = Topic.parse(topic(uid="b"))
     finding = conflict(loser, claim("a", 1))

@@ -74,7 +74,7 @@ def test_the_preferred_leader_stays_first() -> None:
     assert chooser.choose(partition(4, 1), 1) == (4,)
 
 
-def test_who_cannot_acknowledge_goes_first() -> None:
+def test_replicas_that_cannot_acknowledge_go_first() -> None:
     """Replicas on gone or unknown brokers are removed first, then those out of sync, even preferred leaders."""
     gone = [LiveBroker(1, "a", state="gone"), LiveBroker(2, "b"), LiveBroker(3, "c")]
 

@@ -65,7 +65,7 @@ def test_the_same_again_changes_nothing() -> None:
     assert topic_status(topic(first), Outcome(live=LIVE), NOW) == first
 
 
-def test_the_gravest_finding_is_the_reason_and_all_are_told() -> None:
+def test_the_gravest_finding_is_the_reason_and_all_are_in_the_message() -> None:
     """The most severe finding gives the reason of Ready, the message has all findings, and known values are kept."""
     first = topic_status(topic(), Outcome(live=LIVE), BEFORE)
     findings = (Finding("InvalidConfig", "one"), Finding("PartitionsNotReducible", "two"))
@@ -87,7 +87,7 @@ def test_what_cannot_be_known_is_unknown(reason: str, truth: str) -> None:
     assert ready(status).status == truth
 
 
-def test_who_does_not_have_the_topic_has_no_id() -> None:
+def test_a_losing_topic_has_no_id() -> None:
     """A Topic that lost its topic has no topic id, because the id marks the owner."""
     first = topic_status(topic(), Outcome(live=LIVE), BEFORE)
     lost = Outcome(findings=(Finding("ResourceConflict", "why"),), has_topic=False)

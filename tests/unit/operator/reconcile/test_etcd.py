@@ -55,7 +55,7 @@ async def test_copies_of_pods_and_claims_are_none_of_etcd() -> None:
     assert look.plan.inputs.replicas == 3
 
 
-async def test_what_volumes_have_and_what_pods_were_told_is_read() -> None:
+async def test_sizes_of_volumes_and_quotas_of_pods_are_read() -> None:
     """The sizes of volumes, the quotas of pods and the time of a pending resize are read, with 0 or empty defaults."""
     pod = a_pod(
         "main-etcd-0", "--name=x", "--quota-backend-bytes=77", creationTimestamp="2026-01-01T00:00:00Z"

@@ -112,7 +112,7 @@ async def test_a_started_snapshot_is_waited_for(api: Server, reconciler: EtcdBac
     assert api.events == [("Normal", "SnapshotPending"), ("Warning", "SnapshotFailed")]
 
 
-async def test_what_hinders_a_snapshot_is_told(api: Server, reconciler: EtcdBackupReconciler) -> None:
+async def test_obstacles_of_a_snapshot_are_reported(api: Server, reconciler: EtcdBackupReconciler) -> None:
     """A refused object, a missing Cluster, a pause and an unreadable spec are reported."""
     ref = put_backup(api, spec={"schedule": "often"}, status={"conditions": "broken"})
     api.refusal = "spec.schedule: Invalid value"

@@ -239,7 +239,7 @@ def test_a_resource_that_is_gone_is_forgotten() -> None:
     run(scenario)
 
 
-def test_only_who_works_tells_what_waits_and_fails() -> None:
+def test_only_the_leader_reports_waiting_and_failing_keys() -> None:
     """Only the leader reports waiting and failing keys, and failures of an earlier term are not reported."""
 
     async def scenario() -> None:
@@ -248,7 +248,7 @@ def test_only_who_works_tells_what_waits_and_fails() -> None:
 
         world = World(fail)
 
-        def told() -> tuple[float | None, float | None]:
+        def gauges() -> tuple[float | None, float | None]:
             value = world.telemetry.registry.get_sample_value
             failing = value("fairlead_operator_queue_failing", {"kind": "Cluster"})
             return value("fairlead_operator_queue_depth"), failing
@@ -257,14 +257,14 @@ def test_only_who_works_tells_what_waits_and_fails() -> None:
         async with asyncio.TaskGroup() as group:
             task = group.create_task(world.loop.run())
             await pass_time(5)
-            before = told()
+            before = gauges()
             world.term.leading.set()
             await pass_time(5)
-            during = told()
+            during = gauges()
             world.term.leading.clear()
             world.term.lost.set()
             await pass_time(30)
-            after = told()
+            after = gauges()
             task.cancel()
 
         assert (before, during, after) == ((0.0, 0.0), (0.0, 2.0), (0.0, 0.0))

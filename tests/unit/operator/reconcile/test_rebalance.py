@@ -137,7 +137,7 @@ async def test_a_paused_object_changes_nothing(
     }
 
 
-async def test_what_cannot_be_read_is_told_once(api: MemoryApi, reconciler: RebalanceReconciler) -> None:
+async def test_an_unreadable_object_is_reported_once(api: MemoryApi, reconciler: RebalanceReconciler) -> None:
     """An unreadable Rebalance is reported once, and released when it is deleted."""
     ref = put_rebalance(api, spec={"mode": "Half"}, status={"conditions": "broken"})
     for _ in range(2):

@@ -63,7 +63,7 @@ def ready(api: MemoryApi, ref: ObjectRef) -> str:
     return str(next(each["reason"] for each in conditions if each["type"] == "Ready"))
 
 
-async def test_what_cannot_be_read_is_told_once(api: MemoryApi, reconciler: TopicReconciler) -> None:
+async def test_an_unreadable_object_is_reported_once(api: MemoryApi, reconciler: TopicReconciler) -> None:
     """An unreadable Topic is reported once and a second pass writes nothing; an unreadable status counts as none."""
     ref = put_topic(api, spec={"partitions": "many"}, status={"conditions": "broken"})
     for _ in range(2):
@@ -84,13 +84,13 @@ async def test_what_cannot_be_read_holds_nothing_back(api: MemoryApi, reconciler
     assert api.writes == ["patch"]
 
 
-async def test_nothing_is_done_for_who_is_gone(api: MemoryApi, reconciler: TopicReconciler) -> None:
+async def test_nothing_is_done_for_a_deleted_topic(api: MemoryApi, reconciler: TopicReconciler) -> None:
     """A pass over a deleted Topic writes nothing."""
     assert await reconciler.reconcile(KEY) is None
     assert api.writes == []
 
 
-async def test_a_missing_cluster_is_told_and_holds_no_finalizer(
+async def test_a_missing_cluster_is_reported_and_holds_no_finalizer(
     api: MemoryApi, reconciler: TopicReconciler
 ) -> None:
     """A Topic without its Cluster is released and gets a status, but no Event: its namespace may be terminating."""

@@ -40,7 +40,7 @@ def test_every_object_is_marked_and_owned() -> None:
         assert owners == ["cluster-uid"]
 
 
-def test_with_retain_objects_belong_to_nobody() -> None:
+def test_with_retain_objects_have_no_owner() -> None:
     """Objects of a Cluster with the policy `Retain` have no owner and are not deleted with it."""
     objects = render_kit.drawn(render_kit.cluster_of(deletionPolicy="Retain"))
 

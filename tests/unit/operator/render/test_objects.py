@@ -45,7 +45,7 @@ def test_config_goes_where_its_key_belongs() -> None:
     assert "much" in split.forbidden["segment.bytes"]
 
 
-def test_refused_keys_are_told_with_one_list_of_all_allowed_keys() -> None:
+def test_refused_keys_cause_one_list_of_all_allowed_keys() -> None:
     """Several unknown keys cause one list of allowed keys: all supported keys that the operator does not set itself."""
     told = forbidden_text(split_config({"no.such.key": "1", "num.io.thread": "8", "a.b": "1"}).forbidden)
     listed = told.rpartition("allowed are ")[2].split(", ")
@@ -170,7 +170,7 @@ def test_prometheus_reads_only_pods_of_the_component_at_a_port() -> None:
     assert kept == {"http-ops": [(component, "broker")], "metrics": [(component, "etcd")]}
 
 
-def test_an_operator_outside_is_let_in_by_nobody() -> None:
+def test_an_operator_of_an_unknown_namespace_is_not_admitted() -> None:
     """An operator with an unknown namespace is not admitted by the network policy; the data port is open."""
     objects = render_kit.drawn(render_kit.cluster_of(), render_kit.inputs_of(operator_namespace=""))
     [data, peer, ops] = objects["NetworkPolicy/main-brokers"]["spec"]["ingress"]

@@ -59,7 +59,7 @@ def test_a_cluster_concerns_itself_and_its_dependents() -> None:
         assert keys(CLUSTER, before, after) == {("Cluster", "shop", "main"), *topics}
 
 
-def test_own_statuses_wake_nobody() -> None:
+def test_own_statuses_queue_no_pass() -> None:
     """A change of a Cluster's status queues its dependents if its readiness changed, and nothing otherwise."""
     told = changed(MAIN, status={**MAIN["status"], "version": "1"})
     unready = changed(MAIN, status={"conditions": [{"type": "Ready", "status": "False"}]})

@@ -77,7 +77,7 @@ def test_a_cluster_that_is_written_ready_wakes_its_topics() -> None:
     assert wanted.keys == [Key("Topic", "shop", "orders")]
 
 
-def test_own_writes_of_other_objects_wake_nobody() -> None:
+def test_own_writes_of_other_objects_queue_no_pass() -> None:
     """A finalizer that the operator adds to a Topic is cached, and no key is queued."""
     cache, wanted = WatchedObjects(), Wanted()
     topic: Manifest = {

@@ -90,7 +90,7 @@ def test_stalled_readers_are_left_alone_while_there_is_room(budget: AnswerBudget
     assert cut == []
 
 
-def test_who_took_all_so_far_is_not_cut_off(budget: AnswerBudget, watch: Watch) -> None:
+def test_a_reader_that_took_every_piece_is_not_cut_off(budget: AnswerBudget, watch: Watch) -> None:
     """A stream whose reader has taken every piece is not stalled, and its next piece starts a new interval."""
     cut: list[str] = []
     stream = budget.hold()

@@ -75,7 +75,7 @@ async def test_close_waits_for_the_threads() -> None:
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("closing")]
 
 
-async def test_idle_waits_for_calls_that_nobody_awaits(pool: DiskPool) -> None:
+async def test_idle_waits_for_calls_whose_wait_was_cancelled(pool: DiskPool) -> None:
     """Queued calls can be dropped, and running calls are waited for even if their waits were cancelled."""
     begun, may_end, done = threading.Event(), threading.Event(), []
 

@@ -29,7 +29,7 @@ async def test_task_that_ends_by_itself_is_forgotten() -> None:
     await supervisor.stop()
 
 
-async def test_first_failure_ends_all_and_is_told() -> None:
+async def test_first_failure_ends_all_and_is_reported() -> None:
     """The first failed task cancels the other tasks, and its error is the failure of the supervisor."""
     supervisor = Supervisor()
     await supervisor.start()

@@ -171,7 +171,7 @@ async def test_records_behind_an_accepted_loss_are_copied(tmp_path: Path, tasks:
 
 
 @BOTH
-async def test_an_accepted_loss_at_the_end_keeps_nobody_out_of_the_isr(
+async def test_an_accepted_loss_at_the_end_keeps_no_replica_out_of_the_isr(
     tmp_path: Path, tasks: Tasks, durability: DurabilityState
 ) -> None:
     """A follower skips an accepted loss at the log end and joins the ISR, so that no offset is assigned twice."""
@@ -206,7 +206,7 @@ async def test_a_follower_hears_of_every_epoch_that_is_lost(tmp_path: Path, task
     assert follower.log.leader_epochs == log.leader_epochs
 
 
-async def test_what_nobody_else_has_is_cut(tmp_path: Path, tasks: Tasks) -> None:
+async def test_records_that_the_leader_never_had_are_cut(tmp_path: Path, tasks: Tasks) -> None:
     """A log with records of an epoch that the leader never had is cut, and then equals the leader's log."""
     leading, follower, log = await _parted(tmp_path, tasks)
     follower.partitions.clear()
@@ -217,7 +217,7 @@ async def test_what_nobody_else_has_is_cut(tmp_path: Path, tasks: Tasks) -> None
     assert [start.epoch for start in log.leader_epochs] == [5]
 
 
-async def test_an_emptied_log_that_begins_beyond_an_uncleanly_elected_leader_begins_anew(
+async def test_an_emptied_log_beyond_an_uncleanly_elected_leader_restarts(
     tmp_path: Path, tasks: Tasks
 ) -> None:
     """An emptied log restarts if an uncleanly elected leader does not have the epoch of its deleted records."""
@@ -232,7 +232,7 @@ async def test_an_emptied_log_that_begins_beyond_an_uncleanly_elected_leader_beg
     assert log.log_start_offset == 0
 
 
-async def test_a_log_that_begins_anew_knows_what_was_deleted_before(tmp_path: Path, tasks: Tasks) -> None:
+async def test_a_restarted_log_keeps_the_epoch_of_deleted_records(tmp_path: Path, tasks: Tasks) -> None:
     """A restarted log keeps the epoch of the deleted records, by which a later leader without them is detected."""
     leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1)
     follower = await start_following(tmp_path, leading, SECOND, tasks)

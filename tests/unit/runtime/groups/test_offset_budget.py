@@ -49,7 +49,7 @@ async def test_transactions_beyond_the_granted_one_hold_up_the_next() -> None:
     assert budget.granted == 12
 
 
-async def test_whoever_is_granted_may_ask_again_and_a_closed_one_grants_nothing() -> None:
+async def test_a_granted_group_may_ask_again_and_a_closed_budget_grants_nothing() -> None:
     """A granted group may request again in its callback, and a closed budget grants nothing."""
     budget = OffsetBudget(SystemClock(), lambda: 0.001)
     granted: list[str] = []

@@ -335,9 +335,7 @@ class TestDisk:
         assert not runtime.failure.done()
         assert not (copy / ".fairlead" / "clean").exists()
 
-    async def test_who_leads_again_on_a_disk_that_has_failed_refuses_for_certain(
-        self, start_runtime: StartRuntime
-    ) -> None:
+    async def test_a_leader_on_a_failed_disk_refuses_writes(self, start_runtime: StartRuntime) -> None:
         """A leader that is elected again on a failed disk refuses writes."""
         storage = FullStorage()
         runtime = await start_runtime(storage)

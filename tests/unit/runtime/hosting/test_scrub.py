@@ -105,7 +105,7 @@ async def test_a_pass_keeps_below_its_speed(flights: TopicClient) -> None:
     assert clock.monotonic() - begun >= sum(sizes) / limit * 0.99
 
 
-async def test_damage_is_told_and_counted_once(flights: TopicClient) -> None:
+async def test_damage_is_logged_and_counted_once(flights: TopicClient) -> None:
     """Damage is logged with topic, partition and range, and counted once over several passes."""
     await fill(flights, [100, 2000, 30_000])
     counted = Counted()

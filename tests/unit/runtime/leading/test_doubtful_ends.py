@@ -48,7 +48,7 @@ async def fetch(leading: Leading, offset: int, wait_seconds: float = 0.0) -> Fet
 
 
 @pytest.mark.parametrize("wait_seconds", [0.0, 0.05])
-async def test_a_reader_that_knows_more_is_told_to_ask_again(
+async def test_a_reader_beyond_the_checkpoint_is_refused_retriably(
     tmp_path: Path, tasks: Tasks, wait_seconds: float
 ) -> None:
     """A reader beyond the leader's old checkpoint gets a retriable refusal, with and without a wait."""
@@ -75,7 +75,7 @@ async def test_a_reader_that_knows_more_is_told_to_ask_again(
     assert (later.high_watermark, later.next_offset) == (3, 3)
 
 
-async def test_a_reader_that_knows_more_is_told_nothing_by_a_leader_in_doubt(
+async def test_a_reader_beyond_the_log_end_is_refused_by_a_leader_in_doubt(
     tmp_path: Path, tasks: Tasks
 ) -> None:
     """With an expired lease a reader beyond the log end gets `offset_not_available`, and other readers are served."""

@@ -173,7 +173,7 @@ class TestInSync:
         assert await leading.isr() == {*BROKERS}
         assert not leading.partition.leadership.under_replicated
 
-    async def test_idle_partition_loses_nobody(self, start: StartLeading) -> None:
+    async def test_idle_partition_keeps_its_isr(self, start: StartLeading) -> None:
         """A follower that has caught up stays in the ISR, however long the partition is idle."""
         leading = await start()
         await both(leading.follower(SECOND), leading.follower(THIRD))
@@ -184,7 +184,7 @@ class TestInSync:
         assert leading.unreliable.transactions == 0
         assert await leading.isr() == {*BROKERS}
 
-    async def test_unknown_outcome_keeps_waiting_for_whom_it_may_have_left_in(
+    async def test_unknown_outcome_of_a_removal_keeps_the_wait_for_its_follower(
         self, start: StartLeading
     ) -> None:
         """A removal with an unknown outcome does not end the wait for its follower, but a later stored removal does."""
@@ -205,7 +205,7 @@ class TestInSync:
         assert (await waiting).base_offset == 0
         assert await leading.isr() == {LEADER, SECOND}
 
-    async def test_write_that_was_stored_though_nobody_said_so(self, start: StartLeading) -> None:
+    async def test_write_that_was_stored_without_an_answer(self, start: StartLeading) -> None:
         """The retry of a join that was stored without an answer is refused, and the stored record applies."""
         leading = await start(isr=(LEADER, SECOND))
         second, third = leading.follower(SECOND), leading.follower(THIRD)
@@ -262,7 +262,7 @@ class TestInSync:
             while await leading.isr() != {*BROKERS}:
                 leading.pass_time(0.1)
 
-    async def test_many_records_are_written_together_and_a_lost_one_keeps_nobody_out(
+    async def test_many_records_are_written_together_and_a_lost_one_holds_no_other(
         self, start: StartLeading
     ) -> None:
         """The records of many partitions are written in one transaction, which is halved if one of them fails."""

@@ -227,7 +227,7 @@ async def test_compressed_rubbish_is_refused_in_its_place(make_topic: MakeTopic)
     assert answer.code == "crc_mismatch"
 
 
-async def test_what_waits_to_be_opened_is_counted_and_keeps_nobody_else_waiting(
+async def test_a_batch_waiting_for_decompression_counts_and_delays_no_other(
     start_runtime: StartRuntime,
 ) -> None:
     """A batch that waits for decompression counts towards the memory limit and delays no other; a stop answers it."""

@@ -150,7 +150,7 @@ async def test_records_are_synced_before_a_start_amid_them_is_durable(
     assert flights.handle().log.synced_offset == 3
 
 
-async def test_deleting_on_a_failing_disk_is_told(start_runtime: Callable[..., Awaitable[Any]]) -> None:
+async def test_deleting_on_a_failing_disk_is_refused(start_runtime: Callable[..., Awaitable[Any]]) -> None:
     """A deletion on a disk whose sync fails deletes nothing, and later writes are refused."""
     storage = WatchedStorage()
     runtime = await start_runtime(storage, limits={"sync_interval_seconds": 1000})

@@ -142,7 +142,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
 
 
 @pytest.mark.parametrize("company", ["alone", "the other stops as well"])
-async def test_where_nobody_goes_on_there_is_nobody_to_tell(scene: Scene, company: str) -> None:
+async def test_without_running_peers_a_stop_does_not_wait(scene: Scene, company: str) -> None:
     """A broker without running peers stops without a wait."""
     if company != "alone":
         await scene.other(BrokerState.STOPPING)
@@ -176,7 +176,7 @@ async def test_a_stop_waits_until_others_lead_and_have_seen_it(scene: Scene) -> 
     assert scene.log.calls == []
 
 
-async def test_what_nobody_can_take_over_is_not_waited_for(scene: Scene) -> None:
+async def test_a_partition_without_another_replica_is_not_waited_for(scene: Scene) -> None:
     """A stop does not wait for a partition whose only in-sync replica is this broker."""
     other = await scene.other()
     await scene.partition(scene.entry, scene.entry)

@@ -54,6 +54,6 @@ def record(
         "one of a store that was put back",
     ],
 )
-def test_what_tells_an_older_copy_of_a_disk(counted: PartitionRecord, newer: bool) -> None:
+def test_an_older_copy_of_a_disk_is_recognised(counted: PartitionRecord, newer: bool) -> None:
     """A directory that has not stored an incarnation named in a partition record is recognised as an older copy."""
     assert names_a_newer_incarnation(counted, BrokerId(1), PRESENT, IDENTITY) is newer

@@ -260,7 +260,7 @@ async def test_a_store_that_is_away_is_tried_again(broker: Broker) -> None:
     assert (await broker.standing()).directories == (DIRECTORY,)
 
 
-async def test_nobody_waits_for_a_task_that_has_ended(tmp_path: Path) -> None:
+async def test_a_wait_for_an_ended_task_fails(tmp_path: Path) -> None:
     """A caller that waits for a registration write fails when the writing task has ended."""
     clock = SystemClock()
     inner = await EmbeddedCoordination.open(tmp_path / "store.sqlite", clock)

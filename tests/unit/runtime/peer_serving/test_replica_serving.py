@@ -70,7 +70,9 @@ class TestSessions:
         assert nothing == []
         assert bytes(again.data[0]) == bytes(sent.data[0])
 
-    async def test_unknown_session_and_repeated_request_begin_anew(self, start: StartLeading) -> None:
+    async def test_unknown_session_and_repeated_request_restart_the_session(
+        self, start: StartLeading
+    ) -> None:
         """An unknown session and a repeated request are answered without partitions, and the session restarts."""
         leading = await start()
         second = leading.follower()
@@ -86,7 +88,7 @@ class TestSessions:
         assert [each.partition for each in fresh] == [0]
         assert second.session == NEW_SESSION
 
-    async def test_another_life_of_the_follower_begins_anew(self, start: StartLeading) -> None:
+    async def test_another_incarnation_of_the_follower_starts_a_session(self, start: StartLeading) -> None:
         """A fetch of a new incarnation of the follower starts a new session."""
         leading = await start()
         second = leading.follower()
@@ -96,7 +98,7 @@ class TestSessions:
         assert await second.fetch() == []
         assert second.session == NEW_SESSION
 
-    async def test_forgotten_partition_is_told_of_no_more(self, start: StartLeading) -> None:
+    async def test_forgotten_partition_is_left_out(self, start: StartLeading) -> None:
         """A partition that the follower removed from its session is left out of the answers."""
         leading = await start(partitions=2)
         second = leading.follower()
@@ -110,7 +112,7 @@ class TestSessions:
         assert [each.partition for each in told] == [1]
         assert leading.serving.followed_partitions == 1
 
-    async def test_session_that_nobody_asks_is_forgotten(self, start: StartLeading) -> None:
+    async def test_unused_session_expires(self, start: StartLeading) -> None:
         """An unused session expires."""
         leading = await start()
         await leading.follower().fetch()
@@ -122,7 +124,7 @@ class TestSessions:
 
         assert (kept, leading.serving.followed_partitions) == (1, 0)
 
-    async def test_large_answers_are_cut_and_nobody_starves(self, start: StartLeading) -> None:
+    async def test_large_answers_are_cut_and_no_partition_starves(self, start: StartLeading) -> None:
         """A large answer is cut, and the omitted partitions come first in the next answer."""
         leading = await start(partitions=3)
         second = leading.follower()
@@ -168,7 +170,7 @@ class TestWaiting:
         assert (told.high_watermark, list(told.data)) == (1, [])
         assert second.copy.high_watermark == 1
 
-    async def test_log_start_that_retention_moved_is_told(self, start: StartLeading) -> None:
+    async def test_log_start_that_retention_moved_is_sent(self, start: StartLeading) -> None:
         """A log start that retention moved is sent to followers, which do not evaluate retention."""
         leading = await start(isr=(1, 2))
         second = leading.follower()
@@ -225,7 +227,7 @@ class TestWaiting:
 class TestRefusals:
     """Fetches that are refused with a reason, and whose reports do not count."""
 
-    async def test_log_that_parted_is_told_where(self, start: StartLeading) -> None:
+    async def test_diverged_log_is_refused_with_the_offset(self, start: StartLeading) -> None:
         """A log with records of an epoch that the leader never had is refused with the offset of the divergence."""
         leading = await start()
         second = leading.follower()

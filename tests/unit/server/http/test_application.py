@@ -59,7 +59,7 @@ class Served:
         )
 
 
-async def test_unforeseen_failure_tells_a_number_only(serve, http2: Client) -> None:
+async def test_unforeseen_failure_has_a_failure_id_only(serve, http2: Client) -> None:
     """A failed endpoint answers 500 with a failure id, and the log records the cause with the same id."""
 
     async def broken(call: Call) -> None:
@@ -142,7 +142,7 @@ async def test_refusal_of_a_large_body_arrives(serve, http1: Client, http2: Clie
         assert answer.status == 413
 
 
-async def test_who_asks_first_is_refused_unread(serve) -> None:
+async def test_a_client_that_waits_for_100_continue_is_refused_unread(serve) -> None:
     """A client that waits for 100 Continue gets the refusal at once."""
 
     async def refuse(call: Call) -> None:

@@ -120,7 +120,7 @@ class _Cutter(HeldAnswer):
 async def test_a_reader_that_stalls_is_given_up(*, streams: bool, late: bool) -> None:
     """A stalled reader is cut off by the budget or by its timeout, even if both happen at once."""
 
-    async def taken_by_nobody(_: Message) -> None:
+    async def dropped(_: Message) -> None:
         await asyncio.Event().wait()
 
     started = Sent()
@@ -128,7 +128,7 @@ async def test_a_reader_that_stalls_is_given_up(*, streams: bool, late: bool) ->
         {"method": "GET", "headers": []}, never, started, BodyBudget(BodyLimits()), 0 if late else 1000
     )
     held = call.held = _Cutter(AnswerBudget(1, stall_seconds_max=0, now=lambda: 0.0))
-    call._send = taken_by_nobody
+    call._send = dropped
     sending = call.send_piece(b"x") if streams else call._send_pieces([b"x"], 1)
     waiting = asyncio.ensure_future(sending)
     async with asyncio.timeout(10):

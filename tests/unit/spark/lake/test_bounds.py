@@ -79,7 +79,7 @@ def test_a_filter_finds_what_is_there(tmp_path: Path, kind: str, column: Any, va
         assert found == rows.filter(expression)["number"].to_pylist(), expression
 
 
-def test_bounds_are_told_where_every_column_has_them(tmp_path: Path) -> None:
+def test_bounds_are_written_where_every_column_has_them(tmp_path: Path) -> None:
     """Delta's log has exact bounds, even of floats and decimals, if every column of the file has bounds."""
     near = table_of(tmp_path / "near", "double", pa.array([0.5, -1.25, None]), "column")
     endless = table_of(tmp_path / "endless", "double", pa.array([0.5, math.nan]), "column")

@@ -126,7 +126,9 @@ def test_a_commit_tries_refused_sweeps_until_one_is_refused_again(tmp_path: Path
     assert names(tmp_path) == {name_of(each) for each in [*kept, last]}
 
 
-def test_a_repeated_batch_and_a_refused_frame_tell_what_they_are(tmp_path: Path, guarded: Guarded) -> None:
+def test_a_refused_deletion_hides_neither_a_repeat_nor_a_refused_frame(
+    tmp_path: Path, guarded: Guarded
+) -> None:
     """A refused deletion hides neither a repeated batch nor the reason why a frame was refused."""
     writer(tmp_path).commit([write(tmp_path, 0, "done")], 0)
     guarded.may_delete = False

@@ -42,7 +42,7 @@ def test_an_option_that_makes_no_sense_is_named(name: str, value: str, allowed: 
     assert allowed in str(refused.value)
 
 
-def test_the_value_of_an_unknown_option_is_not_told() -> None:
+def test_the_value_of_an_unknown_option_is_not_printed() -> None:
     """The value of an unknown option is not printed, because it may be a secret."""
     with pytest.raises(OptionError, match=r"option topik is not allowed.* nearest: topic") as refused:
         WriteOptions.parse({"bootstrap": ADDRESS, "topik": "s3cret"})

@@ -62,7 +62,7 @@ class KillingStorage(FaultyStorage):
         (((8, 25),), 30, (8, 25)),
     ],
 )
-def test_a_kill_lets_nobody_go_on_behind_what_its_leader_has(
+def test_a_log_killed_in_its_restart_is_consistent_with_its_leader(
     tmp_path: Path,
     emptied: bool,
     epochs: tuple[tuple[int, int], ...],

@@ -30,9 +30,9 @@ def project() -> dict[str, Any]:
 
 def test_no_other_page_installs_by_name() -> None:
     """No page installs a package `fairlead` from an index, where another project has this name."""
-    told = {str(path): BY_NAME.findall((checkout.ROOT / path).read_text()) for path in pages()}
+    found = {str(path): BY_NAME.findall((checkout.ROOT / path).read_text()) for path in pages()}
 
-    assert {path: lines for path, lines in told.items() if lines} == {}
+    assert {path: lines for path, lines in found.items() if lines} == {}
     assert BY_NAME.search((checkout.ROOT / INSTALLING).read_text()) is not None
 
 
