@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-IMAGE = Path(__file__).parents[3] / "spark/image"
+IMAGE = Path(__file__).parents[4] / "spark/image"
 PLACES = {"JAVA_HOME": "/java", "SPARK_HOME": "/spark"}
 EXECUTOR = {
     **PLACES,
