@@ -233,7 +233,7 @@ def test_a_set_that_is_replaced_is_under_way_until_it_is_there_again(away: dict[
     assert state_of(after(facts(READY, etcd_set=None, spec=outside)), ConditionName.PROGRESSING)[0] == "False"
 
 
-def test_a_roll_names_who_is_restarted_and_who_is_next() -> None:
+def test_a_roll_names_the_restarted_and_the_next_broker() -> None:
     """The status of a roll names the restarted broker until it is back, then the next broker, and finally none."""
     pending = {1: (RestartReason.CONFIG_CHANGED,), 2: (RestartReason.POD_SPEC_CHANGED, RestartReason.ASKED)}
     roll = RollPlan(pending=pending, stuck={})
@@ -271,7 +271,7 @@ def test_the_last_broker_of_a_roll_is_still_coming_back() -> None:
     assert status.roll.broker_id == RESTART.broker
 
 
-def test_the_release_is_told_when_nobody_is_to_be_restarted() -> None:
+def test_the_release_is_reported_after_the_last_restart() -> None:
     """The new release is reported when no broker is left to restart."""
     before = READY.model_copy(update={"version": "1.1.0"})
     roll = RollPlan(pending={2: (RestartReason.POD_SPEC_CHANGED,)}, stuck={})
@@ -281,7 +281,7 @@ def test_the_release_is_told_when_nobody_is_to_be_restarted() -> None:
     assert after(facts(before, brokers=None)).version == "1.1.0"
 
 
-def test_a_refusal_is_told_when_it_lasts() -> None:
+def test_a_refusal_is_reported_when_it_lasts() -> None:
     """A refused restart is reported with its partitions after it has lasted for a while."""
     pending = {2: (RestartReason.ASKED,)}
     refused = Outcomes(
@@ -317,7 +317,7 @@ def test_another_broker_is_waited_for_a_while_and_ones_own_for_longer() -> None:
     assert blocked(0, LATER)
 
 
-def test_a_broker_that_is_away_before_its_turn_is_told_soon() -> None:
+def test_a_broker_missing_before_its_turn_is_reported_soon() -> None:
     """A broker that is missing before its turn blocks the roll, because the operator has not restarted it."""
     pending = {1: (RestartReason.ASKED,)}
     hindrance = Hindrance("BrokersNotReady", "broker 1 is ready, but not registered", frozenset({1}))
@@ -330,7 +330,7 @@ def test_a_broker_that_is_away_before_its_turn_is_told_soon() -> None:
     assert state_of(status, ConditionName.ROLL_BLOCKED) == ("True", "BrokersNotReady")
 
 
-def test_a_broker_that_is_waited_for_is_told_with_what_it_is_behind_in() -> None:
+def test_a_missing_broker_is_reported_with_its_late_partitions() -> None:
     """The message of a blocked roll names the partitions in which the missing broker is behind, if they are known."""
     hindrance = Hindrance("BrokersNotReady", "broker 0 is not ready", frozenset({0}))
     roll = RollPlan(pending={1: (RestartReason.ASKED,)}, stuck={}, hindrance=hindrance)
@@ -348,7 +348,7 @@ def test_a_broker_that_is_waited_for_is_told_with_what_it_is_behind_in() -> None
 
 
 @pytest.mark.parametrize("reason", ["RestartsSuspended", "BrokersUnreachable"])
-def test_what_waiting_does_not_mend_is_told_at_once(reason: str) -> None:
+def test_lasting_obstacles_are_reported_at_once(reason: str) -> None:
     """An obstacle that waiting cannot remove is reported at once."""
     roll = RollPlan(pending={2: (RestartReason.ASKED,)}, stuck={}, hindrance=Hindrance(reason, "because"))
     status = after(facts(READY, roll=roll))
@@ -369,7 +369,7 @@ def test_an_open_cluster_has_a_warning() -> None:
     assert state_of(alone, ConditionName.WARNING) == ("True", "SingleBroker")
 
 
-def test_a_pod_that_fails_with_the_newest_template_is_told() -> None:
+def test_a_pod_that_fails_with_the_newest_template_is_reported() -> None:
     """A stuck pod with the newest template blocks a roll, even on its last broker; without a roll it is a warning."""
     stuck = {1: "CrashLoopBackOff"}
     idle = after(facts(READY, roll=RollPlan(pending={}, stuck=stuck)))
@@ -386,7 +386,7 @@ def test_a_pod_that_fails_with_the_newest_template_is_told() -> None:
         assert state_of(status, ConditionName.WARNING) == ("True", "SecurityOpen")
 
 
-def test_brokers_that_leave_are_told_and_counted() -> None:
+def test_leaving_brokers_are_reported_and_counted() -> None:
     """A scale-down is reported with the draining broker, all leaving brokers, and the reason that blocks it."""
     leaving = Leaving(brokers=(3, 4), partitions_left=6)
     blocked = Blocked(reason="DrainStuck", message="nowhere to go")
@@ -401,7 +401,7 @@ def test_brokers_that_leave_are_told_and_counted() -> None:
     assert status.brokers.summary == "3/3"
 
 
-def test_a_pool_that_left_the_spec_is_told_until_it_is_gone() -> None:
+def test_a_removed_pool_is_reported_until_it_is_gone() -> None:
     """The pods of a pool that was removed from the spec are counted in the status until they are gone."""
     pods = (*ALL, pod(100, pool="b"))
     other = stateful_set(0, name="main-b", pool="b", first_broker=100)
@@ -410,7 +410,7 @@ def test_a_pool_that_left_the_spec_is_told_until_it_is_gone() -> None:
     assert [(each.name, each.replicas, each.updated) for each in status.pools] == [("a", 3, 3), ("b", 1, 0)]
 
 
-def test_storage_is_told() -> None:
+def test_storage_is_reported() -> None:
     """A growing disk is reported as progress; a refused resize is reported with the API server's message."""
     growing = after(facts(READY, storage=StoragePlan(sizes={}, growing=("data-main-a-0",))))
     replaced = after(facts(READY, storage=StoragePlan(sizes={}, replaced=(ReplaceSet("main-a", "u"),))))
@@ -425,10 +425,10 @@ def test_storage_is_told() -> None:
     assert state_of(shrinking, ConditionName.STORAGE_BLOCKED) == ("True", "ExpansionRefused")
 
 
-def test_warnings_are_told_one_by_one_or_together() -> None:
+def test_warnings_are_reported_one_by_one_or_together() -> None:
     """A single warning has its own reason, and several warnings have a common reason."""
     forbidden = after(facts(READY, forbidden={"a.b": "a.b is unknown"}))
-    silent = after(facts(READY, brokers=None, silence="nobody answers"))
+    silent = after(facts(READY, brokers=None, silence="no broker answers"))
     several = after(
         facts(
             READY,
@@ -471,7 +471,7 @@ def test_refused_pods_keep_a_new_cluster_from_being_ready() -> None:
     assert "exceeded quota: etcd" in found(etcd, ConditionName.READY).message
 
 
-def test_refused_pods_of_a_running_cluster_are_told_where_they_are_missed() -> None:
+def test_refused_pods_of_a_running_cluster_are_a_warning() -> None:
     """Refused pods of a running Cluster are a warning, and a roll that waits for them quotes the refusal."""
     refused = {2: "exceeded quota"}
     hindrance = Hindrance("BrokersNotReady", "broker 2 is not ready", frozenset({2}))
@@ -489,7 +489,7 @@ def test_refused_pods_of_a_running_cluster_are_told_where_they_are_missed() -> N
     assert "exceeded quota" in found(two, ConditionName.READY).message
 
 
-def test_etcd_is_told_as_its_plan_says() -> None:
+def test_the_status_of_etcd_comes_from_its_plan() -> None:
     """The status of etcd comes from its plan, and an unchanged condition keeps its transition time."""
     healthy = condition(ConditionName.ETCD_HEALTHY, "True", "Healthy", "", now=NOW)
     again = condition(ConditionName.ETCD_HEALTHY, "True", "Healthy", "", now=LATER)
