@@ -116,6 +116,13 @@ _FORMAT_IS_KEPT: Final = (
 that keeps spec.formatVersion, so the rules never refuse an update of the status alone."""
 
 
+_OPEN_TO_ALL: Final = (
+    "({0}.spec.security.mode != 'Enforce' && "
+    "(!has({0}.spec.security.tls) || {0}.spec.security.tls.mode != 'Required'))"
+)
+"""Condition that clients without TLS and without a token are served, of `self` or `oldSelf`."""
+
+
 class Cluster(Resource):
     """A Fairlead cluster: brokers in pools, and the etcd that coordinates them."""
 
@@ -156,6 +163,19 @@ class Cluster(Resource):
                 "!has(self.spec.formatVersion) || self.spec.formatVersion <= oldSelf.status.formatVersion + 1",
                 "formatVersion is increased one step at a time: at most one above status.formatVersion",
                 ".spec.formatVersion",
+                RuleReason.FORBIDDEN,
+            ),
+            Rule(
+                f"has(oldSelf.spec.security) || !has(self.spec.security) || {_OPEN_TO_ALL.format('self')}",
+                "the security of an existing Cluster begins with mode Open or Observe and tls.mode Off or Both, "
+                "because clients without TLS and a token would be refused at once",
+                ".spec.security",
+                RuleReason.FORBIDDEN,
+            ),
+            Rule(
+                f"has(self.spec.security) || !has(oldSelf.spec.security) || {_OPEN_TO_ALL.format('oldSelf')}",
+                "lower mode and tls.mode before security is removed, because clients with TLS would be refused at once",
+                ".spec.security",
                 RuleReason.FORBIDDEN,
             ),
         )

@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 from pydantic import ConfigDict, Field
 
 from fairlead_api.resources.resource import Part
-from fairlead_api.resources.schema_rules import Rule, kubernetes, rules
+from fairlead_api.resources.schema_rules import Rule, RuleReason, kubernetes, rules
 from fairlead_api.resources.texts import ObjectName
 
 SecurityModeName: TypeAlias = Literal["Open", "Observe", "Enforce"]
@@ -138,7 +138,16 @@ class ClientCertificate(Part):
 class ClusterTls(Part):
     """TLS of the data listener."""
 
-    mode: TlsMode = "Off"
+    mode: Annotated[
+        TlsMode,
+        kubernetes(
+            Rule(
+                "self == oldSelf || self == 'Both' || oldSelf == 'Both'",
+                "between Off and Required, set Both until every client has moved",
+                reason=RuleReason.FORBIDDEN,
+            )
+        ),
+    ] = "Off"
     """Off: clients call http at port 9520. Both: clients call http at port 9520 and https at port 9524, while they \
 move. Required: clients call https at both ports. A change restarts the brokers one at a time."""
     min_version: Literal["1.2", "1.3"] = "1.3"
