@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cluster_words import BROKERS, condition_of
-from pods_stage import Load, PodsStage, pods_stage, serves, tell
+from pods_stage import Load, PodsStage, keep_counts, pods_stage, serves
 
 if TYPE_CHECKING:
     from kube_client import Manifest
@@ -179,7 +179,7 @@ def test_certificates_and_tls_between_pods_come_and_go(
         for selector, name in ((ETCD, LISTENERS), (BROKERS, ETCD_CALLS), (BROKERS, PEERS)):
             wait_for_pods(stage, selector, name, None)
         stage.wait(serves, LONG_SECONDS)
-    tell("TLS between pods", **load.counts)
+    keep_counts("TLS between pods", **load.counts)
 
     assert load.counts["acknowledged"] > 0
     assert load.losses == {}
@@ -214,7 +214,7 @@ def test_an_open_cluster_is_closed_step_by_step(kubernetes_pods: KubernetesPods,
                         )
                     )
                 closed = [is_refused(stage, url) for url in (plain, secure)]
-    tell("open to closed", plain=before.counts, secure=after.counts)
+    keep_counts("open to closed", plain=before.counts, secure=after.counts)
 
     assert before.losses == after.losses == {}
     assert min(before.counts["acknowledged"], after.counts["acknowledged"]) > 0
@@ -243,7 +243,7 @@ def test_certificates_are_replaced_under_load(kubernetes_pods: KubernetesPods, t
             wait_for(lambda: len(authorities_of(stage)) == 1 and authorities_of(stage) != old)
             wait_certified(stage)
             kept = stage.pods()
-    tell("replaced certificates", **load.counts)
+    keep_counts("replaced certificates", **load.counts)
 
     assert load.losses == {}
     assert load.counts["acknowledged"] > 0
