@@ -1,14 +1,34 @@
-"""A broker in the mode `enforce` with real listeners, and requests of callers with tokens."""
+"""A broker in the mode `enforce` with real listeners, requests of callers with tokens, and a path of each route."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from broker_kit import JSON, Answer, Calls
 from cluster_kit import Cluster
+from fairlead_api.access_needs import SINGLE_KINDS, Kind
+from fairlead_api.routes import Route
+
+NAMES: Final[Mapping[str, str]] = {"topic": "shop.orders", "group": "shop.readers", "producer": "shop.loader"}
+"""Name of each kind of resource in `path_of` and `resource_of`."""
+_VALUES: Final[Mapping[str, str]] = {
+    **NAMES, "partition": "0", "code": "internal", "asset": "calls.css", "broker": "77", "member": "m-1",
+    "token": "abcdefghijkl", "acl": "0123456789abcdef", "subject": "user:nobody",
+}  # fmt: skip
+
+
+def path_of(route: Route, **names: str) -> str:
+    """Return a path of a route; `names` replace sample values. Only topic, group and producer may exist."""
+    return route.path.format(**{**_VALUES, **names})
+
+
+def resource_of(kind: Kind, **names: str) -> str:
+    """Return the resource of a kind in the path of `path_of`, as in commands."""
+    return f"{kind}:{'*' if kind in SINGLE_KINDS else {**NAMES, **names}[kind]}"
 
 
 @dataclass

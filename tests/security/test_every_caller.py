@@ -28,14 +28,9 @@ from fairlead_broker.credentials import failure_budget
 from fairlead_broker.peers.identity import PEER_SECRET
 from fairlead_broker.server.http.access_gate import FORWARDED_CALLER
 from issuer_kit import TestIssuer
-from security_kit import Secured
+from security_kit import NAMES, Secured, path_of
 from waiting import pause
 
-NAMES: Final = {"topic": "shop.orders", "group": "shop.readers", "producer": "shop.loader"}
-VALUES: Final = {
-    **NAMES, "partition": "0", "code": "internal", "asset": "calls.css", "broker": "77", "member": "m-1",
-    "token": "abcdefghijkl", "acl": "0123456789abcdef", "subject": "user:nobody",
-}  # fmt: skip
 TAIL: Final = "tail_topic"
 REFUSALS: Final = frozenset({"unauthenticated", "forbidden"})
 SUPERUSERS: Final = ("user:admin", "group:corp:platform")
@@ -218,7 +213,7 @@ async def test_every_caller_has_the_outcome_of_its_rules(scene: Scene, brokers: 
             for place in range(brokers):
                 secured = scene.secured[(number + place) % len(BROKERS)]
                 # A tail does not end, but for an option that does not exist.
-                path = route.path.format(**VALUES) + ("?odd=1" if route.name == TAIL else "")
+                path = path_of(route) + ("?odd=1" if route.name == TAIL else "")
                 answer = await secured.call(route.method, path, person.token, **person.headers)
                 if outcome(answer) != (wanted := expected(route, person, acls)):
                     wrong.append((name, route.name, wanted, answer))

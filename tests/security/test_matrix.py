@@ -9,38 +9,15 @@ import pytest
 
 from broker_kit import Answer
 from fairlead import clock
-from fairlead_api.access_needs import SINGLE_KINDS, Audience, NameSource, Need
+from fairlead_api.access_needs import Audience, NameSource
 from fairlead_api.routes import ROUTES, Listener, Route
 from fairlead_api.token_text import TokenText
 from fairlead_broker.credentials import failure_budget
-from security_kit import Secured
+from security_kit import Secured, path_of, resource_of
 
-TOPIC: Final = "shop.orders"
-GROUP: Final = "shop.readers"
-PATH_VALUES: Final = {
-    "partition": "0",
-    "code": "internal",
-    "asset": "calls.css",
-    "broker": "77",
-    "member": "m-1",
-    "token": "abcdefghijkl",
-    "acl": "0123456789abcdef",
-    "subject": "user:nobody",
-}
 SERVED: Final = [route for route in ROUTES if route.listener is Listener.DATA]
 BY_PATH: Final = [route for route in SERVED if route.access.gate]
 REFUSALS: Final = frozenset({"unauthenticated", "forbidden"})
-
-
-def path_of(route: Route, topic: str = TOPIC, group: str = GROUP) -> str:
-    """Return a path of a route."""
-    return route.path.format(**PATH_VALUES, topic=topic, group=group)
-
-
-def resource_of(need: Need, topic: str = TOPIC, group: str = GROUP) -> str:
-    """Return the resource that a need in the path is about."""
-    names = {"topic": topic, "group": group}
-    return f"{need.kind}:{'*' if need.kind in SINGLE_KINDS else names[need.kind]}"
 
 
 def outcome(answer: Answer) -> str:
@@ -51,13 +28,11 @@ def outcome(answer: Answer) -> str:
     return "admitted"
 
 
-async def outcomes(
-    secured: Secured, token: str | None, routes: list[Route], topic: str = TOPIC
-) -> dict[str, str]:
+async def outcomes(secured: Secured, token: str | None, routes: list[Route], **names: str) -> dict[str, str]:
     """Return the outcome of each route for one caller. Bodies are empty, so nothing is changed."""
     found = {}
     for route in routes:
-        answer = await secured.call(route.method, path_of(route, topic), token)
+        answer = await secured.call(route.method, path_of(route, **names), token)
         found[route.name] = outcome(answer)
     return found
 
@@ -107,11 +82,11 @@ async def test_each_right_alone_admits_exactly_its_routes(secured: Secured) -> N
         token = (await secured.token(caller))["token"]
         *others, last = route.access.gate
         for need in others:
-            await secured.acl(caller, need.operation, resource_of(need))
+            await secured.acl(caller, need.operation, resource_of(need.kind))
         before = outcome(await secured.call(route.method, path_of(route), token))
-        await secured.acl(caller, last.operation, resource_of(last))
+        await secured.acl(caller, last.operation, resource_of(last.kind))
         after = outcome(await secured.call(route.method, path_of(route), token))
-        deny = await secured.acl(caller, "describe", resource_of(last), effect="deny")
+        deny = await secured.acl(caller, "describe", resource_of(last.kind), effect="deny")
         denied = outcome(await secured.call(route.method, path_of(route), token))
         await secured.call("DELETE", f"/v1/acls/{deny}", secured.admin)
         again = outcome(await secured.call(route.method, path_of(route), token))
@@ -144,7 +119,8 @@ async def test_hidden_and_unknown_names_are_answered_alike(secured: Secured) -> 
     topics = [route for route in BY_PATH if any(n.source is NameSource.PATH for n in route.access.gate)]
     for route in topics:
         answers = [
-            await secured.call(route.method, path_of(route, name, name), token) for name in ("aaaa", "bbbb")
+            await secured.call(route.method, path_of(route, topic=name, group=name), token)
+            for name in ("aaaa", "bbbb")
         ]
         known, unknown = ((a.status, a.body.replace(b"bbbb", b"aaaa"), _kept(a)) for a in answers)
 

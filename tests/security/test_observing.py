@@ -11,15 +11,9 @@ import pytest
 
 from broker_kit import Calls
 from cluster_kit import Cluster
-from fairlead_api.access_needs import SINGLE_KINDS
 from fairlead_api.routes import ROUTES, Listener, Route
-from security_kit import Secured
+from security_kit import Secured, path_of, resource_of
 
-VALUES: Final = {
-    "topic": "shop.orders", "group": "shop.readers", "producer": "p", "partition": "0", "code": "internal",
-    "asset": "calls.css", "broker": "77", "member": "m-1", "token": "abcdefghijkl", "acl": "0123456789abcdef",
-    "subject": "user:nobody",
-}  # fmt: skip
 CALLED: Final = [route for route in ROUTES if route.listener is Listener.DATA and route.access.gate]
 MODE: Final = "/v1/cluster/config"
 
@@ -44,10 +38,7 @@ async def set_mode(secured: Secured, token: str | None, mode: str | None) -> int
 
 def denials(route: Route, principal: str) -> set[tuple[str, str, str]]:
     """Return what the path of a route needs."""
-    return {
-        (principal, need.operation, f"{need.kind}:{'*' if need.kind in SINGLE_KINDS else VALUES[need.kind]}")
-        for need in route.access.gate
-    }
+    return {(principal, need.operation, resource_of(need.kind)) for need in route.access.gate}
 
 
 async def test_observe_lists_what_enforce_refuses(open_: Secured) -> None:
@@ -65,7 +56,7 @@ async def test_observe_lists_what_enforce_refuses(open_: Secured) -> None:
         found = set()
         for principal in principals:
             for route in CALLED:
-                answer = await open_.call(route.method, route.path.format(**VALUES), tokens[principal])
+                answer = await open_.call(route.method, path_of(route), tokens[principal])
                 problem = answer.headers.get("content-type") == "application/problem+json"
                 if problem and answer.code in ("forbidden", "unauthenticated"):
                     found.add((principal, route.name))

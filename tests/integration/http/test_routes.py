@@ -6,21 +6,9 @@ from pyreqwest.client import ClientBuilder
 from fairlead_api.problems import CATALOGUE
 from fairlead_api.routes import ROUTES, Listener
 from fairlead_broker.wiring.start import RunningBroker
+from security_kit import path_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-PATH_VALUES = {
-    "topic": "flights",
-    "partition": "0",
-    "code": "internal",
-    "asset": "calls.css",
-    "broker": "0",
-    "group": "readers",
-    "member": "m-1",
-    "token": "abcdefghijkl",
-    "acl": "0123456789abcdef",
-    "subject": "user:nobody",
-}
 
 
 @pytest.fixture
@@ -44,7 +32,7 @@ def ops(shared):
 @pytest.mark.parametrize("entry", ROUTES, ids=lambda entry: entry.name)
 async def test_every_route_is_served_by_its_listener(entry, api, ops, broker: RunningBroker) -> None:
     """Every route is served by its own listener and by no other."""
-    path = entry.path.format(**PATH_VALUES)
+    path = path_of(entry, broker="0")
     answers = {
         Listener.DATA: await api.call(entry.method, path),
         Listener.OPS: await ops.call(entry.method, path),
@@ -95,7 +83,7 @@ async def test_accept_is_used_where_the_contract_says_so(entry, api) -> None:
     headers = {"accept": "image/png"}
     if entry.body_types:
         headers["content-type"] = entry.body_types[0]
-    answer = await api.call(entry.method, entry.path.format(**PATH_VALUES), b"", headers)
+    answer = await api.call(entry.method, path_of(entry, broker="0"), b"", headers)
 
     assert (answer.status == 406) is ("not_acceptable" in entry.problems)
 
