@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from fairlead_api.identifiers import BrokerId
+from fairlead_broker.access.mode import SecurityMode
 from fairlead_broker.certificates.material import Side
 from fairlead_broker.certificates.watching import Certificates
 from fairlead_broker.clock import Clock, SystemClock
@@ -254,13 +255,17 @@ def data_url(addresses: ListenerAddresses) -> str:
 
 
 def warn_if_open(settings: BrokerSettings, log: Log) -> None:
-    """Warn if every machine on the network may read and write, because there is no authentication."""
-    for name, endpoint in (
-        *(("data", address) for address in settings.listen),
-        *([("external", settings.external_listen)] if settings.external_listen else ()),
-        ("peer", settings.peer_listen),
-        ("ops", settings.ops_listen),
-    ):
+    """Warn of each listener that other machines reach and that refuses no stranger.
+
+    The peer listener refuses callers without a proof, but without TLS it shows records to every reader on the way.
+    """
+    listeners = settings.listeners
+    external = () if listeners.external is None else (("external", listeners.external),)
+    closed = settings.security_floor is SecurityMode.ENFORCE
+    data = () if closed else (*(("data", each) for each in listeners.data), *external)
+    peer = (("peer", listeners.peer),) if listeners.peer.scheme == "http" else ()
+    ops = () if listeners.metrics_by_token else (("ops", listeners.ops),)
+    for name, endpoint in (*data, *peer, *ops):
         if not endpoint.loopback:
             log.warning(
                 "listener is reachable from other machines without authentication",
