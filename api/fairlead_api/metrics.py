@@ -61,10 +61,20 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
         labels=("source", "outcome"),
     ),
     MetricDefinition(
+        name="fairlead_known_callers",
+        kind=_GAUGE,
+        help="Tokens that the broker remembers as verified.",
+    ),
+    MetricDefinition(
         name="fairlead_access_denied_total",
         kind=_COUNTER,
         help="Operations that no ACL allows. In the mode observe they are only counted, with observed=true.",
         labels=("observed",),
+    ),
+    MetricDefinition(
+        name="fairlead_audit_topic_dropped_total",
+        kind=_COUNTER,
+        help="Records of the audit log that are not in the topic `__audit`, because too many of them waited for it.",
     ),
     MetricDefinition(
         name="fairlead_quota_used_ratio",

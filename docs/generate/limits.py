@@ -68,6 +68,7 @@ _SERVER = "fairlead_broker.server"
 _RUNTIME = "fairlead_broker.runtime"
 BUILT_IN = (
     BuiltIn(f"{_SERVER}.http.body", "CALLS_MIN", "calls", "Number of produce calls that are always admitted, even if the event loop is late."),
+    BuiltIn(f"{_SERVER}.http.body", "FAIR_PERCENT", "percent", "Part of the limit of produce calls up to which callers with less than their part are admitted."),
     BuiltIn(f"{_SERVER}.http.body", "LATE_SECONDS", "s", "Lag of the event loop above which fewer produce calls are admitted. A refusal takes three or four turns of the loop and should take less than 0.1 s."),
     BuiltIn(f"{_SERVER}.http.call", "PART_BYTES_MAX", "bytes", "Size of one piece of an answer. The HTTP server queues four pieces and holds a fifth piece. Pieces of 1 MiB would not be faster, and a stalled reader would hold 6.5 MiB instead of 1.9 MiB."),
     BuiltIn(f"{_RUNTIME}.engine.budget", "SMALL_ANSWER_BYTES", "bytes", "Size up to which a fetch answer is sent in one piece, even if `answers_bytes_max` is reached."),
@@ -113,6 +114,7 @@ BUILT_IN = (
     BuiltIn("fairlead_broker.runtime.security_view", "CALLERS_MAX", "callers", "Number of callers whose verified tokens and decisions are remembered."),
     BuiltIn("fairlead_broker.identity.signed_tokens", "CHECKS_PER_SECOND_MAX", "signatures", "Number of signatures of tokens that a broker checks in a second, each of which takes about 0.1 ms; further calls wait for up to a second."),
     BuiltIn("fairlead_broker.identity.issuer_keys", "ATTEMPT_SECONDS_MIN", "s", "Time between two fetches of the keys of an issuer that tokens with unknown keys may cause."),
+    BuiltIn(f"{_RUNTIME}.audit_log", "LINES_MAX", "records", "Number of records of the audit log that wait for the topic `__audit`, about 4 MB; further ones are dropped from the topic and counted, because a request never waits for it."),
     BuiltIn(f"{_SERVER}.ops_listener", "REQUESTS_AT_ONCE_MAX", "requests", "Number of concurrent requests on the ops listener: enough for probes and a few scrapers."),
     BuiltIn(f"{_SERVER}.ops_listener", "KEEP_ALIVE_SECONDS", "s", "Time after which an idle connection to the ops listener is closed."),
     BuiltIn(f"{_RUNTIME}.leading.fetching", "ON_LOOP_BYTES_MAX", "bytes", "Bytes that are read on the event loop for one fetch; the disk pool reads the rest."),

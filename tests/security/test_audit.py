@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,9 @@ import pytest
 
 from broker_kit import Calls
 from cluster_kit import Cluster
-from fairlead_api.audit_events import AUDIT_LOGGER, AuditRecord
+from fairlead_api.audit_events import AUDIT_LOGGER, AUDIT_TOPIC, AuditRecord
 from security_kit import Secured
+from waiting import pause
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -152,3 +153,53 @@ async def test_refusals_and_changes_have_one_line_each_without_secrets(tmp_path:
     for secret in (secured.admin, scene.token, scene.forged, "a secret record"):
         assert secret not in text
         assert secret.rpartition("_")[2] not in text
+
+
+async def test_records_are_also_in_the_topic(tmp_path: Path, lines: Lines) -> None:
+    """Records of every broker are in the topic if the configuration asks for it; a pattern of tenants hides them.
+
+    A broker that does not lead its partition sends records to the leader.
+    """
+    cluster = await Cluster.open(tmp_path)
+    file = tmp_path / "admin.token"
+    try:
+        for broker in (1, 2):
+            await cluster.start(broker, security="enforce", admin_token_file=file)
+        addresses = [str(each.addresses.data) for each in cluster.brokers.values()]
+        admin = file.read_text().strip()
+        async with Calls(addresses[0]) as first, Calls(addresses[1]) as second:
+            secured = [Secured(cluster, calls, admin) for calls in (first, second)]
+            ann = (await secured[0].token("user:ann"))["token"]
+            await secured[0].acl("user:ann", "all", "topic:*")
+            config = {"config": {"audit.topic.enable": True, "default.replication.factor": 1}}
+            await secured[0].call("PATCH", "/v1/cluster/config", admin, config)
+            lines.take()
+            for each in secured:
+                await each.call("GET", "/v1/cluster", ann)
+            [refused] = {
+                (await each.call("GET", f"/v1/topics/{AUDIT_TOPIC}", ann)).status for each in secured
+            }
+            written = lines.take()
+            stored = await read_until(secured[0], lambda records: all(each in records for each in written))
+    finally:
+        await cluster.close()
+
+    assert refused == 403
+    assert {each.broker for each in stored} == {1, 2}
+    assert {each.broker for each in written} == {1, 2}
+
+
+async def read_until(secured: Secured, met: Callable[[list[AuditRecord]], bool]) -> list[AuditRecord]:
+    """Return the records in the topic once they suffice."""
+    while True:
+        found: list[AuditRecord] = []
+        for partition in range(3):
+            path = f"/v1/topics/{AUDIT_TOPIC}/partitions/{partition}/records?offset=0"
+            answer = await secured.call("GET", path, secured.admin, accept="application/json")
+            if answer.status == 200:
+                found += [
+                    msgspec.json.decode(each["value"], type=AuditRecord) for each in answer.json["records"]
+                ]
+        if met(found):
+            return found
+        await pause(0.1)

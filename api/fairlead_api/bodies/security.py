@@ -122,6 +122,20 @@ class CheckAnswer(Answer, frozen=True, kw_only=True):
     because: str
 
 
+class OwnLimit(Answer, frozen=True, kw_only=True):
+    """Limit that applies to the caller."""
+
+    limit: str
+    value: int
+    """Value for the whole cluster."""
+    subject: str
+    """Principals to which the quota applies."""
+    shared: bool
+    """Whether these principals share the limit."""
+    use: float
+    """Use by the caller, or by all principals that share the limit, as far as the answering broker knows it."""
+
+
 class WhoAmI(Answer, frozen=True, kw_only=True):
     """The caller as the broker knows it."""
 
@@ -132,6 +146,8 @@ class WhoAmI(Answer, frozen=True, kw_only=True):
     expires_at: str | None
     superuser: bool
     mode: str
+    limits: list[OwnLimit] = msgspec.field(default_factory=list)
+    """Limits of quotas that apply to the caller; none in the mode `open`."""
 
 
 class DeniedDescription(Answer, frozen=True, kw_only=True):

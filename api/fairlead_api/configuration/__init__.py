@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 __all__ = [
+    "AUDIT_TOPIC_KEY",
     "CLUSTER_KEYS",
     "FEATURE_LEVEL_KEY",
     "KEYS",
@@ -65,6 +66,7 @@ ConfigValue = bool | int | str
 ConfigInput = str | int | float | bool | None
 """Value of a key in a request; null means the default."""
 
+AUDIT_TOPIC_KEY: Final = "audit.topic.enable"
 FEATURE_LEVEL_KEY: Final = "feature.level"
 """Key whose value is stored in the record of the cluster, not in its configuration, and that a call can only raise."""
 SECURITY_MODE_KEY: Final = "security.mode"

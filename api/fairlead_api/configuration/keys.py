@@ -439,6 +439,14 @@ _OF_THE_CLUSTER: Final = (
         "Number of partitions of a topic that is created without specifying the number.",
     ),
     _choice(
+        "audit.topic.enable",
+        "false",
+        ("true", "false"),
+        (),
+        "Whether brokers also write the records of the audit log into the topic `__audit`, which the controller "
+        "creates with three partitions and a retention of 30 days.",
+    ),
+    _choice(
         "security.mode",
         "open",
         ("open", "observe", "enforce"),

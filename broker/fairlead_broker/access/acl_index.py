@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from hashlib import sha256
 from typing import Final
 
@@ -24,7 +25,8 @@ class Effect(StrEnum):
     DENY = "deny"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Without slots, so that the derived values are kept: each change of an ACL compiles all of them again.
+@dataclass(frozen=True, kw_only=True)
 class Acl:
     """Access rule: principals of a pattern may, or may not, execute operations on the names of a pattern."""
 
@@ -35,14 +37,14 @@ class Acl:
     kind: Kind
     pattern: str
 
-    @property
+    @cached_property
     def acl_id(self) -> str:
         """Id that follows from the content, so that the same ACL is stored once (rule Z4)."""
         operations = ",".join(sorted(self.operations))
         text = f"{self.effect}|{self.principal}|{operations}|{self.kind}|{self.pattern}"
         return sha256(text.encode()).hexdigest()[:ID_LENGTH]
 
-    @property
+    @cached_property
     def decided(self) -> frozenset[Operation]:
         """Operations that this ACL decides (rule Z5).
 
@@ -115,7 +117,11 @@ class AclIndex:
         for acl in self._applying(tuple(names)):
             acl_id = acl.acl_id
             for operation in acl.decided:
-                table.setdefault((acl.effect, acl.kind, operation), PatternSet()).add(acl.pattern, acl_id)
+                key = acl.effect, acl.kind, operation
+                patterns = table.get(key)
+                if patterns is None:
+                    patterns = table[key] = PatternSet()
+                patterns.add(acl.pattern, acl_id)
         return table
 
     def _applying(self, names: tuple[str, ...]) -> Iterable[Acl]:

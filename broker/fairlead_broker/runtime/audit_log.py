@@ -2,13 +2,15 @@
 
 `server` reports the end of each request; `security_view` reports refused tokens and operations. Decisions are
 made by objects that serve many requests, so the request of a refusal is found through a context variable. The lines go
-to the logger `fairlead.audit` of the standard library, regardless of the broker's log level and format.
+to the logger `fairlead.audit` of the standard library, regardless of the broker's log level and format, and to the
+queue of the topic `__audit`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Final, Protocol
@@ -16,15 +18,22 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from fairlead_api.audit_events import AUDIT_LOGGER, AuditEvent, AuditOutcome, AuditRecord, cut
+from fairlead_api.configuration import AUDIT_TOPIC_KEY
 from fairlead_api.timestamps import format_timestamp
 from fairlead_broker.access.caller import Caller
 from fairlead_broker.access.refusal_sums import SUM_SECONDS, RefusalKind, RefusalSums
 from fairlead_broker.access.would_be_denied import DeniedOperation
 from fairlead_broker.clock import Clock
+from fairlead_broker.coordination.cluster_values import cluster_value
+from fairlead_broker.registry.metadata import ClusterMetadata
 
 _LOGGER: Final = logging.getLogger(AUDIT_LOGGER)
 # A level that filters nothing: refusals are never left out.
 _LOGGER.setLevel(logging.INFO)
+
+
+LINES_MAX: Final = 10_000
+"""Maximum number of lines that wait for the topic."""
 
 
 class AuditedRequest(Protocol):
@@ -51,11 +60,40 @@ than the request: a strong reference would keep the request, and with an incompl
 """
 
 
+class AuditQueue:
+    """Lines that wait for the topic, as long as the configuration asks for the topic."""
+
+    def __init__(self, metadata: ClusterMetadata, dropped: Callable[[], None]) -> None:
+        """`dropped` counts a line that found the queue full."""
+        self._metadata = metadata
+        self._dropped = dropped
+        self.lines: deque[tuple[bytes, int]] = deque()
+        """Lines with the times of their events, in microseconds."""
+        self.filled = asyncio.Event()
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether the configuration of the cluster asks for the topic."""
+        return cluster_value(self._metadata, AUDIT_TOPIC_KEY) is True
+
+    def add(self, line: bytes, at_us: int) -> None:
+        """Add a line, or drop and count the line if the queue is full."""
+        if not self.is_wanted:
+            return
+        if len(self.lines) >= LINES_MAX:
+            self._dropped()
+            return
+        self.lines.append((line, at_us))
+        self.filled.set()
+
+
 class AuditLog:
     """Writer of audit records."""
 
-    def __init__(self, clock: Clock, cluster_id: str, broker: int) -> None:
+    def __init__(self, clock: Clock, cluster_id: str, broker: int, queue: AuditQueue) -> None:
+        """`queue`: lines for the topic."""
         self._clock = clock
+        self._queue = queue
         self._cluster_id = cluster_id
         self._broker = broker
         self._sums: RefusalSums[AuditRecord] = RefusalSums()
@@ -163,9 +201,10 @@ class AuditLog:
             **facts,
         )
 
-    @staticmethod
-    def _write(record: AuditRecord) -> None:
-        _LOGGER.info("%s", msgspec.json.encode(record).decode())
+    def _write(self, record: AuditRecord) -> None:
+        line = msgspec.json.encode(record)
+        _LOGGER.info("%s", line.decode())
+        self._queue.add(line, self._clock.now_us())
 
 
 def _caller(caller: Caller) -> dict[str, object]:

@@ -7,7 +7,7 @@ is counted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -155,8 +155,7 @@ class QuotaView:
         """Return the limits of a caller; `address` counts for an anonymous one. None in the mode `open`."""
         if access.is_open:
             return None
-        if self._revision != self._metadata.security_revision:
-            self._compile()
+        self._follow()
         known = self._callers.get(access)
         if known is not None:
             return known
@@ -197,17 +196,31 @@ class QuotaView:
         self._forget_idle(now)
         self._show()
 
+    def applied_to(self, access: CallerAccess, address: str) -> list[tuple[AppliedLimit, float]]:
+        """Return the limits of a caller, each with its use in the cluster as far as this broker knows it."""
+        if access.is_open:
+            return []
+        self._follow()
+        name = network_of(address) if access.caller.is_anonymous else None
+        limits = self.table.of(access.caller.principal, name)
+        return [(each, self._use_of_limit(each.key)) for each in _applying(access, limits)]
+
     def use_of(self, subject: str) -> list[tuple[UseKey, float]]:
         """Return the use of the limits of a subject in the cluster, as far as this broker knows it."""
-        rates = [
-            (key, self._use.get(key, 0.0) + self._others(key))
-            for key in self._buckets
+        found = [
+            (key, self._use_of_limit(key))
+            for key in (*self._buckets, *self._under_way)
             if key.subject == subject
         ]
-        under_way = [
-            (key, float(counter.count)) for key, counter in self._under_way.items() if key.subject == subject
-        ]
-        return sorted(rates + under_way, key=lambda each: (each[0].limit, each[0].principal or ""))
+        return sorted(found, key=lambda each: (each[0].limit, each[0].principal or ""))
+
+    def _use_of_limit(self, key: UseKey) -> float:
+        counter = self._under_way.get(key)
+        return self._use.get(key, 0.0) + self._others(key) if counter is None else float(counter.count)
+
+    def _follow(self) -> None:
+        if self._revision != self._metadata.security_revision:
+            self._compile()
 
     def _compile(self) -> None:
         self._revision = self._metadata.security_revision
@@ -232,12 +245,8 @@ class QuotaView:
     def _made(self, access: CallerAccess, limits: tuple[AppliedLimit, ...]) -> CallerQuota:
         rates: dict[Limit, list[Bucket]] = {}
         under_way: list[UnderWay] = []
-        is_superuser = access.rules.is_superuser
-        for applied in limits:
+        for applied in _applying(access, limits):
             limit = applied.key.limit
-            # The requests of superusers are not charged, so that they can always act; their bytes are.
-            if is_superuser and limit in (Limit.REQUESTS, Limit.CONCURRENT_REQUESTS):
-                continue
             if limit is Limit.CONCURRENT_REQUESTS:
                 under_way.append(self._counter(applied))
             else:
@@ -287,6 +296,17 @@ class QuotaView:
                 ratio = (self._use.get(key, 0.0) + self._others(key)) / bucket.limit
                 ratios[name] = max(ratio, ratios.get(name, 0.0))
         self._metrics.used(ratios)
+
+
+def _applying(access: CallerAccess, limits: Iterable[AppliedLimit]) -> Iterator[AppliedLimit]:
+    """Yield the limits to which the requests of a caller are charged."""
+    for applied in limits:
+        # The requests of superusers are not charged, so that they can always act; their bytes are.
+        if not access.rules.is_superuser or applied.key.limit not in (
+            Limit.REQUESTS,
+            Limit.CONCURRENT_REQUESTS,
+        ):
+            yield applied
 
 
 def _bound(table: dict[CallerAccess, CallerQuota] | dict[str, tuple[CallerAccess, CallerQuota]]) -> None:

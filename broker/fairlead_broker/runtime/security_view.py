@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 import structlog
 
 from fairlead_api.access_needs import Kind, Operation
+from fairlead_api.audit_events import AUDIT_TOPIC
 from fairlead_api.configuration import SECURITY_MODE_KEY, TOKENS_VALID_AFTER_KEY
 from fairlead_api.identifiers import Revision
 from fairlead_api.problems import ProblemError
@@ -45,6 +46,14 @@ SIGNED_REMEMBERED_US: Final = 600_000_000
 ACCEPTED: Final = "accepted"
 """Outcome of an authentication by which the caller is known."""
 BROKER_PREFIX: Final = "broker:"
+BUILT_IN: Final = Acl(
+    effect=Effect.ALLOW,
+    principal=f"{BROKER_PREFIX}*",
+    operations=frozenset({Operation.WRITE}),
+    kind=Kind.TOPIC,
+    pattern=AUDIT_TOPIC,
+)
+"""ACL that is not stored: brokers write the audit log into its topic."""
 KEYS_SHOWN_MAX: Final = 20
 CALLERS_MAX: Final = 10_000
 """Maximum number of remembered callers; the caller that was used least recently is dropped."""
@@ -96,6 +105,8 @@ class SecurityView:
         self.would_be_denied = WouldBeDenied()
         self._failures = FailureBudget()
         self._known: dict[bytes, _Known] = {}
+        self._acls: dict[str, tuple[AclRecord, Acl]] = {}
+        """ACLs of the stored records by id, kept because a change leaves most of them as they are."""
         self._verified: dict[bytes, None] = {}
         """Digests of headers that were verified at earlier revisions: a flood of bad tokens does not affect them."""
         self._compile()
@@ -105,6 +116,11 @@ class SecurityView:
         """Whether calls can be decided: every token and ACL can be read, or nothing is enforced (rule Z11)."""
         self._follow()
         return not self._is_closed
+
+    @property
+    def known_callers(self) -> int:
+        """Number of callers whose token need not be verified again."""
+        return len(self._known)
 
     @property
     def mode(self) -> SecurityMode:
@@ -145,6 +161,11 @@ class SecurityView:
                 raise too_many_failures(wait_seconds)
             return self._anonymous
         return self._by_token(values, digest, address, now, waited=waited)
+
+    def remembered(self, value: bytes) -> str | None:
+        """Return the principal of a header `Authorization` that is remembered, or None (rule Q9)."""
+        known = self._known.get(sha256(value).digest())
+        return None if known is None else known.access.caller.principal
 
     def _by_token(
         self, values: list[bytes], digest: bytes, address: str, now: float, *, waited: bool
@@ -249,14 +270,23 @@ class SecurityView:
             _log.error("token or ACL cannot be read", keys=unreadable[:KEYS_SHOWN_MAX], mode=self._mode)
         self._is_closed = bool(unreadable) and self._mode is SecurityMode.ENFORCE
         # Without the unreadable ACLs, the others may allow what is denied.
-        acls = () if self._is_closed else metadata.acls.values()
-        self._index = AclIndex(acl_of(each.value) for each in acls)
+        self._acls = {} if self._is_closed else self._followed_acls()
+        self._index = AclIndex((BUILT_IN, *(acl for _, acl in self._acls.values())))
         for digest in self._known:
             _remember(self._verified, digest, None)
         self._known = {}
         self._refused = RefusedTokens()
         self._named: dict[tuple[str, ...], CallerAccess] = {}
         self._anonymous = self._access(NOBODY)
+
+    def _followed_acls(self) -> dict[str, tuple[AclRecord, Acl]]:
+        """Return the ACLs of the stored records; an ACL whose record has not changed is kept."""
+        found = {}
+        for acl_id, stored in self._metadata.acls.items():
+            known = self._acls.get(acl_id)
+            record = stored.value
+            found[acl_id] = known if known is not None and known[0] is record else (record, acl_of(record))
+        return found
 
     def _access(self, caller: Caller) -> CallerAccess:
         rules = CallerRules(self._index, caller, self.superusers)

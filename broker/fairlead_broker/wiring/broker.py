@@ -145,7 +145,7 @@ async def _opened(
     # Controllership must not begin earlier, because a controller that is still recovering could not act for the
     # cluster.
     await calls.controllership.begin()
-    spawn_tasks(engine, entry, parts, calls, upkeep, config_follower)
+    spawn_tasks(engine, entry, parts, calls, upkeep, config_follower, security.audit_queue)
     close = partial(_close, engine, cluster, peers, parts, calls, upkeep, rounds)
     return _assembled(engine, entry, parts, calls, security, upkeep, state, release, close)
 

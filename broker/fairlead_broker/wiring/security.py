@@ -21,7 +21,7 @@ from fairlead_broker.identity.key_fetching import KeySource, fetch
 from fairlead_broker.identity.refreshing import FILE, KeyRefresh
 from fairlead_broker.identity.signed_tokens import SignedTokens
 from fairlead_broker.issuer_settings import IssuerSettings
-from fairlead_broker.runtime.audit_log import AuditLog
+from fairlead_broker.runtime.audit_log import AuditLog, AuditQueue
 from fairlead_broker.runtime.broker import Broker
 from fairlead_broker.runtime.lifecycle.cluster_entry import Entry
 from fairlead_broker.runtime.quota_exchange import QuotaExchange
@@ -60,6 +60,7 @@ class SecurityParts:
     view: SecurityView
     changes: SecurityChanges
     audit: AuditLog
+    audit_queue: AuditQueue
     reads: RunningReads
     quotas: QuotaView
     quota_exchange: QuotaExchange
@@ -70,7 +71,9 @@ def build_security(engine: Engine, entry: Entry, parts: ReplicaParts) -> Securit
     settings, metric = engine.settings, engine.telemetry.metric
     authentications = metric("fairlead_authentications_total")
     denied = metric("fairlead_access_denied_total")
-    audit = AuditLog(engine.clock, entry.cluster.cluster_id, settings.id)
+    dropped = metric("fairlead_audit_topic_dropped_total")
+    queue = AuditQueue(entry.mirror.metadata, dropped.inc)
+    audit = AuditLog(engine.clock, entry.cluster.cluster_id, settings.id, queue)
     engine.supervisor.spawn(audit.run(), "audit log")
     signed = _signed_tokens(engine, audit)
     superusers = settings.superusers if settings.admin_token_file is None else (*settings.superusers, ADMIN)
@@ -98,6 +101,7 @@ def build_security(engine: Engine, entry: Entry, parts: ReplicaParts) -> Securit
     metric("fairlead_security_stale_seconds").set_function(
         lambda: engine.clock.monotonic() - entry.incarnation.membership.confirmed_at
     )
+    metric("fairlead_known_callers").set_function(lambda: view.known_callers)
     changes = SecurityChanges(
         SecurityAdmin(entry.coordination, entry.mirror),
         entry.mirror,
@@ -110,7 +114,7 @@ def build_security(engine: Engine, entry: Entry, parts: ReplicaParts) -> Securit
     quotas = QuotaView(entry.mirror.metadata, engine.clock.monotonic, _quota_metrics(engine))
     exchange = QuotaExchange(quotas, parts.peers.peer_side.peers, entry.mirror, engine.clock)
     engine.supervisor.spawn(exchange.run(), "quotas")
-    return SecurityParts(view, changes, audit, reads, quotas, exchange)
+    return SecurityParts(view, changes, audit, queue, reads, quotas, exchange)
 
 
 def _quota_metrics(engine: Engine) -> QuotaMetrics:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fairlead_broker.controlling.housekeeping import Housekeeping
+from fairlead_broker.runtime.audit_log import AuditQueue
+from fairlead_broker.runtime.audit_topic import AuditTopic, TopicAccess
 from fairlead_broker.runtime.configs import ClusterConfigFollower
 from fairlead_broker.runtime.groups.upkeep import GroupUpkeep
 from fairlead_broker.runtime.hosting.scrub import Scrub
@@ -70,6 +72,7 @@ def spawn_tasks(
     calls: CallParts,
     upkeep: UpkeepParts,
     config_follower: ClusterConfigFollower,
+    audited: AuditQueue,
 ) -> None:
     """Start every periodic task; the supervisor stops all of them."""
     housekeeping = Housekeeping(
@@ -77,7 +80,16 @@ def spawn_tasks(
     )
     group_upkeep = GroupUpkeep(calls.groups, entry.mirror, calls.group_lag, engine.clock, engine.log)
     names = ProducerNames(calls.producer_registry, parts.replicas, engine.log)
+    topics = TopicAccess(
+        calls.topic_admin,
+        lambda: calls.controllership.term is not None,
+        parts.views,
+        parts.replicas,
+        calls.producing,
+        parts.peers.peer_side.peers,
+    )
     tasks = {
+        "audit topic": AuditTopic(audited, topics, engine.log).run(),
         "partitions": parts.replicas.run(),
         "damage repair": parts.damage_repair.run(),
         "epoch reports": parts.epoch_reports.run(),

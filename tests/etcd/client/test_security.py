@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+import structlog
 import trustme
+from structlog.testing import CapturingLogger
 
 from etcd_cluster import QUICK, EtcdCluster, etcd_cluster
 from fairlead_api.identifiers import Revision
@@ -27,6 +29,7 @@ from fairlead_broker.coordination.protocol import (
     FutureRevision,
 )
 from fairlead_broker.registry.transactions import Put
+from fairlead_broker.runtime.lifecycle.coordination_access import warn_if_wide
 
 ROOT = EtcdUser("root", "the root password")
 BROKER = EtcdUser("broker", "the broker's password")
@@ -221,6 +224,17 @@ async def test_beyond_the_role_everything_is_refused(guarded: EtcdCluster) -> No
         await anext(watch)
 
     assert (await guarded.client(user=ROOT).list("/other/")).items == ()
+
+
+@pytest.mark.parametrize(("user", "warned"), [(BROKER, False), (ROOT, True)], ids=["narrow", "wide"])
+async def test_a_user_with_rights_on_other_keys_is_warned_about(
+    guarded: EtcdCluster, user: EtcdUser, warned: bool
+) -> None:
+    """A broker warns of a user that can read the keys of other programs."""
+    log = CapturingLogger()
+    await warn_if_wide(guarded.client(user=user), user.name, structlog.wrap_logger(log, processors=[]))
+
+    assert [call.kwargs for call in log.calls] == ([{"user": user.name}] if warned else [])
 
 
 async def test_tokens_are_renewed(guarded: EtcdCluster) -> None:

@@ -93,7 +93,21 @@ async def open_coordination(settings: BrokerSettings, clock: Clock, log: Log) ->
         return await EmbeddedCoordination.open(store_path(settings.data), clock)
     from fairlead_broker.coordination.etcd import connect  # noqa: PLC0415 - imported only if etcd is used
 
-    return await patiently(lambda: connect(options), f"connect to etcd at {settings.etcd}", log)
+    store = await patiently(lambda: connect(options), f"connect to etcd at {settings.etcd}", log)
+    if settings.etcd_user is not None:
+        await warn_if_wide(store, settings.etcd_user, log)
+    return store
+
+
+async def warn_if_wide(store: Coordination, user: str, log: Log) -> None:
+    """Warn if a user of etcd can read the keys of other programs, which it can probably change too (rule T16)."""
+    try:
+        await store.list("/", limit=1)
+    except CoordinationError:
+        return
+    log.warning(
+        "user of etcd can read the keys of other programs; grant it the prefix of the cluster", user=user
+    )
 
 
 async def patiently(attempt: Callable[[], Awaitable[Answer]], what: str, log: Log) -> Answer:

@@ -24,6 +24,7 @@ from fairlead_api.bodies.security import (
     CreateTokenRequest,
     DeniedDescription,
     IssuerDescription,
+    OwnLimit,
     SecurityStatus,
     TokenDescription,
     WhoAmI,
@@ -65,6 +66,16 @@ class SecurityCalls:
     async def whoami(self, call: Call) -> None:
         """``GET /v1/whoami``."""
         caller = call.access.caller
+        limits = [
+            OwnLimit(
+                limit=applied.key.limit,
+                value=applied.value,
+                subject=applied.key.subject,
+                shared=applied.key.principal is None,
+                use=round(use, 3),
+            )
+            for applied, use in self._broker.quotas.applied_to(call.access, call.client_address)
+        ]
         await call.answer_json(
             WhoAmI(
                 principal=caller.principal,
@@ -74,6 +85,7 @@ class SecurityCalls:
                 expires_at=_time(caller.expires_us),
                 superuser=call.access.rules.is_superuser,
                 mode=self._broker.security.mode,
+                limits=limits,
             )
         )
 

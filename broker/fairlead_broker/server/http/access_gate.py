@@ -36,6 +36,9 @@ class Callers(Protocol):
     def of(self, caller: Caller) -> CallerAccess:
         """Return the access of a caller that a broker named."""
 
+    def remembered(self, value: bytes) -> str | None:
+        """Return the principal of a remembered header `Authorization`, or None."""
+
 
 class AccessGate:
     """Names the caller of each request and decides the needs of its path."""
@@ -68,6 +71,13 @@ class AccessGate:
         if self._quotas is not None and call.peer is None:
             self._charge(call, self._quotas)
         return None
+
+    def remembered(self, scope: Scope) -> str | None:
+        """Return the principal of a request if it is known without a look at its token, or None."""
+        if self._callers is None:
+            return None
+        values = [value for name, value in scope["headers"] if name == AUTHORIZATION]
+        return self._callers.remembered(values[0]) if len(values) == 1 else None
 
     @staticmethod
     def _charge(call: Call, quotas: QuotaView) -> None:

@@ -278,7 +278,7 @@ class Application:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         started = self._clock.monotonic()
-        if self._budget.calls.full and is_shed(scope):
+        if self._budget.calls.full and is_shed(scope) and not self._has_part(scope):
             await self._shed(scope, send)
             return
         call = Call(scope, receive, send, self._budget, self._stall_seconds_max)
@@ -324,6 +324,11 @@ class Application:
         self._note(call.scope)
         call.check_query(self._queries)
         await self._endpoints[route.name](call)
+
+    def _has_part(self, scope: Scope) -> bool:
+        """Return whether the caller is remembered and has so few produce calls under way that one more is admitted."""
+        caller = self._access.remembered(scope)
+        return caller is not None and self._budget.calls.admits(caller)
 
     async def _shed(self, scope: Scope, send: Send) -> None:
         """Refuse a produce call with as little work as possible, so that the event loop can serve admitted calls.

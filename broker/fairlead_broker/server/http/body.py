@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
 from fairlead_api.bodies.media_types import CLOUD_EVENT, CLOUD_EVENTS, JSON
+from fairlead_api.principals import ANONYMOUS
 from fairlead_api.problems import ProblemError
 from fairlead_broker.runtime import refusals
 from fairlead_broker.server.http.asgi import Receive
@@ -42,15 +43,20 @@ must take less than 0.1 s. A lower value reduces goodput: at twice the peak load
 and 20 ms gave 0.95 to 1.0 with later refusals."""
 CALLS_MIN: Final = 64
 """Minimum of the limit, which is enough to keep event loop, disk and network busy."""
+FAIR_PERCENT: Final = 110
+"""Part of the limit, in percent, up to which the calls of callers with few calls are admitted."""
 _DECREASE: Final = 0.7
 _INCREASE: Final = 16
 """Number by which the limit grows at each measurement; the limit grows from its minimum to 1,000 in three seconds."""
 
 
 class CallLimit:
-    """Counter of calls under way, with a limit that is adjusted to the lag of the event loop."""
+    """Counter of calls under way, with a limit that is adjusted to the lag of the event loop.
 
-    __slots__ = ("_calls_max", "calls", "limit")
+    At the limit, a caller with fewer calls under way than its equal part of the limit is still admitted (rule Q9).
+    """
+
+    __slots__ = ("_calls_max", "_under_way", "calls", "limit")
 
     def __init__(self, calls_max: int) -> None:
         self._calls_max = calls_max
@@ -58,6 +64,8 @@ class CallLimit:
         """Current maximum number of concurrent calls."""
         self.calls = 0
         """Number of calls under way."""
+        self._under_way: dict[str, int] = {}
+        """Number of calls under way of each caller that has some."""
 
     def observe_lag(self, seconds: float) -> None:
         """Adjust the limit to the measured lag of the event loop."""
@@ -71,23 +79,37 @@ class CallLimit:
 
     @property
     def full(self) -> bool:
-        """Whether another call would be refused."""
+        """Whether a further call is refused, unless its caller has few calls under way."""
         return self.calls >= self.limit
 
-    def begin(self) -> bool:
-        """Count a call and return True, or return False when the limit is reached."""
-        if self.calls >= self.limit:
+    def admits(self, caller: str) -> bool:
+        """Return whether a further call of a caller is admitted."""
+        if self.calls < self.limit:
+            return True
+        own = self._under_way.get(caller, 0)
+        callers = len(self._under_way) + (not own)
+        return self.calls * 100 < self.limit * FAIR_PERCENT and own * callers < self.limit
+
+    def begin(self, caller: str) -> bool:
+        """Count a call and return True, or return False when it is not admitted."""
+        if not self.admits(caller):
             return False
-        self.calls += 1
+        self.go_on(caller)
         return True
 
-    def go_on(self) -> None:
+    def go_on(self, caller: str) -> None:
         """Count a call that was admitted earlier, even if the limit is reached."""
         self.calls += 1
+        self._under_way[caller] = self._under_way.get(caller, 0) + 1
 
-    def end(self) -> None:
+    def end(self, caller: str) -> None:
         """Stop counting a call."""
         self.calls -= 1
+        left = self._under_way[caller] - 1
+        if left:
+            self._under_way[caller] = left
+        else:
+            del self._under_way[caller]
 
 
 JSON_TYPES = frozenset({JSON, CLOUD_EVENT, CLOUD_EVENTS})
@@ -264,18 +286,18 @@ class BodyBudget:
                 return
             body.end_early()
 
-    def begin_call(self) -> None:
-        """Count a produce call until ``end_call``. Raises ProblemError overloaded."""
-        if not self.calls.begin():
+    def begin_call(self, caller: str) -> None:
+        """Count a produce call of a caller until ``end_call``. Raises ProblemError overloaded."""
+        if not self.calls.begin(caller):
             raise ProblemError(
                 "overloaded",
                 f"{self.calls.calls} produce calls are under way",
                 retry_after_seconds=RETRY_SECONDS,
             )
 
-    def end_call(self) -> None:
-        """Stop counting a produce call."""
-        self.calls.end()
+    def end_call(self, caller: str) -> None:
+        """Stop counting a produce call of a caller."""
+        self.calls.end(caller)
 
     def take(self, size_bytes: int, client: Client) -> None:
         """Count bytes of a body that are in memory. Raises ProblemError overloaded when the budget is exceeded."""
@@ -304,8 +326,8 @@ class BodyReader:
     """Reader of one request's body. The body is read at most once, and ``release`` returns its bytes to the budget."""
 
     __slots__ = (
-        "_aside", "_budget", "_counted", "_ended_bytes", "_produces", "_receive", "_wait", "client", "complete",
-        "held_bytes", "held_since", "received_bytes",
+        "_aside", "_budget", "_caller", "_counted", "_ended_bytes", "_produces", "_receive", "_wait", "client",
+        "complete", "held_bytes", "held_since", "received_bytes",
     )  # fmt: skip
 
     def __init__(self, receive: Receive, budget: BodyBudget, client: Client = UNKNOWN) -> None:
@@ -319,6 +341,8 @@ class BodyReader:
         self.received_bytes = 0
         self.complete = False
         self._counted = False
+        self._caller = ANONYMOUS
+        """Caller among whose calls the request is counted."""
         self._aside = False
         self._produces = False
         """Whether the body belongs to a produce call."""
@@ -332,9 +356,10 @@ class BodyReader:
         """Limits of all bodies."""
         return self._budget.limits
 
-    def begin_call(self) -> None:
-        """Count the request among the produce calls until ``release``. Raises ProblemError overloaded."""
-        self._budget.begin_call()
+    def begin_call(self, caller: str = ANONYMOUS) -> None:
+        """Count the request among the produce calls of a caller until ``release``. Raises ProblemError overloaded."""
+        self._budget.begin_call(caller)
+        self._caller = caller
         self._counted = self._produces = True
 
     async def read(
@@ -382,7 +407,7 @@ class BodyReader:
         """Stop counting the request among the produce calls; the same request may call ``begin_call`` again."""
         if self._counted:
             self._counted = False
-            self._budget.end_call()
+            self._budget.end_call(self._caller)
 
     async def next_piece(self) -> bytes:
         """Return the next piece of a streamed body, which may be empty. ``complete`` is true after the last piece.
@@ -447,7 +472,7 @@ class BodyReader:
         The bytes of the arriving body still count towards the budget.
         """
         if self._counted:
-            self._budget.calls.end()
+            self._budget.calls.end(self._caller)
             self._aside = True
             self._counted = False
 
@@ -456,7 +481,7 @@ class BodyReader:
         if self._aside:
             self._aside = False
             self._counted = True
-            self._budget.calls.go_on()
+            self._budget.calls.go_on(self._caller)
 
     def _hold(self, nbytes: int) -> None:
         """Count received bytes. Raises ProblemError overloaded."""

@@ -131,6 +131,10 @@ class Call:
         self._headers: dict[bytes, bytes] | None = None
         self._query: QueryValues | None = None
 
+    def begin_produce(self) -> None:
+        """Count the request among the produce calls of its caller. Raises ProblemError overloaded."""
+        self.body_reader.begin_call(self.access.caller.principal)
+
     @property
     def caller_side(self) -> CallerSide:
         """Side from which the client reaches brokers, also if another broker forwarded the request."""

@@ -112,7 +112,7 @@ class LineProduce:
         end = self._clock.monotonic() + seconds_max
         while True:
             try:
-                call.body_reader.begin_call()
+                call.begin_produce()
             except ProblemError:
                 if self._clock.monotonic() >= end:
                     raise

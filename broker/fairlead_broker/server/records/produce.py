@@ -76,7 +76,7 @@ class ProduceCalls:
         found = None if missing else await locate_path(call, self._broker, topic)
         if call.partition >= topic.partition_count:
             raise partition_not_found(topic.name, call.partition, topic.partition_count)
-        call.body_reader.begin_call()
+        call.begin_produce()
         body = await call.body(self._bodies.of(media_type))
         if isinstance(found, Elsewhere):
             await self._forwarding.pass_on(call, found.broker, body, timeout_seconds, writing=True)
@@ -164,7 +164,7 @@ class ProduceFrameCalls:
         body_type(call)
         refuse_producer_headers(call, IN_THE_BATCH)
         keyed = _passed_on_key(call)
-        call.body_reader.begin_call()
+        call.begin_produce()
         body = await call.body(self._body_bytes_max)
         frames = [
             (_frame_meta(number, frame), frame.data) for number, frame in enumerate(iterate_frames(body))

@@ -76,7 +76,7 @@ class TopicProduceCalls:
             return
         refuse_producer_headers(call, SEQUENCES_ARE_OF_PARTITIONS)
         topic, missing = await topic_to_write(call, self._broker)
-        call.body_reader.begin_call()
+        call.begin_produce()
         body = await call.body(self._bodies.of(media_type))
         keyed = await keyed_request(call, media_type, body)
         if keyed is not None and not missing:

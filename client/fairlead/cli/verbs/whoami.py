@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import msgspec
+import typer
 
 from fairlead import Admin
 from fairlead.cli.options import BOOTSTRAP_DEFAULT, Bootstrap, Output, OutputFormat
-from fairlead.cli.printing import print_document, print_pairs
+from fairlead.cli.printing import print_document, print_pairs, print_rows
 from fairlead.cli.session import ASK_TIMEOUT, RETRY_TIMEOUT, run
 from fairlead_api.bodies.security import WhoAmI
 
 
 def whoami(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE) -> None:
-    """Show the principal of your token, and the security mode of the cluster.
+    """Show the principal of your token, the security mode of the cluster, and the limits that apply to you.
 
     Example: fairlead whoami
     """
@@ -28,4 +29,12 @@ def whoami(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputForm
     values = msgspec.structs.asdict(found)
     values["groups"] = ", ".join(found.groups) or None
     values["superuser"] = "yes" if found.superuser else "no"
+    del values["limits"]
     print_pairs({name.replace("_", " "): value for name, value in values.items()})
+    if found.limits:
+        typer.echo()
+        rows = [
+            (each.limit, each.value, f"{each.use:g}", each.subject, "shared" if each.shared else "each")
+            for each in found.limits
+        ]
+        print_rows(["LIMIT", "VALUE", "USE", "SUBJECT", "SCOPE"], rows)

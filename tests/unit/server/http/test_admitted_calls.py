@@ -1,5 +1,10 @@
 """The number of produce calls that are admitted while the event loop is late."""
 
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
 from fairlead_broker.server.http.body import CALLS_MIN, LATE_SECONDS, CallLimit
 
 
@@ -7,12 +12,12 @@ def test_limit_falls_with_what_is_under_way() -> None:
     """A late loop lowers the limit to a fraction of the running calls, even if the limit was not reached."""
     limit = CallLimit(1000)
     for _ in range(200):
-        limit.begin()
+        limit.begin("ann")
     limit.observe_lag(LATE_SECONDS * 2)
 
     assert limit.limit == 140
     assert limit.full
-    assert not limit.begin()
+    assert not limit.begin("ann")
 
 
 def test_limit_has_a_floor_and_comes_back() -> None:
@@ -34,8 +39,41 @@ def test_small_limits_are_kept() -> None:
     """A limit below the floor is not raised."""
     limit = CallLimit(2)
     limit.observe_lag(1.0)
-    limit.begin()
-    limit.begin()
+    limit.begin("ann")
+    limit.begin("ann")
 
     assert limit.limit == 2
     assert limit.full
+
+
+def test_callers_with_few_calls_are_admitted_at_the_limit() -> None:
+    """At the limit, only a caller below its equal part is admitted, up to a tenth above the limit (rule Q9)."""
+    limit = CallLimit(100)
+    while limit.begin("busy"):
+        pass
+    alone = limit.calls
+    admitted = [limit.begin(f"quiet {number % 4}") for number in range(12)]
+    again = limit.begin("busy")
+    for _ in range(60):
+        limit.end("busy")
+    free = limit.admits("busy")
+
+    assert alone == 100
+    assert admitted == [True] * 10 + [False] * 2
+    assert (again, free, limit.calls) == (False, True, 50)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=200))
+def test_counts_of_callers_add_up(events: list[tuple[str, bool]]) -> None:
+    """Calls exceed the limit by at most a tenth, and only those of callers below their part are admitted above it."""
+    limit, own = CallLimit(20), Counter[str]()
+    for caller, begins in events:
+        if begins:
+            callers = len(+own) + (not own[caller])
+            may = limit.calls < 20 or (limit.calls < 22 and own[caller] < 20 / callers)
+            assert limit.begin(caller) is may
+            own[caller] += may
+        elif own[caller]:
+            limit.end(caller)
+            own[caller] -= 1
+        assert limit.calls == own.total() <= 22
