@@ -223,6 +223,16 @@ def spark_kills(share: float) -> Outcome:
     return code == 0, report
 
 
+def security(share: float) -> Outcome:
+    """Replace certificates, keys and tokens under load, close a cluster and open it again, and run a real issuer.
+
+    Also a producer over its quota for ten minutes, and answers about hidden names.
+    """
+    del share
+    code, report = _tests("-m", "scenario", "--timeout", "1800", "tests/security")
+    return code == 0, {"exit_code": code, **report}
+
+
 def searches(share: float) -> Outcome:
     """Run the tests that use hypothesis with fifty times the examples, which are different in each run."""
     del share
@@ -233,7 +243,7 @@ def searches(share: float) -> Outcome:
 
 
 def scenarios(share: float) -> Outcome:
-    """Run the tests marked `scenario` by folder, without the tests of `make chaos` and of the part `pods`."""
+    """Run the tests marked `scenario` by folder, without those of `make chaos` and the parts `pods` and `security`."""
     del share
     passed, reports = True, {}
     left_out = (
@@ -241,7 +251,7 @@ def scenarios(share: float) -> Outcome:
         "--ignore-glob=tests/kubernetes/pods/test_pods_*.py",
     )
     marked = {path.parts[1] for path in Path("tests").rglob("test_*.py") if SCENARIO in path.read_text()}
-    for folder in sorted(marked - {"chaos"}):
+    for folder in sorted(marked - {"chaos", "security"}):
         arguments = ("-m", "scenario", "--timeout", "900", *left_out, f"tests/{folder}")
         code, reports[folder] = _tests(*arguments)
         passed &= code == 0
@@ -265,6 +275,7 @@ PARTS: Final[dict[str, Callable[[float], Outcome]]] = {
     "recipes": recipes,
     "scenarios": scenarios,
     "searches": searches,
+    "security": security,
     "spark-kills": spark_kills,
 }
 
