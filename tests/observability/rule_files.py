@@ -23,6 +23,7 @@ BOARDS_WRITER: Final = checkout.ROOT / "docs/generate/dashboards.py"
 ALERTS_PAGE: Final = checkout.ROOT / "docs/reference/alerts.md"
 
 
+@cache
 def rules() -> list[dict[str, Any]]:
     """Return every rule of every file."""
     return [
@@ -33,6 +34,7 @@ def rules() -> list[dict[str, Any]]:
     ]
 
 
+@cache
 def alerts() -> dict[str, dict[str, Any]]:
     """Return every alert by name."""
     return {rule["alert"]: rule for rule in rules() if "alert" in rule}
