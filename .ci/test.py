@@ -1,9 +1,10 @@
 """Runs the tests in an order that fits the machine, and prints one closing line for all tests.
 
-The runs of pytest that make `all`: the pure packages with branch coverage (fails below 100%), whole systems, then Spark
-and Kubernetes side by side, since the tests of both sometimes wait for other processes, and finally the tests that
-judge time, with nothing else running. The first runs build the programs of the Kubernetes in the background. `fast` is
-one run without the slow tests. Further arguments go to pytest, in one run without coverage. Called by the Makefile.
+The runs of pytest that make `all`: the pure packages with branch coverage (fails below 100%), then whole systems,
+Kubernetes and Spark side by side, since the tests of all three often wait for other processes, and finally the tests
+that judge time, with nothing else running. The first run builds the programs of the Kubernetes in the background.
+`fast` is one run without the slow tests. Further arguments go to pytest, in one run without coverage. Called by the
+Makefile.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
@@ -39,11 +41,11 @@ KUBERNETES_TESTS = "tests/kubernetes"
 MADE_UP_CALLS = "tests/openapi"
 # `make check` runs the tests that only read the sources.
 STATIC_TESTS = ("tests/architecture", "tests/typing")
-# Tests of whole systems spend half of their time waiting for leases and processes: two cores can run four at a time.
+# Tests of whole systems spend half of their time waiting for leases and processes, and tests with Kubernetes for
+# elections and probes: two cores run seven tests at a time. Each worker for Spark starts a Java process.
 WORKERS = "4"
-# Kubernetes tests spend half of their time waiting for leases, elections and probes.
-KUBERNETES_WORKERS = "3"
-SPARK_WORKERS = "2"
+KUBERNETES_WORKERS = "2"
+SPARK_WORKERS = "1"
 CLOSING_LINE = re.compile(r"^=+ (.*) in [\d.]+s.*=+$")
 COUNT = re.compile(r"(\d+) (passed|failed|errors?|skipped|xfailed|xpassed|deselected|warnings?)")
 ORDER = ("failed", "error", "passed", "skipped", "xfailed", "xpassed")
@@ -69,14 +71,18 @@ class TestRun:
                 self._count(line)
         self._ended(process.returncode, command)
 
-    def run_together(self, *commands: tuple[str, ...]) -> None:
-        """Run commands at the same time, and print the output of each when it ends."""
-        for command in commands:
-            print("+", *command, flush=True)
-        with ThreadPoolExecutor(len(commands)) as threads:
-            list(threads.map(self._run_quietly, commands))
+    def run_together(self, *lanes: Callable[[], Iterable[tuple[str, ...]]]) -> None:
+        """Run lanes at the same time, each with one command after the other; print a command's output when it ends."""
+
+        def run_lane(lane: Callable[[], Iterable[tuple[str, ...]]]) -> None:
+            for command in lane():
+                self._run_quietly(command)
+
+        with ThreadPoolExecutor(len(lanes)) as threads:
+            list(threads.map(run_lane, lanes))
 
     def _run_quietly(self, command: tuple[str, ...]) -> None:
+        print("+", *command, flush=True)
         done = subprocess.run(
             [sys.executable, "-m", *command], stdout=subprocess.PIPE, text=True, check=False
         )
@@ -124,10 +130,9 @@ def build_kubernetes() -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
 
 
-def serial_folders() -> list[str]:
-    """Return the folders with tests that carry the mark `serial`, so that no other folder is collected."""
-    marking = (path for path in Path("tests").rglob("*.py") if "mark.serial" in path.read_text())
-    return sorted({str(path.parent) for path in marking})
+def serial_files() -> list[str]:
+    """Return the files with tests that carry the mark `serial`, so that no other file is collected."""
+    return sorted(str(path) for path in Path("tests").rglob("test_*.py") if "mark.serial" in path.read_text())
 
 
 def run_all(tests: TestRun) -> None:
@@ -143,17 +148,24 @@ def run_all(tests: TestRun) -> None:
         tests.run("coverage", "report")
         later = (MADE_UP_CALLS, SPARK_TESTS, KUBERNETES_TESTS)
         ignored = [f"--ignore={path}" for path in (*PURE_TESTS, *STATIC_TESTS, *later)]
-        tests.run("pytest", "-n", WORKERS, *by_file, "-m", "not serial", *ignored)
-        print("+ wait for the programs of the test Kubernetes (build/kubernetes.log)", flush=True)
-        building.wait()
-    tests.run_together(
-        ("pytest", "-n", KUBERNETES_WORKERS, "-m", "not serial", KUBERNETES_TESTS),
-        # Tests with Spark run in separate processes: clusters that last for a whole session of pytest suppress logs
-        # that other tests capture.
-        ("pytest", "-n", SPARK_WORKERS, *by_file, "-m", "not serial", SPARK_TESTS),
-        ("pytest", MADE_UP_CALLS),
-    )
-    tests.run("pytest", "-m", "serial", *serial_folders())
+
+        def systems() -> Iterator[tuple[str, ...]]:
+            yield ("pytest", "-n", WORKERS, *by_file, "-m", "not serial", *ignored)
+
+        def kubernetes() -> Iterator[tuple[str, ...]]:
+            print("+ wait for the programs of the test Kubernetes (build/kubernetes.log)", flush=True)
+            building.wait()
+            yield ("pytest", "-n", KUBERNETES_WORKERS, "-m", "not serial", KUBERNETES_TESTS)
+
+        def spark() -> Iterator[tuple[str, ...]]:
+            # Tests with Spark run in separate processes: clusters that last for a whole session of pytest suppress
+            # logs that other tests capture.
+            yield ("pytest", "-n", SPARK_WORKERS, *by_file, "-m", "not serial", SPARK_TESTS)
+            yield ("pytest", MADE_UP_CALLS)
+
+        tests.run_together(systems, kubernetes, spark)
+    # Scenarios are left out by name, since a scenario runs if its file is named.
+    tests.run("pytest", "-m", "serial and not scenario", *serial_files())
 
 
 def main(arguments: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""Tests of this folder run real processes exclusively; a test with etcd builds it first.
+"""Tests of this folder run clusters of real processes; a test with etcd builds it first.
 
 `make chaos CHAOS=--scenarios` runs the tests that are marked `scenario`.
 """
@@ -13,8 +13,7 @@ FOLDER = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of this folder as slow and serial, since they load the whole machine."""
+    """Mark the tests of this folder as slow."""
     for item in items:
         if item.path.is_relative_to(FOLDER):
             item.add_marker(pytest.mark.slow)
-            item.add_marker(pytest.mark.serial)

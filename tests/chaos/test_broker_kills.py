@@ -11,6 +11,7 @@ from broker_kills import prove
 KILLS = 5
 
 
+@pytest.mark.scenario
 @pytest.mark.etcd
 async def test_killed_brokers_of_a_cluster_lose_double_and_reorder_nothing(tmp_path: Path) -> None:
     """A cluster whose brokers are killed under load, one or all at once, stores each acknowledged record once."""

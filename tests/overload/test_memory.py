@@ -34,7 +34,7 @@ from overload_kit import (
     until,
 )
 
-pytestmark = [pytest.mark.serial, pytest.mark.prove]
+pytestmark = [pytest.mark.slow, pytest.mark.prove]
 
 P99_MS_MAX = 1000.0
 """Bound of a well-behaved client's latency during an attack that moves data."""
@@ -50,6 +50,7 @@ async def filled(calls: Calls, topic: str, size_mib: int) -> None:
         assert (await calls.send(topic, batch)).status == 200
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize("protocol", [pytest.param("http1", marks=pytest.mark.scenario), "http2"])
 async def test_stalled_readers(start, full, protocol) -> None:
     """Stalled readers that request 64 MiB use the memory budget and no more, and other clients are served."""
@@ -115,6 +116,7 @@ async def test_stalled_reader_loses_its_connection(start) -> None:
         assert (await calls.call("GET", "/v1/versions")).status == 200
 
 
+@pytest.mark.serial
 @pytest.mark.scenario
 @pytest.mark.parametrize(
     ("path", "left"), [("/records?from=earliest", 90), ("/partitions/0/records", 20)], ids=["tail", "json"]
@@ -157,6 +159,7 @@ async def test_stalled_readers_of_text(start, full, path, left) -> None:
     assert beside.p99_ms < P99_MS_MAX
 
 
+@pytest.mark.serial
 async def test_compression_bombs(start, full) -> None:
     """Compressed batches that decompress beyond the limits are refused, and stored ones are answered in parts."""
     count = 200 if full else 20
@@ -199,6 +202,7 @@ async def test_compression_bombs(start, full) -> None:
     assert beside.p99_ms < P99_MS_MAX
 
 
+@pytest.mark.serial
 async def test_batches_of_many_objects(start, full) -> None:
     """Batches with millions of empty records or headers in a few kilobytes are refused, and JSON fetches are split."""
     readers = 20 if full else 3
@@ -240,6 +244,7 @@ async def test_batches_of_many_objects(start, full) -> None:
     assert beside.p99_ms < P99_MS_MAX
 
 
+@pytest.mark.serial
 async def test_records_of_much_text(start, full) -> None:
     """JSON readers of records that open to many objects or much text use little memory, and no other client waits."""
     readers = 20 if full else 3
@@ -358,7 +363,12 @@ async def test_small_bodies_pass_beside_large_ones(crowded) -> None:
     assert stored.status == 200
 
 
-@pytest.mark.parametrize("media_type", ["application/x-ndjson", BATCHES], ids=["lines", "batches"])
+@pytest.mark.serial
+@pytest.mark.parametrize(
+    "media_type",
+    ["application/x-ndjson", pytest.param(BATCHES, marks=pytest.mark.scenario)],
+    ids=["lines", "batches"],
+)
 async def test_held_bodies_end_when_others_need_their_memory(start, media_type) -> None:
     """Bodies that stop within a line or batch are ended when others need their memory, and when their time is over."""
     broker = await start(bodies_bytes_max=4 * MIB, json_body_bytes_max=MIB, body_idle_seconds_max=4)

@@ -9,7 +9,7 @@ import pytest
 from broker_kit import Calls
 from overload_kit import MIB, BrokerUnderLoad, now, one_batch, pause, record, until
 
-pytestmark = [pytest.mark.serial, pytest.mark.prove]
+pytestmark = [pytest.mark.slow, pytest.mark.prove]
 
 STOP_SECONDS_MAX = 10.0
 

@@ -12,7 +12,7 @@ from broker_kit import BATCHES, Calls
 from fairlead_api.token_text import TokenText
 from overload_kit import BrokerUnderLoad, calm_client, now, one_batch, record
 
-pytestmark = [pytest.mark.serial, pytest.mark.prove]
+pytestmark = [pytest.mark.slow, pytest.mark.serial, pytest.mark.prove]
 
 MIB = 1 << 20
 P99_MS_MAX = 500.0
