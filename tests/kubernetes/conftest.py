@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 
@@ -98,7 +98,14 @@ def kubernetes(request: pytest.FixtureRequest) -> Iterator[Kubernetes]:
     yield from _control_plane("tests", request)
 
 
-@pytest.fixture(scope="session")
+def _scope_of_pods(fixture_name: str, config: pytest.Config) -> Literal["session", "module"]:
+    """Return the module in a run of all tests, so that the nodes end with the only file that uses them."""
+    del fixture_name
+    named = any(argument.partition("::")[0].endswith(".py") for argument in config.args)
+    return "session" if named or "scenario" in config.option.markexpr else "module"
+
+
+@pytest.fixture(scope=_scope_of_pods)
 def kubernetes_pods(request: pytest.FixtureRequest) -> Iterator[KubernetesPods]:
     """Yield three real nodes in three zones with the images of the project, one set for all workers."""
     kept = os.environ.get("KUBERNETES_PODS_BOX")

@@ -26,6 +26,7 @@ PROGRAM = Path(__file__).with_name("ipv6_program.py")
 FOLDERS = ("etcd", "plugins", "plugins/programs", "faults")
 
 
+@pytest.mark.scenario
 def test_pods_of_ipv6_alone_reach_each_other(tmp_path: Path) -> None:
     """The addresses of etcd and brokers, as the operator sets them, serve IPv6, and so does the hook before a stop."""
     tests = Path(__file__).parents[2]

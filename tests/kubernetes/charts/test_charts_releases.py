@@ -66,6 +66,7 @@ def objects_of_release(kubernetes: Kubernetes, namespace: str) -> list[str]:
     ]
 
 
+@pytest.mark.scenario
 def test_a_life(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
     """Definitions change with upgrade and rollback; Clusters, Topics and claims outlive the releases of both charts."""
     namespace, run = kubernetes_alone.namespace(), kubernetes_alone.run

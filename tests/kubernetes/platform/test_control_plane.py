@@ -7,6 +7,7 @@ import pytest
 from kube_client import KubeClient, Manifest, Refused
 from kubernetes_under_test import Kubernetes
 
+pytestmark = pytest.mark.scenario
 GADGETS = """
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition

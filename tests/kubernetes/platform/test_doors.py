@@ -9,6 +9,7 @@ from doors import Door
 from kube_client import KubeClient, Refused
 from kubernetes_under_test import Kubernetes
 
+pytestmark = pytest.mark.scenario
 NOTE = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "note"}}
 
 

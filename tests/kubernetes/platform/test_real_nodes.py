@@ -109,6 +109,7 @@ def echoes(kubernetes_pods: KubernetesPods) -> str:
     return namespace
 
 
+@pytest.mark.scenario
 def test_pods_are_reached_and_keep_their_data(kubernetes_pods: KubernetesPods, echoes: str) -> None:
     """Each zone runs one pod; pods are reachable by name inside and outside pods, and keep their data when deleted."""
     api = kubernetes_pods.api
