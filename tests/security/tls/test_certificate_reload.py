@@ -91,12 +91,13 @@ class Traffic:
     """Number of lines that the tail has read."""
 
     async def produce(self, producer: Producer, number: int) -> None:
-        """Send records one by one."""
+        """Send records one by one, twenty a second at most."""
         while not self.done.is_set():
             value, begun = b"%d-%d" % (number, len(self.sent)), clock.monotonic()
             await producer.send_and_wait("flights", value)
             self.slowest = max(self.slowest, clock.monotonic() - begun)
             self.sent.append(value)
+            await pause(0.05)
 
     async def tail(self) -> None:
         """Tail the topic for a second again and again."""
