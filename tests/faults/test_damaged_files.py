@@ -100,7 +100,7 @@ def checked(data: bytes) -> list[Record] | None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("segment", [0, 1, -1])
+@pytest.mark.parametrize("segment", [0, pytest.param(1, marks=pytest.mark.scenario), -1])
 async def test_a_flipped_bit_is_refused_scrubbed_and_accepted(faulty: FaultyBroker, segment: int) -> None:
     """A record with a flipped bit is refused by readers, found by the scrub, and can be accepted as lost."""
     files = await store(faulty)
@@ -201,7 +201,7 @@ async def accept_by_command(url: str, first: int, following: int) -> tuple[int |
 
 @pytest.mark.scenario
 @pytest.mark.slow
-@pytest.mark.parametrize("segment", [0, 1, -1])
+@pytest.mark.parametrize("segment", [0, pytest.param(1, marks=pytest.mark.scenario), -1])
 async def test_a_header_that_changed_hides_only_its_own_batch(faulty: FaultyBroker, segment: int) -> None:
     """A batch whose length changed is refused by readers, and the broker finds the same damage after their report."""
     files = await store(faulty)
@@ -215,7 +215,7 @@ async def test_a_header_that_changed_hides_only_its_own_batch(faulty: FaultyBrok
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("segment", [0, 1, -1])
+@pytest.mark.parametrize("segment", [0, pytest.param(1, marks=pytest.mark.scenario), -1])
 @pytest.mark.parametrize("kept", [0, 300_000, -1])
 async def test_a_file_that_lost_its_end_is_damage_up_to_the_next_segment(
     faulty: FaultyBroker, segment: int, kept: int

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 PROGRAM = Path(__file__).with_name("batch_mutations.py")
-MUTANTS = 6_000
+MUTANTS = 2_000
 SEALED_SHARE_MIN = 0.9
 REACHED_SHARES_MIN = {
     "sizes": 1.0,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 PROGRAM = Path(__file__).with_name("request_mutations.py")
-MUTANTS = 5_000
+MUTANTS = 1_500
 
 
 @pytest.mark.slow

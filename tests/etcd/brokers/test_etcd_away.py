@@ -163,7 +163,11 @@ async def refusals_of_weak_writes(cluster: OnEtcd, topic_id: TopicId) -> list[st
     return codes
 
 
-@pytest.mark.parametrize("killed", [True, False], ids=["etcd-dies", "etcd-cannot-be-reached"])
+@pytest.mark.parametrize(
+    "killed",
+    [pytest.param(True, marks=pytest.mark.scenario), False],
+    ids=["etcd-dies", "etcd-cannot-be-reached"],
+)
 async def test_writes_to_all_go_on_without_etcd(
     alone: EtcdCluster, relay: TcpRelay, cluster: OnEtcd, killed: bool
 ) -> None:

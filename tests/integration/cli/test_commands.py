@@ -265,7 +265,9 @@ def test_output_that_is_lost_is_no_success(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"], ids=["input", "output", "errors", "all"]
+    "closed",
+    [*(pytest.param(each, marks=pytest.mark.scenario) for each in ("<&-", ">&-", "2>&-")), "<&- >&- 2>&-"],
+    ids=["input", "output", "errors", "all"],
 )
 def test_closed_streams_disturb_no_command(
     dev_broker: str, shell_environment: dict[str, str], topic: str, closed: str

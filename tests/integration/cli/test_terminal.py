@@ -15,7 +15,14 @@ ROWS = 400_000
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("suffix", [".csv", ".ndjson", ".parquet", ".arrow", ".arrows"])
+@pytest.mark.parametrize(
+    "suffix",
+    [
+        ".ndjson",
+        ".parquet",
+        *(pytest.param(each, marks=pytest.mark.scenario) for each in (".csv", ".arrow", ".arrows")),
+    ],
+)
 def test_a_file_shows_its_progress(
     fairlead: CommandLine, shell_environment: dict[str, str], tmp_path: Path, suffix: str
 ) -> None:

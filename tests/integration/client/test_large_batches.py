@@ -45,7 +45,9 @@ async def limit(admin: Admin, bytes_max: int) -> None:
     await admin.alter_topic("flights", config={"max.message.bytes": bytes_max})
 
 
-@pytest.fixture(params=["idempotent", "named", "plain", "unacknowledged"])
+@pytest.fixture(
+    params=["idempotent", pytest.param("named", marks=pytest.mark.scenario), "plain", "unacknowledged"]
+)
 def kind(request: pytest.FixtureRequest) -> dict[str, object]:
     """Return the settings of a kind of producer."""
     kinds: dict[str, dict[str, object]] = {

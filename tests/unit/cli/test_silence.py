@@ -20,7 +20,14 @@ ANSWERED_AT_ONCE = [
 ]
 
 
-@pytest.mark.parametrize("command", ANSWERED_AT_ONCE, ids=" ".join)
+@pytest.mark.parametrize(
+    "command",
+    [
+        ANSWERED_AT_ONCE[0],
+        *(pytest.param(each, marks=pytest.mark.scenario) for each in ANSWERED_AT_ONCE[1:]),
+    ],
+    ids=" ".join,
+)
 def test_a_read_command_waits_nine_seconds_for_an_answer(
     command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -444,7 +444,7 @@ def test_a_closed_log_refuses_everything(box: LogBox, make: BatchMaker) -> None:
 def test_a_lost_index_is_made_again(box: LogBox, make: BatchMaker) -> None:
     """An index file that is missing, empty, foreign or damaged is rebuilt from the batch headers and written."""
     log = box.open(SMALL)
-    batches = make.fill(log, 100)
+    batches = make.fill(log, 30)
     log.sync()
     box.stop()
     names = sorted(path for path in box.folder.iterdir() if path.suffix in {".index", ".timeindex"})

@@ -26,7 +26,9 @@ def start_again(box: LogBox) -> PartitionLog:
 
 
 @pytest.mark.slow
-@EVERY_DURABILITY
+@pytest.mark.parametrize(
+    "durability", [Durability.SYNCED, pytest.param(Durability.REPLICATED, marks=pytest.mark.scenario)]
+)
 def test_a_torn_tail_is_cut_at_every_byte(box: LogBox, make: BatchMaker, durability: Durability) -> None:
     """A torn last batch of any length is cut off at a start, and the recovery report lists the cut."""
     config = replace(SMALL, durability=durability)

@@ -57,9 +57,9 @@ class KillingStorage(FaultyStorage):
     ("epochs", "log_start", "told"),
     [
         (((4, 0), (7, 5)), 0, None),
-        (((4, 3), (7, 12)), 5, (4, 3)),
+        pytest.param(((4, 3), (7, 12)), 5, (4, 3), marks=pytest.mark.scenario),
         (((4, 0), (5, 5), (7, 12)), 6, (5, 5)),
-        (((8, 25),), 30, (8, 25)),
+        pytest.param(((8, 25),), 30, (8, 25), marks=pytest.mark.scenario),
     ],
 )
 def test_a_log_killed_in_its_restart_is_consistent_with_its_leader(

@@ -302,4 +302,4 @@ class PartitionModel(RuleBasedStateMachine):
 
 
 TestPartitionModel = PartitionModel.TestCase
-TestPartitionModel.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestPartitionModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
