@@ -246,19 +246,19 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--folder", type=Path, default=ROOT / "build", help="folder for the archives (%(default)s)"
     )
-    parser.add_argument(
-        "only", nargs="?", choices=("fairlead", "etcd", "spark"), help="build only this image"
-    )
+    parser.add_argument("only", nargs="*", help="build only these images: fairlead, etcd, spark")
     given = parser.parse_args(arguments)
     builds = {
         "fairlead": (build_fairlead, given.image),
         "etcd": (build_etcd, given.etcd_image),
         "spark": (build_spark, given.spark_image),
     }
+    if unknown := set(given.only) - builds.keys():
+        parser.error(f"no image is called {', '.join(sorted(unknown))}")
     archives = {part: f"fairlead-{part}.oci.tar" for part in builds} | {"fairlead": "fairlead.oci.tar"}
     try:
         with _alone():
-            for part in [given.only] if given.only else list(builds):
+            for part in given.only or builds:
                 build, name = builds[part]
                 begun = time.monotonic()
                 print(f"build {name}", file=sys.stderr, flush=True)

@@ -90,60 +90,63 @@ async def test_deleted_keys_are_counted(client: Coordination) -> None:
     assert result.deleted == 2
 
 
-@pytest.mark.parametrize(
-    ("compare", "holds"),
-    [
-        (ModRevision("/k", EQUAL, 3), True),
-        (ModRevision("/k", EQUAL, 2), False),
-        (ModRevision("/k", NOT_EQUAL, 3), False),
-        (ModRevision("/k", NOT_EQUAL, 2), True),
-        (ModRevision("/k", GREATER, 2), True),
-        (ModRevision("/k", GREATER, 3), False),
-        (ModRevision("/k", LESS, 4), True),
-        (ModRevision("/k", LESS, 3), False),
-        (CreateRevision("/k", EQUAL, 2), True),
-        (CreateRevision("/k", EQUAL, 3), False),
-        (CreateRevision("/k", NOT_EQUAL, 2), False),
-        (CreateRevision("/k", NOT_EQUAL, 3), True),
-        (CreateRevision("/k", GREATER, 1), True),
-        (CreateRevision("/k", GREATER, 2), False),
-        (CreateRevision("/k", LESS, 3), True),
-        (CreateRevision("/k", LESS, 2), False),
-        (Value("/k", EQUAL, b"b"), True),
-        (Value("/k", EQUAL, b"a"), False),
-        (Value("/k", NOT_EQUAL, b"b"), False),
-        (Value("/k", NOT_EQUAL, b"a"), True),
-        (Value("/k", GREATER, b"a\xff"), True),
-        (Value("/k", GREATER, b"b"), False),
-        (Value("/k", LESS, b"b\x00"), True),
-        (Value("/k", LESS, b"b"), False),
-        (CreateRevision("/no", EQUAL, 0), True),
-        (CreateRevision("/no", GREATER, 0), False),
-        (CreateRevision("/no", LESS, 1), True),
-        (ModRevision("/no", EQUAL, 0), True),
-        (ModRevision("/no", NOT_EQUAL, 0), False),
-        (Value("/no", EQUAL, b""), False),
-        (Value("/no", NOT_EQUAL, b""), False),
-        (Value("/no", LESS, b"z"), False),
-        (absent("/k"), False),
-        (absent("/no"), True),
-        (created_at("/k", 2), True),
-        (unchanged_since("/k", 3), True),
-        (has_value("/k", b"b"), True),
-    ],
+COMPARES: tuple[tuple[Compare, bool], ...] = (
+    (ModRevision("/k", EQUAL, 3), True),
+    (ModRevision("/k", EQUAL, 2), False),
+    (ModRevision("/k", NOT_EQUAL, 3), False),
+    (ModRevision("/k", NOT_EQUAL, 2), True),
+    (ModRevision("/k", GREATER, 2), True),
+    (ModRevision("/k", GREATER, 3), False),
+    (ModRevision("/k", LESS, 4), True),
+    (ModRevision("/k", LESS, 3), False),
+    (CreateRevision("/k", EQUAL, 2), True),
+    (CreateRevision("/k", EQUAL, 3), False),
+    (CreateRevision("/k", NOT_EQUAL, 2), False),
+    (CreateRevision("/k", NOT_EQUAL, 3), True),
+    (CreateRevision("/k", GREATER, 1), True),
+    (CreateRevision("/k", GREATER, 2), False),
+    (CreateRevision("/k", LESS, 3), True),
+    (CreateRevision("/k", LESS, 2), False),
+    (Value("/k", EQUAL, b"b"), True),
+    (Value("/k", EQUAL, b"a"), False),
+    (Value("/k", NOT_EQUAL, b"b"), False),
+    (Value("/k", NOT_EQUAL, b"a"), True),
+    (Value("/k", GREATER, b"a\xff"), True),
+    (Value("/k", GREATER, b"b"), False),
+    (Value("/k", LESS, b"b\x00"), True),
+    (Value("/k", LESS, b"b"), False),
+    (CreateRevision("/no", EQUAL, 0), True),
+    (CreateRevision("/no", GREATER, 0), False),
+    (CreateRevision("/no", LESS, 1), True),
+    (ModRevision("/no", EQUAL, 0), True),
+    (ModRevision("/no", NOT_EQUAL, 0), False),
+    (Value("/no", EQUAL, b""), False),
+    (Value("/no", NOT_EQUAL, b""), False),
+    (Value("/no", LESS, b"z"), False),
+    (absent("/k"), False),
+    (absent("/no"), True),
+    (created_at("/k", 2), True),
+    (unchanged_since("/k", 3), True),
+    (has_value("/k", b"b"), True),
 )
-async def test_every_kind_of_compare(client: Coordination, compare: Compare, holds: bool) -> None:
+"""Compares with whether each holds, for a key that was created at revision 2 and changed at revision 3."""
+
+
+async def test_every_kind_of_compare(client: Coordination) -> None:
     """A compare checks the key's value and revisions against the given ones, as in etcd."""
     first = await client.transact((), (Put("/k", b"a"),))
     await client.transact((), (Put("/k", b"b"),))
     shift = first.revision - 2
-    if not isinstance(compare, Value) and compare.key == "/k" and compare.revision:
-        compare = type(compare)(compare.key, compare.relation, compare.revision + shift)
-    result = await client.transact((compare,), (Put("/yes", b""),), (Put("/else", b""),))
+    for number, (written, holds) in enumerate(COMPARES):
+        compare = written
+        if not isinstance(written, Value) and written.key == "/k" and written.revision:
+            compare = type(written)(written.key, written.relation, written.revision + shift)
+        yes, otherwise = f"/yes/{number}", f"/else/{number}"
+        result = await client.transact((compare,), (Put(yes, b""),), (Put(otherwise, b""),))
 
-    assert result.succeeded is holds
-    assert (await read(client, "/yes") is not None) is holds
-    assert (await read(client, "/else") is None) is holds
+        assert result.succeeded is holds, compare
+        assert (await read(client, yes) is not None) is holds, compare
+        assert (await read(client, otherwise) is None) is holds, compare
 
 
 async def test_all_compares_must_hold(client: Coordination) -> None:

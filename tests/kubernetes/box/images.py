@@ -23,9 +23,12 @@ class ImagesMissing(Exception):
     """The images of the project could not be built; the message gives the reason."""
 
 
-def make_product_images() -> None:
-    """Run the build of `make image`, which is quick when nothing changed; raise `ImagesMissing`."""
-    command = [sys.executable, str(ROOT / ".ci/image.py")]
+def make_product_images(*, spark: bool = False) -> None:
+    """Build the images of brokers and etcd, and on request of Spark, as `make image` does; raise `ImagesMissing`.
+
+    A build is quick when nothing changed.
+    """
+    command = [sys.executable, str(ROOT / ".ci/image.py"), "fairlead", "etcd", *(["spark"] if spark else [])]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         message = f"make image failed:\n{done.stdout}{done.stderr}"

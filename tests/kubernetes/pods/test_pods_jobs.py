@@ -9,7 +9,7 @@ import pytest
 
 from chart_tools import POD_MONITORS, ROOT
 from cluster_words import a_cluster, is_done
-from images import SPARK_IMAGE
+from images import SPARK_IMAGE, make_product_images
 from operator_process import Operators, install_definitions
 from pods_stage import DEFAULT_URLS, is_ready
 from shell_pages import Shell, blocks
@@ -37,6 +37,7 @@ kubectl exec main-a-0 -- fairlead consume flight-windows --from-beginning --coun
 def spark_node(kubernetes_pods: KubernetesPods) -> Iterator[str]:
     """Yield the only schedulable node, which has the image."""
     first, *others = kubernetes_pods.nodes
+    make_product_images(spark=True)
     kubernetes_pods.load_images([SPARK_IMAGE], [first])
     kubernetes_pods.kubectl("cordon", *others)
     yield first
