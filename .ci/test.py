@@ -48,6 +48,8 @@ KUBERNETES_WORKERS = "2"
 SPARK_WORKERS = "1"
 CLOSING_LINE = re.compile(r"^=+ (.*) in [\d.]+s.*=+$")
 COUNT = re.compile(r"(\d+) (passed|failed|errors?|skipped|xfailed|xpassed|deselected|warnings?)")
+Lane = Callable[[], Iterable[tuple[str, ...]]]
+"""Function that yields commands, each when the previous one has ended."""
 ORDER = ("failed", "error", "passed", "skipped", "xfailed", "xpassed")
 
 
@@ -67,19 +69,27 @@ class TestRun:
         with subprocess.Popen([sys.executable, "-m", *command], stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None, "a pipe was asked for"
             for line in process.stdout:
-                print(line, end="", flush=True)
-                self._count(line)
+                with self._lock:
+                    print(line, end="", flush=True)
+                    self._count(line)
         self._ended(process.returncode, command)
 
-    def run_together(self, *lanes: Callable[[], Iterable[tuple[str, ...]]]) -> None:
-        """Run lanes at the same time, each with one command after the other; print a command's output when it ends."""
+    def run_together(self, shown: Lane, *others: Lane) -> None:
+        """Run lanes at the same time, each with one command after the other.
 
-        def run_lane(lane: Callable[[], Iterable[tuple[str, ...]]]) -> None:
+        The output of the first lane is printed as it is written, and that of every other command when it ends.
+        """
+
+        def run_lane(lane: Lane) -> None:
             for command in lane():
                 self._run_quietly(command)
 
-        with ThreadPoolExecutor(len(lanes)) as threads:
-            list(threads.map(run_lane, lanes))
+        with ThreadPoolExecutor(len(others)) as threads:
+            ends = [threads.submit(run_lane, lane) for lane in others]
+            for command in shown():
+                self.run(*command)
+        for end in ends:
+            end.result()
 
     def _run_quietly(self, command: tuple[str, ...]) -> None:
         print("+", *command, flush=True)

@@ -12,6 +12,23 @@ from hypothesis import HealthCheck, settings
 
 pytest_plugins = ("time_budget", "etcd_binaries", "pytester")
 
+FOLDER = Path(__file__).parent
+LONG_FILES = {
+    FOLDER / name
+    for name in (
+        "etcd/test_failover.py",
+        "faults/test_damaged_files.py",
+        "faults/test_disk_faults.py",
+        "integration/cli/test_clusters_how_to.py",
+        "integration/cli/test_commands.py",
+        "integration/cli/test_operations_how_to.py",
+        "integration/cli/test_terminal.py",
+        "integration/client/test_groups.py",
+        "integration/client/test_large_batches.py",
+        "recipes/test_recipes.py",
+    )
+}
+"""Files of which each takes more than ten seconds on an idle machine."""
 SCHEMATHESIS = "schemathesis.pytest.plugin"
 BYTECODE = Path(__file__).parents[1] / "build" / "bytecode"
 if sys.dont_write_bytecode:
@@ -59,19 +76,19 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def _given_seconds(item: pytest.Item) -> float:
-    """Return the time limit that the mark of a test sets, or 0 if there is no mark."""
+def _length(item: pytest.Item) -> tuple[float, bool]:
+    """Return the time limit that the mark of a test sets, or 0 if there is no mark, and whether its file is long."""
     mark = item.get_closest_marker("timeout")
-    return float(mark.args[0]) if mark is not None and mark.args else 0.0
+    return float(mark.args[0]) if mark is not None and mark.args else 0.0, item.path in LONG_FILES
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run the tests with the longest time limits first, so that no worker waits at the end, and deselect scenarios.
+    """Run the tests that take long first, so that no worker waits for them at the end, and deselect scenarios.
 
     A scenario runs if its file is named, or in a run with `-m scenario`.
     """
-    items.sort(key=_given_seconds, reverse=True)
+    items.sort(key=_length, reverse=True)
     if "scenario" in config.option.markexpr:
         return
     named = {Path(argument.split("::")[0]).resolve() for argument in config.args}
