@@ -29,6 +29,10 @@ LONG_FILES = {
     )
 }
 """Files of which each takes more than ten seconds on an idle machine."""
+ONE_AUTHORITY = {
+    "SSL_CERT_FILE": str(FOLDER / "plugins/no_authority.pem"),
+    "SSL_CERT_DIR": str(FOLDER / "plugins/no_authorities"),
+}
 SCHEMATHESIS = "schemathesis.pytest.plugin"
 BYTECODE = Path(__file__).parents[1] / "build" / "bytecode"
 if sys.dont_write_bytecode:
@@ -74,6 +78,16 @@ def pytest_collection_finish() -> None:
     """Exempt the collected tests from garbage collection, since they live until the end of the run."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_runtestloop() -> None:
+    """Let this process and its children know a single authority, unless the environment names others.
+
+    Every HTTP client reads the authorities of the system, which takes ten milliseconds for each client, and tests make
+    thousands. Programs that download something are built before, or do without these variables (`install_kit`).
+    """
+    if "SSL_CERT_FILE" not in os.environ:
+        os.environ.update(ONE_AUTHORITY)
 
 
 def _length(item: pytest.Item) -> tuple[float, bool]:

@@ -24,6 +24,7 @@ import pytest
 
 import checkout
 from fairlead import Admin
+from install_kit import clean_variables
 
 # A build takes some minutes without a cache.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -88,7 +89,11 @@ class Image:
 def built(which: str, folder: Path, *, unpacked: bool = True) -> Image:
     """Build an image, which is quick when nothing changed; unpack its files if they are needed."""
     done = subprocess.run(
-        [sys.executable, checkout.ROOT / ".ci/image.py", which], capture_output=True, text=True, check=False
+        [sys.executable, checkout.ROOT / ".ci/image.py", which],
+        env=clean_variables(),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     archive = Path(done.stdout.partition(":")[0])

@@ -25,11 +25,17 @@ LISTENERS = ("--listen", FREE, "--peer-listen", FREE, "--ops-listen", FREE)
 STOP_SECONDS = 20.0
 # Variables that would lead a program to packages that are not installed, or to another broker.
 FOREIGN = ("PYTHON", "VIRTUAL_ENV", "FAIRLEAD_", "COVERAGE_")
+TESTS = str(checkout.ROOT / "tests")
+"""Folder with the only authority that other tests know (`tests/conftest.py`), which signs no registry."""
 
 
 def clean_variables() -> dict[str, str]:
     """Return the variables of this process, without variables that would mislead a program."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(FOREIGN) and not value.startswith(TESTS)
+    }
 
 
 def run(*command: str | Path, cwd: Path, typed: str = "") -> subprocess.CompletedProcess[str]:
