@@ -166,8 +166,7 @@ class Links:
             writer.transport.abort()
 
     def _source_of(self, writer: asyncio.StreamWriter) -> str:
-        port = writer.get_extra_info("peername")[1]
-        inode = _inode_of(port)
+        inode = _inode_of(writer.get_extra_info("peername")[1], writer.get_extra_info("sockname")[1])
         for node, pid in self._pids().items():
             if inode and _holds(pid, inode):
                 return node
@@ -206,13 +205,17 @@ def _write(writer: asyncio.StreamWriter, chunk: bytes) -> None:
         writer.write(chunk)
 
 
-def _inode_of(port: int) -> str | None:
-    """Return the inode of the socket that has this local port, as the system lists it."""
-    wanted = f":{port:04X}"
+def _inode_of(port: int, relay_port: int) -> str | None:
+    """Return the inode of the socket that connects this local port to a relay, as the system lists it.
+
+    Closed connections of the same local port to other ports are listed too, for a minute.
+    """
+    wanted = f":{port:04X} ", f":{relay_port:04X} "
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        columns = line.split()
-        if columns[1].endswith(wanted):
-            return columns[9]
+        if wanted[0] in line and wanted[1] in line:
+            columns = line.split()
+            if f"{columns[1]} ".endswith(wanted[0]) and f"{columns[2]} ".endswith(wanted[1]):
+                return columns[9]
     return None
 
 
