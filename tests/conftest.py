@@ -16,14 +16,14 @@ FOLDER = Path(__file__).parent
 LONG_FILES = {
     FOLDER / name
     for name in (
-        "etcd/test_failover.py",
+        "etcd/client/test_failover.py",
         "faults/test_damaged_files.py",
         "faults/test_disk_faults.py",
         "integration/cli/test_clusters_how_to.py",
         "integration/cli/test_commands.py",
         "integration/cli/test_operations_how_to.py",
         "integration/cli/test_terminal.py",
-        "integration/client/test_groups.py",
+        "integration/client/groups/test_groups.py",
         "integration/client/test_large_batches.py",
         "recipes/test_recipes.py",
     )
