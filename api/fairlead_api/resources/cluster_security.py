@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field
 
+from fairlead_api.resources.quantities import Rate
 from fairlead_api.resources.resource import Part
 from fairlead_api.resources.schema_rules import Rule, RuleReason, kubernetes, rules
 from fairlead_api.resources.texts import ObjectName
@@ -93,6 +94,26 @@ as in fairlead/shop/main."""
     """Authorities of the issuer's addresses; by default those of the system."""
 
 
+class QuotaLimits(Part):
+    """Limits of a principal in the whole cluster."""
+
+    produce_bytes_per_second: Rate | None = None
+    """Bytes of produce requests in a second, such as 10Mi."""
+    fetch_bytes_per_second: Rate | None = None
+    """Bytes of answers with records in a second."""
+    requests_per_second: Annotated[int, Field(ge=1)] | None = None
+    """Requests of every kind in a second."""
+    concurrent_requests: Annotated[int, Field(ge=1)] | None = None
+    """Requests under way, long polls included."""
+
+
+class Quota(Part):
+    """Quota of a User, or the largest quota of the Users of a namespace."""
+
+    each: QuotaLimits
+    """Limits of each principal."""
+
+
 class NamespaceUsers(Part):
     """What the Users of a namespace may grant."""
 
@@ -104,6 +125,8 @@ class NamespaceUsers(Part):
     """Consumer groups, by name or prefix."""
     producers: NamePatterns = ()
     """Named producers, by name or prefix."""
+    quota_max: Quota | None = None
+    """Largest limits that the quota of a User may set; by default, Users of the namespace set no quota."""
 
 
 class IssuerReference(Part):

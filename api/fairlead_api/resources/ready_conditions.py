@@ -95,9 +95,9 @@ READY: Final = ConditionType(
         Reason(
             "NotAllowed",
             ("False",),
-            "spec.security of the Cluster does not allow the namespace of the User to grant what its acls contain. "
-            "Nothing of the User is applied, and what was granted before is withdrawn.",
-            "Reduce the acls to the names in the message, or extend spec.security.users of the Cluster.",
+            "spec.security of the Cluster does not allow the namespace of the User to grant what its acls contain, or "
+            "to set its quota. Nothing of the User is applied, and what was granted before is withdrawn.",
+            "Reduce what the message names, or extend spec.security.users of the Cluster.",
             USER_ONLY,
         ),
         Reason(

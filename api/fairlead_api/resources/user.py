@@ -6,9 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from fairlead_api.resources.cluster_security import HOURS, LISTED_MAX, Hours, NamePatterns
+from fairlead_api.resources.cluster_security import HOURS, LISTED_MAX, Hours, NamePatterns, Quota
 from fairlead_api.resources.cluster_status import Conditions
-from fairlead_api.resources.quantities import Rate
 from fairlead_api.resources.resource import Part, Resource
 from fairlead_api.resources.schema_rules import Rule, RuleReason, kubernetes, rules
 from fairlead_api.resources.texts import NamespaceName, ObjectName, ShortText
@@ -74,26 +73,6 @@ class UserAcl(Part):
     """Named producers, by name or prefix."""
 
 
-class UserLimits(Part):
-    """Limits of a principal in the whole cluster."""
-
-    produce_bytes_per_second: Rate | None = None
-    """Bytes of produce requests in a second, such as 10Mi."""
-    fetch_bytes_per_second: Rate | None = None
-    """Bytes of answers with records in a second."""
-    requests_per_second: Annotated[int, Field(ge=1)] | None = None
-    """Requests of every kind in a second."""
-    concurrent_requests: Annotated[int, Field(ge=1)] | None = None
-    """Requests under way, long polls included."""
-
-
-class UserQuota(Part):
-    """Quota of a User."""
-
-    each: UserLimits
-    """Limits of the User's principal."""
-
-
 class UserSpec(Part):
     """Desired state of the User."""
 
@@ -131,7 +110,7 @@ class UserSpec(Part):
     """Token of a User without a service account."""
     acls: Annotated[tuple[UserAcl, ...], kubernetes(maxItems=LISTED_MAX)] = Field(default=())
     """Access rules."""
-    quota: UserQuota | None = None
+    quota: Quota | None = None
     """Quota of the principal; by default the quotas of the cluster for all principals."""
 
 

@@ -136,6 +136,7 @@ class ClusterReconciler:
         manifest = await self._api.get(ObjectRef(CLUSTER, key.namespace, key.name))
         if manifest is None:
             await self._brokers.forget(key.namespace, key.name)
+            self._etcd.forget(key.namespace, key.name)
             return None
         if "deletionTimestamp" in manifest["metadata"]:
             # Kubernetes deletes the objects that the Cluster owns, and nothing else needs to be cleaned up.

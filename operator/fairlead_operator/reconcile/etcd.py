@@ -147,6 +147,10 @@ class EtcdStep:
         self._log = log
         self._contexts: dict[tuple[str, str], tuple[tuple[str, bytes, bytes], SSLContext]] = {}
 
+    def forget(self, namespace: str, cluster: str) -> None:
+        """Drop the certificates of a deleted Cluster."""
+        self._contexts.pop((namespace, cluster), None)
+
     async def look(
         self,
         cluster: Cluster,

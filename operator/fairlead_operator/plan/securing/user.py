@@ -15,6 +15,7 @@ from fairlead_api.access_needs import Kind
 from fairlead_api.bodies.quotas import QuotaDescription
 from fairlead_api.bodies.security import AclDescription, TokenDescription
 from fairlead_api.patterns import contains
+from fairlead_api.resources.cluster_security import Quota
 from fairlead_api.resources.quantities import quantity
 from fairlead_api.resources.user import User, UserAcl
 from fairlead_operator.naming import RENEW_TOKEN_ANNOTATION, Manifest
@@ -88,7 +89,7 @@ def refusal(user: User, cluster: Manifest | None) -> Finding | None:
         return Finding(
             "NotAllowed", f"Cluster {name} does not list namespace {user.namespace} in spec.security.users"
         )
-    outside = list(_outside(user.spec.acls, granted))
+    outside = [*_outside(user.spec.acls, granted), *_above(user, granted)]
     if outside:
         return Finding(
             "NotAllowed",
@@ -106,6 +107,18 @@ def _outside(acls: Iterable[UserAcl], granted: Mapping[str, Any]) -> Iterable[st
             for pattern in getattr(acl, field):
                 if not any(contains(each, pattern) for each in granted.get(field) or ()):
                     yield f"{kind.value}:{pattern}"
+
+
+def _above(user: User, granted: Mapping[str, Any]) -> Iterable[str]:
+    """Yield the limits of the User's quota that are larger than those of its namespace, or that it may not set.
+
+    The quota of a principal takes precedence over the quotas of patterns, so that it could raise a limit.
+    """
+    most = granted.get("quotaMax")
+    allowed = {} if most is None else limits_of(Quota.model_validate(most))
+    for name, limit in wanted_limits(user).items():
+        if limit > allowed.get(name, 0):
+            yield f"{name} {limit}"
 
 
 def wanted_acls(user: User) -> frozenset[WantedAcl]:
@@ -134,9 +147,11 @@ def plan_acls(wanted: frozenset[WantedAcl], owner: str, stored: Iterable[AclDesc
 
 def wanted_limits(user: User) -> dict[str, int]:
     """Return the limits of the User's quota; empty for a User without one."""
-    quota = user.spec.quota
-    if quota is None:
-        return {}
+    return {} if user.spec.quota is None else limits_of(user.spec.quota)
+
+
+def limits_of(quota: Quota) -> dict[str, int]:
+    """Return the limits of a quota by the names that brokers give them."""
     limits = quota.each
     sizes = {
         "produce_bytes_per_second": limits.produce_bytes_per_second,

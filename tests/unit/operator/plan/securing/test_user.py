@@ -93,6 +93,34 @@ def a_token(
             "",
         ),
         (a_user("fairlead", acls=[{"operations": ["all"], "topics": ["*"]}]), a_cluster({}), None, ""),
+        (a_user("fairlead", quota={"each": {"requestsPerSecond": 9}}), a_cluster({}), None, ""),
+        (
+            a_user(quota={"each": {"requestsPerSecond": 9}}),
+            a_cluster({"users": [GRANT]}),
+            "NotAllowed",
+            "requests_per_second 9",
+        ),
+        (
+            a_user(quota={"each": {"produceBytesPerSecond": "2Mi", "requestsPerSecond": 9}}),
+            a_cluster(
+                {
+                    "users": [
+                        {
+                            **GRANT,
+                            "quotaMax": {"each": {"produceBytesPerSecond": "1Mi", "requestsPerSecond": 9}},
+                        }
+                    ]
+                }
+            ),
+            "NotAllowed",
+            "produce_bytes_per_second 2097152",
+        ),
+        (
+            a_user(quota={"each": {"produceBytesPerSecond": "1Mi"}}),
+            a_cluster({"users": [{**GRANT, "quotaMax": {"each": {"produceBytesPerSecond": "1Mi"}}}]}),
+            None,
+            "",
+        ),
     ],
 )
 def test_a_namespace_grants_only_what_the_cluster_gives_it(
