@@ -1,0 +1,265 @@
+"""Secrets, certificates and modes of real brokers change under load, and no acknowledged record is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from broker_kit import Calls
+from certificate_kit import Authority, Issued
+from fairlead import Admin
+from fairlead.connection import pool
+from fairlead.errors import UnauthenticatedError
+from issuer_kit import KeyServer, TestIssuer
+from secured_processes import STEP_SECONDS_MAX, TOPIC, Load, Processes, processes
+from waiting import pause
+
+pytestmark = [pytest.mark.slow, pytest.mark.etcd, pytest.mark.scenario]
+LOOK_SECONDS = 1.0
+"""Time after which clients look at their files again in these tests."""
+
+
+async def until_true(met: Callable[[], Awaitable[object]]) -> None:
+    """Ask again until the answer is true."""
+    async with asyncio.timeout(STEP_SECONDS_MAX):
+        while not await met():
+            await pause(0.2)
+
+
+async def admit(admin: Admin, principal: str) -> None:
+    """Allow a principal what a load does."""
+    for kind in ("topic", "group", "producer"):
+        await admin.create_acl(principal, ["all"], kind, "*")
+
+
+@dataclass
+class Scene:
+    """Brokers that enforce, with the files that are replaced."""
+
+    cluster: Processes
+    admin: Admin
+    tls: Path
+    bundle: Path
+    ann: Path
+    bob: Path
+    bearer: Path
+    server: KeyServer
+
+    async def load(self, leaf: Issued, *authorities: Issued) -> None:
+        """Write certificates for every broker, and wait until all brokers report that they use them."""
+        leaf.write(self.tls, *authorities)
+        self.cluster.look_at_files()
+        expected = leaf.sha256, {each.sha256 for each in authorities}
+
+        async def are_used() -> bool:
+            found = (await self.admin.security_status()).certificates
+            return all((each.certificate_sha256, set(each.authorities_sha256)) == expected for each in found)
+
+        await until_true(are_used)
+
+    async def trust(self, *authorities: Issued) -> None:
+        """Write the authorities that clients trust, and wait until clients have looked at the file."""
+        self.bundle.write_bytes(b"".join(each.pem for each in authorities))
+        await pause(2 * LOOK_SECONDS)
+
+
+async def replace_leaf(scene: Scene, old: Authority, later: Authority) -> None:
+    """Replace the certificate of every broker."""
+    del later
+    await scene.load(old.issue(), old)
+
+
+async def replace_authority(scene: Scene, old: Authority, later: Authority) -> None:
+    """Replace the authority: trust both, sign by the new one, trust the new one alone."""
+    await scene.trust(old, later)
+    await scene.load(old.issue(), old, later)
+    leaf = later.issue()
+    await scene.load(leaf, old, later)
+    await scene.load(leaf, later)
+    await scene.trust(later)
+
+
+async def replace_token(scene: Scene, *_: Authority) -> None:
+    """Replace the token of a caller, and revoke the previous one."""
+    before = scene.ann.read_text().split("_")[1]
+    scene.ann.write_text((await scene.admin.create_token("user:ann")).token)
+
+    assert await scene.admin.revoke_token(before) is True
+
+
+async def replace_keys(scene: Scene, *_: Authority) -> None:
+    """Replace the issuer's key, and the token with which brokers fetch keys; the first new token causes the fetches."""
+    server = scene.server
+    before = server.fetches
+    scene.bearer.write_text("second")
+    server.issuer.rotate()
+    scene.bob.write_text(server.issuer.token(sub="bob"))
+
+    async def are_fetched() -> bool:
+        return server.fetches >= before + len(scene.cluster.nodes) and "second" in server.bearers
+
+    await until_true(are_fetched)
+
+
+@pytest.mark.timeout(900)
+async def test_everything_secret_is_replaced_under_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Certificates, the authority, an API token, the keys of an issuer and the token of their fetch are replaced.
+
+    No send fails, and every acknowledged record is read.
+    """
+    monkeypatch.setattr(pool, "LOOK_SECONDS", LOOK_SECONDS)
+    old, later = Authority.make(), Authority.make("Later authority")
+    server = KeyServer(TestIssuer(), Authority.make("Issuer"), tmp_path / "issuer")
+    await server.start()
+    files = {name: tmp_path / name for name in ("bundle", "ann", "bob", "bearer")}
+    files["bundle"].write_bytes(old.pem)
+    files["bearer"].write_text("first")
+    tls = old.issue().write(tmp_path / "tls", old)
+    settings = {
+        "tls": str(tls), "security": "enforce", "admin_token_file": str(tmp_path / "admin"),
+        "issuers__corp__issuer": server.issuer.issuer, "issuers__corp__ca": str(server.ca),
+        "issuers__corp__bearer_file": str(files["bearer"]),
+    }  # fmt: skip
+    try:
+        async with processes(tmp_path, "https", "https", **settings) as cluster:
+            urls = cluster.bootstrap("https")
+            async with Admin(urls, ca_file=files["bundle"], token_file=tmp_path / "admin") as admin:
+                await admin.create_topic(
+                    TOPIC, partitions=3, replication_factor=3, config={"min.insync.replicas": 2}
+                )
+                files["ann"].write_text((await admin.create_token("user:ann")).token)
+                files["bob"].write_text(server.issuer.token(sub="bob"))
+                for principal in ("user:ann", "corp:bob"):
+                    await admit(admin, principal)
+                loads = [
+                    Load(name, urls, ca_file=files["bundle"], token_file=files[name])
+                    for name in ("ann", "bob")
+                ]
+                scene = Scene(cluster, admin, tls, **files, server=server)
+                async with asyncio.TaskGroup() as tasks:
+                    for load in loads:
+                        tasks.create_task(load.run())
+                    for step in (replace_leaf, replace_token, replace_keys, replace_authority):
+                        await asyncio.gather(*(load.goes_on() for load in loads))
+                        await step(scene, old, later)
+                    await asyncio.gather(*(load.goes_on() for load in loads))
+                    for load in loads:
+                        load.end()
+                shown = (await admin.security_status()).certificates
+
+        assert all(load.read.issuperset(load.sent) for load in loads)
+        assert {tuple(each.authorities_sha256) for each in shown} == {(later.sha256,)}
+    finally:
+        await server.stop()
+
+
+@pytest.mark.timeout(900)
+async def test_the_steps_to_security_and_back(tmp_path: Path) -> None:
+    """A running open cluster becomes a closed one step by step, and an open one again, under load.
+
+    Old clients go on until the step that is to end them, and no send of theirs or of the new clients fails.
+    """
+    authority = Authority.make()
+    tls = authority.issue().write(tmp_path / "tls", authority)
+    ca = tls / "ca.crt"
+    files = {name: tmp_path / f"{name}.token" for name in ("root", "ann")}
+    async with processes(tmp_path, "http", "http") as cluster, asyncio.TaskGroup() as tasks:
+        plain, secure = cluster.bootstrap("http"), cluster.bootstrap("https")
+        async with Admin(plain) as admin:
+            await admin.create_topic(
+                TOPIC, partitions=3, replication_factor=3, config={"min.insync.replicas": 2}
+            )
+        old = Load("old", plain)
+        old_task = tasks.create_task(old.run())
+        await old.goes_on()
+        cluster.set(peer_tls=str(tls))
+        await cluster.roll(old, data="http", peer="http")
+        await cluster.roll(old, data="http", peer="https")
+        cluster.set(tls=str(tls))
+        await cluster.roll(old, data="http,https", peer="https")
+        async with Admin(secure, ca_file=ca) as admin:
+            for name, file in files.items():
+                file.write_text((await admin.create_token(f"user:{name}")).token)
+            for kind in ("topic", "group", "producer", "cluster", "security"):
+                await admin.create_acl("user:root", ["all"], kind, "*")
+            await admit(admin, "user:ann")
+        new = Load("new", secure, ca_file=ca, token_file=files["ann"])
+        new_task = tasks.create_task(new.run())
+        async with Admin(secure, ca_file=ca, token_file=files["root"]) as admin:
+            await admin.alter_cluster_config({"security.mode": "observe"})
+            await asyncio.gather(old.goes_on(), new.goes_on())
+            denied = {each.principal for each in (await admin.security_status()).would_be_denied}
+            old.end()
+            await old_task
+            await admin.alter_cluster_config({"security.mode": "enforce"})
+            await new.goes_on()
+            async with Admin(plain, retry_timeout="1s") as stranger:
+                with pytest.raises(UnauthenticatedError):
+                    await stranger.list_topics()
+            await cluster.roll(new, data="https", peer="https")
+            await cluster.roll(new, data="http,https", peer="https")
+            await admin.alter_cluster_config({"security.mode": "open"})
+        again = Load("again", plain)
+        again_task = tasks.create_task(again.run())
+        await asyncio.gather(new.goes_on(), again.goes_on())
+        new.end()
+        await new_task
+        cluster.set(tls=None)
+        await cluster.roll(again, data="http", peer="https")
+        await cluster.roll(again, data="http", peer="http")
+        cluster.set(peer_tls=None)
+        await cluster.roll(again, data="http", peer="http")
+        again.end()
+        await again_task
+
+    assert "user:ann" not in denied
+    assert all(load.read.issuperset(load.sent) for load in (old, new, again))
+
+
+async def test_without_coordination_the_last_rules_hold(tmp_path: Path) -> None:
+    """While etcd does not answer, tokens are verified as before and none can be revoked; a metric says since when.
+
+    After etcd answers again, a revoked token is refused (proof V8).
+    """
+    settings = {"security": "enforce", "admin_token_file": str(tmp_path / "admin")}
+    async with processes(tmp_path, "http", "http", brokers=1, **settings) as cluster:
+        [node] = cluster.nodes
+        [member] = cluster.etcd.members
+        admin = (tmp_path / "admin").read_text().strip()
+        async with (
+            Calls(f"127.0.0.1:{node.plain}", token=admin) as calls,
+            Calls.http1(f"127.0.0.1:{node.ops}") as ops,
+        ):
+            made = (await calls.post("/v1/tokens", {"principal": "user:ann"})).json
+            path, proof = f"/v1/tokens/{made['token_id']}", {"authorization": f"Bearer {made['token']}"}
+
+            async def stale_seconds() -> float:
+                text = (await ops.call("GET", "/metrics")).body.decode()
+                families = {each.name: each for each in text_string_to_metric_families(text)}
+                return float(families["fairlead_security_stale_seconds"].samples[0].value)
+
+            async def is_stale() -> bool:
+                return await stale_seconds() > 4
+
+            before = await calls.call("GET", "/v1/whoami", headers=proof)
+            member.pause()
+            await until_true(is_stale)
+            during = await calls.call("GET", "/v1/whoami", headers=proof)
+            kept = await calls.call("DELETE", path)
+            member.resume()
+
+            async def is_revoked() -> bool:
+                return (await calls.call("DELETE", path)).status in (200, 404)
+
+            await until_true(is_revoked)
+            after = await calls.call("GET", "/v1/whoami", headers=proof)
+
+    assert (before.status, during.status, after.status) == (200, 200, 401)
+    assert (kept.status, kept.code) == (503, "coordination_unavailable")
