@@ -1,4 +1,4 @@
-"""Base64 for URLs without padding, as the parts of a JSON Web Signature are written (RFC 7515, section 2)."""
+"""Base64 for URLs without padding: cursors of lists, and the parts of a JSON Web Signature (RFC 7515, section 2)."""
 
 from __future__ import annotations
 

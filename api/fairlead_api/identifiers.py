@@ -55,18 +55,6 @@ class Acks(Enum):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class TopicPartition:
-    """Partition identified by the topic name and the partition index."""
-
-    topic: str
-    partition: PartitionIndex
-
-    def __str__(self) -> str:
-        """Return the partition in Kafka's notation: `flights-3`."""
-        return f"{self.topic}-{self.partition}"
-
-
-@dataclass(frozen=True, slots=True, order=True)
 class TopicIdPartition:
     """Partition identified by the topic id and the partition index; a recreated topic has a different id."""
 

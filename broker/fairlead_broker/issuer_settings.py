@@ -12,11 +12,11 @@ from typing import Annotated, Final, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
+from fairlead_api.principals import ISSUER_NAME, ISSUER_NAME_RULE, OTHER_SOURCES
 from fairlead_broker.credentials.claims import ALGORITHMS, OLD_ALGORITHM_NAMES
 from fairlead_broker.credentials.key_addresses import is_allowed, is_url
 
-NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,30}")
-RESERVED_NAMES: Final = frozenset({"user", "group", "broker", "anonymous"})
+_NAME: Final = re.compile(ISSUER_NAME)
 
 
 def _algorithms(value: object) -> object:
@@ -91,9 +91,6 @@ class IssuerSettings(BaseModel):
 
 def check_name(name: str) -> None:
     """Raise ValueError for a name that no issuer may have."""
-    if not NAME.fullmatch(name) or name in RESERVED_NAMES:
-        msg = (
-            f"{name!r} is not the name of an issuer: a lower-case letter, then up to 30 lower-case letters, digits or "
-            f"'-'; not {', '.join(sorted(RESERVED_NAMES))}"
-        )
+    if not _NAME.fullmatch(name) or name in OTHER_SOURCES:
+        msg = f"{name!r} is not the name of an issuer: {ISSUER_NAME_RULE}; not {', '.join(sorted(OTHER_SOURCES))}"
         raise ValueError(msg)

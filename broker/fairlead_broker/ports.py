@@ -54,32 +54,3 @@ class ListenerAddresses(Protocol):
     def external(self) -> str | None:
         """Address for clients outside of the brokers' network."""
         ...
-
-
-class Listening(Protocol):
-    """The broker's listeners, in the order in which they are opened at startup: ops, data, peer."""
-
-    @property
-    def addresses(self) -> ListenerAddresses:
-        """Bound addresses with their actual ports, even if port 0 was requested."""
-        ...
-
-    def bind(self) -> None:
-        """Bind the ports without listening yet, so that the broker can register its addresses."""
-        ...
-
-    async def start_ops(self) -> None:
-        """Start serving health checks and metrics, before recovery, so that a long recovery can be observed."""
-        ...
-
-    async def start_data(self) -> None:
-        """Start serving clients; called after recovery."""
-        ...
-
-    async def start_peer(self) -> None:
-        """Start serving other brokers; called after recovery."""
-        ...
-
-    async def stop(self) -> None:
-        """Finish running answers and close all listeners, within five seconds."""
-        ...

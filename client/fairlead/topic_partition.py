@@ -1,7 +1,4 @@
-"""The partition type in the public interface of the SDK.
-
-The contract's own type requires a `PartitionIndex`; type checkers would refuse the plain integers that users pass.
-"""
+"""The partition type in the public interface of the SDK, with the plain integers that users pass."""
 
 from __future__ import annotations
 

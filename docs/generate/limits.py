@@ -88,7 +88,7 @@ BUILT_IN = (
     BuiltIn(f"{_SERVER}.records.fetch", "REQUEST_BYTES_MAX", "bytes", "Size of the body of a fetch, which is enough for 10,000 partitions."),
     BuiltIn(f"{_SERVER}.http.call", "ADMIN_BYTES_MAX", "bytes", "Size of the body of an admin call."),
     BuiltIn(f"{_SERVER}.admin.groups", "COMMIT_BYTES_MAX", "bytes", "Size of the body of an offset commit, which is enough for 10,000 partitions with metadata."),
-    BuiltIn(f"{_SERVER}.routing.group_forwarding", "COORDINATOR_SECONDS_MAX", "s", "Time limit of a call about a group, whose coordinator may have to claim and load the group, and to wait for its turn to write."),
+    BuiltIn(f"{_SERVER}.admin.groups", "COORDINATOR_SECONDS_MAX", "s", "Time limit of a call about a group, whose coordinator may have to claim and load the group, and to wait for its turn to write."),
     BuiltIn(f"{_SERVER}.http.body", "DRAIN_BYTES_MAX", "bytes", "Bytes of a refused HTTP/2 body that are read and discarded, so that the client receives the answer."),
     BuiltIn(f"{_SERVER}.http.body", "HTTP1_DRAIN_BYTES_MAX", "bytes", "Bytes of a refused HTTP/1.1 body that are read and discarded before the connection is closed."),
     BuiltIn(f"{_SERVER}.http.body", "DRAIN_SECONDS_MAX", "s", "Time for which a refused body is read and discarded."),

@@ -10,9 +10,9 @@ from broker_kit import Calls
 from cluster_kit import Cluster
 from fairlead_broker.clock import SystemClock
 from fairlead_broker.runtime import BrokerState
-from fairlead_broker.server.listeners import Listeners
 from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.telemetry import Telemetry
+from fairlead_broker.wiring.listeners import bind_listeners, start_ops
 from security_kit import Secured
 
 FREE = "127.0.0.1:0"
@@ -47,14 +47,13 @@ async def test_metrics_wait_for_tokens_and_acls(tmp_path: Path) -> None:
     settings = BrokerSettings(
         data=tmp_path, listen=FREE, peer_listen=FREE, ops_listen=FREE, metrics_access="token"
     )
-    listeners = Listeners(settings.listeners, Telemetry(), SystemClock())
-    listeners.bind()
-    await listeners.start_ops(BrokerState())
+    parts = bind_listeners(settings.listeners, Telemetry(), SystemClock(), BrokerState(), {})
+    await start_ops(parts)
     try:
-        async with Calls.http1(str(listeners.addresses.ops)) as ops:
+        async with Calls.http1(str(parts.bound.addresses.ops)) as ops:
             statuses = [(await ops.call("GET", path)).status for path in ("/metrics", "/healthz")]
     finally:
-        await listeners.stop()
+        await parts.listeners.stop()
 
     assert statuses == [503, 200]
 

@@ -2,7 +2,7 @@
 
 Arrow's reader trusts lengths, counts and positions, and detects most invalid values only when it validates the columns
 after reading them. This module parses the flatbuffer with bounds checks at every step and compares the metadata with
-the only schema of a record batch. `batches` calls this module for each decode. This module must not use Arrow's
+the only schema of a record batch. `validation` calls this module for each body. This module must not use Arrow's
 library: it works on plain bytes and follows Arrow's columnar format specification (Message.fbs) and the binary format
 of flatbuffers.
 """

@@ -1,8 +1,8 @@
 """Record batches and Arrow: encode columns into a batch, decode a batch into columns or records.
 
-The SDK, the broker's JSON and Arrow calls, and `validation` call this module. docs/reference/record-batch.md describes
-the layout. This module must not depend on topics, producer state or the network. A broker uses this module for binary
-batches only to validate them.
+The SDK and the broker's JSON and Arrow calls use this module; docs/reference/record-batch.md describes the layout. This
+module must not depend on topics, producer state or the network. A produced binary batch is not decoded here:
+`validation` checks its bytes, and the checks of a decoded batch are there as well.
 
 The Arrow message of a batch with few records is written without Arrow's writer (`MessageLayout`). Building arrays and
 running Arrow's writer takes 80 µs even for one record, which is most of a client's time for such a request. The result
@@ -13,24 +13,15 @@ earlier, with the numbers replaced. The module is a single file because both wri
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, NoReturn, cast
+from typing import Final, NoReturn, cast
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fairlead_api.batch.arrow_message import (
-    HEADER_NAME_NODE,
-    HEADER_NODE,
-    PREFIX_BYTES,
-    TIMESTAMP_NODE,
-    ArrowMessage,
-    number_places,
-    read_message,
-)
+from fairlead_api.batch.arrow_message import PREFIX_BYTES, number_places
 from fairlead_api.batch.columns import (
     SCHEMA,
     SCHEMA_WITH_OFFSETS,
@@ -43,15 +34,13 @@ from fairlead_api.batch.columns import (
     record_batch,
     split,
 )
-from fairlead_api.batch.compressed_frames import check_one_frame
-from fairlead_api.batch.extension import ExtensionEntry, pack_extension, read_extension
+from fairlead_api.batch.extension import ExtensionEntry, pack_extension
 from fairlead_api.batch.header import (
     FORMAT,
     HEADER_BYTES,
     LENGTH_STOP,
     NO_PRODUCER,
     PADDING_SHIFT,
-    RESERVED_ATTRIBUTES,
     BatchHeader,
     Buffer,
     Codec,
@@ -61,6 +50,13 @@ from fairlead_api.batch.header import (
     iterate_headers,
     pack_header,
     read_header,
+)
+from fairlead_api.batch.validation import (
+    CODEC_NAMES,
+    check_nulls,
+    check_readable,
+    read_body,
+    validate_columns,
 )
 from fairlead_api.problems import ProblemError
 
@@ -158,8 +154,6 @@ __all__ = [
     "split",
 ]
 
-_CODEC_NAMES: Final[Mapping[Codec, Literal["lz4", "zstd"]]] = {Codec.LZ4: "lz4", Codec.ZSTD: "zstd"}
-_CODECS: Final = tuple(int(codec) for codec in Codec)
 _TIMESTAMP_COLUMN: Final = 2
 _OFFSET_DELTA_COLUMN: Final = 4
 _SMALL_RECORDS_MAX: Final = 128
@@ -265,7 +259,7 @@ def _framed(
     extension: tuple[ExtensionEntry, ...],
 ) -> EncodedBatch:
     """Return a batch whose body is the given Arrow message."""
-    body = memoryview(pa.compress(message, _CODEC_NAMES[codec], asbytes=True) if codec else message)
+    body = memoryview(pa.compress(message, CODEC_NAMES[codec], asbytes=True) if codec else message)
     padding = -len(body) % 8
     entries = pack_extension(extension)
     sender = NO_PRODUCER_STAMP if producer is None else producer
@@ -346,104 +340,6 @@ def _no_records(header: BatchHeader) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
 
 
-class Body(msgspec.Struct, frozen=True):
-    """Decompressed body of a batch: the Arrow message, its metadata, and columns that are not validated yet."""
-
-    message: memoryview
-    metadata: ArrowMessage
-    columns: pa.RecordBatch
-
-    def timestamp_range(self) -> tuple[int, int]:
-        """Return the smallest and the largest timestamp of a body that has records and no null timestamps."""
-        rows = self.metadata.rows
-        times = np.frombuffer(self.message, np.int64, rows, self.metadata.timestamps_start)
-        return (int(times.min()), int(times.max())) if rows > 1 else (int(times[0]), int(times[0]))
-
-
-def read_body(batch: memoryview, header: BatchHeader) -> Body:
-    """Decompress the body and read the columns without validating their contents.
-
-    Raises `malformed_batch` when the decompressed body does not have the declared length or its metadata do not match
-    the schema or the header's record count.
-    """
-    message = batch[header.body_start : header.body_stop]
-    if header.codec:
-        message = decompress(message, header)
-    if len(message) != header.uncompressed_bytes:
-        _malformed(
-            f"the body has {len(message)} bytes; the header declares {header.uncompressed_bytes}",
-        )
-    metadata = read_message(message, offset_column=header.has_offset_column)
-    if metadata.rows != header.record_count:
-        _malformed(
-            f"record count {header.record_count}; the Arrow message has {metadata.rows} rows",
-        )
-    schema = SCHEMA_WITH_OFFSETS if header.has_offset_column else SCHEMA
-    try:
-        return Body(message, metadata, pa.ipc.read_record_batch(pa.py_buffer(message), schema))
-    except (pa.ArrowException, OSError) as error:
-        _malformed(f"the Arrow message cannot be read: {error}", error)
-
-
-def decompress(body: memoryview, header: BatchHeader) -> memoryview:
-    """Decompress a body, up to the declared length plus one byte.
-
-    A stream is used because Arrow's one-shot function returns uninitialized memory for LZ4 if the length is incorrect.
-    """
-    declared = header.uncompressed_bytes
-    codec = _CODEC_NAMES[Codec(header.codec)]
-    check_one_frame(body, Codec(header.codec))
-    try:
-        with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(body)), codec) as stream:
-            message = stream.read_buffer(declared + 1)
-    except (pa.ArrowException, OSError) as error:
-        _malformed(f"the body cannot be decompressed as {codec}: {error}", error)
-    if message.size > declared:
-        _malformed(f"the decompressed body has more than the declared {declared} bytes")
-    return memoryview(message)[: message.size]
-
-
-def check_readable(batch: memoryview, header: BatchHeader) -> None:
-    """Raise a problem for a codec, schema, attributes or extension types that this release does not support."""
-    if header.codec not in _CODECS:
-        _unsupported("codec", header.codec, [*_CODECS])
-    if header.schema_id:
-        _unsupported("schema id", header.schema_id, [0])
-    if header.attributes & RESERVED_ATTRIBUTES:
-        _malformed(f"attributes {header.attributes:#06x} have reserved bits set")
-    read_extension(batch, header)
-
-
-def _unsupported(field: str, value: int, supported: list[int]) -> NoReturn:
-    raise ProblemError(
-        "unsupported_version",
-        f"{field} {value} is unknown; supported: {', '.join(str(number) for number in supported)}",
-        data={"value": value, "supported": supported},
-    )
-
-
-def validate_columns(columns: pa.RecordBatch) -> None:
-    """Validate every offset, bitmap and text with Arrow. Raises `malformed_batch`."""
-    try:
-        columns.validate(full=True)
-    except pa.ArrowException as error:
-        _malformed(f"the Arrow columns are not valid: {error}", error)
-
-
-def check_nulls(metadata: ArrowMessage) -> None:
-    """Raise `invalid_record` for nulls in columns that do not allow nulls.
-
-    The null counts come from the metadata, which Arrow's validation has verified.
-    """
-    nulls = metadata.null_counts
-    if nulls[TIMESTAMP_NODE]:
-        raise ProblemError(
-            "invalid_record", f"column timestamp has {nulls[TIMESTAMP_NODE]} nulls; allowed: none"
-        )
-    if nulls[HEADER_NODE] or nulls[HEADER_NAME_NODE]:
-        raise ProblemError("invalid_record", "column headers has a null header or header name; allowed: none")
-
-
 def _check_offset_deltas(header: BatchHeader, columns: pa.RecordBatch) -> None:
     """Raise `malformed_batch` for records whose offsets are unknown or outside the batch."""
     last = header.last_offset_delta
@@ -508,5 +404,5 @@ def _header_tuples(column: pa.Array) -> Iterable[Headers]:
     ]
 
 
-def _malformed(detail: str, cause: Exception | None = None) -> NoReturn:
-    raise ProblemError("malformed_batch", detail) from cause
+def _malformed(detail: str) -> NoReturn:
+    raise ProblemError("malformed_batch", detail)

@@ -1,6 +1,6 @@
 """Check that a compressed body is exactly one LZ4 or zstd frame.
 
-`batches` calls this module before it decompresses a body. Streaming decoders continue after the end of a frame, and
+`validation` calls this module before it decompresses a body. Streaming decoders continue after the end of a frame, and
 other decoders refuse trailing bytes. A body with two frames, or with a skippable or empty frame at the end, would
 therefore have different meanings for different readers. The check walks the blocks of the frame (LZ4 Frame Format 1.6,
 RFC 8878 for zstd) without decompressing them.

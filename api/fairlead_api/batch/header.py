@@ -1,7 +1,7 @@
 """Header of a record batch: 88 bytes with two checksums and the stamp of the leader.
 
 Every part that moves batches uses this module: the log, the runtime, followers and the SDK. The layout is permanent and
-is described in docs/reference/record-batch.md. This module must not depend on Arrow: `batches` handles the body, so
+is described in docs/reference/record-batch.md. This module must not depend on Arrow: `validation` reads the body, so
 that batches are moved without being decoded.
 """
 

@@ -1,33 +1,44 @@
-"""Validation of a produced batch by the leader before the batch is stored.
+"""Validation of the bytes of a batch, by the leader before the batch is stored and by readers when they decode it.
 
-The runtime calls this module once per produced batch. The protocol defines the order of the checks: cheap and safe
-checks precede expensive and risky checks, so that untrusted bytes reach the Arrow library last. This module must not
-depend on topics or offsets; limits and the current time are arguments.
+The runtime calls `validate_produced` once per produced batch; `batches` calls the checks of the body. The protocol
+defines the order of the checks: cheap and safe checks precede expensive and risky checks, so that untrusted bytes reach
+the Arrow library last. This module must not depend on topics or offsets; limits and the current time are arguments.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Final, Literal, NoReturn
 
-from fairlead_api.batch.batches import check_nulls, check_readable, read_body, validate_columns
-from fairlead_api.batch.columns import header_counts
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from fairlead_api.batch.arrow_message import (
+    HEADER_NAME_NODE,
+    HEADER_NODE,
+    TIMESTAMP_NODE,
+    ArrowMessage,
+    read_message,
+)
+from fairlead_api.batch.columns import SCHEMA, SCHEMA_WITH_OFFSETS, header_counts
+from fairlead_api.batch.compressed_frames import check_one_frame
 from fairlead_api.batch.extension import ExtensionType, read_extension
 from fairlead_api.batch.header import (
     HEADERS_MAX,
     NO_PRODUCER,
     RECORD_HEADERS_MAX,
     RECORDS_MAX,
+    RESERVED_ATTRIBUTES,
     BatchHeader,
+    Codec,
     check_sizes,
     check_unread_checksum,
     read_header,
 )
 from fairlead_api.problems import ProblemError
 from fairlead_api.timestamps import YEAR_1_US, YEAR_10000_US
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 UNLIMITED_US: Final = 2**63 - 1
 """Value of a timestamp limit that allows every timestamp."""
@@ -39,6 +50,108 @@ NO_EXTENSIONS: Final[frozenset[ExtensionType]] = frozenset()
 """Extension types reserved for brokers that are nevertheless allowed in a client's batch: none."""
 KEYED_EXTENSIONS: Final = frozenset({ExtensionType.IDEMPOTENCY_KEY, ExtensionType.REQUEST_DIGEST})
 """Extension types that a broker adds to a batch encoded from a request with an idempotency key."""
+
+
+CODEC_NAMES: Final[Mapping[Codec, Literal["lz4", "zstd"]]] = {Codec.LZ4: "lz4", Codec.ZSTD: "zstd"}
+_CODECS: Final = tuple(int(codec) for codec in Codec)
+
+
+class Body(msgspec.Struct, frozen=True):
+    """Decompressed body of a batch: the Arrow message, its metadata, and columns that are not validated yet."""
+
+    message: memoryview
+    metadata: ArrowMessage
+    columns: pa.RecordBatch
+
+    def timestamp_range(self) -> tuple[int, int]:
+        """Return the smallest and the largest timestamp of a body that has records and no null timestamps."""
+        rows = self.metadata.rows
+        times = np.frombuffer(self.message, np.int64, rows, self.metadata.timestamps_start)
+        return (int(times.min()), int(times.max())) if rows > 1 else (int(times[0]), int(times[0]))
+
+
+def read_body(batch: memoryview, header: BatchHeader) -> Body:
+    """Decompress the body and read the columns without validating their contents.
+
+    Raises `malformed_batch` when the decompressed body does not have the declared length or its metadata do not match
+    the schema or the header's record count.
+    """
+    message = batch[header.body_start : header.body_stop]
+    if header.codec:
+        message = decompress(message, header)
+    if len(message) != header.uncompressed_bytes:
+        _malformed(
+            f"the body has {len(message)} bytes; the header declares {header.uncompressed_bytes}",
+        )
+    metadata = read_message(message, offset_column=header.has_offset_column)
+    if metadata.rows != header.record_count:
+        _malformed(
+            f"record count {header.record_count}; the Arrow message has {metadata.rows} rows",
+        )
+    schema = SCHEMA_WITH_OFFSETS if header.has_offset_column else SCHEMA
+    try:
+        return Body(message, metadata, pa.ipc.read_record_batch(pa.py_buffer(message), schema))
+    except (pa.ArrowException, OSError) as error:
+        _malformed(f"the Arrow message cannot be read: {error}", error)
+
+
+def decompress(body: memoryview, header: BatchHeader) -> memoryview:
+    """Decompress a body, up to the declared length plus one byte.
+
+    A stream is used because Arrow's one-shot function returns uninitialized memory for LZ4 if the length is incorrect.
+    """
+    declared = header.uncompressed_bytes
+    codec = CODEC_NAMES[Codec(header.codec)]
+    check_one_frame(body, Codec(header.codec))
+    try:
+        with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(body)), codec) as stream:
+            message = stream.read_buffer(declared + 1)
+    except (pa.ArrowException, OSError) as error:
+        _malformed(f"the body cannot be decompressed as {codec}: {error}", error)
+    if message.size > declared:
+        _malformed(f"the decompressed body has more than the declared {declared} bytes")
+    return memoryview(message)[: message.size]
+
+
+def check_readable(batch: memoryview, header: BatchHeader) -> None:
+    """Raise a problem for a codec, schema, attributes or extension types that this release does not support."""
+    if header.codec not in _CODECS:
+        _unsupported("codec", header.codec, [*_CODECS])
+    if header.schema_id:
+        _unsupported("schema id", header.schema_id, [0])
+    if header.attributes & RESERVED_ATTRIBUTES:
+        _malformed(f"attributes {header.attributes:#06x} have reserved bits set")
+    read_extension(batch, header)
+
+
+def _unsupported(field: str, value: int, supported: list[int]) -> NoReturn:
+    raise ProblemError(
+        "unsupported_version",
+        f"{field} {value} is unknown; supported: {', '.join(str(number) for number in supported)}",
+        data={"value": value, "supported": supported},
+    )
+
+
+def validate_columns(columns: pa.RecordBatch) -> None:
+    """Validate every offset, bitmap and text with Arrow. Raises `malformed_batch`."""
+    try:
+        columns.validate(full=True)
+    except pa.ArrowException as error:
+        _malformed(f"the Arrow columns are not valid: {error}", error)
+
+
+def check_nulls(metadata: ArrowMessage) -> None:
+    """Raise `invalid_record` for nulls in columns that do not allow nulls.
+
+    The null counts come from the metadata, which Arrow's validation has verified.
+    """
+    nulls = metadata.null_counts
+    if nulls[TIMESTAMP_NODE]:
+        raise ProblemError(
+            "invalid_record", f"column timestamp has {nulls[TIMESTAMP_NODE]} nulls; allowed: none"
+        )
+    if nulls[HEADER_NODE] or nulls[HEADER_NAME_NODE]:
+        raise ProblemError("invalid_record", "column headers has a null header or header name; allowed: none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +289,8 @@ def _too_many(what: str, count: int, allowed: int) -> NoReturn:
     )
 
 
-def _malformed(detail: str) -> NoReturn:
-    raise ProblemError("malformed_batch", detail)
+def _malformed(detail: str, cause: Exception | None = None) -> NoReturn:
+    raise ProblemError("malformed_batch", detail) from cause
 
 
 def _invalid(detail: str) -> NoReturn:

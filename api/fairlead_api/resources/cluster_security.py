@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field
 
+from fairlead_api.principals import ISSUER_NAME, ISSUER_NAME_RULE, OTHER_SOURCES
 from fairlead_api.resources.quantities import Rate
 from fairlead_api.resources.resource import Part
 from fairlead_api.resources.schema_rules import Rule, RuleReason, kubernetes, rules
@@ -18,6 +19,8 @@ LISTED_MAX: Final = 32
 ISSUERS_MAX: Final = 8
 PATTERN_LENGTH_MAX: Final = 249
 HOURS: Final = "^[0-9]{1,5}h$"
+SERVICE_ACCOUNTS: Final = "k8s"
+"""Name of the issuer of service accounts, which `serviceAccounts` adds."""
 HTTPS_RULE: Final = Rule("self.startsWith('https://')", "an https address")
 
 NamePattern = Annotated[
@@ -71,9 +74,8 @@ class Issuer(Part):
         str,
         kubernetes(
             Rule(
-                "self.matches('^[a-z][a-z0-9-]{0,30}$') && !(self in ['user', 'group', 'broker', 'anonymous', 'k8s'])",
-                "a lower-case letter, then up to 30 lower-case letters, digits or '-'; not user, group, broker, "
-                "anonymous or k8s",
+                f"self.matches('^{ISSUER_NAME}$') && !(self in {[*OTHER_SOURCES, SERVICE_ACCOUNTS]})",
+                f"{ISSUER_NAME_RULE}; not {', '.join(OTHER_SOURCES)} or {SERVICE_ACCOUNTS}",
             ),
             maxLength=31,
         ),

@@ -6,7 +6,7 @@ must not depend on how a call is carried out.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fairlead_api.routes.configs import CONFIG_ROUTES
 from fairlead_api.routes.definitions import (
@@ -18,13 +18,9 @@ from fairlead_api.routes.definitions import (
 from fairlead_api.routes.groups import GROUP_ROUTES
 from fairlead_api.routes.operations import OPERATION_ROUTES
 from fairlead_api.routes.producers import PRODUCER_ROUTES
-from fairlead_api.routes.query_parameters import parse_parameters
 from fairlead_api.routes.records import RECORD_ROUTES
 from fairlead_api.routes.security import SECURITY_ROUTES
 from fairlead_api.routes.topics import OPS_ROUTES, TOPIC_ROUTES
-
-if TYPE_CHECKING:
-    from fairlead_api.routes.query_parameters import QueryValues
 
 __all__ = [
     "ROUTES",
@@ -32,7 +28,6 @@ __all__ = [
     "HeaderParameter",
     "Listener",
     "Route",
-    "parse_query",
     "route",
 ]
 
@@ -54,8 +49,3 @@ _BY_NAME: Final = {entry.name: entry for entry in ROUTES}
 def route(name: str) -> Route:
     """Return the route with a name. Raises `KeyError` for an unknown name."""
     return _BY_NAME[name]
-
-
-def parse_query(entry: Route, raw_query: bytes | str) -> QueryValues:
-    """Return the typed query parameters of a request to this route. Raises the problems of `parse_parameters`."""
-    return parse_parameters(entry.query, raw_query)

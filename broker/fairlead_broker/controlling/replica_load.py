@@ -1,8 +1,8 @@
-"""Number of replicas on each broker, with the replicas that operations under way will add.
+"""Number of replicas on each broker and of partitions of each topic, with what operations under way will add.
 
-`topics` and `operations` promise replicas before they write them, so that concurrent operations together do not
-exceed the maximum of a broker. The promises are state of this process: a controller that takes over completes the
-operations of an earlier controller without promises.
+`topics` and `operations` promise replicas and partitions before they write them, so that concurrent operations
+together do not exceed the maximum of a broker or a quota. The promises are state of this process: a controller that
+takes over completes the operations of an earlier controller without promises.
 """
 
 from __future__ import annotations
@@ -22,10 +22,13 @@ Subject: TypeAlias = TopicId | PartitionKey
 
 
 class Promise:
-    """Replicas that one operation will add."""
+    """Replicas and partitions that one operation will add."""
 
-    def __init__(self) -> None:
-        """Create a promise of no replicas."""
+    def __init__(self, topic: str | None = None) -> None:
+        """Create a promise of no replicas. `topic`: name of the topic that the operation creates or changes."""
+        self.topic = topic
+        self.partitions = 0
+        """Number of partitions that the topic will have; 0 before the number is known."""
         self.subject: Subject | None = None
         self.counts = Counter[BrokerId]()
         self._outstanding: dict[PartitionKey, set[BrokerId]] = {}
@@ -60,10 +63,18 @@ class ReplicaLoad:
                     load[broker] = load.get(broker, 0) + count
         return load
 
+    def promised_partitions(self) -> dict[str, int]:
+        """Return the number of partitions that each topic of an operation under way will have, by its name."""
+        found: dict[str, int] = {}
+        for promise in self._promises:
+            if promise.topic is not None:
+                found[promise.topic] = max(promise.partitions, found.get(promise.topic, 0))
+        return found
+
     @contextmanager
-    def promise(self) -> Iterator[Promise]:
+    def promise(self, topic: str | None = None) -> Iterator[Promise]:
         """Yield a promise that ends with the operation."""
-        promise = Promise()
+        promise = Promise(topic)
         self._promises.append(promise)
         try:
             yield promise

@@ -33,7 +33,7 @@ from fairlead_broker.controlling.topic_completion import OfficeHeld, TopicComple
 from fairlead_broker.coordination.cluster_values import cordoned_brokers
 from fairlead_broker.coordination.mirror import Mirror
 from fairlead_broker.coordination.protocol import Coordination
-from fairlead_broker.quotas.limits import QuotaTable, quota_of
+from fairlead_broker.quotas.limits import partition_quotas
 from fairlead_broker.registry.keys import PartitionKey
 from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import ConfigScalar, TopicRecord, TopicState, config_texts
@@ -70,9 +70,6 @@ class TopicAdmin:
         self._completing = TopicCompletion(coordination, mirror, term, clock, load, new_start_index)
         self._new_topic_id = new_topic_id
         self._new_start_index = new_start_index
-        self._being_created: dict[str, int] = {}
-        self._reserved: dict[str, int] = {}
-        """Partitions of topics that this broker is creating and that are not in the mirror yet."""
 
     async def create(self, request: CreateTopicRequest, *, dry_run: bool = False) -> tuple[TopicRecord, bool]:
         """Create a topic. Returns the topic, and whether this call created it.
@@ -93,15 +90,8 @@ class TopicAdmin:
                 self._placed(request.name, record, self._new_start_index())
             return record, True
         offered: set[TopicId] = set()
-        self._being_created[request.name] = self._being_created.get(request.name, 0) + 1
-        try:
-            with self._load.promise() as promise:
-                await self._runner.complete(self._creation(request, config, offered, promise))
-        finally:
-            self._reserved.pop(request.name, None)
-            self._being_created[request.name] -= 1
-            if not self._being_created[request.name]:
-                del self._being_created[request.name]
+        with self._load.promise(request.name) as promise:
+            await self._runner.complete(self._creation(request, config, offered, promise))
         made = self._required(request.name, None).value
         return made, made.topic_id in offered
 
@@ -125,7 +115,7 @@ class TopicAdmin:
             planning = self._completing.planning(altered, size, start_index)
             return self._alteration(name, topic, request, planning, promise)
 
-        with self._load.promise() as promise:
+        with self._load.promise(name) as promise:
             while True:
                 # An operation that another broker has begun is completed first. This is repeated if another operation
                 # has begun in the meantime.
@@ -170,6 +160,7 @@ class TopicAdmin:
             raise _shrinks(name, topic.value.partitions, partition_count)
         if partition_count > topic.value.partitions:
             self._check_quotas(name, partition_count)
+            promise.partitions = partition_count
         config = merge_patch(config_texts(topic.value.config), request.config)
         replication_factor = request.replication_factor or topic.value.replication_factor
         if request.config is None or MIN_ISR in request.config or request.replication_factor is not None:
@@ -217,7 +208,7 @@ class TopicAdmin:
                 raise ProblemError("conflict", detail, side_effect=SideEffect.MAYBE)
             if record is None:
                 record = self._new_topic(request, config)
-                self._reserved[request.name] = record.partitions
+                promise.partitions = record.partitions
                 offered.add(record.topic_id)
             promise.renew(record.topic_id, self._placed(request.name, record, start_index))
             planning = self._completing.planning(record.topic_id, size, start_index)
@@ -245,17 +236,14 @@ class TopicAdmin:
 
     def _check_quotas(self, name: str, partition_count: int) -> None:
         """Raise `conflict` if a topic with so many partitions exceeds a quota (rule Q2)."""
-        quotas = QuotaTable(
-            quota_of(subject, record.value) for subject, record in self._metadata.quotas.items()
-        )
-        limited = quotas.partitions_of(name)
+        limited = partition_quotas(self._metadata.quotas, name)
         if not limited:
             return
-        counts = self._reserved | {
-            topic: found.value.partitions
-            for topic, found in self._metadata.topics.items()
-            if found.value.state is not TopicState.DELETING
-        }
+        counts = self._load.promised_partitions()
+        for topic, found in self._metadata.topics.items():
+            if found.value.state is not TopicState.DELETING:
+                known = found.value.growing_to or found.value.partitions
+                counts[topic] = max(known, counts.get(topic, 0))
         counts[name] = partition_count
         for subject, limit in limited:
             pattern = subject.removeprefix(TOPICS)
@@ -306,7 +294,7 @@ class TopicAdmin:
         return None if config is None else config.value.values.get(name)
 
     def _check_twins(self, name: str) -> None:
-        for other in (*self._metadata.topics, *self._being_created):
+        for other in (*self._metadata.topics, *self._load.promised_partitions()):
             if collides(name, other):
                 raise ProblemError(
                     "invalid_topic_name",

@@ -29,6 +29,7 @@ from fairlead_broker.groups.messages import (
     Partitions,
     Reply,
     Subscription,
+    member_not_found,
 )
 from fairlead_broker.groups.pacing import rest_interval_ms
 from fairlead_broker.groups.subscriptions import Topics, TopicShape
@@ -57,5 +58,6 @@ __all__ = [
     "TopicShape",
     "Topics",
     "Turn",
+    "member_not_found",
     "rest_interval_ms",
 ]

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
-from typing import NoReturn
+from typing import Final
 
 from fairlead_api.identifiers import PartitionIndex, TimestampUs, TopicId
 from fairlead_api.problems import ProblemError
@@ -20,13 +20,22 @@ from fairlead_broker.groups import rules
 from fairlead_broker.groups.assignors import UNIFORM
 from fairlead_broker.groups.changes import GroupChange, GroupRecords, MemberKey, TargetKey
 from fairlead_broker.groups.holdings import as_partitions
-from fairlead_broker.groups.limits import ASSIGNMENT_INTERVAL_SECONDS
-from fairlead_broker.groups.messages import GroupEvent, Heartbeat, HeartbeatReply, Partitions, Reply
+from fairlead_broker.groups.messages import (
+    GroupEvent,
+    Heartbeat,
+    HeartbeatReply,
+    Partitions,
+    Reply,
+    member_not_found,
+)
 from fairlead_broker.groups.pacing import KnownAssignments, Pacing, answered
 from fairlead_broker.groups.roster import WrittenRoster
 from fairlead_broker.groups.subscriptions import SubscribedTopics, Topics
 from fairlead_broker.groups.turning import GroupTurn
 from fairlead_broker.registry.group_records import GroupRecord, MemberRecord
+
+ASSIGNMENT_INTERVAL_SECONDS: Final = 1.0
+"""Minimum seconds between two targets, so that a hundred members that join at the same time cause few computations."""
 
 
 class GroupState(StrEnum):
@@ -247,7 +256,7 @@ class Group:
             return
         record = self._roster.members.get(member_id)
         if record is None:
-            self._refuse_unknown(member_id)
+            raise member_not_found(self.name, member_id)
         rules.check_principal(self.name, member_id, record, principal)
         rules.check_commit_epoch(member_id, record, member_epoch)
 
@@ -314,10 +323,6 @@ class Group:
         if turn.change is None:
             self._must_look = False
         return turn
-
-    def _refuse_unknown(self, member_id: str) -> NoReturn:
-        detail = f"group {self.name} has no member {member_id}; join again with member epoch 0"
-        raise ProblemError("member_not_found", detail, data={"group": self.name, "member_id": member_id})
 
     def _view(self, member_id: str, record: MemberRecord) -> MemberView:
         return MemberView(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -18,11 +18,22 @@ from fairlead_api.bodies.group_requests import REBALANCE_TIMEOUT_MS_DEFAULT, SES
 from fairlead_api.problems import ProblemError
 from fairlead_broker.groups import rules
 from fairlead_broker.groups.assignors import check_assignor
-from fairlead_broker.groups.limits import MEMBERS_MAX, PARTITIONS_MAX, PATTERNS_MAX
-from fairlead_broker.groups.messages import AWAY_EPOCH, JOIN_EPOCH, Heartbeat, Leave, Subscription
+from fairlead_broker.groups.messages import (
+    AWAY_EPOCH,
+    JOIN_EPOCH,
+    Heartbeat,
+    Leave,
+    Subscription,
+    member_not_found,
+)
 from fairlead_broker.groups.roster import Roster
-from fairlead_broker.groups.subscriptions import SubscribedTopics, check_pattern
+from fairlead_broker.groups.subscriptions import PATTERNS_MAX, SubscribedTopics, check_pattern
 from fairlead_broker.registry.group_records import MemberRecord, TargetRecord
+
+MEMBERS_MAX: Final = 1_000
+"""Maximum number of members of a group: a new coordinator must load the key of each member."""
+PARTITIONS_MAX: Final = 10_000
+"""Maximum number of partitions that a group consumes: a target is computed in one turn of the event loop."""
 
 _Consumed: TypeAlias = tuple[tuple[str, ...], str | None]
 """Topic names and topic pattern of a subscription."""
@@ -227,8 +238,7 @@ class Membership:
 
     def not_found(self, member_id: str) -> ProblemError:
         """Return the problem for a member that is not in the group."""
-        detail = f"group {self._name} has no member {member_id}; join again with member epoch 0"
-        return ProblemError("member_not_found", detail, data={"group": self._name, "member_id": member_id})
+        return member_not_found(self._name, member_id)
 
     def _too_large(self, reason: str, limit: int) -> ProblemError:
         detail = f"group {self._name} is too large: {reason}"

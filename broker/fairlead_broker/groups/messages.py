@@ -89,3 +89,9 @@ class Left:
 
 
 Reply: TypeAlias = HeartbeatReply | Left | ProblemError
+
+
+def member_not_found(group: str, member_id: str) -> ProblemError:
+    """Return the reply to a member that is not in the group."""
+    detail = f"group {group} has no member {member_id}; join again with member epoch 0"
+    return ProblemError("member_not_found", detail, data={"group": group, "member_id": member_id})

@@ -1,15 +1,12 @@
-"""A group's records and the facts derived from them: members, targets, owners of partitions, and deadlines.
+"""A group's records and the facts derived from them: members, targets, and owners of partitions.
 
 Two rosters are in use: the written roster, which only `apply` changes, and the tentative copy of a turn. A turn
 writes the difference between the two rosters, and no decision of a turn is visible before the write succeeds.
-`Deadlines` contains one end time for each member. An end time is moved often and reached rarely, so moving it
-changes only a dictionary entry. The heap is corrected when the old end time is reached.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from heapq import heappop, heappush, heapreplace
+from collections.abc import Mapping
 
 from fairlead_api.identifiers import TopicId
 from fairlead_broker.groups.assignors import Place
@@ -176,57 +173,3 @@ class WrittenRoster(Roster):
             for topic_id, partitions in holding.items():
                 for partition in partitions:
                     del self.owners[topic_id, partition]
-
-
-class Deadlines:
-    """End times by member id, in monotonic seconds."""
-
-    __slots__ = ("_ends", "_heap", "_queued")
-
-    def __init__(self) -> None:
-        self._ends: dict[str, float] = {}
-        self._heap: list[tuple[float, str]] = []
-        self._queued: dict[str, float] = {}
-        """Time of the valid heap entry of each member, never later than the member's end time. The entry is kept
-        after the member has left, so that repeated leaving and joining does not fill the heap.
-        """
-
-    def set(self, member_id: str, ends_at: float) -> None:
-        """Set or move the end time of a member."""
-        self._ends[member_id] = ends_at
-        queued = self._queued.get(member_id)
-        if queued is None or ends_at < queued:
-            self._queued[member_id] = ends_at
-            heappush(self._heap, (ends_at, member_id))
-
-    def drop(self, member_id: str) -> None:
-        """Drop the end time of a member."""
-        self._ends.pop(member_id, None)
-
-    def end_of(self, member_id: str) -> float:
-        """Return the end time of a member. The member must have an end time."""
-        return self._ends[member_id]
-
-    def next(self) -> tuple[float, str] | None:
-        """Return the earliest end time and its member, or None."""
-        while self._heap:
-            ends_at, member_id = self._heap[0]
-            current = self._ends.get(member_id)
-            if ends_at != self._queued.get(member_id):
-                heappop(self._heap)
-            elif current is None:
-                heappop(self._heap)
-                del self._queued[member_id]
-            elif current == ends_at:
-                return ends_at, member_id
-            else:
-                self._queued[member_id] = current
-                heapreplace(self._heap, (current, member_id))
-        return None
-
-    def over(self, is_over: Callable[[float], bool]) -> list[str]:
-        """Return the members whose end time has passed."""
-        following = self.next()
-        if following is None or not is_over(following[0]):
-            return []
-        return [member_id for member_id, ends_at in self._ends.items() if is_over(ends_at)]

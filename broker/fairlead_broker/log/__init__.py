@@ -28,9 +28,8 @@ from fairlead_broker.log.leader_epochs import EpochEnd
 from fairlead_broker.log.partition_log import PartitionLog
 from fairlead_broker.log.range_digest import DigestedRange, digest_range
 from fairlead_broker.log.recovery import Cut, RecoveryReport
-from fairlead_broker.log.retention import Expiry, Reason, SegmentFacts, expire
+from fairlead_broker.log.retention import Expiry, Reason, SegmentFacts, expire, retention_facts
 from fairlead_broker.log.scrub import SegmentScrub
-from fairlead_broker.log.segment_facts import retention_facts
 from fairlead_broker.log.segments.damage import DamagedRange
 from fairlead_broker.log.segments.dropped_segments import make_starts_durable
 from fairlead_broker.log.segments.reading import LogRead

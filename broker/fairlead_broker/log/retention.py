@@ -1,8 +1,9 @@
 """Choose the segments of a partition that retention removes, according to Kafka's rules.
 
-`runtime` calls this module for partitions that this broker leads; followers adopt the leader's log start. The
-functions are pure: each decides from the given facts. The module must not access files and must not know when its
-functions are called.
+`runtime` calls this module for partitions that this broker leads; followers adopt the leader's log start. Only
+`retention_facts` reads files, in a disk thread: the first call reads the end of each closed segment's time index, and
+later calls use the latest time kept in memory. The other functions are pure: each decides from the given facts. The
+module must not know when its functions are called.
 
     whole segments, oldest first; never the active one; nothing at or above the high watermark
     1. segments wholly below the log start (delete-records moved the log start)
@@ -24,6 +25,10 @@ from enum import StrEnum
 
 from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import Offset, TimestampUs
+from fairlead_broker.log.errors import StorageFailed
+from fairlead_broker.log.partition_log import PartitionLog
+from fairlead_broker.log.segments.indexes import NO_TIME
+from fairlead_broker.log.segments.segments import Segment
 
 NO_LIMIT = -1
 """Value of `retention.ms` and `retention.bytes` that disables the limit."""
@@ -122,3 +127,23 @@ def _count_expired(segments: Sequence[SegmentFacts], limit_ms: int, now_us: Time
                 break
             count = index + 1
     return count
+
+
+def retention_facts(log: PartitionLog) -> list[SegmentFacts]:
+    """Return the facts of every segment, oldest first. Raises `StorageFailed` if the disk cannot be read."""
+    try:
+        return [_facts(segment) for segment in log.segments]
+    except OSError as error:
+        message = f"{log.folder}: cannot read the age of the segments: {error.strerror or error}"
+        raise StorageFailed(message) from error
+
+
+def _facts(segment: Segment) -> SegmentFacts:
+    newest_us = segment.max_time_us()
+    return SegmentFacts(
+        base_offset=segment.base_offset,
+        next_offset=segment.next_offset,
+        size_bytes=segment.size,
+        newest_time_us=None if newest_us == NO_TIME else TimestampUs(newest_us),
+        active=segment.growing,
+    )

@@ -13,6 +13,7 @@ from typing import Final
 from fairlead_api.patterns import ANY, matches
 from fairlead_api.principals import ANONYMOUS
 from fairlead_api.quota_limits import TOPICS, Limit
+from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.security_records import QuotaRecord
 
 
@@ -51,16 +52,15 @@ BUILT_IN: Final = (
 
 
 class QuotaTable:
-    """All quotas, compiled once for each change of them."""
+    """All quotas of principals, compiled once for each change of them."""
 
-    __slots__ = ("_literal", "_prefixes", "_topics")
+    __slots__ = ("_literal", "_prefixes")
 
     def __init__(self, quotas: Iterable[Quota]) -> None:
         given = {quota.subject: quota for quota in quotas}
         for quota in BUILT_IN:
             own = given.get(quota.subject, Quota(quota.subject))
             given[quota.subject] = Quota(quota.subject, {**quota.each, **own.each}, own.shared)
-        self._topics = tuple(quota for subject, quota in given.items() if subject.startswith(TOPICS))
         of_principals = [quota for subject, quota in given.items() if not subject.startswith(TOPICS)]
         self._literal = {quota.subject: quota for quota in of_principals if not quota.subject.endswith(ANY)}
         self._prefixes = sorted(
@@ -89,14 +89,6 @@ class QuotaTable:
         ]
         return (*found.values(), *shared)
 
-    def partitions_of(self, topic: str) -> list[tuple[str, int]]:
-        """Return the subjects of the quotas that limit the partitions of a topic, with their limits."""
-        return [
-            (quota.subject, quota.shared[Limit.PARTITIONS])
-            for quota in self._topics
-            if Limit.PARTITIONS in quota.shared and matches(quota.subject.removeprefix(TOPICS), topic)
-        ]
-
 
 def quota_of(subject: str, record: QuotaRecord) -> Quota:
     """Return the quota of a record; limits that this release does not know are left out."""
@@ -106,3 +98,14 @@ def quota_of(subject: str, record: QuotaRecord) -> Quota:
         for limits in (record.each, record.shared)
     )
     return Quota(subject, each, shared)
+
+
+def partition_quotas(quotas: Mapping[str, Versioned[QuotaRecord]], topic: str) -> list[tuple[str, int]]:
+    """Return the subjects of the quotas that limit the partitions of a topic, with their limits."""
+    return [
+        (subject, limit)
+        for subject, record in quotas.items()
+        if subject.startswith(TOPICS) and matches(subject.removeprefix(TOPICS), topic)
+        for limit in (record.value.shared.get(Limit.PARTITIONS),)
+        if limit is not None
+    ]

@@ -1,8 +1,8 @@
 """Limits of each caller on this broker, compiled from the quotas in the mirror (rules Q3 to Q6, Q8, Q10).
 
-The access gate asks this view once for each request of the data listener. Buckets outlive changes of quotas, so that a
-change forgives no debt. In the mode `observe`, limits are counted and nothing is refused; in the mode `open`, nothing
-is counted.
+The access gate asks this view once for each request of the data listener, unless the mode is `open`. Buckets outlive
+changes of quotas, so that a change forgives no debt. In the mode `observe`, limits are counted and nothing is refused;
+in the mode `open`, nothing is counted.
 """
 
 from __future__ import annotations
@@ -151,10 +151,8 @@ class QuotaView:
         self._ticked_at = now()
         self._compile()
 
-    def of(self, access: CallerAccess, address: str) -> CallerQuota | None:
-        """Return the limits of a caller; `address` counts for an anonymous one. None in the mode `open`."""
-        if access.is_open:
-            return None
+    def of(self, access: CallerAccess, address: str) -> CallerQuota:
+        """Return the limits of a caller; `address` counts for an anonymous one. In the mode `open` nothing is asked."""
         self._follow()
         known = self._callers.get(access)
         if known is not None:

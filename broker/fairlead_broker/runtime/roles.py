@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch
+from fairlead_broker.coordination.membership import Incarnation
 from fairlead_broker.registry.isr import generation_in
 from fairlead_broker.registry.records import PartitionRecord, Replica
-from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ from fairlead_broker.server.http.call import Endpoint
 from fairlead_broker.server.http.peer_gate import PeerGate
 from fairlead_broker.server.records.fetch import FetchCalls
 from fairlead_broker.server.records.offsets import OffsetCalls
-from fairlead_broker.server.records.produce import ProduceCalls, ProduceFrameCalls
-from fairlead_broker.server.records.produce_routing import ProduceRouting
+from fairlead_broker.server.records.produce import ProduceCalls
+from fairlead_broker.server.records.produce_frames import ProduceFrameCalls, ProduceRouting
 from fairlead_broker.server.records.tail import TailCalls
 from fairlead_broker.server.records.topic_produce import TopicProduceCalls
 from fairlead_broker.server.routing.forwarding import Forwarding

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from fairlead_api.identifiers import BrokerId
 from fairlead_broker.access.mode import SecurityMode
 from fairlead_broker.certificates.material import Side
 from fairlead_broker.certificates.watching import Certificates
@@ -23,18 +22,16 @@ from fairlead_broker.coordination.protocol import Coordination
 from fairlead_broker.log.segments.storage import Storage
 from fairlead_broker.ports import ListenerAddresses
 from fairlead_broker.registry.keys import Keys
-from fairlead_broker.registry.metadata import Versioned
-from fairlead_broker.registry.records import BrokerRegistration
 from fairlead_broker.runtime import Broker, BrokerState
 from fairlead_broker.runtime.lifecycle.cluster_entry import Advertised
 from fairlead_broker.runtime.lifecycle.coordination_access import open_coordination, store_path
-from fairlead_broker.server.listeners import Listeners
 from fairlead_broker.server.routing.forwarding import Forwarding
 from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.telemetry import Log, Telemetry
 from fairlead_broker.wiring.broker import addresses_of, open_broker
 from fairlead_broker.wiring.certificates import follow, load_certificates, peer_tls, registered
 from fairlead_broker.wiring.endpoints import build_endpoints
+from fairlead_broker.wiring.listeners import ListenerParts, bind_listeners, start_data, start_ops, start_peer
 from fairlead_broker.wiring.security import keep_admin_token
 
 READERS_SECONDS_MIN = 1.0
@@ -48,24 +45,24 @@ class RunningBroker:
     def __init__(
         self,
         broker: Broker,
-        listeners: Listeners,
+        parts: ListenerParts,
         forwarding: Forwarding,
         certificates: Certificates | None = None,
     ) -> None:
         self.broker = broker
         self._certificates = certificates
-        self._listeners = listeners
+        self.listeners = parts.listeners
+        """Started listeners."""
+        self.bodies = parts.bodies
+        """Budget of request bodies."""
+        self.addresses: ListenerAddresses = parts.bound.addresses
+        """Addresses to which the listeners are bound."""
         self._forwarding = forwarding
 
     @property
     def brokers(self) -> tuple[RunningBroker, ...]:
         """Tuple with only this broker, as the counterpart of `LocalCluster.brokers`."""
         return (self,)
-
-    @property
-    def addresses(self) -> ListenerAddresses:
-        """Addresses to which the listeners are bound."""
-        return self._listeners.addresses
 
     def look_at_certificates(self) -> None:
         """Look at the files of the certificates now."""
@@ -85,10 +82,10 @@ class RunningBroker:
         end = broker.clock.monotonic() + broker.settings.limits.stop_answer_seconds
         # Calls that wait for other brokers or for the rest of a request body are ended first.
         self._forwarding.stop()
-        self._listeners.end_bodies()
+        self.bodies.stop()
         await broker.stop_answering()
         # Every call has been answered. Only slow clients are still receiving their answers.
-        await self._listeners.stop(max(READERS_SECONDS_MIN, end - broker.clock.monotonic()))
+        await self.listeners.stop(max(READERS_SECONDS_MIN, end - broker.clock.monotonic()))
         await broker.stop()
         broker.log.info("broker has stopped", seconds=round(broker.clock.monotonic() - begun, 3))
 
@@ -114,10 +111,9 @@ async def start_broker(
     warn_if_open(settings, telemetry.log)
     warn_if_unreachable(settings, telemetry.log)
     state = BrokerState()
-    listeners = Listeners(settings.listeners, telemetry, clock, certificates.materials)
+    parts = bind_listeners(settings.listeners, telemetry, clock, state, certificates.materials)
     try:
-        listeners.bind()
-        await listeners.start_ops(state)
+        await start_ops(parts)
         broker = await open_broker(
             settings,
             telemetry,
@@ -126,38 +122,34 @@ async def start_broker(
             new_id=_new_id,
             state=state,
             advertised=replace(
-                _advertised(settings, listeners.addresses), certificates=lambda: registered(certificates)
+                _advertised(settings, parts.bound.addresses), certificates=lambda: registered(certificates)
             ),
             storage=storage,
             coordination=coordination,
             tls=peer_tls(certificates.materials.get(Side.PEER)),
         )
     except BaseException:
-        await listeners.stop()
+        await parts.listeners.stop()
         raise
     try:
-        running = await serve(broker, listeners, certificates)
-        follow(certificates, listeners, broker)
+        running = await serve(broker, parts, certificates)
+        follow(certificates, parts.listeners, broker)
     except BaseException:
-        await listeners.stop()
+        await parts.listeners.stop()
         await broker.stop()
         raise
     return running
 
 
 async def serve(
-    broker: Broker, listeners: Listeners, certificates: Certificates | None = None
+    broker: Broker, parts: ListenerParts, certificates: Certificates | None = None
 ) -> RunningBroker:
     """Start the data and the peer listener of an opened broker."""
     endpoints = build_endpoints(broker)
     await keep_admin_token(broker)
-
-    def brokers() -> Mapping[BrokerId, Versioned[BrokerRegistration]]:
-        return broker.metadata.brokers
-
-    await listeners.start_data(endpoints.data, endpoints.access, brokers, broker.audit)
-    await listeners.start_peer(endpoints.peer, endpoints.gate, endpoints.access, brokers, broker.audit)
-    return RunningBroker(broker, listeners, endpoints.forwarding, certificates)
+    await start_data(parts, endpoints, broker)
+    await start_peer(parts, endpoints, broker)
+    return RunningBroker(broker, parts, endpoints.forwarding, certificates)
 
 
 class LocalCluster:

@@ -14,15 +14,18 @@ Four rules prevent two readers of one partition:
 - After a failed heartbeat, the next heartbeat contains all fields, so that the coordinator repeats a lost answer.
 - A partition is reported as owned from the moment the member is ordered to read the partition until its release.
 - A fenced member drops all partitions at once and joins again with epoch 0.
+
+Events are facts that the session reports with their time; actions are orders that the session carries out in the given
+order. The module is a single file because the state machine is read together with its events and actions.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeAlias
 
 from msgspec import UNSET
 
@@ -35,31 +38,140 @@ from fairlead.errors import (
     MemberNotFoundError,
     SettingError,
 )
-from fairlead.group.events import (
-    Action,
-    Assign,
-    Closed,
-    Drop,
-    Event,
-    Fail,
-    HeartbeatAnswered,
-    HeartbeatRefused,
-    HeartbeatWanted,
-    Leave,
-    Overdue,
-    Partitions,
-    Released,
-    Resumed,
-    Revoke,
-    SendHeartbeat,
-    Taken,
-    Tell,
-    Woken,
-)
 from fairlead.settings import Backoff
 from fairlead.topic_partition import TopicPartition
 from fairlead_api.bodies.group_answers import AssignedPartitions, HeartbeatAnswer
 from fairlead_api.bodies.group_requests import HeartbeatRequest, OwnedPartitions
+
+Partitions: TypeAlias = Mapping[TopicPartition, str]
+"""Topic ids of partitions, by partition; a recreated topic has a different id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Woken:
+    """A deadline of the member's state machine has passed, or the session asks for the next actions."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatAnswered:
+    """The coordinator has answered the heartbeat that has this number."""
+
+    number: int
+    answer: HeartbeatAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatRefused:
+    """The heartbeat that has this number was refused or got no answer. `chance` in [0, 1) randomises the back-off."""
+
+    number: int
+    error: FairleadError
+    chance: float
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatWanted:
+    """A commit was refused because its epoch is older than the coordinator's epoch of the member."""
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The partitions of a `Revoke` are finished, committed and no longer read."""
+
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The consumer has started to read the partitions of an `Assign`."""
+
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """The program did not take the next batch in time, so other members should get the partitions."""
+
+    error: FairleadError
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """The program takes batches again after `Overdue`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """All processed records are committed, and the member leaves permanently."""
+
+
+Event: TypeAlias = (
+    Woken
+    | HeartbeatAnswered
+    | HeartbeatRefused
+    | HeartbeatWanted
+    | Released
+    | Taken
+    | Overdue
+    | Resumed
+    | Closed
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SendHeartbeat:
+    """Send a heartbeat and report its outcome under the same number; at most one heartbeat counts at a time."""
+
+    number: int
+    request: HeartbeatRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Revoke:
+    """Stop reading partitions, finish and commit their records, then report `Released`, for which the group waits."""
+
+    round: int
+    partitions: Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Read partitions from their committed offsets, then report `Taken`. The first `Assign` may have no partitions."""
+
+    round: int
+    partitions: Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Stop reading partitions at once without a commit: other members may already own the partitions."""
+
+    partitions: Partitions
+    error: FairleadError
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Send a leave to the coordinator, without waiting for the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """The member has failed: raise the error in the next read."""
+
+    error: FairleadError
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Log that heartbeats have failed for `seconds`, or, if `error` is None, that heartbeats succeed again."""
+
+    error: FairleadError | None
+    seconds: float
+
+
+Action: TypeAlias = SendHeartbeat | Revoke | Assign | Drop | Leave | Fail | Tell
+
 
 INSTANCE_WAIT_SECONDS: Final = 15.0
 """Seconds that a joining static member waits until its instance id is free, at most a session timeout. A crashed member

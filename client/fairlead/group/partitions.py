@@ -21,8 +21,7 @@ from fairlead.connection.transport import Transport
 from fairlead.errors import ClosedError, FairleadError, NoCommittedOffsetError
 from fairlead.group.calls import GroupCalls
 from fairlead.group.commits import OffsetCommitter
-from fairlead.group.events import Assign, Drop, Event, Partitions, Released, Revoke, Taken
-from fairlead.group.member import GroupMember
+from fairlead.group.member import Assign, Drop, Event, GroupMember, Partitions, Released, Revoke, Taken
 from fairlead.group.settings import CommitMode, GroupSettings, RebalanceCallback
 from fairlead.reading.cursors import Cursor, Prefetch
 from fairlead.reading.offsets import OffsetLookup

@@ -26,25 +26,27 @@ from fairlead.errors import (
 )
 from fairlead.group.calls import GroupCalls
 from fairlead.group.commits import OffsetCommitter, Unseen
-from fairlead.group.events import (
+from fairlead.group.member import (
     Action,
     Assign,
     Closed,
     Drop,
     Event,
     Fail,
+    GroupMember,
     HeartbeatAnswered,
     HeartbeatRefused,
     HeartbeatWanted,
     Leave,
+    MemberState,
     Overdue,
     Resumed,
     Revoke,
     SendHeartbeat,
     Tell,
     Woken,
+    is_fenced,
 )
-from fairlead.group.member import GroupMember, MemberState, is_fenced
 from fairlead.group.partitions import GroupPartitions, GroupTopics, Reading
 from fairlead.group.settings import CommitMode, GroupSettings
 from fairlead.topic_partition import TopicPartition

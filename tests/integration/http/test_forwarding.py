@@ -7,6 +7,7 @@ import pytest
 
 from fairlead_api.batch.batches import decode_records
 from fairlead_api.bodies.frames import encode_frame, iterate_frames
+from fairlead_broker.certificates.material import Side
 from waiting import until
 
 FRAMES = {"content-type": "application/vnd.fairlead.frames;v=1"}
@@ -209,7 +210,7 @@ async def test_a_missing_leader_is_a_definite_refusal(three, batch_of) -> None:
     """Produce and fetch requests are refused as not done when the leader's address is closed."""
     topic_id, [leader] = await three.topic("flights", 1)
     other = three.at(leader % 3 + 1)
-    await three.brokers[leader - 1]._listeners._peer.stop(3)
+    await three.brokers[leader - 1].listeners.stop_side(Side.PEER, 3)
     path = "/v1/topics/flights/partitions/0/records"
     meta = msgspec.json.encode({"topic_id": topic_id, "partition": 0})
     frames = b"".join(encode_frame(meta, [memoryview(batch_of(b"x"))]))
@@ -256,7 +257,7 @@ async def test_a_silent_leader_leaves_doubt(three, batch_of) -> None:
     """A produce request that its leader received and did not answer in time is reported as possibly stored."""
     topic_id, [leader] = await three.topic("flights", 1)
     other, path = three.at(leader % 3 + 1), "/v1/topics/flights/partitions/0/records"
-    await three.brokers[leader - 1]._listeners._peer.stop(3)
+    await three.brokers[leader - 1].listeners.stop_side(Side.PEER, 3)
     host, _, port = three.brokers[leader - 1].addresses.peer.rpartition(":")
 
     taken: list[asyncio.StreamWriter] = []
@@ -302,7 +303,7 @@ async def test_large_answers_are_forwarded_in_parts(three, batch_of) -> None:
 async def test_a_missing_controller_is_a_definite_refusal(three) -> None:
     """A change that cannot reach the controller is refused with a problem that says that nothing was done."""
     controller = (await three.at(1).get("/v1/cluster")).json["controller"]
-    await three.brokers[controller - 1]._listeners._peer.stop(3)
+    await three.brokers[controller - 1].listeners.stop_side(Side.PEER, 3)
     answer = await three.at(controller % 3 + 1).post("/v1/topics", {"name": "flights"})
 
     assert (answer.status, answer.code) == (503, "coordination_unavailable")

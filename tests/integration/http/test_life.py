@@ -9,9 +9,9 @@ from fairlead_api.batch.batches import decode_records
 from fairlead_broker.clock import SystemClock
 from fairlead_broker.runtime import BrokerState
 from fairlead_broker.server.http.bound_socket import ListenError
-from fairlead_broker.server.listeners import Listeners
 from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.telemetry import Telemetry
+from fairlead_broker.wiring.listeners import bind_listeners, start_ops
 
 RECORDS = "/v1/topics/flights/partitions/0/records"
 BATCHES = "application/vnd.fairlead.batches"
@@ -22,20 +22,18 @@ async def test_ops_answers_before_recovery(cluster, tmp_path) -> None:
     settings = BrokerSettings(
         data=tmp_path / "data", listen="127.0.0.1:0", peer_listen="127.0.0.1:0", ops_listen="127.0.0.1:0"
     )
-    telemetry, clock = Telemetry(), SystemClock()
-    listeners = Listeners(settings.listeners, telemetry, clock)
-    listeners.bind()
-    await listeners.start_ops(BrokerState())
+    parts = bind_listeners(settings.listeners, Telemetry(), SystemClock(), BrokerState(), {})
+    await start_ops(parts)
     try:
-        ops = await cluster.client(listeners.addresses.ops, http1=True)
+        ops = await cluster.client(parts.bound.addresses.ops, http1=True)
         statuses = [
             (await ops.get(path)).status for path in ("/healthz", "/readyz", "/metrics", "/v1/topics")
         ]
-        host, _, port = listeners.addresses.data.rpartition(":")
+        host, _, port = parts.bound.addresses.data.rpartition(":")
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection(host, int(port))
     finally:
-        await listeners.stop()
+        await parts.listeners.stop()
 
     assert statuses == [200, 503, 200, 404]
 

@@ -56,7 +56,7 @@ async def test_incomplete_bodies_are_refused(cluster) -> None:
         + b'e\r\n{"value":"a"}\n\r\n'
     )
     told = await streaming[0].readuntil(b"]}\n")
-    while len(broker._listeners._bodies.coming) < len((slow, streaming)):  # noqa: ASYNC110 - no event to await
+    while len(broker.bodies.coming) < len((slow, streaming)):  # noqa: ASYNC110 - no event to await
         await asyncio.sleep(0)  # noqa: TID251 - yields to the broker's loop, does not wait
     async with asyncio.TaskGroup() as group:
         group.create_task(cluster.stop(broker))

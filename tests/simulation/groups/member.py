@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairlead.errors import UnreachableError
 from fairlead.errors.kinds import error_of
-from fairlead.group.events import (
+from fairlead.group.member import (
     Action,
     Assign,
     Closed,
     Drop,
     Event,
     Fail,
+    GroupMember,
     HeartbeatAnswered,
     HeartbeatRefused,
     HeartbeatWanted,
@@ -26,16 +27,16 @@ from fairlead.group.events import (
     Released,
     Revoke,
     SendHeartbeat,
+    Subscription,
     Taken,
     Woken,
 )
-from fairlead.group.member import GroupMember, Subscription
 from fairlead.settings import Backoff
 from fairlead_api.identifiers import TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.groups import Heartbeat, HeartbeatReply, Leave
 from fairlead_broker.groups import Subscription as Wanted
-from fairlead_broker.runtime.groups.calls import heartbeat_answer, heartbeat_event
+from fairlead_broker.runtime.groups.groups import heartbeat_answer, heartbeat_event
 from groups.messages import (
     Answer,
     Commit,

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from fairlead.group.events import HeartbeatAnswered
-from fairlead.group.member import GroupMember
+from fairlead.group.member import GroupMember, HeartbeatAnswered
 from fairlead_broker.groups import JOIN_EPOCH, Heartbeat, rules
 from fairlead_broker.groups.holdings import Holding, is_apart
 from fairlead_broker.registry.group_records import MemberRecord

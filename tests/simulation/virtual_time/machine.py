@@ -15,11 +15,13 @@ import structlog
 from fairlead_api.identifiers import TimestampUs
 from fairlead_broker.certificates.material import Side
 from fairlead_broker.coordination.embedded import EmbeddedCoordination
+from fairlead_broker.runtime import BrokerState
 from fairlead_broker.runtime.lifecycle.cluster_entry import Advertised
-from fairlead_broker.server.listeners import Addresses, Listeners
+from fairlead_broker.server.listeners import BoundSockets
 from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.telemetry import Telemetry
 from fairlead_broker.wiring.broker import open_broker
+from fairlead_broker.wiring.listeners import listener_parts
 from fairlead_broker.wiring.start import RunningBroker, serve
 from lying_disk import LyingDisk
 from virtual_time.coordination import FarCoordination, StoreWeather
@@ -60,6 +62,9 @@ class VirtualListener:
         assert life is not None
         self._network.served[self._address] = Served(self._application, life, contextvars.copy_context())
 
+    async def renew(self, material: Any) -> None:
+        """Serve without a certificate."""
+
     async def stop(self, timeout_seconds: float = 0.0) -> None:
         """Stop serving."""
         del timeout_seconds
@@ -72,34 +77,8 @@ class VirtualAddress(str):
     __slots__ = ()
     port = 1
 
-
-class VirtualListeners(Listeners):
-    """The broker's listeners without sockets."""
-
-    def __init__(self, *arguments: Any, name: str, network: VirtualNetwork, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        self._name = name
-        self._network = network
-
-    @property
-    def addresses(self) -> Addresses:
-        """Return names in place of host addresses."""
-        return Addresses(**{each: f"{self._name}.{each}:1" for each in ("data", "peer", "ops")})
-
-    def bind(self) -> None:
-        """Bind no port."""
-        self._bound_data = [(self._settings.data[0], VirtualAddress(f"{self._name}.data:1"))]  # type: ignore[list-item]
-        self._bound = {side: VirtualAddress(f"{self._name}.{side.value}:1") for side in (Side.PEER, Side.OPS)}  # type: ignore[misc]
-
-    async def start_ops(self, state: Any) -> None:
-        """Serve no scrapes."""
-
-    def _http2(self, application: Any, bound: Any, *further: Any) -> Any:
-        return VirtualListener(application, bound, self._network)
-
-    def _close_sockets(self) -> None:
-        self._bound_data.clear()
-        self._bound.clear()
+    def close(self) -> None:
+        """Release nothing."""
 
 
 class Machine:
@@ -171,22 +150,27 @@ class Machine:
         )  # fmt: skip
         telemetry = Telemetry(log)
         self.coordination = FarCoordination(self._store.connect(), self._weather, life)
-        listeners = VirtualListeners(
-            settings.listeners, telemetry, clock, name=self.name, network=self._network
+        data, peer, ops = (VirtualAddress(f"{self.name}.{each}:1") for each in ("data", "peer", "ops"))
+        parts = listener_parts(
+            settings.listeners,
+            telemetry,
+            clock,
+            BrokerState(),
+            {},
+            BoundSockets(((settings.listeners.data[0], data),), {Side.PEER: peer, Side.OPS: ops}),  # type: ignore[arg-type, dict-item]
+            lambda application, bound, *_: VirtualListener(application, str(bound), self._network),
         )
-        listeners.bind()
-        bound = listeners.addresses
         broker = await open_broker(
             settings,
             telemetry,
             clock,
             release="0",
             new_id=lambda: str(uuid.UUID(int=self._chance.getrandbits(128), version=4)),
-            advertised=Advertised(str(bound.data), str(bound.peer), str(bound.ops)),
+            advertised=Advertised(str(data), str(peer), str(ops)),
             storage=self.disk,
             coordination=self.coordination,
         )
-        self.running = await serve(broker, listeners)
+        self.running = await serve(broker, parts)
 
     async def stop(self) -> None:
         """Stop the process cleanly."""

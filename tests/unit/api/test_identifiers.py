@@ -9,7 +9,6 @@ from fairlead_api.identifiers import (
     PartitionIndex,
     TopicId,
     TopicIdPartition,
-    TopicPartition,
     check_group_name,
     check_topic_id,
     check_topic_name,
@@ -92,13 +91,11 @@ def test_names_collide_when_only_dots_and_underscores_differ(name: str, other: s
     assert collides(name, other) is expected
 
 
-def test_partitions_sort_and_read_as_kafka_writes_them() -> None:
-    """Partitions are sorted by topic and numeric index, and are written as topic-index or topic id/index."""
-    partitions = [TopicPartition("b", PartitionIndex(1)), TopicPartition("a", PartitionIndex(10))]
-    partitions.append(TopicPartition("a", PartitionIndex(9)))
+def test_partitions_sort_and_read_as_the_path_of_their_folder() -> None:
+    """Partitions are sorted by topic id and numeric index, and are written as topic id/index."""
+    partitions = [TopicIdPartition(TopicId(TOPIC_ID), PartitionIndex(index)) for index in (10, 9)]
 
-    assert [str(partition) for partition in sorted(partitions)] == ["a-9", "a-10", "b-1"]
-    assert str(TopicIdPartition(TopicId(TOPIC_ID), PartitionIndex(3))) == f"{TOPIC_ID}/3"
+    assert [str(partition) for partition in sorted(partitions)] == [f"{TOPIC_ID}/9", f"{TOPIC_ID}/10"]
 
 
 def test_acks_have_the_values_of_the_query_parameter() -> None:

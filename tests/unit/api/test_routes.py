@@ -8,9 +8,8 @@ import msgspec
 import pytest
 
 from fairlead_api.access_needs import NameSource
-from fairlead_api.problems import CATALOGUE, ProblemError
-from fairlead_api.routes import ROUTES, Listener, Route, parse_query, route
-from fairlead_api.routes.query_parameters import OffsetExpression, OffsetOrigin
+from fairlead_api.problems import CATALOGUE
+from fairlead_api.routes import ROUTES, Listener, Route, route
 
 # Routes that are served, in the notation of the contract.
 CALLS = {
@@ -191,42 +190,6 @@ def test_changes_are_audited_and_records_are_not() -> None:
 
     assert {"create_topic", "create_acl", "put_quota", "drain_broker", "reset_offsets"} <= audited
     assert audited.isdisjoint({"produce", "fetch", "heartbeat", "list_topics", "lookup_offsets", "whoami"})
-
-
-def test_the_defaults_of_produce_and_fetch_are_those_of_the_contract() -> None:
-    """Produce and fetch have the contract's defaults, for example acks=all, 30 s, earliest, 1 MiB and utf8."""
-    produce = parse_query(route("produce_partition"), b"")
-    fetch = parse_query(route("fetch_partition"), b"")
-
-    assert (produce.text("acks"), produce.integer("timeout_ms")) == ("all", 30_000)
-    assert fetch.offset("offset") == OffsetExpression(OffsetOrigin.EARLIEST)
-    assert (fetch.integer("max_bytes"), fetch.integer("max_wait_ms")) == (1 << 20, 500)
-    assert (fetch.text("isolation"), fetch.text("encoding")) == ("read_uncommitted", "utf8")
-
-
-@pytest.mark.parametrize("name", ["produce_topic", "produce_partition", "produce"])
-@pytest.mark.parametrize("acks", ["0", "1", "all"])
-def test_every_produce_call_takes_acks_and_a_timeout(name: str, acks: str) -> None:
-    """Every produce call has acks and a timeout as query parameters, even for frames."""
-    values = parse_query(route(name), f"acks={acks}&timeout_ms=0")
-
-    assert (values.text("acks"), values.integer("timeout_ms")) == (acks, 0)
-
-
-@pytest.mark.parametrize("entry", ROUTES, ids=by_name)
-def test_no_call_ignores_a_parameter(entry: Route) -> None:
-    """An unknown query parameter is refused by every call, without its value, which may be a token."""
-    with pytest.raises(ProblemError) as refused:
-        parse_query(entry, "colour=red")
-
-    assert refused.value.code == "unknown_option"
-    assert "red" not in f"{refused.value.detail} {refused.value.data}"
-
-
-def test_reading_committed_records_is_not_supported_yet() -> None:
-    """The isolation level `read_uncommitted` is accepted, and `read_committed` is refused as not supported yet."""
-    with pytest.raises(ProblemError, match="not supported yet"):
-        parse_query(route("fetch_partition"), "isolation=read_committed")
 
 
 @pytest.mark.parametrize("entry", ROUTES, ids=by_name)

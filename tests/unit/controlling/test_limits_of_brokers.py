@@ -6,9 +6,11 @@ import asyncio
 from typing import Any
 
 from fairlead_api.bodies.requests import AlterTopicRequest, CreateTopicRequest
-from fairlead_api.identifiers import BrokerId, PartitionIndex
+from fairlead_api.identifiers import BrokerId, PartitionIndex, TimestampUs
 from fairlead_api.problems import ProblemError
-from fairlead_broker.registry.records import TopicState
+from fairlead_broker.registry.records import TopicState, encode
+from fairlead_broker.registry.security_records import QuotaRecord
+from fairlead_broker.registry.transactions import Put
 from operations_kit import TOPIC, begin, catch_up, partitions_of, refusal, replicas
 
 P0 = PartitionIndex(0)
@@ -51,6 +53,29 @@ async def test_concurrent_creations_together_stay_within_the_limits(cluster: Any
     assert [each.value.state for each in topics] == [TopicState.READY] * 2
     assert all(count <= 70 for count in cluster.controller.controllership.load.of_brokers().values())
     assert (await admin.create(new("rest", 10)))[1], "the promises of finished operations have ended"
+
+
+async def test_concurrent_operations_together_stay_within_a_quota(cluster: Any) -> None:
+    """Creations and growths under way count, also while their partitions wait to be written."""
+    await cluster.add(1)
+    await cluster.until(lambda metadata: metadata.controller)
+    admin = cluster.controller.admin
+    for name in ("shop.a", "shop.b", "other"):
+        await admin.create(new(name, 1))
+    record = QuotaRecord(shared={"partitions": 5}, changed_us=TimestampUs(1), changed_by="user:a")
+    await cluster.store.transact((), (Put(cluster.metadata.keys.quota("topics:shop.*"), encode(record)),))
+    await cluster.until(lambda metadata: metadata.quotas)
+    results = await asyncio.gather(
+        admin.alter("shop.a", AlterTopicRequest(partitions=3)),
+        admin.alter("shop.b", AlterTopicRequest(partitions=3)),
+        admin.create(new("shop.c", 2)),
+        admin.alter("other", AlterTopicRequest(partitions=9)),
+        return_exceptions=True,
+    )
+    refused = [each for each in results if isinstance(each, ProblemError)]
+
+    assert [(each.code, each.data["limit"]) for each in refused] == [("conflict", 5)] * 2
+    assert not isinstance(results[3], ProblemError)
 
 
 async def test_a_move_to_a_full_broker_is_refused(cluster: Any) -> None:

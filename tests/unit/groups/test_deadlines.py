@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from fairlead_broker.groups.roster import Deadlines
+from fairlead_broker.groups.pacing import Deadlines
 
 MEMBERS = ("m1", "m2", "m3", "m4")
 

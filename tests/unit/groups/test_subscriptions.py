@@ -11,8 +11,8 @@ from driven_group import BOTH, Driven, wanting
 from fairlead_api.identifiers import TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.groups import Heartbeat, HeartbeatReply, Leave, Left, Subscription, TopicShape
-from fairlead_broker.groups.limits import MEMBERS_MAX, PATTERNS_MAX
-from fairlead_broker.groups.subscriptions import SubscribedTopics, _compiled, check_pattern
+from fairlead_broker.groups.membership import MEMBERS_MAX
+from fairlead_broker.groups.subscriptions import PATTERNS_MAX, SubscribedTopics, _compiled, check_pattern
 
 
 def shape(name: str, partitions: int = 1) -> dict[str, TopicShape]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairlead_api.identifiers import Revision
 from fairlead_api.patterns import matches
 from fairlead_api.quota_limits import TOPICS, Limit
-from fairlead_broker.quotas.limits import BUILT_IN, Quota, QuotaTable, UseKey, quota_of
+from fairlead_broker.quotas.limits import BUILT_IN, Quota, QuotaTable, UseKey, partition_quotas, quota_of
+from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.security_records import QuotaRecord
 
 PRINCIPALS = ("anonymous", "user:a", "user:ab", "user:abc", "k8s:a:b", "__x")
@@ -62,8 +64,13 @@ def test_use_is_counted_under_the_given_name() -> None:
 def test_quotas_of_topics_limit_partitions_only() -> None:
     """A quota of topics concerns no principal; a limit that the release does not know is left out."""
     record = QuotaRecord(shared={"partitions": 7, "later": 1}, changed_us=1, changed_by="user:a")  # type: ignore[arg-type]
-    table = QuotaTable([quota_of(f"{TOPICS}shop.*", record), Quota(f"{TOPICS}x")])
+    other = QuotaRecord(shared={}, changed_us=1, changed_by="user:a")
+    quotas = {
+        subject: Versioned(each, Revision(1), Revision(1))
+        for subject, each in {f"{TOPICS}shop.*": record, f"{TOPICS}x": other, "*": record}.items()
+    }
+    table = QuotaTable(quota_of(subject, each.value) for subject, each in quotas.items())
 
-    assert table.partitions_of("shop.orders") == [(f"{TOPICS}shop.*", 7)]
-    assert table.partitions_of("x") == []
+    assert partition_quotas(quotas, "shop.orders") == [(f"{TOPICS}shop.*", 7)]
+    assert partition_quotas(quotas, "x") == []
     assert {applied.key.subject for applied in table.of("user:a")} == {"*"}

@@ -15,11 +15,11 @@ from typing import Final
 from fairlead_api.identifiers import BrokerEpoch, BrokerId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.coordination.group_store import Claim, GroupStore, Holder
+from fairlead_broker.coordination.membership import Incarnation
 from fairlead_broker.coordination.mirror import Mirror
 from fairlead_broker.coordination.protocol import UnknownOutcome
 from fairlead_broker.registry.records import BrokerState
 from fairlead_broker.runtime.groups import refusals as group_refusals
-from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
 
 REMEMBERED_MAX: Final = 10_000
 """Maximum number of cached coordinators of other brokers' groups; the least recently used are dropped."""

@@ -26,6 +26,7 @@ from fairlead_broker.coordination.group_store import (
     change_pieces,
     portions,
 )
+from fairlead_broker.coordination.membership import Incarnation
 from fairlead_broker.coordination.protocol import CoordinationError, UnknownOutcome
 from fairlead_broker.groups import (
     Group,
@@ -43,7 +44,6 @@ from fairlead_broker.runtime.groups.meters import GroupMeters
 from fairlead_broker.runtime.groups.offset_budget import OffsetBudget
 from fairlead_broker.runtime.groups.offsets import CommittedOffsets, Entries
 from fairlead_broker.runtime.groups.topics import GroupTopics
-from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
 from fairlead_broker.telemetry import Log
 
 

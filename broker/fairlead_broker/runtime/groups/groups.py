@@ -1,8 +1,9 @@
 """Consumer groups of one broker: calls of `server`, answered by the groups that this broker coordinates.
 
 `Groups` finds or becomes the coordinator, owns the coordinated groups, and drops them when the broker's
-incarnation ends. The module does not use HTTP. The package `fairlead_broker.groups`, which performs no I/O,
-decides which requests from a member are accepted. Offsets are stored as the client sends them.
+incarnation ends. The functions at the end convert requests to events and replies to answers. The package
+`fairlead_broker.groups`, which performs no I/O, decides which requests from a member are accepted. Offsets are stored
+as the client sends them. The module does not use HTTP.
 """
 
 from __future__ import annotations
@@ -10,41 +11,65 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
+from msgspec import UNSET, UnsetType
+
 from fairlead_api.bodies.group_answers import (
+    AssignedPartitions,
     CommitAnswer,
     GroupDescription,
     GroupListing,
     GroupSummary,
     HeartbeatAnswer,
     LagAnswer,
+    MemberDescription,
     OffsetsAnswer,
     ResetAnswer,
 )
-from fairlead_api.bodies.group_requests import CommitRequest, HeartbeatRequest, ResetRequest
+from fairlead_api.bodies.group_requests import (
+    REBALANCE_TIMEOUT_MS_DEFAULT,
+    SESSION_TIMEOUT_MS_DEFAULT,
+    CommitRequest,
+    HeartbeatRequest,
+    ResetRequest,
+)
 from fairlead_api.bodies.metadata import Page
 from fairlead_api.identifiers import BrokerId, Offset, TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.clock import Clock
 from fairlead_broker.coordination.group_store import GroupStore
+from fairlead_broker.coordination.membership import Incarnation
 from fairlead_broker.coordination.mirror import Mirror, MirrorUpdate
 from fairlead_broker.coordination.protocol import CoordinationError
-from fairlead_broker.groups import HeartbeatReply, Leave
+from fairlead_broker.groups import (
+    Group,
+    Heartbeat,
+    HeartbeatReply,
+    Leave,
+    MemberView,
+    Partitions,
+    Subscription,
+    member_not_found,
+)
 from fairlead_broker.registry.group_records import OffsetEntry
 from fairlead_broker.registry.records import RecordUnreadable
 from fairlead_broker.runtime import refusals
-from fairlead_broker.runtime.groups import calls as group_calls
 from fairlead_broker.runtime.groups import lag as group_lag
 from fairlead_broker.runtime.groups import refusals as group_refusals
 from fairlead_broker.runtime.groups.claims import GroupClaims
 from fairlead_broker.runtime.groups.coordinated_group import CoordinatedGroup, GroupShared, HeartbeatPace
 from fairlead_broker.runtime.groups.meters import GroupMeters
 from fairlead_broker.runtime.groups.offset_budget import OffsetBudget, own_rate
-from fairlead_broker.runtime.groups.offsets import CommittedOffsets, Entries, OffsetsAsked, offsets_named
+from fairlead_broker.runtime.groups.offsets import (
+    CommittedOffsets,
+    Entries,
+    OffsetsAsked,
+    committed,
+    offsets_named,
+)
 from fairlead_broker.runtime.groups.topics import GroupTopics
-from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
 from fairlead_broker.runtime.peer_serving.positions import Positions
 from fairlead_broker.telemetry import Log
 
@@ -53,6 +78,10 @@ RELEASE_SECONDS_MAX: Final = 1.0
 """Maximum number of seconds for the release of claims, out of the 10 s that a stop may take. Claims that are not
 released end with the broker's registration.
 """
+
+T = TypeVar("T")
+TopicName = Callable[[TopicId], str | None]
+"""Function that returns the name of an existing topic; None if the topic does not exist."""
 
 
 class Groups:
@@ -127,27 +156,17 @@ class Groups:
         `principal`: caller to which the member must belong, or None if nothing is enforced.
         Raises `not_coordinator`, or the problem with which the group refuses the heartbeat.
         """
-        try:
-            coordinated = await self._coordinated(group, make=request.joins)
-        except ProblemError as problem:
-            if problem.code == "group_not_found":
-                raise group_refusals.member_not_found(group, member_id) from problem
-            raise
-        reply = await coordinated.ask(group_calls.heartbeat_event(member_id, request, principal))
+        coordinated = await self._of_member(member_id, group, make=request.joins)
+        reply = await coordinated.ask(heartbeat_event(member_id, request, principal))
         assert isinstance(reply, HeartbeatReply), "the reply to a heartbeat is a HeartbeatReply"
-        return group_calls.heartbeat_answer(reply, self._mirror.metadata.topic_name)
+        return heartbeat_answer(reply, self._mirror.metadata.topic_name)
 
     async def leave(self, group: str, member_id: str, *, static: bool, principal: str | None = None) -> None:
         """Remove a member; with `static`, a static member keeps its partitions until its session ends.
 
         Raises `member_not_found`.
         """
-        try:
-            coordinated = await self._coordinated(group)
-        except ProblemError as problem:
-            if problem.code == "group_not_found":
-                raise group_refusals.member_not_found(group, member_id) from problem
-            raise
+        coordinated = await self._of_member(member_id, group)
         await coordinated.ask(Leave(member_id, None, static, principal))
 
     # -- offsets
@@ -156,12 +175,7 @@ class Groups:
         """Store offsets; return one result per entry. Raises a problem if the member may not commit."""
         member_id = request.member_id
         beyond = await self._positions.beyond(offsets_named(request, self._mirror.metadata))
-        try:
-            coordinated = await self._coordinated(group, make=member_id is None)
-        except ProblemError as problem:
-            if problem.code == "group_not_found" and member_id is not None:
-                raise group_refusals.member_not_found(group, member_id) from problem
-            raise
+        coordinated = await self._of_member(member_id, group, make=member_id is None)
         # No await may come between this line and the commit. Otherwise the claim on a new group without changes could
         # be released first.
         now_us = self._shared.clock.now_us()
@@ -180,7 +194,7 @@ class Groups:
             for topic_id, entry in coordinated.offsets.items()
             if wanted is None or topic_id in wanted
         )
-        return OffsetsAnswer(offsets=group_calls.committed(found, metadata.topic_name))
+        return OffsetsAnswer(offsets=committed(found, metadata.topic_name))
 
     async def delete_offsets(self, group: str, topics: Sequence[str] | None) -> OffsetsAnswer:
         """Delete committed offsets of a group without members; return the deleted offsets. Raises `group_not_empty`."""
@@ -234,8 +248,8 @@ class Groups:
     async def describe(self, group: str) -> GroupDescription:
         """Return a group's members and their partitions. Raises `group_not_found`."""
         coordinated = await self._coordinated(group)
-        own = self._shared.incarnation.broker
-        return group_calls.description(group, coordinated.group, own, self._mirror.metadata.topic_name)
+        own, name_of = self._shared.incarnation.broker, self._mirror.metadata.topic_name
+        return description(group, coordinated.group, own, name_of)
 
     async def lag(self, group: str) -> LagAnswer:
         """Return the lag of a group. Raises `group_not_found`."""
@@ -361,6 +375,15 @@ class Groups:
                     found = await self._open(group, make=make)
             return self._existing(found, make=make)
 
+    async def _of_member(self, member_id: str | None, group: str, *, make: bool = False) -> CoordinatedGroup:
+        """Return a group for a call of a member, to which a missing group is a group that has forgotten the member."""
+        try:
+            return await self._coordinated(group, make=make)
+        except ProblemError as problem:
+            if problem.code == "group_not_found" and member_id is not None:
+                raise member_not_found(group, member_id) from problem
+            raise
+
     def _existing(self, coordinated: CoordinatedGroup, *, make: bool) -> CoordinatedGroup:
         if not make and coordinated.is_absent:
             raise group_refusals.group_not_found(coordinated.name)
@@ -390,6 +413,86 @@ class Groups:
         if topic is None:
             raise refusals.topic_not_found(name)
         return topic.value.topic_id
+
+
+def heartbeat_event(member_id: str, request: HeartbeatRequest, principal: str | None = None) -> Heartbeat:
+    """Return the event for a member's heartbeat request."""
+    owned = None
+    if request.owned is not UNSET:
+        owned = {TopicId(each.topic_id): frozenset(each.partitions) for each in request.owned}
+    return Heartbeat(member_id, request.member_epoch, _subscription(request), owned, principal)
+
+
+def _subscription(request: HeartbeatRequest) -> Subscription | None:
+    """Return the subscription fields that a heartbeat changes; None if the heartbeat changes no field.
+
+    A null in the request stands for the default. In the event, an empty string clears a field, and None leaves the
+    field unchanged.
+    """
+    subscription = Subscription(
+        topics=None if request.topics is UNSET else frozenset(request.topics or ()),
+        pattern=_changed(request.topic_pattern, ""),
+        instance_id=request.instance_id or None,
+        rack=_changed(request.rack, ""),
+        assignor=_changed(request.assignor, ""),
+        session_timeout_ms=_changed(request.session_timeout_ms, SESSION_TIMEOUT_MS_DEFAULT),
+        rebalance_timeout_ms=_changed(request.rebalance_timeout_ms, REBALANCE_TIMEOUT_MS_DEFAULT),
+    )
+    return None if subscription == _UNCHANGED and not request.joins else subscription
+
+
+def _changed(value: T | UnsetType | None, default: T) -> T | None:
+    """Return None for an absent field, and the default for null and for an empty value."""
+    return None if value is UNSET else value or default
+
+
+_UNCHANGED = Subscription()
+
+
+def heartbeat_answer(reply: HeartbeatReply, name_of: TopicName) -> HeartbeatAnswer:
+    """Return the answer to a heartbeat from the group's reply."""
+    return HeartbeatAnswer(
+        member_epoch=reply.member_epoch,
+        heartbeat_interval_ms=reply.heartbeat_interval_ms,
+        session_timeout_ms=reply.session_timeout_ms,
+        assignment=None if reply.assignment is None else assigned(reply.assignment, name_of),
+    )
+
+
+def assigned(partitions: Partitions, name_of: TopicName) -> list[AssignedPartitions]:
+    """Return assigned partitions by topic, without topics that no longer exist."""
+    found = (
+        AssignedPartitions(topic=name, topic_id=topic_id, partitions=sorted(indexes))
+        for topic_id, indexes in partitions.items()
+        if indexes and (name := name_of(topic_id)) is not None
+    )
+    return sorted(found, key=lambda each: each.topic)
+
+
+def description(group: str, state: Group, coordinator: BrokerId, name_of: TopicName) -> GroupDescription:
+    """Return the description of a group and all its members."""
+    return GroupDescription(
+        group=group,
+        state=state.state.value.lower(),  # type: ignore[arg-type]
+        epoch=state.epoch,
+        assignor=state.assignor,
+        coordinator=coordinator,
+        members=[_member(view, name_of) for _, view in sorted(state.members.items())],
+    )
+
+
+def _member(view: MemberView, name_of: TopicName) -> MemberDescription:
+    return MemberDescription(
+        member_id=view.member_id,
+        instance_id=view.instance_id,
+        member_epoch=view.member_epoch,
+        topics=sorted(view.topics),
+        topic_pattern=view.topic_pattern,
+        rack=view.rack,
+        assignment=assigned(view.assigned, name_of),
+        revoking=assigned(view.revoking, name_of),
+        target=assigned(view.target, name_of),
+    )
 
 
 def _if_empty(coordinated: CoordinatedGroup, entries: Entries) -> Entries:

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from fairlead_api.bodies.group_answers import CommitAnswer, CommitResult
+from fairlead_api.bodies.group_answers import CommitAnswer, CommitResult, CommittedOffset
 from fairlead_api.bodies.group_requests import CommitRequest, OffsetCommit
 from fairlead_api.identifiers import (
     LeaderEpoch,
@@ -22,6 +22,7 @@ from fairlead_api.identifiers import (
     TopicIdPartition,
 )
 from fairlead_api.problems import ProblemError
+from fairlead_api.timestamps import format_timestamp
 from fairlead_broker.coordination.group_store import Block
 from fairlead_broker.groups import Group
 from fairlead_broker.peers.positions import PositionTold
@@ -182,3 +183,26 @@ def offsets_named(request: CommitRequest, metadata: ClusterMetadata) -> dict[Top
         for each in request.offsets
         if (topic := metadata.topics.get(each.topic)) is not None
     }
+
+
+def committed(
+    entries: Iterable[tuple[TopicId, OffsetEntry]], name_of: Callable[[TopicId], str | None]
+) -> list[CommittedOffset]:
+    """Return committed offsets by topic and partition, without topics that no longer exist.
+
+    `name_of` returns the name of an existing topic.
+    """
+    found = (
+        CommittedOffset(
+            topic=name,
+            topic_id=topic_id,
+            partition=entry.partition,
+            offset=entry.offset,
+            leader_epoch=entry.leader_epoch,
+            metadata=entry.metadata,
+            committed_at=format_timestamp(entry.committed_us),
+        )
+        for topic_id, entry in entries
+        if (name := name_of(topic_id)) is not None
+    )
+    return sorted(found, key=lambda each: (each.topic, each.partition))

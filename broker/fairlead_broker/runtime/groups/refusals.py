@@ -20,15 +20,6 @@ def group_not_found(group: str) -> ProblemError:
     return ProblemError("group_not_found", f"there is no group {group}", data={"group": group})
 
 
-def member_not_found(group: str, member_id: str) -> ProblemError:
-    """Return the problem for a member that does not exist in its group."""
-    return ProblemError(
-        "member_not_found",
-        f"group {group} has no member {member_id}; join again with member epoch 0",
-        data={"group": group, "member_id": member_id},
-    )
-
-
 def group_not_empty(group: str, members: int) -> ProblemError:
     """Return the problem for a call that needs a group without members."""
     return ProblemError(

@@ -12,6 +12,7 @@ from typing import Final
 
 from fairlead_api.identifiers import Offset, Revision, TopicIdPartition
 from fairlead_api.problems import ProblemError
+from fairlead_broker.coordination.membership import Incarnation
 from fairlead_broker.coordination.mirror import Mirror
 from fairlead_broker.coordination.protocol import (
     Coordination,
@@ -26,7 +27,6 @@ from fairlead_broker.runtime import refusals
 from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.hosting.replicas import Replicas
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
-from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
 from fairlead_broker.telemetry import Log
 
 

@@ -20,6 +20,7 @@ from typing import TypeAlias
 
 from fairlead_api.identifiers import LeaderEpoch, PartitionIndex, TopicId, TopicIdPartition
 from fairlead_api.problems import ProblemError, SideEffect
+from fairlead_broker.coordination.membership import Incarnation
 from fairlead_broker.log import LogDirectory, LogError, PartitionLog, StaleLeaderEpoch
 from fairlead_broker.registry.isr import taken_out
 from fairlead_broker.registry.metadata import (
@@ -45,7 +46,6 @@ from fairlead_broker.runtime.hosting.partition_logs import PartitionLogs
 from fairlead_broker.runtime.hosting.refused_partitions import OPEN_AGAIN_SECONDS, RefusedPartitions
 from fairlead_broker.runtime.hosting.role_changes import RoleChanges
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
-from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
 from fairlead_broker.runtime.meters import BrokerMeters
 from fairlead_broker.runtime.roles import Roles
 from fairlead_broker.runtime.topic_views import TopicView, TopicViews

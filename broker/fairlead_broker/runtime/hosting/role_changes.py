@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 
 from fairlead_api.identifiers import PartitionIndex
 from fairlead_api.problems import ProblemError, SideEffect
+from fairlead_broker.coordination.membership import Incarnation
 from fairlead_broker.registry.metadata import ClusterMetadata, Versioned
 from fairlead_broker.registry.records import PartitionRecord
 from fairlead_broker.replication import PartitionLeader, ReplicaProgress, registered_brokers
@@ -22,7 +23,6 @@ from fairlead_broker.runtime.following.replica_fetching import ReplicaFetching
 from fairlead_broker.runtime.hosting.hosted_log import HostedLog, nobody_at
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 from fairlead_broker.runtime.leading.shared_parts import SharedParts
-from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
 from fairlead_broker.runtime.meters import BrokerMeters
 from fairlead_broker.runtime.roles import Following
 from fairlead_broker.runtime.topic_views import TopicView

@@ -30,7 +30,7 @@ from fairlead_broker.registry.transactions import (
     unchanged_since,
 )
 from fairlead_broker.replication import WriteOutcome, WriteRecord
-from fairlead_broker.runtime.leading.leadership import Leadership
+from fairlead_broker.runtime.leading.shared_parts import RecordOwner
 from fairlead_broker.telemetry import Log
 
 RETRY_SECONDS: Final = 1.0
@@ -38,7 +38,7 @@ PARTITIONS_MAX: Final = 40
 """Maximum number of partitions per transaction. A transaction may have up to 128 compares: two per partition, and one
 for the broker's own key."""
 
-_Write = tuple[Leadership, WriteRecord]
+_Write = tuple[RecordOwner, WriteRecord]
 
 
 class LeaderWrites:
@@ -53,7 +53,7 @@ class LeaderWrites:
         self._queue: deque[_Write] = deque()
         self._wake = asyncio.Event()
 
-    def write(self, leadership: Leadership, write: WriteRecord) -> None:
+    def write(self, leadership: RecordOwner, write: WriteRecord) -> None:
         """Queue a partition record for writing; the leadership receives the outcome."""
         self._queue.append((leadership, write))
         self._wake.set()

@@ -30,7 +30,7 @@ from fairlead_broker.coordination.bootstrap import (
     check_feature_level,
 )
 from fairlead_broker.coordination.measured import MeasuredCoordination
-from fairlead_broker.coordination.membership import Membership
+from fairlead_broker.coordination.membership import Incarnation, Membership
 from fairlead_broker.coordination.mirror import Mirror, MirrorUpdate
 from fairlead_broker.coordination.protocol import Coordination, CoordinationUnavailable
 from fairlead_broker.log import LogDirectory
@@ -57,7 +57,6 @@ from fairlead_broker.runtime.lifecycle.coordination_access import (
     store_path,
 )
 from fairlead_broker.runtime.lifecycle.directory_trust import kept_since, newer_lives, residence_of, take_out
-from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
 from fairlead_broker.runtime.lifecycle.own_registration import OwnRegistration, RegisteredCertificates
 from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.telemetry import Log

@@ -12,10 +12,10 @@ from contextlib import suppress
 
 from fairlead_api.identifiers import BrokerId, Revision
 from fairlead_api.problems import ProblemError
+from fairlead_broker.coordination.membership import Incarnation
 from fairlead_broker.coordination.mirror import Mirror
 from fairlead_broker.peers.peers import Peers, PeerUnavailable
 from fairlead_broker.registry.records import BrokerState, PartitionRecord
-from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
 from fairlead_broker.runtime.lifecycle.own_registration import OwnRegistration
 from fairlead_broker.telemetry import Log
 

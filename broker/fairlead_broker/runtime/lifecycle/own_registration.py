@@ -16,11 +16,10 @@ import msgspec
 
 from fairlead_api.identifiers import BrokerEpoch, Revision
 from fairlead_broker.coordination.bootstrap import ClusterBootstrap
-from fairlead_broker.coordination.membership import Membership, MembershipLost
+from fairlead_broker.coordination.membership import Incarnation, Membership, MembershipLost
 from fairlead_broker.coordination.protocol import CoordinationClosed, CoordinationUnavailable, UnknownOutcome
 from fairlead_broker.registry.records import BrokerRegistration, BrokerState, CertificateRecord, Directory
 from fairlead_broker.runtime.lifecycle.coordination_access import patiently
-from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
 from fairlead_broker.telemetry import Log
 
 RETRY_SECONDS = 0.5

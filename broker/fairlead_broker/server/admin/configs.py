@@ -18,7 +18,7 @@ from fairlead_api.problems import ProblemError
 from fairlead_broker.runtime import Broker
 from fairlead_broker.server.admin.security_mode import check_security_change
 from fairlead_broker.server.http.call import Call, Endpoint, json_body
-from fairlead_broker.server.http.route_table import not_found
+from fairlead_broker.server.http.request_target import not_found
 
 BROKER_ID_MAX: Final = 2**31 - 1
 

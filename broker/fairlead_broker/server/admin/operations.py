@@ -28,7 +28,7 @@ from fairlead_broker.runtime import Broker
 from fairlead_broker.server.admin.configs import broker_in_path
 from fairlead_broker.server.http.call import Call, Endpoint, json_body
 from fairlead_broker.server.http.paging import page
-from fairlead_broker.server.http.route_table import not_found
+from fairlead_broker.server.http.request_target import not_found
 
 
 class OperationCalls:

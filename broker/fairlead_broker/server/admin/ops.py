@@ -21,7 +21,7 @@ from fairlead_broker.server.http.application import HostCheck, check_no_body
 from fairlead_broker.server.http.asgi import HeaderList, Receive, Scope, Send
 from fairlead_broker.server.http.connection_guard import ConnectionGuard
 from fairlead_broker.server.http.problem_handler import FailureLog, problem_answer
-from fairlead_broker.server.http.route_table import RouteTable
+from fairlead_broker.server.http.request_target import RouteTable
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

@@ -68,7 +68,7 @@ class AccessGate:
         else:
             call.access = callers.of(_forwarded(call, call.peer.broker))
         call.access.check(call.matched_route.access, call.parameters)
-        if self._quotas is not None and call.peer is None:
+        if self._quotas is not None and call.peer is None and not call.access.is_open:
             self._charge(call, self._quotas)
         return None
 
@@ -86,8 +86,6 @@ class AccessGate:
         if route.access.audience is Audience.PUBLIC:
             return
         quota = quotas.of(call.access, (call.scope.get("client") or UNKNOWN)[0])
-        if quota is None:
-            return
         is_counted = quota.counts_bodies and route.traffic is Traffic.PRODUCE
         quota.begin(route.traffic, call.announced_bytes if is_counted else 0)
         call.quota = quota

@@ -49,8 +49,8 @@ from fairlead_broker.server.http.problem_handler import (
     with_address_for,
 )
 from fairlead_broker.server.http.request_metrics import RequestMetrics
+from fairlead_broker.server.http.request_target import ParsedQueries, RouteTable
 from fairlead_broker.server.http.request_tracing import traced
-from fairlead_broker.server.http.route_table import ParsedQueries, RouteTable
 
 FIELD_BYTES: Final = 32
 """Number of bytes counted for each header in addition to its name and value. HTTP/2 counts in the same way (RFC 9113,

@@ -36,7 +36,6 @@ from fairlead_api.identifiers import PARTITION_MAX, LeaderEpoch, PartitionIndex,
 from fairlead_api.problems import ProblemError
 from fairlead_api.routes import Route
 from fairlead_api.routes.definitions import Traffic
-from fairlead_api.routes.query_parameters import QueryValues
 from fairlead_broker.access.caller import Caller
 from fairlead_broker.access.caller_access import OPEN_ACCESS, CallerAccess
 from fairlead_broker.peers import identity
@@ -46,7 +45,7 @@ from fairlead_broker.runtime.engine.budget import HeldAnswer
 from fairlead_broker.runtime.quota_view import CallerQuota
 from fairlead_broker.server.http.asgi import HeaderList, Receive, Scope, Send
 from fairlead_broker.server.http.body import UNKNOWN, BodyBudget, BodyReader
-from fairlead_broker.server.http.route_table import ParsedQueries
+from fairlead_broker.server.http.request_target import ParsedQueries, QueryValues
 
 # If a client reads nothing, granian queues four sends and keeps a fifth in full, regardless of their size. Measured:
 # pieces of 256 KiB are as fast as pieces of 1 MiB, and a stalled client occupies 1.9 MiB instead of 6.5 MiB.

@@ -6,12 +6,11 @@ correct while names are added and removed. The format of the cursor is private a
 
 from __future__ import annotations
 
-import binascii
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from fairlead_api import base64url
 from fairlead_api.excerpts import shortened, shown
 from fairlead_api.problems import ProblemError
 
@@ -35,15 +34,15 @@ def page(
 
 def cursor_of(name: str) -> str:
     """Return the cursor of the page that begins after a name."""
-    return urlsafe_b64encode(_VERSION + name.encode()).decode().rstrip("=")
+    return base64url.encoded(_VERSION + name.encode())
 
 
 def name_behind(cursor: str) -> str:
     """Return the name in a cursor. Raises ProblemError malformed_request for an invalid cursor."""
     try:
-        decoded = urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4))
+        decoded = base64url.decoded(cursor)
         name = decoded[1:].decode()
-    except (binascii.Error, ValueError) as error:
+    except ValueError as error:
         raise _not_a_cursor(cursor) from error
     if decoded[:1] != _VERSION:
         raise _not_a_cursor(cursor)

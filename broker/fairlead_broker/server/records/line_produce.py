@@ -22,11 +22,8 @@ from fairlead_broker.runtime import Broker
 from fairlead_broker.server.http.body import CUT_OFF, ClientGone, ProduceBodyLimits
 from fairlead_broker.server.http.call import Call
 from fairlead_broker.server.records.line_stream import Lines, LineStream
-from fairlead_broker.server.records.produce_routing import (
-    partition_result,
-    refuse_idempotency_key,
-    refuse_producer_headers,
-)
+from fairlead_broker.server.records.produce_frames import partition_result
+from fairlead_broker.server.records.produce_head import refuse_idempotency_key, refuse_producer_headers
 from fairlead_broker.server.records.produced_records import read_lines
 from fairlead_broker.server.records.record_storing import RecordStoring, Split
 from fairlead_broker.server.routing.forwarding import Forwarding

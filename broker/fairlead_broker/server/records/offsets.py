@@ -35,7 +35,14 @@ from fairlead_broker.runtime.peer_serving.positions import look_up
 from fairlead_broker.server.http.access_gate import caller_header
 from fairlead_broker.server.http.call import Call, Endpoint, json_body
 from fairlead_broker.server.routing.forwarding import JSON_BODY, LEADER_SECONDS_MAX, Forwarding, no_answer
-from fairlead_broker.server.routing.locate import check_epoch, checked_topic, leader_elsewhere, led_replica
+from fairlead_broker.server.routing.locate import (
+    Elsewhere,
+    Here,
+    Location,
+    check_epoch,
+    checked_topic,
+    locate,
+)
 
 
 class OffsetCalls:
@@ -82,30 +89,39 @@ class OffsetCalls:
         await call.answer_json(OffsetsLookupAnswer(partitions=partitions), 207 if refused else 200)
 
     async def look_up(self, call: Call, request: OffsetsLookupRequest) -> list[PartitionOffsetsLookup]:
-        """Return one offset or problem per partition, in the order of the request, from the leaders."""
-        if not call.access.is_open:
-            return await self._look_up_allowed(call, request)
-        passed_on = await self._looked_up_elsewhere(call, request)
-        return [
-            passed_on.get(place) or await self._looked_up(wanted)
-            for place, wanted in enumerate(request.partitions)
-        ]
+        """Return one offset or problem per partition, in the order of the request, from the leaders.
 
-    async def _look_up_allowed(
-        self, call: Call, request: OffsetsLookupRequest
-    ) -> list[PartitionOffsetsLookup]:
-        """Return one offset or problem per partition; a topic that may not be described is not looked up."""
-        access, describe = call.access, Operation.DESCRIBE
+        A topic that may not be described is not looked up.
+        """
         answers: dict[int, PartitionOffsetsLookup] = {}
+        here: dict[int, LeaderReplica] = {}
+        elsewhere: dict[BrokerId, dict[int, TopicOffsetLookup]] = {}
         for place, wanted in enumerate(request.partitions):
-            if not access.allows(describe, Kind.TOPIC, wanted.topic):
-                answers[place] = _refused(wanted, access.refusal(describe, Kind.TOPIC, wanted.topic))
-        places = [place for place in range(len(request.partitions)) if place not in answers]
-        rest = OffsetsLookupRequest(partitions=[request.partitions[place] for place in places])
-        passed_on = await self._looked_up_elsewhere(call, rest) if places else {}
-        for number, place in enumerate(places):
-            answers[place] = passed_on.get(number) or await self._looked_up(request.partitions[place])
+            found = await self._locate(call, wanted)
+            if isinstance(found, Here):
+                here[place] = found.replica
+            elif isinstance(found, Elsewhere):
+                elsewhere.setdefault(found.broker, {})[place] = wanted
+            else:
+                answers[place] = found
+        for asked in await asyncio.gather(
+            *(self._ask(call, leader, each) for leader, each in elsewhere.items())
+        ):
+            answers |= asked
+        for place, replica in here.items():
+            answers[place] = await self._looked_up(request.partitions[place], replica)
         return [answers[place] for place in range(len(request.partitions))]
+
+    async def _locate(self, call: Call, wanted: TopicOffsetLookup) -> Location | PartitionOffsetsLookup:
+        """Return the location of a partition's leader, or the refusal of its lookup."""
+        topic_id = None
+        try:
+            call.access.require(Operation.DESCRIBE, Kind.TOPIC, wanted.topic)
+            expected = None if wanted.topic_id is None else TopicId(wanted.topic_id)
+            topic_id = checked_topic(self._broker.views.by_name(wanted.topic), expected).topic_id
+            return await locate(call, self._broker, topic_id, PartitionIndex(wanted.partition))
+        except ProblemError as problem:
+            return _refused(wanted, problem, topic_id)
 
     async def delete_records(self, call: Call, replica: LeaderReplica) -> None:
         """``POST /v1/topics/{topic}/partitions/{partition}:delete-records``."""
@@ -136,22 +152,6 @@ class OffsetCalls:
             )
         )
 
-    async def _looked_up_elsewhere(
-        self, call: Call, request: OffsetsLookupRequest
-    ) -> dict[int, PartitionOffsetsLookup]:
-        """Return the answers from leaders on other brokers, by position in the request."""
-        elsewhere: dict[BrokerId, dict[int, TopicOffsetLookup]] = {}
-        for place, wanted in enumerate(request.partitions):
-            try:
-                topic_id = self._broker.views.by_name(wanted.topic).topic_id
-            except ProblemError:
-                continue
-            leader = leader_elsewhere(call, self._broker, topic_id, wanted.partition)
-            if leader is not None:
-                elsewhere.setdefault(leader, {})[place] = wanted
-        asked = await asyncio.gather(*(self._ask(call, leader, each) for leader, each in elsewhere.items()))
-        return {place: entry for answered in asked for place, entry in answered.items()}
-
     async def _ask(
         self, call: Call, leader: BrokerId, wanted: Mapping[int, TopicOffsetLookup]
     ) -> dict[int, PartitionOffsetsLookup]:
@@ -173,23 +173,18 @@ class OffsetCalls:
         answer = messages.decode(OffsetsLookupAnswer, heard.body)
         return dict(zip(wanted, answer.partitions, strict=True))
 
-    async def _looked_up(self, wanted: TopicOffsetLookup) -> PartitionOffsetsLookup:
-        topic_id: str | None = wanted.topic_id
+    async def _looked_up(self, wanted: TopicOffsetLookup, replica: LeaderReplica) -> PartitionOffsetsLookup:
         try:
-            expected = None if wanted.topic_id is None else TopicId(wanted.topic_id)
-            topic_id = checked_topic(self._broker.views.by_name(wanted.topic), expected).topic_id
-            replica = await led_replica(self._broker, TopicId(topic_id), PartitionIndex(wanted.partition))
             check_epoch(replica, None if wanted.leader_epoch is None else LeaderEpoch(wanted.leader_epoch))
-            found: tuple[Offset | None, TimestampUs | None]
-            found = await look_up(replica, wanted.position, self._broker.disk)
+            offset, timestamp_us = await look_up(replica, wanted.position, self._broker.disk)
         except ProblemError as problem:
-            return _refused(wanted, problem, topic_id)
+            return _refused(wanted, problem, replica.topic_id)
         return PartitionOffsetsLookup(
             topic=wanted.topic,
-            topic_id=topic_id,
+            topic_id=replica.topic_id,
             partition=wanted.partition,
-            offset=found[0],
-            timestamp=_formatted(found[1]),
+            offset=offset,
+            timestamp=_formatted(timestamp_us),
             leader_epoch=replica.leader_epoch,
         )
 

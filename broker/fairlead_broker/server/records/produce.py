@@ -1,7 +1,7 @@
-"""Produce calls: one batch to one partition, or one batch to each of many partitions in frames.
+"""Produce calls that write one batch to one partition.
 
-Callers: ``application`` for the routes named in ``endpoints``. On the hot path, a binary batch is passed to the runtime
-as received; only JSON and Arrow bodies are encoded here.
+Callers: ``application`` for the routes named in ``endpoints``. A binary batch is passed to the runtime as received;
+only JSON and Arrow bodies are encoded here.
 """
 
 from __future__ import annotations
@@ -12,26 +12,21 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from fairlead_api.access_needs import Operation
-from fairlead_api.bodies.frames import Frame, iterate_frames
 from fairlead_api.bodies.media_types import BATCHES, NDJSON
-from fairlead_api.bodies.requests import ProduceAnswer, ProduceFrameMeta, ProduceResult, decode_request
-from fairlead_api.identifiers import Acks, PartitionIndex, TopicId
+from fairlead_api.bodies.requests import ProduceResult
+from fairlead_api.identifiers import Acks, PartitionIndex
 from fairlead_api.problems import ProblemError
 from fairlead_api.timestamps import format_timestamp
 from fairlead_broker.clock import Clock
 from fairlead_broker.runtime import AppendResult, Broker, KeyedRequest, ProduceItem, TopicView
 from fairlead_broker.runtime.refusals import partition_not_found
 from fairlead_broker.server.http.body import ProduceBodyLimits
-from fairlead_broker.server.http.call import Call, Endpoint, body_type, record_body_type
+from fairlead_broker.server.http.call import Call, Endpoint, record_body_type
 from fairlead_broker.server.records.line_produce import LineProduce
-from fairlead_broker.server.records.produce_routing import (
-    REQUEST_DIGEST,
-    ProduceRouting,
-    RoutedBatch,
+from fairlead_broker.server.records.produce_head import (
+    IN_THE_BATCH,
+    acknowledgement,
     keyed_request,
-    partition_result,
-    passed_on_key,
     producer_stamp,
     refuse_idempotency_key,
     refuse_producer_headers,
@@ -39,14 +34,13 @@ from fairlead_broker.server.records.produce_routing import (
 from fairlead_broker.server.records.produced_records import encoded, read_records
 from fairlead_broker.server.records.record_storing import Share, create_to_write
 from fairlead_broker.server.routing.forwarding import Forwarding
-from fairlead_broker.server.routing.locate import Elsewhere, locate_path, refusal_by_id, topic_to_write
+from fairlead_broker.server.routing.locate import Elsewhere, locate_path, topic_to_write
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 DUPLICATE: Final = (b"fairlead-duplicate", b"true")
 """Header of an answer whose records were already stored by an earlier attempt."""
-IN_THE_BATCH: Final = "none for a binary body, whose batch contains the producer"
 
 
 class ProduceCalls:
@@ -113,11 +107,6 @@ class ProduceCalls:
         return await encoded(records, topic.config, producer, keyed), keyed
 
 
-def acknowledgement(call: Call) -> tuple[Acks, float]:
-    """Return the acks that a produce call requests, and its timeout in seconds."""
-    return Acks(call.query.text("acks")), call.query.integer("timeout_ms") / 1000
-
-
 def _to_partition(
     partition: PartitionIndex, topic: TopicView, records: pa.RecordBatch
 ) -> Callable[[], Sequence[Share]]:
@@ -141,90 +130,3 @@ def produce_result(result: AppendResult) -> ProduceResult:
 async def answer_result(call: Call, result: AppendResult) -> None:
     """Send the answer with the result of one batch."""
     await call.answer_json(produce_result(result), 200, [DUPLICATE] if result.duplicate else [])
-
-
-class ProduceFrameCalls:
-    """Endpoint of the call that writes one batch to each of many partitions; ``body_bytes_max`` limits the body."""
-
-    def __init__(self, broker: Broker, routing: ProduceRouting, body_bytes_max: int) -> None:
-        self._broker = broker
-        self._routing = routing
-        self._body_bytes_max = body_bytes_max
-
-    def endpoints(self) -> Mapping[str, Endpoint]:
-        """Return the endpoint of each route of this family, by route name."""
-        return {"produce": self.produce}
-
-    async def produce(self, call: Call) -> None:
-        """``POST /v1/produce``: 200 if every batch was stored, otherwise 207.
-
-        One result or problem per frame, in order.
-        """
-        acks, timeout_seconds = acknowledgement(call)
-        body_type(call)
-        refuse_producer_headers(call, IN_THE_BATCH)
-        keyed = _passed_on_key(call)
-        call.begin_produce()
-        body = await call.body(self._body_bytes_max)
-        frames = [
-            (_frame_meta(number, frame), frame.data) for number, frame in enumerate(iterate_frames(body))
-        ]
-        _refuse_repeated([meta for meta, _ in frames])
-        batches: list[RoutedBatch | ProblemError] = [
-            RoutedBatch(TopicId(meta.topic_id), PartitionIndex(meta.partition), batch)
-            for meta, batch in frames
-        ]
-        if not call.access.is_open:
-            batches = [allowed(call, self._broker, batch) for batch in batches]
-        outcomes = await self._routing.store(call, batches, acks, timeout_seconds, keyed)
-        results = [
-            partition_result(meta.partition, outcome, topic_id=meta.topic_id)
-            for (meta, _), outcome in zip(frames, outcomes, strict=True)
-        ]
-        refused = any(isinstance(outcome, ProblemError) for outcome in outcomes)
-        if acks is Acks.NONE and not refused:
-            await call.answer(202, [])
-        else:
-            await call.answer_json(ProduceAnswer(results=results), 207 if refused else 200)
-
-
-def allowed(call: Call, broker: Broker, batch: RoutedBatch | ProblemError) -> RoutedBatch | ProblemError:
-    """Return a batch that the caller may write, or the problem of the batch."""
-    if isinstance(batch, ProblemError):
-        return batch
-    return refusal_by_id(call, broker, Operation.WRITE, batch.topic_id) or batch
-
-
-def _passed_on_key(call: Call) -> KeyedRequest | None:
-    """Return the idempotency key of a request that another broker has encoded; refuse a key that a client sends."""
-    if call.peer is not None:
-        return passed_on_key(call, REQUEST_DIGEST)
-    refuse_idempotency_key(call)
-    return None
-
-
-def _frame_meta(number: int, frame: Frame) -> ProduceFrameMeta:
-    try:
-        return decode_request(ProduceFrameMeta, frame.meta, unique_keys=False)
-    except ProblemError as problem:
-        raise ProblemError(
-            problem.code, f"meta of frame {number}: {problem.detail}", data=problem.data
-        ) from problem
-
-
-def _refuse_repeated(metas: Sequence[ProduceFrameMeta]) -> None:
-    """Refuse a request with two batches for one partition.
-
-    The order of the batches would be undefined, and only one of them might be stored.
-    """
-    seen: dict[tuple[str, int], int] = {}
-    for number, meta in enumerate(metas):
-        first = seen.setdefault((meta.topic_id, meta.partition), number)
-        if first != number:
-            raise ProblemError(
-                "malformed_request",
-                f"frames {first} and {number} name the same partition {meta.partition} of topic {meta.topic_id};"
-                " a request may have one batch per partition",
-            )
-    if not metas:
-        raise ProblemError("malformed_request", "the body has no frames")

@@ -21,7 +21,7 @@ from fairlead_api.problems import ProblemError
 from fairlead_broker.runtime import Broker, KeyedRequest, TopicView
 from fairlead_broker.server.http.call import Call
 from fairlead_broker.server.http.codec_threads import in_thread
-from fairlead_broker.server.records.produce_routing import Outcome, ProduceRouting, RoutedBatch
+from fairlead_broker.server.records.produce_frames import Outcome, ProduceRouting, RoutedBatch
 from fairlead_broker.server.records.produced_records import ON_LOOP_BYTES_MAX, all_encoded
 from fairlead_broker.server.routing.forwarding import Forwarding
 

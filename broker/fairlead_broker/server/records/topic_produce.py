@@ -26,10 +26,11 @@ from fairlead_broker.server.http.body import ProduceBodyLimits
 from fairlead_broker.server.http.call import Call, Endpoint, record_body_type
 from fairlead_broker.server.http.codec_threads import in_thread
 from fairlead_broker.server.records.line_produce import LineProduce
-from fairlead_broker.server.records.produce import DUPLICATE, acknowledgement
-from fairlead_broker.server.records.produce_routing import (
+from fairlead_broker.server.records.produce import DUPLICATE
+from fairlead_broker.server.records.produce_frames import partition_result
+from fairlead_broker.server.records.produce_head import (
+    acknowledgement,
     keyed_request,
-    partition_result,
     refuse_producer_headers,
 )
 from fairlead_broker.server.records.produced_records import read_records

@@ -34,7 +34,7 @@ from fairlead_broker.server.http.access_gate import (
 from fairlead_broker.server.http.asgi import HeaderList
 from fairlead_broker.server.http.call import ADMIN_BYTES_MAX, BODILESS_STATUSES, Call, Endpoint
 from fairlead_broker.server.http.disconnect import unless_gone
-from fairlead_broker.server.http.route_table import RouteTable
+from fairlead_broker.server.http.request_target import RouteTable
 from fairlead_broker.server.routing.locate import Here, locate_path
 
 if TYPE_CHECKING:

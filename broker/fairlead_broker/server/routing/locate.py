@@ -42,7 +42,7 @@ Location: TypeAlias = Here | Elsewhere
 
 
 def leader_elsewhere(call: Call, broker: Broker, topic_id: str, partition: int) -> BrokerId | None:
-    """Return the other broker that leads a partition.
+    """Return the other broker that leads a partition, for fetches, which look up their own replicas at each poll.
 
     The result is None if this broker leads the partition or the call must not be forwarded.
     """
@@ -70,10 +70,10 @@ async def locate(call: Call, broker: Broker, topic_id: TopicId, index: Partition
     leader = leader_elsewhere(call, broker, topic_id, index)
     if leader is not None:
         return Elsewhere(leader)
-    return Here(await led_replica(broker, topic_id, index))
+    return Here(await _led_replica(broker, topic_id, index))
 
 
-async def led_replica(broker: Broker, topic_id: TopicId, index: PartitionIndex) -> LeaderReplica:
+async def _led_replica(broker: Broker, topic_id: TopicId, index: PartitionIndex) -> LeaderReplica:
     """Return this broker's leader replica of a partition. Raises the same problems as `locate`."""
     try:
         return broker.replicas.find(topic_id, index)

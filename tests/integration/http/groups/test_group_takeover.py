@@ -4,6 +4,8 @@ import asyncio
 
 import msgspec
 
+from fairlead_broker.certificates.material import Side
+
 JSON = {"content-type": "application/json"}
 SECONDS_MAX = 30
 
@@ -59,7 +61,7 @@ async def test_a_coordinator_that_cannot_be_reached(three) -> None:
     await three.topic("flights", 1)
     epoch = await joined(three, "readers", "m-1", "flights")
     coordinator = (await call(three.at(1), "GET", "/v1/groups/readers")).json["coordinator"]
-    await three.brokers[coordinator - 1]._listeners._peer.stop(3)
+    await three.brokers[coordinator - 1].listeners.stop_side(Side.PEER, 3)
     beat = {"member_epoch": epoch}
     other = await call(three.at(coordinator % 3 + 1), "PUT", "/v1/groups/readers/members/m-1", beat)
     itself = await call(three.at(coordinator), "PUT", "/v1/groups/readers/members/m-1", beat)

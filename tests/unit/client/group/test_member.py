@@ -6,27 +6,30 @@ import pytest
 from msgspec import UNSET
 
 from fairlead.errors import FairleadError, UnreachableError, error_of
-from fairlead.group.events import (
+from fairlead.group.member import (
+    INSTANCE_WAIT_SECONDS,
     Action,
     Assign,
     Closed,
     Drop,
     Event,
     Fail,
+    GroupMember,
     HeartbeatAnswered,
     HeartbeatRefused,
     HeartbeatWanted,
     Leave,
+    MemberState,
     Overdue,
     Released,
     Resumed,
     Revoke,
     SendHeartbeat,
+    Subscription,
     Taken,
     Tell,
     Woken,
 )
-from fairlead.group.member import INSTANCE_WAIT_SECONDS, GroupMember, MemberState, Subscription
 from fairlead.settings import Backoff
 from fairlead.topic_partition import TopicPartition
 from fairlead_api.bodies.group_answers import AssignedPartitions, HeartbeatAnswer

@@ -13,7 +13,7 @@ from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Partiti
 from fairlead_broker.clock import SystemClock
 from fairlead_broker.coordination.bootstrap import ClusterBootstrap
 from fairlead_broker.coordination.embedded import EmbeddedCoordination
-from fairlead_broker.coordination.membership import Membership
+from fairlead_broker.coordination.membership import Incarnation, Membership
 from fairlead_broker.coordination.mirror import Mirror
 from fairlead_broker.peers.identity import PeerIdentity
 from fairlead_broker.peers.peers import Peers
@@ -33,7 +33,6 @@ from fairlead_broker.registry.records import (
 )
 from fairlead_broker.registry.transactions import Put
 from fairlead_broker.runtime.lifecycle.departure import Departure
-from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
 from fairlead_broker.runtime.lifecycle.own_registration import OwnRegistration
 from waiting import until
 

@@ -13,7 +13,7 @@ from fairlead_api.identifiers import BrokerEpoch, BrokerId, Revision
 from fairlead_broker.clock import SystemClock
 from fairlead_broker.coordination.bootstrap import ClusterBootstrap
 from fairlead_broker.coordination.embedded import EmbeddedCoordination
-from fairlead_broker.coordination.membership import Membership, MembershipLost
+from fairlead_broker.coordination.membership import Incarnation, Membership, MembershipLost
 from fairlead_broker.coordination.protocol import CoordinationClosed, CoordinationUnavailable
 from fairlead_broker.registry.keys import Keys
 from fairlead_broker.registry.records import (
@@ -24,7 +24,6 @@ from fairlead_broker.registry.records import (
     decode,
 )
 from fairlead_broker.registry.transactions import Compare, Delete, Get, KeyValue, Operation, TransactionResult
-from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
 from fairlead_broker.runtime.lifecycle.own_registration import OwnRegistration
 
 KEYS = Keys("test")

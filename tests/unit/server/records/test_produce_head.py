@@ -10,8 +10,8 @@ from fairlead_api.routes import route
 from fairlead_broker.server.http.asgi import Message
 from fairlead_broker.server.http.body import BodyBudget, BodyLimits
 from fairlead_broker.server.http.call import Call
-from fairlead_broker.server.http.route_table import ParsedQueries
-from fairlead_broker.server.records.produce_routing import (
+from fairlead_broker.server.http.request_target import ParsedQueries
+from fairlead_broker.server.records.produce_head import (
     ON_LOOP_BYTES_MAX,
     keyed_request,
     producer_stamp,

@@ -4,7 +4,7 @@ import pytest
 
 from fairlead_api.problems import ProblemError
 from fairlead_api.routes import ROUTES, Listener, route
-from fairlead_broker.server.http.route_table import RouteTable
+from fairlead_broker.server.http.request_target import RouteTable
 
 TABLE = RouteTable(entry for entry in ROUTES if entry.listener is Listener.DATA)
 

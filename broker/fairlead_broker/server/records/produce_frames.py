@@ -1,44 +1,49 @@
-"""Routing of the batches of one request to the leaders of their partitions, concurrently on all brokers.
+"""Produce calls with one batch for each of many partitions, in frames, and the routing of batches to their leaders.
 
-Callers: the produce calls. Each other broker gets one request with the unchanged batches for its partitions, and its
-results are copied into the answer. This module also reads two headers of a request: the idempotent producer and the
-idempotency key. These headers are only for JSON and Arrow bodies, which the broker encodes into batches. A binary batch
-contains its producer, and a producer named outside the batch could not be trusted.
+Callers: ``application`` for the routes named in ``endpoints``, and the other produce calls for the routing. A batch is
+passed to the runtime as received. Each other broker gets one request with the unchanged batches for its partitions, and
+its results are copied into the answer.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final, NoReturn
+from typing import Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from fairlead_api.batch.batches import ProducerStamp
-from fairlead_api.batch.extension import IDEMPOTENCY_KEY_BYTES_MAX, REQUEST_DIGEST_BYTES
+from fairlead_api.access_needs import Operation
 from fairlead_api.batch.header import Buffer
-from fairlead_api.bodies.cloud_events import HEADER_PREFIX
-from fairlead_api.bodies.frames import encode_frame
+from fairlead_api.bodies.frames import Frame, encode_frame, iterate_frames
 from fairlead_api.bodies.media_types import FRAMES, Header
-from fairlead_api.bodies.requests import PartitionProduceResult, ProduceAnswer, ProduceFrameMeta
-from fairlead_api.excerpts import shown
+from fairlead_api.bodies.requests import (
+    PartitionProduceResult,
+    ProduceAnswer,
+    ProduceFrameMeta,
+    decode_request,
+)
 from fairlead_api.identifiers import Acks, BrokerId, LeaderEpoch, Offset, PartitionIndex, TimestampUs, TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_api.timestamps import format_timestamp, parse_timestamp_us
 from fairlead_broker.peers.peers import ANSWER_MARGIN_SECONDS, PeerAnswer, PeerUnavailable, problem_of
 from fairlead_broker.runtime import AppendResult, Broker, KeyedRequest, ProduceItem
 from fairlead_broker.server.http.access_gate import caller_header
-from fairlead_broker.server.http.call import BINARY_EVENT, Call
+from fairlead_broker.server.http.call import Call, Endpoint, body_type
+from fairlead_broker.server.records.produce_head import (
+    IN_THE_BATCH,
+    REQUEST_DIGEST,
+    acknowledgement,
+    passed_on_key,
+    refuse_idempotency_key,
+    refuse_producer_headers,
+)
 from fairlead_broker.server.routing.forwarding import Forwarding, no_answer
-from fairlead_broker.server.routing.locate import Here, locate
+from fairlead_broker.server.routing.locate import Here, locate, refusal_by_id
 
-REQUEST_DIGEST: Final = "fairlead-request-digest"
-"""Header of calls between brokers that contains a digest, which distinguishes requests with the same idempotency
-key."""
 UNKNOWN_PLACE: Final = AppendResult(Offset(-1), Offset(-1), TimestampUs(-1), LeaderEpoch(-1))
 """Result of a batch with acks=0, whose offsets are unknown."""
 
@@ -202,122 +207,88 @@ def _outcome(result: PartitionProduceResult) -> Outcome:
     )
 
 
-ON_LOOP_BYTES_MAX: Final = 128 << 10
-"""Maximum number of bytes of a body whose digest is computed on the event loop; 1 MiB would block the loop for a
-millisecond."""
-_INT32_MAX: Final = 2**31 - 1
-_INT64_MAX: Final = 2**63 - 1
-_KEY: Final = Header.IDEMPOTENCY_KEY.lower().encode()
-_PRODUCER: Final = (
-    (Header.PRODUCER_ID, _INT64_MAX),
-    (Header.PRODUCER_EPOCH, _INT32_MAX),
-    (Header.BASE_SEQUENCE, _INT32_MAX),
-)
-_ALL: Final = tuple(header.lower().encode() for header, _ in _PRODUCER)
+class ProduceFrameCalls:
+    """Endpoint of the call that writes one batch to each of many partitions; ``body_bytes_max`` limits the body."""
+
+    def __init__(self, broker: Broker, routing: ProduceRouting, body_bytes_max: int) -> None:
+        self._broker = broker
+        self._routing = routing
+        self._body_bytes_max = body_bytes_max
+
+    def endpoints(self) -> Mapping[str, Endpoint]:
+        """Return the endpoint of each route of this family, by route name."""
+        return {"produce": self.produce}
+
+    async def produce(self, call: Call) -> None:
+        """``POST /v1/produce``: 200 if every batch was stored, otherwise 207.
+
+        One result or problem per frame, in order.
+        """
+        acks, timeout_seconds = acknowledgement(call)
+        body_type(call)
+        refuse_producer_headers(call, IN_THE_BATCH)
+        keyed = _passed_on_key(call)
+        call.begin_produce()
+        body = await call.body(self._body_bytes_max)
+        frames = [
+            (_frame_meta(number, frame), frame.data) for number, frame in enumerate(iterate_frames(body))
+        ]
+        _refuse_repeated([meta for meta, _ in frames])
+        batches: list[RoutedBatch | ProblemError] = [
+            RoutedBatch(TopicId(meta.topic_id), PartitionIndex(meta.partition), batch)
+            for meta, batch in frames
+        ]
+        if not call.access.is_open:
+            batches = [allowed(call, self._broker, batch) for batch in batches]
+        outcomes = await self._routing.store(call, batches, acks, timeout_seconds, keyed)
+        results = [
+            partition_result(meta.partition, outcome, topic_id=meta.topic_id)
+            for (meta, _), outcome in zip(frames, outcomes, strict=True)
+        ]
+        refused = any(isinstance(outcome, ProblemError) for outcome in outcomes)
+        if acks is Acks.NONE and not refused:
+            await call.answer(202, [])
+        else:
+            await call.answer_json(ProduceAnswer(results=results), 207 if refused else 200)
 
 
-def producer_stamp(call: Call) -> ProducerStamp | None:
-    """Return the idempotent producer of a JSON or Arrow request, if any. Raises ProblemError malformed_request."""
-    given = [name for name in _ALL if name in call.headers]
-    if not given:
-        return None
-    if len(given) < len(_ALL):
-        missing = next(header for header, _ in _PRODUCER if header.lower().encode() not in call.headers)
-        _refuse(
-            missing,
-            "",
-            "the headers Fairlead-Producer-Id, -Producer-Epoch and -Base-Sequence must be sent together",
-        )
-    return ProducerStamp(*(_number(call, header, maximum) for header, maximum in _PRODUCER))
+def allowed(call: Call, broker: Broker, batch: RoutedBatch | ProblemError) -> RoutedBatch | ProblemError:
+    """Return a batch that the caller may write, or the problem of the batch."""
+    if isinstance(batch, ProblemError):
+        return batch
+    return refusal_by_id(call, broker, Operation.WRITE, batch.topic_id) or batch
 
 
-async def keyed_request(call: Call, media_type: str, body: bytes) -> KeyedRequest | None:
-    """Return the idempotency key and digest of a JSON or Arrow request, or None if there is no key.
-
-    Two requests are the same if their type, encoding and body are equal byte for byte. The encoded batches
-    cannot be compared, because they depend on the time of the request. Raises ProblemError malformed_request.
-    """
-    key = call.headers.get(_KEY)
-    if key is None:
-        return None
-    if not 1 <= len(key) <= IDEMPOTENCY_KEY_BYTES_MAX or not all(0x20 < byte < 0x7F for byte in key):
-        _refuse(
-            Header.IDEMPOTENCY_KEY,
-            call.header_text(_KEY),
-            f"1 to {IDEMPOTENCY_KEY_BYTES_MAX} visible ASCII characters",
-        )
-    if any(name in call.headers for name in _ALL):
-        _refuse(
-            Header.IDEMPOTENCY_KEY,
-            call.header_text(_KEY),
-            "a request names a producer or has an idempotency key, not both",
-        )
-    salt = f"{media_type}\0{call.query.text('encoding')}\0".encode() + _event_attributes(call)
-    if media_type == BINARY_EVENT:
-        # For a binary-mode event, the Content-Type header contains an attribute of the event (datacontenttype).
-        salt += call.headers.get(b"content-type", b"") + b"\0"
-    if len(body) <= ON_LOOP_BYTES_MAX:
-        return KeyedRequest(key, _digest(salt, body))
-    return KeyedRequest(key, await asyncio.to_thread(_digest, salt, body))
+def _passed_on_key(call: Call) -> KeyedRequest | None:
+    """Return the idempotency key of a request that another broker has encoded; refuse a key that a client sends."""
+    if call.peer is not None:
+        return passed_on_key(call, REQUEST_DIGEST)
+    refuse_idempotency_key(call)
+    return None
 
 
-def passed_on_key(call: Call, digest_header: str) -> KeyedRequest | None:
-    """Return the idempotency key and digest that a peer sends with encoded batches.
-
-    Raises ProblemError malformed_request.
-    """
-    key = call.headers.get(_KEY)
-    if key is None:
-        return None
-    text = call.header_text(digest_header.encode())
+def _frame_meta(number: int, frame: Frame) -> ProduceFrameMeta:
     try:
-        return KeyedRequest(key, bytes.fromhex(text))
-    except ValueError:
-        _refuse(digest_header, text, "hexadecimal digits")
+        return decode_request(ProduceFrameMeta, frame.meta, unique_keys=False)
+    except ProblemError as problem:
+        raise ProblemError(
+            problem.code, f"meta of frame {number}: {problem.detail}", data=problem.data
+        ) from problem
 
 
-def refuse_producer_headers(call: Call, reason: str) -> None:
-    """Raise ProblemError malformed_request if a request that does not support producer headers has such a header."""
-    for header, _ in _PRODUCER:
-        if header.lower().encode() in call.headers:
-            _refuse(header, call.header_text(header.lower().encode()), reason)
+def _refuse_repeated(metas: Sequence[ProduceFrameMeta]) -> None:
+    """Refuse a request with two batches for one partition.
 
-
-def refuse_idempotency_key(call: Call) -> None:
-    """Raise ProblemError malformed_request if a request that does not support an idempotency key has one."""
-    if _KEY in call.headers:
-        _refuse(
-            Header.IDEMPOTENCY_KEY,
-            call.header_text(_KEY),
-            "it is for JSON and Arrow bodies; a record batch contains producer id, epoch and base sequence",
-        )
-
-
-def _event_attributes(call: Call) -> bytes:
-    """Return the attributes of a CloudEvent in binary mode; they are part of the request's content."""
-    return b"".join(
-        b"%s: %s\0" % attribute
-        for attribute in sorted(call.headers.items())
-        if attribute[0].startswith(HEADER_PREFIX.encode())
-    )
-
-
-def _digest(salt: bytes, body: bytes) -> bytes:
-    digest = hashlib.blake2b(salt, digest_size=REQUEST_DIGEST_BYTES)
-    digest.update(body)
-    return digest.digest()
-
-
-def _number(call: Call, header: str, maximum: int) -> int:
-    text = call.header_text(header.lower().encode())
-    if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= maximum):
-        _refuse(header, text, f"a number from 0 to {maximum}")
-    return int(text)
-
-
-def _refuse(header: str, value: str, allowed: str) -> NoReturn:
-    raise ProblemError(
-        "malformed_request",
-        f"header {header} {shown(value)} is not allowed here; allowed: {allowed}",
-        data={"parameter": str(header), "value": value[:80], "allowed": allowed},
-    )
+    The order of the batches would be undefined, and only one of them might be stored.
+    """
+    seen: dict[tuple[str, int], int] = {}
+    for number, meta in enumerate(metas):
+        first = seen.setdefault((meta.topic_id, meta.partition), number)
+        if first != number:
+            raise ProblemError(
+                "malformed_request",
+                f"frames {first} and {number} name the same partition {meta.partition} of topic {meta.topic_id};"
+                " a request may have one batch per partition",
+            )
+    if not metas:
+        raise ProblemError("malformed_request", "the body has no frames")

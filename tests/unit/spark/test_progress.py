@@ -8,7 +8,7 @@ listener = pytest.importorskip("pyspark.sql.streaming.listener", reason="progres
 
 from fairlead import TopicPartition  # noqa: E402 - needs pyspark
 from fairlead_spark.planning.offsets import PartitionOffset, StreamOffsets, TopicOffsets  # noqa: E402 - needs pyspark
-from fairlead_spark.progress.group_progress import end_offsets  # noqa: E402 - needs pyspark
+from fairlead_spark.progress import end_offsets  # noqa: E402 - needs pyspark
 
 
 def source(end: object) -> object:
