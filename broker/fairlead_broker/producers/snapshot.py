@@ -16,12 +16,15 @@ import msgspec
 from fairlead_api.batch.header import checksum
 from fairlead_api.identifiers import Offset, ProducerEpoch, ProducerId, Sequence, TimestampUs
 from fairlead_broker.producers.entries import DIGEST_BYTES, KeyEntry, ProducerEntry, StoredBatch
+from fairlead_broker.producers.open_transactions import OpenTransactions
 from fairlead_broker.producers.state import ProducerState
 
 MAGIC: Final = b"FLPR"
-VERSION: Final = 2
+VERSION: Final = 3
 _NO_PARTITION_TIME: Final = 1
 """Version without partition times, in which ages were counted from the newest append time."""
+_NO_TRANSACTIONS: Final = 2
+"""Version without the transaction of each producer."""
 _HEAD: Final = struct.Struct("<4sHHI")
 _CHECKSUM: Final = struct.Struct("<I")
 _BODY: Final = struct.Struct("<qqII")
@@ -30,6 +33,11 @@ _BATCH: Final = struct.Struct("<iiqq")
 _KEY: Final = struct.Struct(f"<{DIGEST_BYTES}sqqqH")
 _PARTITION_TIME: Final = struct.Struct("<q")
 """Partition time of the state or of an entry, which follows the fixed fields of each."""
+_TRANSACTION: Final = struct.Struct("<Iq")
+"""Flags and first offset of a producer's open transaction."""
+_TRANSACTIONAL: Final = 1
+_ENDED: Final = 2
+_NOT_OPEN: Final = -1
 HEADER_BYTES: Final = _HEAD.size + _CHECKSUM.size
 
 
@@ -44,7 +52,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 def encode_snapshot(snapshot: Snapshot) -> bytes:
     """Return a snapshot as bytes. Equal states give equal bytes."""
     state = snapshot.state
-    producers, keys = state.producers, state.keys
+    producers, keys, opened = state.producers, state.keys, state.transactions.first_offsets
     parts = [
         _BODY.pack(snapshot.offset, state.last_append_time_us, len(producers), len(keys)),
         _PARTITION_TIME.pack(state.partition_time_us),
@@ -52,6 +60,8 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
     for producer_id, entry in producers.items():
         parts.append(_PRODUCER.pack(producer_id, entry.epoch, len(entry.batches)))
         parts.append(_PARTITION_TIME.pack(entry.partition_time_us))
+        flags = _TRANSACTIONAL * entry.is_transactional | _ENDED * entry.is_ended
+        parts.append(_TRANSACTION.pack(flags, opened.get(producer_id, _NOT_OPEN)))
         parts.extend(
             _BATCH.pack(batch.first_sequence, batch.last_sequence, batch.base_offset, batch.append_time_us)
             for batch in entry.batches
@@ -72,7 +82,7 @@ def decode_snapshot(data: bytes | None) -> Snapshot | None:
         return None
     magic, version, _, length = _HEAD.unpack_from(data)
     body = data[HEADER_BYTES:]
-    if (magic, length) != (MAGIC, len(body)) or version not in (VERSION, _NO_PARTITION_TIME):
+    if (magic, length) != (MAGIC, len(body)) or version not in (VERSION, _NO_TRANSACTIONS, _NO_PARTITION_TIME):
         return None
     if _CHECKSUM.unpack_from(data, _HEAD.size)[0] != _checksum(data[: _HEAD.size], body):
         return None
@@ -101,17 +111,30 @@ def _read_body(body: bytes, version: int) -> Snapshot:
     at += _BODY.size
     partition_time_us = partition_time(last_append_time_us)
     producers: OrderedDict[ProducerId, ProducerEntry] = OrderedDict()
+    opened: list[tuple[ProducerId, Offset]] = []
     for _ in range(producer_count):
         producer_id, epoch, batch_count = _PRODUCER.unpack_from(body, at)
         at += _PRODUCER.size
-        start = at if version == _NO_PARTITION_TIME else at + _PARTITION_TIME.size
-        stop = start + batch_count * _BATCH.size
+        flags, active_us = 0, None
+        if version != _NO_PARTITION_TIME:
+            active_us = partition_time(0)
+        if version == VERSION:
+            flags, first_offset = _TRANSACTION.unpack_from(body, at)
+            at += _TRANSACTION.size
+            if first_offset != _NOT_OPEN:
+                opened.append((ProducerId(producer_id), Offset(first_offset)))
+        stop = at + batch_count * _BATCH.size
         batches = tuple(
             StoredBatch(Sequence(first), Sequence(last), Offset(base), TimestampUs(time_us))
-            for first, last, base, time_us in _BATCH.iter_unpack(body[start:stop])
+            for first, last, base, time_us in _BATCH.iter_unpack(body[at:stop])
         )
-        active_us = partition_time(batches[-1].append_time_us)
-        producers[ProducerId(producer_id)] = ProducerEntry(ProducerEpoch(epoch), batches, active_us)
+        producers[ProducerId(producer_id)] = ProducerEntry(
+            ProducerEpoch(epoch),
+            batches,
+            batches[-1].append_time_us if active_us is None else active_us,
+            bool(flags & _TRANSACTIONAL),
+            bool(flags & _ENDED),
+        )
         at = stop
     keys: OrderedDict[bytes, KeyEntry] = OrderedDict()
     for _ in range(key_count):
@@ -122,5 +145,7 @@ def _read_body(body: bytes, version: int) -> Snapshot:
             digest, Offset(base), Offset(last), TimestampUs(time_us), used_us
         )
         at += key_bytes
-    state = ProducerState(TimestampUs(last_append_time_us), partition_time_us, producers, keys)
+    state = ProducerState(
+        TimestampUs(last_append_time_us), partition_time_us, producers, keys, OpenTransactions(opened)
+    )
     return Snapshot(Offset(offset), state)

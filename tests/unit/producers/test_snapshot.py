@@ -33,7 +33,11 @@ def states(draw: st.DrawFn) -> ProducerState:
             draw(st.integers(0, 2**62)),
             draw(times),
         )
-        state.replay(ProducerId(draw(st.integers(0, 4))), ProducerEpoch(draw(st.integers(0, 1))), batch)
+        producer_id, epoch = ProducerId(draw(st.integers(0, 4))), ProducerEpoch(draw(st.integers(0, 1)))
+        if draw(st.booleans()):
+            state.replay(producer_id, epoch, batch, draw(st.booleans()))
+        else:
+            state.replay_marker(producer_id, epoch, batch.base_offset, batch.append_time_us)
     for _ in range(draw(st.integers(0, 5))):
         base = draw(st.integers(0, 2**62))
         state.replay_key(
@@ -58,6 +62,7 @@ def test_a_snapshot_brings_everything_back(state: ProducerState, offset: int) ->
     assert list(found.state.keys.items()) == list(state.keys.items())
     assert found.state.last_append_time_us == state.last_append_time_us
     assert found.state.partition_time_us == state.partition_time_us
+    assert dict(found.state.transactions.first_offsets) == dict(state.transactions.first_offsets)
     assert encode_snapshot(found) == data
 
 
@@ -84,7 +89,7 @@ def test_what_is_no_snapshot_is_none(data: bytes | None) -> None:
 def test_a_snapshot_of_a_later_release_is_done_without() -> None:
     """A snapshot of a later release is ignored."""
     good = encode_snapshot(Snapshot(Offset(5), ProducerState()))
-    head = good[:4] + struct.pack("<H", 3) + good[6:12]
+    head = good[:4] + struct.pack("<H", 4) + good[6:12]
     body = good[HEADER_BYTES:]
     sealed = head + struct.pack("<I", checksum(body, 0, len(body), checksum(head, 0, len(head)))) + body
 
