@@ -10,44 +10,58 @@ loops, HTTP or clocks: events contain the time, and entries expire only accordin
 from __future__ import annotations
 
 from fairlead_broker.producers.effects import (
+    AlreadyEnded,
     AnswerAsAppended,
     AnswerStored,
     Append,
+    AppendMarker,
     Effect,
     KeyReused,
+    Look,
+    MixedTransaction,
     OutOfOrder,
     ProducerFenced,
     Refusal,
     Refuse,
     TooManyKeys,
+    TooManyTransactions,
+    TransactionUnfinished,
     UnknownProducer,
 )
 from fairlead_broker.producers.entries import KeyEntry, ProducerEntry, StoredBatch, stored_batch
 from fairlead_broker.producers.events import (
     Appended,
     AppendFailed,
+    EndDecided,
     Event,
     KeyedArrived,
     SequencedArrived,
     TimePassed,
     Withdrawn,
 )
+from fairlead_broker.producers.open_transactions import OpenTransactions
 from fairlead_broker.producers.partition_producers import PartitionProducers
 from fairlead_broker.producers.sequences import advanced
 from fairlead_broker.producers.snapshot import Snapshot, decode_snapshot, encode_snapshot
 from fairlead_broker.producers.state import ProducerState
 
 __all__ = [
+    "AlreadyEnded",
     "AnswerAsAppended",
     "AnswerStored",
     "Append",
     "AppendFailed",
+    "AppendMarker",
     "Appended",
     "Effect",
+    "EndDecided",
     "Event",
     "KeyEntry",
     "KeyReused",
     "KeyedArrived",
+    "Look",
+    "MixedTransaction",
+    "OpenTransactions",
     "OutOfOrder",
     "PartitionProducers",
     "ProducerEntry",
@@ -60,6 +74,8 @@ __all__ = [
     "StoredBatch",
     "TimePassed",
     "TooManyKeys",
+    "TooManyTransactions",
+    "TransactionUnfinished",
     "UnknownProducer",
     "Withdrawn",
     "advanced",

@@ -82,7 +82,11 @@ def decode_snapshot(data: bytes | None) -> Snapshot | None:
         return None
     magic, version, _, length = _HEAD.unpack_from(data)
     body = data[HEADER_BYTES:]
-    if (magic, length) != (MAGIC, len(body)) or version not in (VERSION, _NO_TRANSACTIONS, _NO_PARTITION_TIME):
+    if (magic, length) != (MAGIC, len(body)) or version not in (
+        VERSION,
+        _NO_TRANSACTIONS,
+        _NO_PARTITION_TIME,
+    ):
         return None
     if _CHECKSUM.unpack_from(data, _HEAD.size)[0] != _checksum(data[: _HEAD.size], body):
         return None

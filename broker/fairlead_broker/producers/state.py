@@ -65,7 +65,7 @@ class ProducerState:
         self._pruned_at_us = partition_time_us
         self._producers: OrderedDict[ProducerId, ProducerEntry] = OrderedDict(producers or {})
         self._keys: OrderedDict[bytes, KeyEntry] = OrderedDict(keys or {})
-        self._open = transactions or OpenTransactions()
+        self._open = OpenTransactions() if transactions is None else transactions
 
     # -- reading
 
@@ -114,7 +114,9 @@ class ProducerState:
         The entry of an open transaction does not expire.
         """
         entry = self._producers.get(ProducerId(producer_id))
-        if entry is None or (entry.partition_time_us < self._oldest_live_us and producer_id not in self._open):
+        if entry is None or (
+            entry.partition_time_us < self._oldest_live_us and producer_id not in self._open
+        ):
             return None
         return entry
 
@@ -150,7 +152,7 @@ class ProducerState:
         producer_id: ProducerId,
         epoch: ProducerEpoch,
         batch: StoredBatch,
-        is_transactional: bool = False,  # noqa: FBT001, FBT002 - a keyword would cost time for each batch
+        is_transactional: bool = False,
     ) -> None:
         """Apply a batch of an idempotent producer from the log. The leader has already checked the sequences."""
         self.advance(batch.append_time_us)
