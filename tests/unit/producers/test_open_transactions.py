@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -12,6 +12,9 @@ from fairlead_api.identifiers import Offset, ProducerEpoch, ProducerId, Timestam
 from fairlead_broker.producers import ProducerState, state, stored_batch
 from fairlead_broker.producers.open_transactions import OpenTransactions
 from fairlead_broker.producers.state import RETENTION_US, STEP_US_MAX
+
+if TYPE_CHECKING:
+    import pytest
 
 START_US = 1_700_000_000_000_000
 

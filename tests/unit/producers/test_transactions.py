@@ -24,7 +24,7 @@ def shell() -> Shell:
 
 
 def test_a_marker_names_the_first_offset_of_its_transaction(shell: Shell) -> None:
-    """The marker is appended after the batches, with the first offset of the transaction and the time of the decision."""
+    """The marker follows the batches, with the first offset of the transaction and the time of the decision."""
     shell.store(0, producer_id=9)
     shell.store(0, 1, **EPOCH)
     end = shell.end_transaction(4)
