@@ -31,6 +31,7 @@ PURE_PACKAGES = (
     "registry",
     "replication",
     "spark",
+    "transactions",
 )
 PURE_TESTS = tuple(f"tests/unit/{package}" for package in PURE_PACKAGES)
 PURE_WORKERS = "2"

@@ -13,7 +13,7 @@ from etcd_cluster import EtcdCluster, etcd_cluster
 from etcd_pods import EtcdPods
 from fairlead_broker.coordination.etcd import EtcdCoordination, EtcdOptions, EtcdTls
 from fairlead_broker.coordination.protocol import CoordinationUnavailable, UnknownOutcome
-from fairlead_broker.registry.transactions import Put
+from fairlead_broker.registry.store_writes import Put
 from fairlead_operator.etcd_members import (
     EtcdMembersClient,
     EtcdRefused,

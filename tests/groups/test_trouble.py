@@ -15,7 +15,7 @@ from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_broker.clock import SystemClock
 from fairlead_broker.coordination.embedded import EmbeddedCoordination
 from fairlead_broker.coordination.protocol import CoordinationUnavailable, UnknownOutcome
-from fairlead_broker.registry.transactions import Compare, Operation, Put, TransactionResult
+from fairlead_broker.registry.store_writes import Compare, Operation, Put, TransactionResult
 from fairlead_broker.runtime.groups.coordinated_group import CoordinatedGroup
 from fairlead_broker.runtime.groups.upkeep import GroupUpkeep
 from group_kit import GroupClient, filled_topic, settle

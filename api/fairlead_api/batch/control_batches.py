@@ -13,14 +13,12 @@ from typing import Final, NoReturn
 
 import msgspec
 
-from fairlead_api.batch.extension import ExtensionEntry, ExtensionType, pack_extension, read_extension
+from fairlead_api.batch.extension import ExtensionEntry, ExtensionType, pack_extension, unpack_extension
 from fairlead_api.batch.header import (
     FORMAT,
-    HEADER_BYTES,
     LENGTH_STOP,
     Attribute,
     BatchHeader,
-    Buffer,
     Codec,
     pack_header,
 )
@@ -86,17 +84,13 @@ def pack_marker(marker: Marker) -> bytes:
     return packed
 
 
-def read_marker(batch: Buffer, header: BatchHeader) -> Marker | None:
+def read_marker(extension: bytes, producer_id: int, epoch: int) -> Marker | None:
     """Return the marker in a control batch, or None for a control batch of another kind or version.
 
-    `batch` needs only the header and the extension. The function verifies no checksum. Raises `malformed_batch` if the
-    batch is not a control batch, has a body, or has a marker of another length.
+    `producer_id`, `epoch`: fields of the header. The function verifies no checksum. Raises `malformed_batch` if the
+    extension is malformed, or if the marker has another length.
     """
-    if not header.is_control:
-        _malformed("a batch without the control bit is not a marker")
-    found = next(
-        (entry for entry in read_extension(batch, header) if entry.type == ExtensionType.MARKER), None
-    )
+    found = next((entry for entry in unpack_extension(extension) if entry.type == ExtensionType.MARKER), None)
     if found is None:
         return None
     if len(found.value) != _VALUE.size:
@@ -104,11 +98,9 @@ def read_marker(batch: Buffer, header: BatchHeader) -> Marker | None:
     version, kind, first, decided_us = _VALUE.unpack(found.value)
     if version != MARKER_VERSION or kind not in (MarkerKind.ABORT, MarkerKind.COMMIT):
         return None
-    if header.total_bytes != HEADER_BYTES + header.extension_bytes or header.record_count:
-        _malformed("a marker has neither records nor a body")
     return Marker(
-        ProducerId(header.producer_id),
-        ProducerEpoch(header.producer_epoch),
+        ProducerId(producer_id),
+        ProducerEpoch(epoch),
         MarkerKind(kind),
         None if first == NO_OFFSET else Offset(first),
         TimestampUs(decided_us),

@@ -22,6 +22,7 @@ from fairlead_api.routes.query_parameters import parse_parameters
 from fairlead_api.routes.records import RECORD_ROUTES
 from fairlead_api.routes.security import SECURITY_ROUTES
 from fairlead_api.routes.topics import OPS_ROUTES, TOPIC_ROUTES
+from fairlead_api.routes.transactions import TRANSACTION_ROUTES
 
 if TYPE_CHECKING:
     from fairlead_api.routes.query_parameters import QueryValues
@@ -42,6 +43,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *OPERATION_ROUTES,
     *RECORD_ROUTES,
     *PRODUCER_ROUTES,
+    *TRANSACTION_ROUTES,
     *GROUP_ROUTES,
     *SECURITY_ROUTES,
     *OPS_ROUTES,

@@ -17,7 +17,7 @@ from fairlead_broker.coordination.protocol import Coordination
 from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import encode
 from fairlead_broker.registry.security_records import AclRecord, QuotaRecord, TokenRecord
-from fairlead_broker.registry.transactions import Delete, Put, Transaction, absent, unchanged_since
+from fairlead_broker.registry.store_writes import Delete, Put, Transaction, absent, unchanged_since
 
 TOKENS_MAX: Final = 10_000
 ACLS_MAX: Final = 10_000

@@ -9,6 +9,7 @@ loops, HTTP or clocks: events contain the time, and entries expire only accordin
 
 from __future__ import annotations
 
+from fairlead_broker.producers.aborted import AbortedTransaction, aborted_by
 from fairlead_broker.producers.effects import (
     AlreadyEnded,
     AnswerAsAppended,
@@ -46,6 +47,7 @@ from fairlead_broker.producers.snapshot import Snapshot, decode_snapshot, encode
 from fairlead_broker.producers.state import ProducerState
 
 __all__ = [
+    "AbortedTransaction",
     "AlreadyEnded",
     "AnswerAsAppended",
     "AnswerStored",
@@ -78,6 +80,7 @@ __all__ = [
     "TransactionUnfinished",
     "UnknownProducer",
     "Withdrawn",
+    "aborted_by",
     "advanced",
     "decode_snapshot",
     "encode_snapshot",

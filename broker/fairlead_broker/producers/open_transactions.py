@@ -55,6 +55,8 @@ class OpenTransactions:
         not below the high watermark, and never below the log start.
         """
         ending = self._ending
+        if not ending and not self._open:
+            return max(high_watermark, log_start)
         while ending and ending[0][0] < high_watermark:
             ending.popleft()
         result = high_watermark

@@ -107,10 +107,27 @@ class PartitionProducers(Generic[R]):
         """Return the time at which `TimePassed` is due, in monotonic seconds, or None if no batch is held."""
         return self._held.next_deadline()
 
+    def waiting_ends(self) -> Iterator[R]:
+        """Return the requests of decided ends that wait for earlier batches or for an earlier end."""
+        return (end.request for ends in self._ends.values() for end in ends)
+
     @property
     def transactions(self) -> OpenTransactions:
         """Open transactions of the partition. Callers must not change the object."""
         return self._state.transactions
+
+    def open_transactions(self) -> Iterator[tuple[ProducerId, ProducerEpoch, Offset]]:
+        """Return producer id, epoch and first offset of each open transaction, in ascending order of offsets."""
+        for producer_id, first_offset in self._state.transactions.first_offsets.items():
+            entry = self._state.producer(producer_id)
+            assert entry is not None, "a producer with an open transaction is remembered"
+            yield producer_id, entry.epoch, first_offset
+
+    def expected_sequence(self, producer_id: int, epoch: int) -> Sequence:
+        """Return the sequence of the next batch of a producer in an epoch, after all batches that are ordered."""
+        key = ProducerId(producer_id)
+        current = self._fronts.get(key) or self._state.producer(key)
+        return current.next_sequence if current is not None and current.epoch == epoch else FIRST
 
     def knows_producer(self, producer_id: ProducerId) -> bool:
         """Return whether the producer has written to this partition within the last 24 hours."""

@@ -15,6 +15,7 @@ import msgspec
 
 from fairlead_api.batch.header import checksum
 from fairlead_api.identifiers import Offset, ProducerEpoch, ProducerId, Sequence, TimestampUs
+from fairlead_broker.producers.aborted import AbortedTransaction
 from fairlead_broker.producers.entries import DIGEST_BYTES, KeyEntry, ProducerEntry, StoredBatch
 from fairlead_broker.producers.open_transactions import OpenTransactions
 from fairlead_broker.producers.state import ProducerState
@@ -24,7 +25,7 @@ VERSION: Final = 3
 _NO_PARTITION_TIME: Final = 1
 """Version without partition times, in which ages were counted from the newest append time."""
 _NO_TRANSACTIONS: Final = 2
-"""Version without the transaction of each producer."""
+"""Version without transactions."""
 _HEAD: Final = struct.Struct("<4sHHI")
 _CHECKSUM: Final = struct.Struct("<I")
 _BODY: Final = struct.Struct("<qqII")
@@ -38,6 +39,9 @@ _TRANSACTION: Final = struct.Struct("<Iq")
 _TRANSACTIONAL: Final = 1
 _ENDED: Final = 2
 _NOT_OPEN: Final = -1
+_ABORTED_COUNT: Final = struct.Struct("<I")
+_ABORTED: Final = struct.Struct("<qqqi")
+"""Producer id, first offset, marker offset and epoch of an aborted transaction."""
 HEADER_BYTES: Final = _HEAD.size + _CHECKSUM.size
 
 
@@ -47,6 +51,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     offset: Offset
     """Offset at which the snapshot ends. The state includes every batch below this offset and no later batch."""
     state: ProducerState
+    aborted: tuple[AbortedTransaction, ...] = ()
+    """Aborted transactions whose markers are in the segment, in ascending order of markers."""
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
@@ -71,6 +77,8 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
             _KEY.pack(used.digest, used.base_offset, used.last_offset, used.append_time_us, len(key))
         )
         parts.append(_PARTITION_TIME.pack(used.partition_time_us) + key)
+    parts.append(_ABORTED_COUNT.pack(len(snapshot.aborted)))
+    parts.extend(_ABORTED.pack(*each) for each in snapshot.aborted)
     body = b"".join(parts)
     head = _HEAD.pack(MAGIC, VERSION, 0, len(body))
     return head + _CHECKSUM.pack(_checksum(head, body)) + body
@@ -152,4 +160,15 @@ def _read_body(body: bytes, version: int) -> Snapshot:
     state = ProducerState(
         TimestampUs(last_append_time_us), partition_time_us, producers, keys, OpenTransactions(opened)
     )
-    return Snapshot(Offset(offset), state)
+    return Snapshot(Offset(offset), state, _read_aborted(body, at) if version == VERSION else ())
+
+
+def _read_aborted(body: bytes, at: int) -> tuple[AbortedTransaction, ...]:
+    start = at + _ABORTED_COUNT.size
+    count = _ABORTED_COUNT.unpack_from(body, at)[0]
+    return tuple(
+        AbortedTransaction(ProducerId(producer_id), Offset(first), Offset(marker), ProducerEpoch(epoch))
+        for producer_id, first, marker, epoch in _ABORTED.iter_unpack(
+            body[start : start + count * _ABORTED.size]
+        )
+    )

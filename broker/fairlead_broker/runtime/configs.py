@@ -29,6 +29,8 @@ from fairlead_broker.telemetry import Log
 RETRY_SECONDS = 1.0
 AUTO_CREATE_TOPICS = "auto.create.topics.enable"
 RETENTION_CHECK_INTERVAL = "log.retention.check.interval.ms"
+TRANSACTION_TIMEOUT_MAX = "transaction.max.timeout.ms"
+TRANSACTIONAL_ID_EXPIRATION = "transactional.id.expiration.ms"
 REPLICA_LAG_TIME = "replica.lag.time.max.ms"
 
 
@@ -75,6 +77,16 @@ class Configs:
         Leaders read the value at each new epoch.
         """
         return self._seconds(REPLICA_LAG_TIME)
+
+    @property
+    def transaction_timeout_ms_max(self) -> int:
+        """Maximum timeout of a transaction in milliseconds."""
+        return int(self.of_cluster()[TRANSACTION_TIMEOUT_MAX].value)
+
+    @property
+    def transactional_id_expiration_us(self) -> int:
+        """Microseconds without use after which the name of a producer with transactions is forgotten."""
+        return int(self.of_cluster()[TRANSACTIONAL_ID_EXPIRATION].value) * 1000
 
     @property
     def move_bytes_per_second(self) -> int | None:

@@ -15,7 +15,7 @@ from fairlead_broker.coordination.protocol import (
     CoordinationUnavailable,
     UnknownOutcome,
 )
-from fairlead_broker.registry.transactions import Get, KeyValue, Put, unchanged_since
+from fairlead_broker.registry.store_writes import Get, KeyValue, Put, unchanged_since
 
 
 async def read(client: Coordination, key: str) -> KeyValue | None:

@@ -12,7 +12,7 @@ import pytest
 from etcd_cluster import QUICK, etcd_cluster
 from fairlead_broker.coordination.etcd import EtcdCoordination, EtcdOptions, connect
 from fairlead_broker.coordination.protocol import CoordinationUnavailable, TransactionTooLarge
-from fairlead_broker.registry.transactions import Put
+from fairlead_broker.registry.store_writes import Put
 
 
 async def fill(client: EtcdCoordination) -> NoReturn:

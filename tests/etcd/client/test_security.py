@@ -28,7 +28,7 @@ from fairlead_broker.coordination.protocol import (
     CoordinationUnavailable,
     FutureRevision,
 )
-from fairlead_broker.registry.transactions import Put
+from fairlead_broker.registry.store_writes import Put
 from fairlead_broker.runtime.lifecycle.coordination_access import warn_if_wide
 
 ROOT = EtcdUser("root", "the root password")

@@ -18,7 +18,7 @@ import checkout
 import etcd_build
 from etcd_cluster import EtcdCluster
 from fairlead_broker.coordination.etcd import EtcdCoordination, EtcdOptions
-from fairlead_broker.registry.transactions import Put
+from fairlead_broker.registry.store_writes import Put
 from fairlead_operator.etcd_snapshots import SnapshotFailed, main, take_snapshot
 
 ETCDUTL = checkout.ROOT / "tests/integration/cli/etcdutl_go"

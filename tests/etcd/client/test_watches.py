@@ -20,7 +20,7 @@ from fairlead_broker.coordination.protocol import (
     Watch,
     WatchBatch,
 )
-from fairlead_broker.registry.transactions import Put
+from fairlead_broker.registry.store_writes import Put
 from tcp_relay import TcpRelay, tcp_relay
 
 

@@ -15,7 +15,7 @@ from fairlead_api.problems import ProblemError
 from fairlead_broker.coordination.membership import Membership
 from fairlead_broker.log.segments.storage import PosixStorage
 from fairlead_broker.registry.records import BrokerState, encode
-from fairlead_broker.registry.transactions import Delete, Put
+from fairlead_broker.registry.store_writes import Delete, Put
 from fairlead_broker.settings import BrokerSettings, Endpoint
 from fairlead_broker.wiring.start import start_broker
 from runtime_kit import WatchedStorage

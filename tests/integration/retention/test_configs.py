@@ -9,7 +9,7 @@ from fairlead_api.configuration import ConfigEntry, ConfigSource
 from fairlead_api.identifiers import PartitionIndex
 from fairlead_broker.registry.keys import Keys
 from fairlead_broker.registry.records import ConfigRecord, encode
-from fairlead_broker.registry.transactions import Put
+from fairlead_broker.registry.store_writes import Put
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 
 MIB = 1 << 20

@@ -20,7 +20,20 @@ def test_an_id_is_parsed_as_written(producer_id: int, epoch: int) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "17", "17.", ".4", "017.4", "17.04", "-1.4", "17.4 ", "1.2.3", f"{2**63}.0", f"1.{2**31}", "１.0"],
+    [
+        "",
+        "17",
+        "17.",
+        ".4",
+        "017.4",
+        "17.04",
+        "-1.4",
+        "17.4 ",
+        "1.2.3",
+        f"{2**63}.0",
+        f"1.{2**31}",
+        "\uff11.0",
+    ],
 )
 def test_other_texts_are_refused(text: str) -> None:
     """A text with a sign, leading zeros, other digits or a number beyond the range is refused by name."""

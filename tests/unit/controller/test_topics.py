@@ -18,7 +18,7 @@ from fairlead_broker.controller.topics import (
     plan_growth,
 )
 from fairlead_broker.registry.records import BrokerState, DeletedTopicRecord, DurabilityState, TopicState
-from fairlead_broker.registry.transactions import Transaction
+from fairlead_broker.registry.store_writes import Transaction
 
 NAME = "flights"
 

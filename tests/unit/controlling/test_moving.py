@@ -36,7 +36,7 @@ from fairlead_broker.registry.records import (
     decode,
     encode,
 )
-from fairlead_broker.registry.transactions import Get, Put
+from fairlead_broker.registry.store_writes import Get, Put
 
 TOPIC = TopicId("00000001-0000-4000-8000-000000000000")
 ETCD = "http://127.0.0.1:2379"

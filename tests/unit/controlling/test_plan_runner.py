@@ -13,7 +13,7 @@ from fairlead_broker.coordination.protocol import (
     UnknownOutcome,
 )
 from fairlead_broker.registry.records import ConfigRecord, encode
-from fairlead_broker.registry.transactions import Put, Transaction, has_value, unchanged_since
+from fairlead_broker.registry.store_writes import Put, Transaction, has_value, unchanged_since
 
 
 def value(number: int) -> bytes:

@@ -11,7 +11,7 @@ from fairlead_api.bodies.requests import AlterTopicRequest, CreateTopicRequest
 from fairlead_api.identifiers import BrokerId, PartitionIndex, TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.registry.records import InSync, encode
-from fairlead_broker.registry.transactions import Put, unchanged_since
+from fairlead_broker.registry.store_writes import Put, unchanged_since
 
 
 async def test_another_replication_factor_is_for_new_partitions(cluster: Any) -> None:

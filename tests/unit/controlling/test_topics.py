@@ -12,7 +12,7 @@ from fairlead_api.bodies.requests import AlterTopicRequest, CreateTopicRequest
 from fairlead_api.identifiers import PartitionIndex, TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.registry.records import ConfigRecord, DurabilityState, TopicRecord, TopicState, encode
-from fairlead_broker.registry.transactions import Delete, Put
+from fairlead_broker.registry.store_writes import Delete, Put
 
 OTHER_ID = TopicId("00000000-0000-4000-8000-00000000abcd")
 

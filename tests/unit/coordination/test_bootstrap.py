@@ -21,7 +21,7 @@ from fairlead_broker.registry.records import (
     decode,
     encode,
 )
-from fairlead_broker.registry.transactions import Get, KeyValue, Put
+from fairlead_broker.registry.store_writes import Get, KeyValue, Put
 
 ONE, TWO = BrokerId(1), BrokerId(2)
 

@@ -26,7 +26,7 @@ from fairlead_broker.coordination.protocol import (
     WatchBatch,
 )
 from fairlead_broker.coordination.store_file import StoreDamaged, StoreHeld, StoreInaccessible, StoreTooNew
-from fairlead_broker.registry.transactions import Delete, Get, Put
+from fairlead_broker.registry.store_writes import Delete, Get, Put
 
 
 def closed_store_edited(path: Path, *statements: str) -> None:
@@ -141,7 +141,7 @@ async def test_a_killed_process_leaves_what_was_answered(path: Path, clock: Any)
         "import asyncio, pathlib, sys\n"
         "from fairlead_broker.clock import SystemClock\n"
         "from fairlead_broker.coordination.embedded import EmbeddedCoordination\n"
-        "from fairlead_broker.registry.transactions import Put\n"
+        "from fairlead_broker.registry.store_writes import Put\n"
         "async def main():\n"
         "    store = await EmbeddedCoordination.open(pathlib.Path(sys.argv[1]), SystemClock())\n"
         "    for n in range(1000000):\n"
@@ -371,7 +371,7 @@ async def test_a_process_that_stood_still_does_not_lose_its_leases(path: Path) -
         "import asyncio, os, pathlib, signal, subprocess, sys\n"
         "from fairlead_broker.clock import SystemClock\n"
         "from fairlead_broker.coordination.embedded import EmbeddedCoordination\n"
-        "from fairlead_broker.registry.transactions import Put\n"
+        "from fairlead_broker.registry.store_writes import Put\n"
         "async def main():\n"
         "    store = await EmbeddedCoordination.open(pathlib.Path(sys.argv[1]), SystemClock())\n"
         "    lease = await store.grant_lease(1)\n"

@@ -27,7 +27,7 @@ from fairlead_broker.registry.group_records import (
     TargetRecord,
 )
 from fairlead_broker.registry.keys import GroupKeys, Keys
-from fairlead_broker.registry.transactions import Delete, Operation, Put
+from fairlead_broker.registry.store_writes import Delete, Operation, Put
 
 KEYS = Keys("test")
 T = TopicId("1b4e28ba-2fa1-4d3b-a3f5-ef19b5a7633b")

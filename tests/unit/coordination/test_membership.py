@@ -12,7 +12,7 @@ from fairlead_broker.coordination.embedded import EmbeddedCoordination
 from fairlead_broker.coordination.membership import Membership, MembershipLost
 from fairlead_broker.coordination.protocol import CoordinationClosed, CoordinationUnavailable, UnknownOutcome
 from fairlead_broker.registry.records import BrokerRegistration, BrokerState, decode, encode
-from fairlead_broker.registry.transactions import Delete, Get, KeyValue, Put
+from fairlead_broker.registry.store_writes import Delete, Get, KeyValue, Put
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from fairlead_broker.coordination.protocol import (
 )
 from fairlead_broker.registry.metadata import BrokerChange, ConfigChange, TopicChange
 from fairlead_broker.registry.records import ConfigRecord, RecordUnreadable, TopicRecord, TopicState, encode
-from fairlead_broker.registry.transactions import Delete, Put
+from fairlead_broker.registry.store_writes import Delete, Put
 
 
 def topic(number: int) -> Put:

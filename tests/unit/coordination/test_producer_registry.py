@@ -23,7 +23,7 @@ from fairlead_broker.coordination.producer_registry import (
 from fairlead_broker.coordination.protocol import CoordinationUnavailable, UnknownOutcome
 from fairlead_broker.registry.keys import Keys
 from fairlead_broker.registry.records import ProducerIdsRecord, ProducerNameRecord, decode, encode
-from fairlead_broker.registry.transactions import Get, Put
+from fairlead_broker.registry.store_writes import Get, Put
 
 KEYS = Keys("test")
 WEEK_SECONDS = NAME_IDLE_US / 1e6

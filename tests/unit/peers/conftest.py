@@ -33,7 +33,7 @@ from fairlead_broker.registry.records import (
     Directory,
     encode,
 )
-from fairlead_broker.registry.transactions import Put
+from fairlead_broker.registry.store_writes import Put
 from fairlead_broker.runtime.peer_serving.peer_side import PeerSide
 from fairlead_broker.runtime.quota_exchange import QuotaExchange
 from fairlead_broker.runtime.quota_view import QuotaMetrics, QuotaView

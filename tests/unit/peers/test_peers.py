@@ -32,7 +32,7 @@ from fairlead_broker.peers.messages import (
 from fairlead_broker.peers.peers import Peers, PeerUnavailable
 from fairlead_broker.peers.proofs import BrokerKey, ProofMaker
 from fairlead_broker.registry.records import BrokerState
-from fairlead_broker.registry.transactions import Delete
+from fairlead_broker.registry.store_writes import Delete
 from waiting import pause, pause_blocking
 
 TOPIC = TopicId("0a0a0a0a-0b0b-4c0c-8d0d-0e0e0e0e0e0e")

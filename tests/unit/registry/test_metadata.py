@@ -33,7 +33,7 @@ from fairlead_broker.registry.records import (
     TopicState,
     encode,
 )
-from fairlead_broker.registry.transactions import KeyValue
+from fairlead_broker.registry.store_writes import KeyValue
 
 KEYS = Keys("test")
 ID, OTHER_ID = (

@@ -41,7 +41,8 @@ from fairlead_broker.log.segments.reading import (
 from fairlead_broker.log.segments.storage import File, Storage, read_whole
 
 LOG_SUFFIX: Final = ".log"
-INDEX_SUFFIXES: Final = (".index", ".timeindex", ".producers", ".producers-begin")
+ABORTED_SUFFIX: Final = ".aborted"
+INDEX_SUFFIXES: Final = (".index", ".timeindex", ".producers", ".producers-begin", ABORTED_SUFFIX)
 """Suffixes of the files that belong to a segment besides its batches and are removed with the segment."""
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from fairlead_api.identifiers import BrokerEpoch
+from fairlead_api.identifiers import BrokerEpoch, ProducerId
 from fairlead_broker.clock import Clock
 from fairlead_broker.log import LogError
 from fairlead_broker.runtime.engine.budget import ByteBudget
@@ -15,7 +15,24 @@ from fairlead_broker.runtime.engine.sync_rounds import SyncRounds
 
 if TYPE_CHECKING:
     from fairlead_broker.replication import WriteRecord
+    from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
     from fairlead_broker.runtime.leading.leadership import Leadership
+
+
+class WatchesTransactions(Protocol):
+    """Interface of the looks at open transactions, as used by leader replicas."""
+
+    def hint(self, producers: Iterable[ProducerId]) -> None:
+        """Read the records of producers soon, if they have open transactions."""
+        ...
+
+    def has_open(self, partition: LeaderReplica) -> None:
+        """Watch a partition with an open transaction."""
+        ...
+
+    def took_office(self, partition: LeaderReplica) -> None:
+        """Watch a partition that began to be led with an open transaction, and read the records soon."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +53,4 @@ class SharedParts:
     lease_confirmed: Callable[[BrokerEpoch], bool]
     """Function that returns whether an epoch is the current epoch of this broker and the lease of that epoch cannot
     have expired yet."""
+    looks: WatchesTransactions

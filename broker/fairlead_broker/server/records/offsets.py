@@ -12,10 +12,12 @@ from http import HTTPStatus
 from fairlead_api.access_needs import Kind, Operation
 from fairlead_api.bodies.requests import (
     HIGH_WATERMARK,
+    READ_COMMITTED,
     AcceptDamageAnswer,
     AcceptDamageRequest,
     DeleteRecordsAnswer,
     DeleteRecordsRequest,
+    Isolation,
     OffsetAtTime,
     OffsetsLookupAnswer,
     OffsetsLookupRequest,
@@ -68,7 +70,8 @@ class OffsetCalls:
                 leader_epoch=replica.leader_epoch,
             )
         else:
-            offset, found_us = await look_up(replica, timestamp_us, self._broker.disk)
+            committed = call.query.text("isolation") == READ_COMMITTED
+            offset, found_us = await look_up(replica, timestamp_us, self._broker.disk, committed=committed)
             answer = OffsetAtTime(
                 offset=offset, timestamp=_formatted(found_us), leader_epoch=replica.leader_epoch
             )
@@ -87,7 +90,7 @@ class OffsetCalls:
             return await self._look_up_allowed(call, request)
         passed_on = await self._looked_up_elsewhere(call, request)
         return [
-            passed_on.get(place) or await self._looked_up(wanted)
+            passed_on.get(place) or await self._looked_up(wanted, request.isolation)
             for place, wanted in enumerate(request.partitions)
         ]
 
@@ -101,10 +104,13 @@ class OffsetCalls:
             if not access.allows(describe, Kind.TOPIC, wanted.topic):
                 answers[place] = _refused(wanted, access.refusal(describe, Kind.TOPIC, wanted.topic))
         places = [place for place in range(len(request.partitions)) if place not in answers]
-        rest = OffsetsLookupRequest(partitions=[request.partitions[place] for place in places])
+        rest = OffsetsLookupRequest(
+            isolation=request.isolation, partitions=[request.partitions[place] for place in places]
+        )
         passed_on = await self._looked_up_elsewhere(call, rest) if places else {}
         for number, place in enumerate(places):
-            answers[place] = passed_on.get(number) or await self._looked_up(request.partitions[place])
+            wanted = request.partitions[place]
+            answers[place] = passed_on.get(number) or await self._looked_up(wanted, request.isolation)
         return [answers[place] for place in range(len(request.partitions))]
 
     async def delete_records(self, call: Call, replica: LeaderReplica) -> None:
@@ -149,13 +155,15 @@ class OffsetCalls:
             leader = leader_elsewhere(call, self._broker, topic_id, wanted.partition)
             if leader is not None:
                 elsewhere.setdefault(leader, {})[place] = wanted
-        asked = await asyncio.gather(*(self._ask(call, leader, each) for leader, each in elsewhere.items()))
+        asked = await asyncio.gather(
+            *(self._ask(call, leader, each, request.isolation) for leader, each in elsewhere.items())
+        )
         return {place: entry for answered in asked for place, entry in answered.items()}
 
     async def _ask(
-        self, call: Call, leader: BrokerId, wanted: Mapping[int, TopicOffsetLookup]
+        self, call: Call, leader: BrokerId, wanted: Mapping[int, TopicOffsetLookup], isolation: Isolation
     ) -> dict[int, PartitionOffsetsLookup]:
-        body = messages.encode(OffsetsLookupRequest(partitions=list(wanted.values())))
+        body = messages.encode(OffsetsLookupRequest(isolation=isolation, partitions=list(wanted.values())))
         headers = [JSON_BODY, caller_header(call.access)]
         try:
             heard = await self._forwarding.ask(
@@ -173,7 +181,7 @@ class OffsetCalls:
         answer = messages.decode(OffsetsLookupAnswer, heard.body)
         return dict(zip(wanted, answer.partitions, strict=True))
 
-    async def _looked_up(self, wanted: TopicOffsetLookup) -> PartitionOffsetsLookup:
+    async def _looked_up(self, wanted: TopicOffsetLookup, isolation: Isolation) -> PartitionOffsetsLookup:
         topic_id: str | None = wanted.topic_id
         try:
             expected = None if wanted.topic_id is None else TopicId(wanted.topic_id)
@@ -181,7 +189,8 @@ class OffsetCalls:
             replica = await led_replica(self._broker, TopicId(topic_id), PartitionIndex(wanted.partition))
             check_epoch(replica, None if wanted.leader_epoch is None else LeaderEpoch(wanted.leader_epoch))
             found: tuple[Offset | None, TimestampUs | None]
-            found = await look_up(replica, wanted.position, self._broker.disk)
+            committed = isolation == READ_COMMITTED
+            found = await look_up(replica, wanted.position, self._broker.disk, committed=committed)
         except ProblemError as problem:
             return _refused(wanted, problem, topic_id)
         return PartitionOffsetsLookup(

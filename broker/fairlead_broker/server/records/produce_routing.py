@@ -213,15 +213,15 @@ _PRODUCER: Final = (
     (Header.PRODUCER_EPOCH, _INT32_MAX),
     (Header.BASE_SEQUENCE, _INT32_MAX),
 )
-_ALL: Final = tuple(header.lower().encode() for header, _ in _PRODUCER)
+PRODUCER_HEADER_NAMES: Final = tuple(header.lower().encode() for header, _ in _PRODUCER)
 
 
 def producer_stamp(call: Call) -> ProducerStamp | None:
     """Return the idempotent producer of a JSON or Arrow request, if any. Raises ProblemError malformed_request."""
-    given = [name for name in _ALL if name in call.headers]
+    given = [name for name in PRODUCER_HEADER_NAMES if name in call.headers]
     if not given:
         return None
-    if len(given) < len(_ALL):
+    if len(given) < len(PRODUCER_HEADER_NAMES):
         missing = next(header for header, _ in _PRODUCER if header.lower().encode() not in call.headers)
         _refuse(
             missing,
@@ -246,7 +246,7 @@ async def keyed_request(call: Call, media_type: str, body: bytes) -> KeyedReques
             call.header_text(_KEY),
             f"1 to {IDEMPOTENCY_KEY_BYTES_MAX} visible ASCII characters",
         )
-    if any(name in call.headers for name in _ALL):
+    if any(name in call.headers for name in PRODUCER_HEADER_NAMES):
         _refuse(
             Header.IDEMPOTENCY_KEY,
             call.header_text(_KEY),

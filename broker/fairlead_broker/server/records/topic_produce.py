@@ -26,7 +26,7 @@ from fairlead_broker.server.http.body import ProduceBodyLimits
 from fairlead_broker.server.http.call import Call, Endpoint, record_body_type
 from fairlead_broker.server.http.codec_threads import in_thread
 from fairlead_broker.server.records.line_produce import LineProduce
-from fairlead_broker.server.records.produce import DUPLICATE, acknowledgement
+from fairlead_broker.server.records.produce import DUPLICATE, LINES, acknowledgement
 from fairlead_broker.server.records.produce_routing import (
     keyed_request,
     partition_result,
@@ -34,6 +34,7 @@ from fairlead_broker.server.records.produce_routing import (
 )
 from fairlead_broker.server.records.produced_records import read_records
 from fairlead_broker.server.records.record_storing import RecordStoring, Share, shares_of
+from fairlead_broker.server.records.transaction_headers import refuse_transaction, transaction_of
 from fairlead_broker.server.routing.forwarding import Forwarding
 from fairlead_broker.server.routing.locate import named_leader, topic_to_write
 
@@ -72,8 +73,10 @@ class TopicProduceCalls:
         acks, timeout_seconds = acknowledgement(call)
         media_type = record_body_type(call)
         if media_type == NDJSON:
+            refuse_transaction(call, LINES)
             await self._lines.answer(call, acks, timeout_seconds, self._split)
             return
+        transaction = transaction_of(call)
         refuse_producer_headers(call, SEQUENCES_ARE_OF_PARTITIONS)
         topic, missing = await topic_to_write(call, self._broker)
         call.begin_produce()
@@ -85,7 +88,7 @@ class TopicProduceCalls:
         target = (topic, missing)
         split = partial(self._split, keyed=keyed)
         topic, shares, outcomes = await self._storing.store(
-            call, target, records, split, acks, timeout_seconds, keyed
+            call, target, records, split, acks, timeout_seconds, keyed, transaction
         )
         problems = [outcome for outcome in outcomes if isinstance(outcome, ProblemError)]
         if len(problems) == len(shares) and len({problem.code for problem in problems}) == 1:

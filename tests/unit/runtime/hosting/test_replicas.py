@@ -16,7 +16,7 @@ from fairlead_api.identifiers import Acks, BrokerEpoch, BrokerId, LeaderEpoch, P
 from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_broker.log.segments.storage import Buffer, PosixFile, PosixStorage
 from fairlead_broker.registry.records import ConfigRecord, InSync, PartitionRecord, Replica, encode
-from fairlead_broker.registry.transactions import Put
+from fairlead_broker.registry.store_writes import Put
 from fairlead_broker.runtime import Broker
 from runtime_kit import TopicClient, WatchedFile, WatchedStorage, WatchedVolume, topic
 from waiting import until
