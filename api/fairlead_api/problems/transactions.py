@@ -71,7 +71,7 @@ TRANSACTION_PROBLEMS: Final = (
         data_members=(DataMember("parameter", "name of the refused setting"),),
     ),
     ProblemDefinition(
-        "too_many_partitions",
+        "transaction_too_large",
         422,
         "The transaction has too many partitions",
         ProblemKind.FIX,

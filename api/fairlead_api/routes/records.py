@@ -230,7 +230,7 @@ _APPEND_PROBLEMS: Final = (
 _SEQUENCE_PROBLEMS: Final = ("out_of_order_sequence", "unknown_producer", "producer_fenced")
 _TRANSACTION_PROBLEMS: Final = (
     "transaction_not_found", "transaction_committed", "transaction_aborted", "transaction_unfinished",
-    "too_many_partitions",
+    "transaction_too_large",
 )  # fmt: skip
 _KEY_PROBLEMS: Final = ("idempotency_key_reused", "throttled")
 _READ_PROBLEMS: Final = (

@@ -77,7 +77,7 @@ TRANSACTION_ROUTES: Final = (
         problems=(
             *_DECISION,
             "transaction_unfinished",
-            "too_many_partitions",
+            "transaction_too_large",
             "topic_not_found",
             "topic_recreated",
             "partition_not_found",

@@ -115,7 +115,7 @@ class ProducerState:
         """
         entry = self._producers.get(ProducerId(producer_id))
         if entry is None or (
-            entry.partition_time_us < self._oldest_live_us and producer_id not in self._open
+            entry.partition_time_us < self._oldest_live_us and ProducerId(producer_id) not in self._open
         ):
             return None
         return entry

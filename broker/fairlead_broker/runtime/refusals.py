@@ -292,7 +292,7 @@ def from_transactions(refusal: TransactionRefusal, transaction: TransactionId) -
             )
         case TooManyPartitions(count):
             return ProblemError(
-                "too_many_partitions",
+                "transaction_too_large",
                 f"transaction {transaction} has {count} partitions; allowed: {PARTITIONS_MAX}",
                 data={**data, "limit": PARTITIONS_MAX},
             )

@@ -103,7 +103,7 @@ class Transactions:
         """Commit or abort a transaction (rules 7.1.3 to 7.1.5).
 
         Raises `transaction_not_found`, `producer_fenced`, `transaction_committed`, `transaction_aborted`,
-        `transaction_unfinished`, `too_many_partitions`, `coordination_unavailable`.
+        `transaction_unfinished`, `transaction_too_large`, `coordination_unavailable`.
         """
         transaction = TransactionId(producer_id, request.epoch)
         seen: list[TransactionRecord] = []
