@@ -180,10 +180,9 @@ class TransactionLooks:
         for producer_id, standing in standings.items():
             self._writes.noted(producer_id, standing)
         for each, watched in self._watched.items():
-            standing = standings.get(each.producer_id)
-            if standing is None or watched.is_ending:
+            if each.producer_id not in standings or watched.is_ending:
                 continue
-            record = standing.record
+            record = standings[each.producer_id].record
             found = finding(record, each.epoch, each.partition.topic_id, each.partition.index)
             if found is Finding.OPEN:
                 assert record is not None, "an open transaction has a record"

@@ -66,7 +66,7 @@ class TransactionCalls:
             "begin_transaction": self.begin,
             "commit_transaction": self.commit,
             "abort_transaction": self.abort,
-            "list_transactions": self.list,
+            "list_transactions": self.list_all,
             "describe_transaction": self.describe,
             "delete_transaction": self.delete,
             "partition_transactions": self._forwarding.at_leader(self.of_partition, writing=False),
@@ -114,7 +114,7 @@ class TransactionCalls:
         transaction = transaction_in_path(call)
         await self._decide(call, transaction, Decide(transaction.epoch, Outcome.ABORT))
 
-    async def list(self, call: Call) -> None:
+    async def list_all(self, call: Call) -> None:
         """``GET /v1/transactions``."""
         query = call.query
         limit, after = query.integer("limit"), query.text_or_none("after")

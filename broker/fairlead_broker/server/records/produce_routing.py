@@ -228,7 +228,8 @@ def producer_stamp(call: Call) -> ProducerStamp | None:
             "",
             "the headers Fairlead-Producer-Id, -Producer-Epoch and -Base-Sequence must be sent together",
         )
-    return ProducerStamp(*(_number(call, header, maximum) for header, maximum in _PRODUCER))
+    producer_id, epoch, sequence = (_number(call, header, maximum) for header, maximum in _PRODUCER)
+    return ProducerStamp(producer_id, epoch, sequence)
 
 
 async def keyed_request(call: Call, media_type: str, body: bytes) -> KeyedRequest | None:
