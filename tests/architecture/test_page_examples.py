@@ -74,6 +74,8 @@ NOT_RUN: Final[dict[tuple[str, str], str]] = {
     ("how-to/security.md", "console"): "needs a second machine",
     ("how-to/spark.md", "console"): "starts a Spark with a metastore of its own in the working folder",
     ("how-to/spark-on-kubernetes.md", "console"): "needs a container engine and a public image",
+    ("how-to/transactions.md", "python"): "tests/integration/transactions/test_how_to.py",
+    ("how-to/transactions.md", "sh"): "tests/integration/transactions/test_how_to.py",
     ("reference/command-line.md", "sh"): "made from the help of each command, which a test parses",
     ("reference/conditions.md", "bash"): "looks at objects; the how-tos have the same commands",
 }

@@ -79,6 +79,7 @@ class Transactions:
         self._metadata = metadata
         self._peers = peers
         self._clock = clock
+        self._expiry = ExpiryTime(clock)
         self._spawn = spawn
 
     async def begin(self, request: Begin, authorize: Authorize) -> Begun:
@@ -219,7 +220,7 @@ class Transactions:
         forgotten, after, more = 0, None, True
         while more:
             found, more = await self._store.page(after, PAGE_MAX)
-            now_us = self._clock.now_us()
+            now_us = self._expiry.now_us()
             for producer_id, standing in found:
                 record = standing.record
                 assert record is not None, "a listed key has a record"
