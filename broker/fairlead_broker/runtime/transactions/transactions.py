@@ -14,7 +14,7 @@ from typing import Any, Final
 from fairlead_api.identifiers import BrokerId, PartitionIndex, ProducerEpoch, ProducerId, TimestampUs, TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_api.transaction_id import TransactionId
-from fairlead_broker.clock import Clock
+from fairlead_broker.clock import Clock, ExpiryTime
 from fairlead_broker.coordination.protocol import CoordinationError, UnknownOutcome
 from fairlead_broker.coordination.transaction_store import NamedProducer, Standing, TransactionStore
 from fairlead_broker.peers.peers import Peers, PeerUnavailable
