@@ -34,6 +34,7 @@ _PATH_SCHEMAS: Final[dict[str, Schema]] = {
     "token": {"type": "string", "minLength": 1},
     "acl": {"type": "string", "minLength": 1},
     "subject": {"type": "string", "minLength": 1},
+    "transaction": _NAME,
 }
 _EVENT: Final[Schema] = {
     "type": "object",
