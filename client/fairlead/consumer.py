@@ -175,8 +175,7 @@ class Consumer:
         self._partitions = AssignedPartitions(self._prefetch, self._reader)
         self._running: _Running | None = None
         self._closing, self._is_taking = False, False
-        """Whether no more batches are handed out (callbacks may use the consumer until partitions are released), and
-        whether a call waits for a batch: with several it would be unclear which batch is finished."""
+        """Whether no more batches are handed out, but partitions are released, and whether a call waits for a batch."""
         self._session: GroupSession | None = None
         self._commit_before: CommitBefore | None = None
 

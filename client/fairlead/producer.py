@@ -219,21 +219,15 @@ class Producer:
             one_address=one_address,
         )  # fmt: skip
         self._settings = ProducerSettings(
-            acks=acks_of(acks),
-            linger_seconds=seconds_of_ms(linger_ms, "linger_ms"),
+            acks=acks_of(acks), linger_seconds=seconds_of_ms(linger_ms, "linger_ms"),
             batch_bytes=batch_bytes_of(batch_bytes, "batch_bytes", buffer_bytes),
             columnar_batch_bytes=batch_bytes_of(columnar_batch_bytes, "columnar_batch_bytes", buffer_bytes),
-            codec=codec_of(compression),
-            buffer_bytes=buffer_bytes,
-            request_bytes_max=request_bytes_max,
-            requests_in_flight_max=requests_in_flight_max,
+            codec=codec_of(compression), buffer_bytes=buffer_bytes, request_bytes_max=request_bytes_max,
+            requests_in_flight_max=requests_in_flight_max, retries_max=retries_max, name=name,
             delivery_timeout_seconds=seconds_of(delivery_timeout, "delivery_timeout"),
-            retries_max=retries_max,
-            idempotence=idempotence_of(idempotence, acks_of(acks)),
-            name=name,
-            transactional=transactional,
+            idempotence=idempotence_of(idempotence, acks_of(acks)), transactional=transactional,
             transaction_timeout_seconds=seconds_of(transaction_timeout, "transaction_timeout"),
-        )
+        )  # fmt: skip
         self._accumulator = Accumulator(self._settings)
         self._tracing = ProducerTracing.at_hand()
         self._routes: dict[str, TopicRoute] = {}

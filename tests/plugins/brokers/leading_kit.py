@@ -404,15 +404,7 @@ def _parts(
     budget = ByteBudget(1 << 28)
     shared = _shared(clock, pool, rounds, budget, failed, writes, confirmed)
     serving = ReplicaServing(find, pool, clock, epochs[LEADER], bytes_max=1 << 26, wait_seconds_max=30.0)
-    producing = Producing(
-        clock,
-        pool,
-        budget,
-        meters,
-        on_loop_bytes_max=1 << 21,
-        timeout_seconds_max=60.0,
-        takes_transactions=lambda: True,
-    )
+    producing = _producing(clock, pool, budget, meters)
     return Leading(
         clock,
         store,
@@ -426,6 +418,18 @@ def _parts(
         epochs,
         confirmed,
         failures,
+    )
+
+
+def _producing(clock: SteppingClock, pool: DiskPool, budget: ByteBudget, meters: BrokerMeters) -> Producing:
+    return Producing(
+        clock,
+        pool,
+        budget,
+        meters,
+        on_loop_bytes_max=1 << 21,
+        timeout_seconds_max=60.0,
+        takes_transactions=lambda: True,
     )
 
 

@@ -5,7 +5,8 @@
 
 While an append runs in the pool, further batches accumulate in the queue and are then appended as one group. All code
 except the disk calls runs on the event loop without locks. `replication.PartitionLeader` decides, and `leadership`
-passes the decisions on to followers and to the coordination store.
+passes the decisions on to followers and to the coordination store. The module is a single file because appending,
+reading and waiting share the queue and the offsets of one partition.
 """
 
 from __future__ import annotations

@@ -39,9 +39,9 @@ from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 from fairlead_broker.runtime.refusals import partition_not_found
 from fairlead_broker.server.http.call import Call, Endpoint, json_body
 from fairlead_broker.server.http.paging import cursor_of, name_behind
-from fairlead_broker.server.http.transaction_access import authorize, check_level, is_seen
 from fairlead_broker.server.routing.forwarding import Forwarding
 from fairlead_broker.server.routing.locate import checked_topic
+from fairlead_broker.server.routing.transaction_access import authorize, check_level, is_seen
 from fairlead_broker.transactions.decisions import Begin, Decide, Decided, Partitions, merged
 from fairlead_broker.transactions.outcomes import TransactionState, state_of
 

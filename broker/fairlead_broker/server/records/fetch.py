@@ -96,17 +96,8 @@ class FetchCalls:
         bytes_max = query.integer("max_bytes")
         if media_type != BATCHES:
             bytes_max = min(bytes_max, DECODED_BYTES_MAX)
-        last_epoch = query.integer_or_none("last_epoch")
-        wanted = PartitionFetch(
-            replica.topic_id,
-            replica.index,
-            offset,
-            last_epoch=None if last_epoch is None else LeaderEpoch(last_epoch),
-            leader_epoch=call.leader_epoch,
-            bytes_max=bytes_max,
-        )
         spec = FetchSpec(
-            partitions=[wanted],
+            partitions=[_wanted(call, replica, offset, bytes_max)],
             min_bytes=query.integer("min_bytes"),
             max_bytes=bytes_max,
             max_wait_seconds=wait_seconds_max,
@@ -272,6 +263,18 @@ class FetchCalls:
                 return Offset(
                     max(replica.log_start_offset, _end(replica, committed=committed) - asked.number)
                 )
+
+
+def _wanted(call: Call, replica: LeaderReplica, offset: Offset, bytes_max: int) -> PartitionFetch:
+    last_epoch = call.query.integer_or_none("last_epoch")
+    return PartitionFetch(
+        replica.topic_id,
+        replica.index,
+        offset,
+        last_epoch=None if last_epoch is None else LeaderEpoch(last_epoch),
+        leader_epoch=call.leader_epoch,
+        bytes_max=bytes_max,
+    )
 
 
 def _end(replica: LeaderReplica, *, committed: bool) -> Offset:

@@ -15,8 +15,8 @@ from fairlead_api.problems import ProblemError
 from fairlead_api.transaction_id import TransactionId, parse_transaction_id
 from fairlead_broker.runtime import Broker
 from fairlead_broker.server.http.call import Call
-from fairlead_broker.server.http.transaction_access import authorize, check_level
 from fairlead_broker.server.records.produce_routing import PRODUCER_HEADER_NAMES
+from fairlead_broker.server.routing.transaction_access import authorize, check_level
 
 _TRANSACTION: Final = Header.TRANSACTION.lower().encode()
 _KEY: Final = Header.IDEMPOTENCY_KEY.lower().encode()
