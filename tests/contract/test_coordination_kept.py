@@ -202,6 +202,9 @@ RECORDS: dict[str, Record] = {
     ),
     "moved": MovedRecord(cluster_id=_TOPIC, etcd="http://etcd:2379"),
     "producer ids": ProducerIdsRecord(next_id=2000),
+    "name of transactions": ProducerNameRecord(
+        producer_id=ProducerId(8), producer_epoch=ProducerEpoch(1), used_us=_TIME, transactional=True
+    ),
     "producer name": ProducerNameRecord(
         producer_id=ProducerId(7), producer_epoch=ProducerEpoch(3), used_us=_TIME
     ),

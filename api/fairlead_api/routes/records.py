@@ -3,7 +3,8 @@
 The module is a part of the route table, which `routes` assembles.
 
 Answers about offsets contain the leader epoch. A consumer sends the highest epoch that it has seen, so that a broker
-with a lower epoch does not answer with a smaller offset. The module is a single file because the calls share parameters.
+with a lower epoch does not answer with a smaller offset. The module is a single file because the calls share
+parameters.
 """
 
 from __future__ import annotations

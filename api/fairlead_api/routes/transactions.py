@@ -69,7 +69,9 @@ TRANSACTION_ROUTES: Final = (
         method="POST",
         path="/v1/transactions/{transaction}:commit",
         summary="Commit a transaction: all of its records become visible to readers of committed records, or none",
-        access=self_with(each_in_body(Operation.WRITE, Kind.PRODUCER)),
+        access=self_with(
+            each_in_body(Operation.WRITE, Kind.PRODUCER), each_in_body(Operation.WRITE, Kind.TOPIC)
+        ),
         path_parameters=_TRANSACTION,
         request=CommitTransactionRequest,
         body_types=(JSON,),

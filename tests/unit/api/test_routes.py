@@ -44,6 +44,13 @@ CALLS = {
     "POST /v1/topics/{topic}/partitions/{partition}/records",
     "POST /v1/produce",
     "POST /v1/producers",
+    "POST /v1/transactions",
+    "GET /v1/transactions",
+    "POST /v1/transactions/{transaction}:commit",
+    "POST /v1/transactions/{transaction}:abort",
+    "GET /v1/transactions/{transaction}",
+    "DELETE /v1/transactions/{transaction}",
+    "GET /v1/topics/{topic}/partitions/{partition}/transactions",
     "GET /v1/topics/{topic}/partitions/{partition}/records",
     "POST /v1/fetch",
     "GET /v1/topics/{topic}/partitions/{partition}/offsets",
@@ -81,7 +88,9 @@ CALLS = {
 }
 
 # Calls whose parameters are all in the path.
-WITHOUT_BODY = {"cordon_broker", "uncordon_broker", "drain_broker", "undrain_broker", "request_restart"}
+WITHOUT_BODY = {
+    "cordon_broker", "uncordon_broker", "drain_broker", "undrain_broker", "request_restart", "abort_transaction",
+}  # fmt: skip
 # Calls that read with a method other than GET; a group member's calls count as reading, as in Kafka's access rules.
 
 
@@ -129,7 +138,10 @@ NEEDS = {
     "self, write topic (each in the request)": "produce",
     "self, read topic (each in the request)": "fetch",
     "self, describe topic (each in the request)": "lookup_offsets",
-    "self, write producer (each in the request)": "allocate_producer",
+    "self, write producer (each in the request)": "allocate_producer begin_transaction abort_transaction",
+    "self, write producer (each in the request), write topic (each in the request)": "commit_transaction",
+    "self, delete producer (each in the request)": "delete_transaction",
+    "self, describe producer (each in the answer)": "list_transactions describe_transaction",
     "self, describe security (each in the request)": "check_acls",
     "describe cluster": "describe_cluster list_brokers describe_cluster_config describe_broker_config",
     "alter cluster": "alter_broker_config cordon_broker uncordon_broker drain_broker undrain_broker request_restart",
@@ -138,7 +150,7 @@ NEEDS = {
     "alter cluster, describe topic": "reassign_partition cancel_reassignment",
     "alter cluster, describe topic, delete topic (each in the request)": "elect_leader",
     "alter cluster, delete topic": "accept_damage",
-    "describe topic": "describe_topic partition_offsets",
+    "describe topic": "describe_topic partition_offsets partition_transactions",
     "alter topic": "alter_topic",
     "delete topic": "delete_topic delete_records",
     "read topic": "digest_partition fetch_partition tail_topic",
@@ -221,12 +233,6 @@ def test_no_call_ignores_a_parameter(entry: Route) -> None:
 
     assert refused.value.code == "unknown_option"
     assert "red" not in f"{refused.value.detail} {refused.value.data}"
-
-
-def test_reading_committed_records_is_not_supported_yet() -> None:
-    """The isolation level `read_uncommitted` is accepted, and `read_committed` is refused as not supported yet."""
-    with pytest.raises(ProblemError, match="not supported yet"):
-        parse_query(route("fetch_partition"), "isolation=read_committed")
 
 
 @pytest.mark.parametrize("entry", ROUTES, ids=by_name)
