@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from fairlead_api.batch.header import checksum
 from fairlead_api.identifiers import Offset, ProducerEpoch, ProducerId, TimestampUs
 from fairlead_broker.producers import (
+    AbortedTransaction,
     ProducerState,
     Snapshot,
     decode_snapshot,
@@ -50,13 +51,20 @@ def states(draw: st.DrawFn) -> ProducerState:
     return state
 
 
-@given(states(), st.integers(0, 2**62))
-def test_a_snapshot_brings_everything_back(state: ProducerState, offset: int) -> None:
-    """A snapshot restores state, order and time; the same state gives the same bytes."""
-    data = encode_snapshot(Snapshot(Offset(offset), state))
+NUMBERS = st.integers(0, 2**62)
+ABORTED = st.builds(AbortedTransaction, NUMBERS, NUMBERS, NUMBERS, st.integers(0, 2**31 - 1))
+
+
+@given(states(), NUMBERS, st.lists(ABORTED, max_size=3))
+def test_a_snapshot_brings_everything_back(
+    state: ProducerState, offset: int, aborted: list[AbortedTransaction]
+) -> None:
+    """A snapshot restores state, order, time and aborted transactions; the same state gives the same bytes."""
+    data = encode_snapshot(Snapshot(Offset(offset), state, tuple(aborted)))
     found = decode_snapshot(data)
 
     assert found is not None
+    assert found.aborted == tuple(aborted)
     assert found.offset == offset
     assert list(found.state.producers.items()) == list(state.producers.items())
     assert list(found.state.keys.items()) == list(state.keys.items())

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from fairlead_api.batch.control_batches import Marker, MarkerKind
+from fairlead_api.identifiers import Offset
 from fairlead_broker.producers import (
     MixedTransaction,
     ProducerFenced,
     TooManyTransactions,
     TransactionUnfinished,
+    aborted_by,
     partition_producers,
 )
 from producers_kit import Shell
@@ -172,3 +174,25 @@ def test_a_producer_changes_from_plain_to_transactional(shell: Shell) -> None:
     opened = shell.store(0, transactional=True, epoch=1)
 
     assert shell.answers[opened[0]] == (2, 2)
+
+
+def test_an_abort_marker_names_the_batches_to_skip() -> None:
+    """Only an abort marker of a transaction with batches in the partition gives readers batches to skip."""
+    aborted = Marker(7, 4, MarkerKind.ABORT, 3, 5)  # type: ignore[arg-type]
+    committed = Marker(7, 4, MarkerKind.COMMIT, 3, 5)  # type: ignore[arg-type]
+    absent = Marker(7, 4, MarkerKind.ABORT, None, 5)  # type: ignore[arg-type]
+
+    assert aborted_by(aborted, Offset(9)) == (7, 3, 9, 4)
+    assert [aborted_by(marker, Offset(9)) for marker in (committed, absent)] == [None, None]
+
+
+def test_open_transactions_and_waiting_ends_are_told(shell: Shell) -> None:
+    """The machine tells the open transactions, the next sequence of each epoch, and ends that wait for another end."""
+    shell.store(0, 1, **EPOCH)
+    shell.store(0, producer_id=9, transactional=True)
+    waiting = shell.end_transaction(6)
+
+    assert list(shell.machine.open_transactions()) == [(7, 4, 0), (9, 0, 2)]
+    assert list(shell.machine.waiting_ends()) == [waiting]
+    assert [shell.machine.expected_sequence(7, epoch) for epoch in (4, 5)] == [2, 0]
+    assert shell.machine.expected_sequence(8, 0) == 0
