@@ -85,8 +85,8 @@ class TopicPartitions(Request, frozen=True, kw_only=True):
 class CommitTransactionRequest(Request, frozen=True, kw_only=True):
     """Body of `POST /v1/transactions/{transaction}:commit`.
 
-    `partitions` are all partitions with acknowledged records of the transaction, except those that produce calls with
-    the header `Fairlead-Transaction` have named. `metadata` is a text that the next begin of the name returns.
+    `partitions` are all partitions with acknowledged records of the transaction; partitions that produce calls with the
+    header `Fairlead-Transaction` have named may be left out. `metadata` is a text that the next begin of the name returns.
     """
 
     partitions: tuple[TopicPartitions, ...] = ()

@@ -266,12 +266,12 @@ class Peers:
         return messages.decode(PositionsAnswer, answer.body).partitions
 
     async def transaction_ends(self, broker: BrokerId, request: EndsRequest) -> list[bool]:
-        """Tell a leader of commits; return which markers are committed, in order. Raises like `replica_fetch`."""
+        """Report commits to a leader; return which markers are committed, in order. Raises like `replica_fetch`."""
         answer = await self._post(broker, TRANSACTION_ENDS_PATH, messages.encode(request), ENDS_SECONDS_MAX)
         return messages.decode(EndsAnswer, answer.body).confirmed
 
     async def transaction_looks(self, broker: BrokerId, producer_ids: Sequence[ProducerId]) -> None:
-        """Tell a broker that the records of producers have changed. Raises like `replica_fetch`."""
+        """Report to a broker that the records of producers have changed. Raises like `replica_fetch`."""
         body = messages.encode(LookRequest(producer_ids=list(producer_ids)))
         await self._post(broker, TRANSACTION_LOOKS_PATH, body, SHORT_CALL_SECONDS_MAX)
 

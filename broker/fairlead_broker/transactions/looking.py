@@ -53,7 +53,7 @@ class Looks:
         return max(self._queue[0][0], self._next_read) if self._queue else None
 
     def take(self, now: float) -> list[ProducerId]:
-        """Return the producers to read now, those that waited longest first, and schedule their next looks."""
+        """Return the producers to read now, the longest waiting first, and schedule their next looks."""
         taken: list[ProducerId] = []
         if now < self._next_read:
             return taken

@@ -95,7 +95,7 @@ class TransactionEnds:
         return self._confirmed.get(producer_id, set())
 
     def written(self, producer_id: ProducerId, record: TransactionRecord) -> None:
-        """Tell the leaders of the unfinished commits in a record that was written or read."""
+        """Report the unfinished commits of a record, which was written or read, to the leaders."""
         now = self._clock.monotonic()
         listed = {
             (commit.epoch, topic_id, partition)
@@ -116,7 +116,7 @@ class TransactionEnds:
             self._wake.set()
 
     async def run(self, clean: Callable[[ProducerId], Awaitable[None]]) -> None:
-        """Tell leaders until cancelled. `clean` writes the record of a producer without its confirmed commits."""
+        """Report commits to leaders until cancelled. `clean` writes the record of a producer without its confirmed commits."""
         while True:
             now = self._clock.monotonic()
             self._tell_due(now)

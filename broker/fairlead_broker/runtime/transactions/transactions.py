@@ -215,7 +215,7 @@ class Transactions:
     async def forget_idle(self, expiration_us: int) -> int:
         """Delete records that were not used for long, with their names; return their number (rule 7.1.8).
 
-        Commits that another broker left unfinished are told to the leaders. Raises `CoordinationError`.
+        Commits that another broker left unfinished are reported to the leaders. Raises `CoordinationError`.
         """
         forgotten, after, more = 0, None, True
         while more:

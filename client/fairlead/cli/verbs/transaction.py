@@ -121,7 +121,7 @@ def abort(
 ) -> None:
     """Abort the open transaction of a producer, whose records readers of committed records then never see.
 
-    The producer is told at its next commit, and can begin again. On a terminal, asks for confirmation unless --yes is
+    The producer learns of the abort at its next commit, and can begin again. On a terminal, asks for confirmation unless --yes is
     given.
 
     Example: fairlead transaction abort billing --yes
