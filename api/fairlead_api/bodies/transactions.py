@@ -86,7 +86,8 @@ class CommitTransactionRequest(Request, frozen=True, kw_only=True):
     """Body of `POST /v1/transactions/{transaction}:commit`.
 
     `partitions` are all partitions with acknowledged records of the transaction; partitions that produce calls with the
-    header `Fairlead-Transaction` have named may be left out. `metadata` is a text that the next begin of the name returns.
+    header `Fairlead-Transaction` have named may be left out. `metadata` is a text that the next begin of the name
+    returns.
     """
 
     partitions: tuple[TopicPartitions, ...] = ()

@@ -116,7 +116,10 @@ class TransactionEnds:
             self._wake.set()
 
     async def run(self, clean: Callable[[ProducerId], Awaitable[None]]) -> None:
-        """Report commits to leaders until cancelled. `clean` writes the record of a producer without its confirmed commits."""
+        """Report commits to leaders until cancelled.
+
+        `clean` writes the record of a producer without its confirmed commits.
+        """
         while True:
             now = self._clock.monotonic()
             self._tell_due(now)

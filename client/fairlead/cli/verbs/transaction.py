@@ -121,8 +121,8 @@ def abort(
 ) -> None:
     """Abort the open transaction of a producer, whose records readers of committed records then never see.
 
-    The producer learns of the abort at its next commit, and can begin again. On a terminal, asks for confirmation unless --yes is
-    given.
+    The producer learns of the abort at its next commit, and can begin again. On a terminal, asks for confirmation
+    unless --yes is given.
 
     Example: fairlead transaction abort billing --yes
     """
