@@ -195,7 +195,12 @@ class PartitionLog(ReadableLog):
                 # The offsets are updated last, since readers and syncs read the offsets before other state.
                 self._end = self._writer.segment.next_offset
                 self._writer.flush_index()
-                self.producers.appended(batches, self._segments[len(segments) :], self._log_start)
+                self.producers.appended(
+                    batches,
+                    self._segments[len(segments) :],
+                    self._log_start,
+                    self.checkpoint_high_watermark,
+                )
 
     def append_copies(
         self, data: memoryview, end_offset: Offset | None = None, leader_epoch: LeaderEpoch | None = None

@@ -59,19 +59,27 @@ _APPEND_TIME: Final = struct.Struct("<16xq")
 class LoggedProducers:
     """Producer state up to the end of one log, and its snapshot files."""
 
-    __slots__ = ("_at_begin", "_storage", "_unsaved", "aborted", "state")
+    __slots__ = ("_at_begin", "_high_watermark", "_storage", "_unsaved", "aborted", "state")
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._unsaved = 0
+        self._high_watermark = Offset(0)
         self._at_begin = False
         """Whether the newest snapshot is for the first offset of the last segment, and must be kept."""
         self.state = ProducerState()
         self.aborted = AbortedIndex(storage)
         """Aborted transactions of the log."""
 
-    def appended(self, batches: Sequence[StampedBatch], rolled: Sequence[Segment], log_start: Offset) -> None:
+    def appended(
+        self,
+        batches: Sequence[StampedBatch],
+        rolled: Sequence[Segment],
+        log_start: Offset,
+        high_watermark: Offset,
+    ) -> None:
         """Apply appended batches, and save the state for each segment that was created for them."""
+        self._high_watermark = high_watermark
         if not rolled:
             self._replay(batches)
             return
@@ -247,6 +255,7 @@ class LoggedProducers:
         if marker is None:
             return
         self.state.replay_marker(marker.producer_id, marker.epoch, Offset(offset), TimestampUs(time_us))
+        self.state.transactions.committed(self._high_watermark)
         aborted = aborted_by(marker, Offset(offset))
         if aborted is not None:
             self.aborted.add(aborted)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 
 from fairlead_api.identifiers import Offset, ProducerId
@@ -18,33 +18,29 @@ OPEN_MAX: Final = 10_000
 class OpenTransactions:
     """First offsets of open transactions by producer, and of transactions whose marker may not be committed."""
 
-    __slots__ = ("_ending", "_open")
+    __slots__ = ("_ending", "first_offsets")
 
     def __init__(
         self, opened: Iterable[tuple[ProducerId, Offset]] = (), ending: Iterable[tuple[Offset, Offset]] = ()
     ) -> None:
         # Transactions are opened in the order of offsets, so the first one has the lowest first offset.
-        self._open: dict[ProducerId, Offset] = dict(sorted(opened, key=lambda each: each[1]))
+        self.first_offsets: dict[ProducerId, Offset] = dict(sorted(opened, key=lambda each: each[1]))
+        """First offset of each open transaction, in ascending order. Other modules only read the mapping."""
         self._ending: deque[tuple[Offset, Offset]] = deque(ending)
 
     def __len__(self) -> int:
-        return len(self._open)
+        return len(self.first_offsets)
 
     def __contains__(self, producer_id: ProducerId) -> bool:
-        return producer_id in self._open
-
-    @property
-    def first_offsets(self) -> Mapping[ProducerId, Offset]:
-        """First offset of each open transaction, in ascending order. Callers must not change the mapping."""
-        return self._open
+        return producer_id in self.first_offsets
 
     def opened(self, producer_id: ProducerId, first_offset: Offset) -> None:
         """Apply the first batch of a transaction."""
-        self._open[producer_id] = first_offset
+        self.first_offsets[producer_id] = first_offset
 
     def ended(self, producer_id: ProducerId, marker_offset: Offset) -> None:
         """Apply a marker; a producer without an open transaction changes nothing."""
-        first = self._open.pop(producer_id, None)
+        first = self.first_offsets.pop(producer_id, None)
         if first is not None:
             self._ending.append((marker_offset, first))
 
@@ -55,17 +51,22 @@ class OpenTransactions:
         not below the high watermark, and never below the log start.
         """
         ending = self._ending
-        if not ending and not self._open:
+        if not ending and not self.first_offsets:
             return max(high_watermark, log_start)
-        while ending and ending[0][0] < high_watermark:
-            ending.popleft()
+        self.committed(high_watermark)
         result = high_watermark
-        if self._open:
-            result = min(result, next(iter(self._open.values())))
+        if self.first_offsets:
+            result = min(result, next(iter(self.first_offsets.values())))
         if ending:
             result = min(result, *(first for _, first in ending))
         return max(result, log_start)
 
+    def committed(self, high_watermark: Offset) -> None:
+        """Forget the transactions whose marker is below a high watermark."""
+        ending = self._ending
+        while ending and ending[0][0] < high_watermark:
+            ending.popleft()
+
     def copy(self) -> OpenTransactions:
         """Return an independent copy."""
-        return OpenTransactions(self._open.items(), self._ending)
+        return OpenTransactions(self.first_offsets.items(), self._ending)

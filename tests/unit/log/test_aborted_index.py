@@ -192,3 +192,15 @@ def test_a_full_disk_refuses_the_roll(tmp_path: Path) -> None:
 
     assert log.segment_count == 2
     assert committed(log) == [kept]
+
+
+def test_ended_transactions_are_forgotten_once_committed(box: LogBox) -> None:
+    """The state of the log keeps ended transactions only until the high watermark has passed their markers."""
+    log = box.open()
+    begin(log)
+    for epoch in range(5):
+        abort(log, 2, epoch)
+        log.checkpoint_high_watermark = log.end_offset
+    held = log.producers.state.copy().transactions._ending
+
+    assert [marker for marker, _ in held] == [9]

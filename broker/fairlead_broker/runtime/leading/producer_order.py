@@ -300,7 +300,7 @@ class ProducerOrder:
     @property
     def has_open(self) -> bool:
         """Whether a transaction is open in the partition."""
-        return len(self._machine.transactions) > 0
+        return bool(self._machine.transactions.first_offsets)
 
     def open_transactions(self) -> Iterator[tuple[ProducerId, ProducerEpoch, Offset]]:
         """Return producer id, epoch and first offset of each open transaction."""
@@ -426,6 +426,8 @@ class ProducerOrder:
                 append_time_us,
             )
         )
+        if any(append.end is not None for append in ordered):
+            self._machine.transactions.committed(self._high_watermark)
         if effects:
             self._run(effects)
             self._wake()
