@@ -25,6 +25,7 @@ def test_every_route_is_found(entry) -> None:
         "token": "abcdefghijkl",
         "acl": "0123456789abcdef",
         "subject": "user:ann",
+        "transaction": "17.4",
     }
     found, parameters = TABLE.find(entry.method, entry.path.format(**values))
 
