@@ -13,6 +13,9 @@ from fairlead_api.identifiers import (
     LeaderEpoch,
     Offset,
     PartitionIndex,
+    ProducerEpoch,
+    ProducerId,
+    TimestampUs,
     TopicId,
     TopicIdPartition,
 )
@@ -31,6 +34,7 @@ from fairlead_broker.peers.messages import (
 )
 from fairlead_broker.peers.peers import Peers, PeerUnavailable
 from fairlead_broker.peers.proofs import BrokerKey, ProofMaker
+from fairlead_broker.peers.transaction_messages import EndMessage, EndsRequest
 from fairlead_broker.registry.records import BrokerState
 from fairlead_broker.registry.store_writes import Delete
 from waiting import pause, pause_blocking
@@ -99,6 +103,22 @@ async def test_received_batches_share_one_buffer(pair) -> None:
     first, second = (await follower.peers.replica_fetch(leader.id, fetch())).results
 
     assert first.data[0].obj is second.data[0].obj
+
+
+async def test_transactions_of_a_peer(pair) -> None:
+    """Ends of commits are confirmed one by one, hints arrive, and open transactions are returned."""
+    asking, leader = pair
+    ends = [
+        EndMessage(ProducerId(7), ProducerEpoch(4), TOPIC, PartitionIndex(number), TimestampUs(5))
+        for number in range(3)
+    ]
+    confirmed = await asking.peers.transaction_ends(leader.id, EndsRequest(ends=ends))
+    await asking.peers.transaction_looks(leader.id, [ProducerId(7)])
+    [opened] = await asking.peers.open_transactions(leader.id, ProducerId(3))
+
+    assert confirmed == [True, False, True]
+    assert leader.replicas.transactions.hints == [7]
+    assert (opened.partition, opened.epoch, opened.first_offset) == (3, 4, 2)
 
 
 async def test_progress_and_log_ends(pair) -> None:
