@@ -336,8 +336,8 @@ def test_truncation_drops_batches_and_epochs(box: LogBox, make: BatchMaker, stop
     """A truncation at any offset durably drops later batches and epochs, and appends continue at the new end."""
     batches = []
     log = box.open(TopicConfig(segment_bytes=2000, index_interval_bytes=300))
-    for epoch in range(1, 6):
-        begin(log, epoch)
+    for make.leader_epoch in range(1, 6):
+        begin(log, make.leader_epoch)
         batches += make.fill(log, 5, records=3)
     for offset in range(74, 0, -7):
         end = log.truncate_to(Offset(offset))
@@ -347,6 +347,7 @@ def test_truncation_drops_batches_and_epochs(box: LogBox, make: BatchMaker, stop
         assert log.synced_offset <= end
         assert read_all(log) == stored(*kept)
         assert [entry.start_offset for entry in log.leader_epochs] == [s for s in range(0, 75, 15) if s < end]
+        make.leader_epoch = log.last_epoch or 1
         batches = kept + make.fill(log, 1, records=3)
         assert read_all(log) == stored(*batches)
         log.sync()

@@ -141,8 +141,11 @@ def test_a_read_in_a_gap_reports_the_damage_behind_it(box: LogBox, make: BatchMa
     assert told == [(11, 22)] * 4
 
 
+@pytest.mark.parametrize("scrubbed", [False, True])
 @pytest.mark.parametrize("stop", ["in order", "killed", "running"])
-def test_whole_batches_that_changed_places_are_damage(box: LogBox, make: BatchMaker, stop: str) -> None:
+def test_whole_batches_that_changed_places_are_damage(
+    box: LogBox, make: BatchMaker, stop: str, scrubbed: bool
+) -> None:
     """Two good batches in the wrong order on the disk are reported as damage, and no reader silently skips a record."""
     log = box.open(TopicConfig(durability=Durability.SYNCED))
     begin(log)
@@ -157,6 +160,12 @@ def test_whole_batches_that_changed_places_are_damage(box: LogBox, make: BatchMa
         file.write(stored(second, first))
     if stop != "running":
         log = box.open()
+    if scrubbed:
+        walk = SegmentScrub(log, log.segments[0])
+        while walk.step():
+            pass
+        walk.finish()
+        assert log.damaged == tuple(ranges((0, 10)))
     found = []
     for offset in (0, 10, 20):
         try:
