@@ -173,6 +173,16 @@ def broker_kills(share: float) -> Outcome:
     return code == 0, report
 
 
+def many_topics(share: float) -> Outcome:
+    """Kill, start and delete 1,000, 2,000 and 5,000 topics, with 8 clients that delete and 2 that create."""
+    passed, reports = True, {}
+    for topics in (1000, 2000, 5000):
+        count = str(_count(topics, share))
+        code, reports[count] = _run("tests/faults/many_topics.py", "--topics", count)
+        passed &= code == 0
+    return passed, reports
+
+
 def overload(share: float) -> Outcome:
     """Run attacks and overload against a broker process, with full counts (small counts if `--share` is below 1)."""
     full = ("--hypothesis-profile", "prove", "--timeout", "600") if share >= 1 else ()
@@ -266,6 +276,7 @@ PARTS: Final[dict[str, Callable[[float], Outcome]]] = {
     "kills": kills,
     "batch-fuzz": batch_fuzz,
     "broker-kills": broker_kills,
+    "many-topics": many_topics,
     "request-fuzz": request_fuzz,
     "wire-fuzz": wire_fuzz,
     "operator-edits": operator_edits,

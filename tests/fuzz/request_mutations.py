@@ -166,7 +166,9 @@ def security_originals() -> list[Request]:
         Request("GET", "/v1/acls", (("limit", "3"),)),
         Request("DELETE", "/v1/acls/0123456789abcdef", (("force", "true"),)),
         Request("POST", "/v1/acls:check", (), JSON, None, json.dumps(check).encode()),
-        Request("PUT", "/v1/quotas/user:ann", (), JSON, None, b'{"each": {"fetch_bytes_per_second": 1000000}}'),
+        Request(
+            "PUT", "/v1/quotas/user:ann", (), JSON, None, b'{"each": {"fetch_bytes_per_second": 1000000}}'
+        ),
         Request("GET", "/v1/whoami"),
     ]
 

@@ -473,7 +473,9 @@ async def test_wrong_fetches(api, change: dict[str, object], code: str) -> None:
 @pytest.mark.parametrize("records", ["acls", "tokens", "quotas"])
 async def test_a_removal_of_what_no_key_can_name(api, records: str) -> None:
     """A record whose name is empty or too long for a key of the store does not exist."""
-    answers = [await api.call("DELETE", f"/v1/{records}/{name}?force=true") for name in ("", "a" * 300, "%00")]
+    answers = [
+        await api.call("DELETE", f"/v1/{records}/{name}?force=true") for name in ("", "a" * 300, "%00")
+    ]
 
     assert [answer.status for answer in answers if answer.status not in (404, 422)] == []
     assert "internal" not in {answer.code for answer in answers}
