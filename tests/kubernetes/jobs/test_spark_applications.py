@@ -15,6 +15,7 @@ import yaml
 from chart_tools import ROOT
 from go_programs import module_folder
 from kube_client import Refused
+from refusals import raises
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -202,7 +203,7 @@ def test_an_operators_application(kubernetes: Kubernetes, namespace: str, kind: 
         judge(kubernetes, f"/api/v1/namespaces/{namespace}/pods", pod)
 
     assert "sparkapplication" in said
-    with pytest.raises((AssertionError, Refused), match="sparkConfs"):
+    with raises((AssertionError, Refused), "sparkConfs"):
         apply(kubernetes, namespace, text.replace("sparkConf:", "sparkConfs:"))
 
 

@@ -37,6 +37,7 @@ from fairlead_broker.peers.proofs import BrokerKey, ProofMaker
 from fairlead_broker.peers.transaction_messages import EndMessage, EndsRequest
 from fairlead_broker.registry.records import BrokerState
 from fairlead_broker.registry.store_writes import Delete
+from refusals import raises, refuses
 from waiting import pause, pause_blocking
 
 TOPIC = TopicId("0a0a0a0a-0b0b-4c0c-8d0d-0e0e0e0e0e0e")
@@ -260,7 +261,7 @@ async def test_a_cancellation_after_the_end_of_a_call_is_kept(pair, world) -> No
 
 async def test_unregistered_peer_is_not_called(pair) -> None:
     """A broker without a registration cannot be called, because its address is unknown."""
-    with pytest.raises(PeerUnavailable, match="broker 9 does not answer: it is not registered"):
+    with raises(PeerUnavailable, 9):
         await pair[0].peers.log_ends(BrokerId(9), [])
 
 
@@ -268,7 +269,7 @@ async def test_calls_after_close_fail(pair) -> None:
     """Calls fail after the broker has closed its connections."""
     first, second = pair
     await first.peers.close()
-    with pytest.raises(PeerUnavailable, match="this broker is stopping"):
+    with pytest.raises(PeerUnavailable):
         await first.peers.log_ends(second.id, [])
 
 
@@ -315,16 +316,14 @@ async def test_brokers_of_two_releases_talk(world) -> None:
     await world.settle()
     await older.peers.log_ends(newer.id, [])
     # The test's listener checks proofs, unlike that of an older release, and so shows that the call had none.
-    with pytest.raises(ProblemError, match="its proof is missing"):
+    with refuses("peer_refused", "proof"):
         await newer.peers.log_ends(older.id, [])
     peers = as_other(older, secret="guessed")
     try:
-        with pytest.raises(ProblemError) as caught:
+        with refuses("peer_refused", "secret"):
             await peers.log_ends(newer.id, [])
     finally:
         await peers.close()
-
-    assert "its secret does not match its registration" in caught.value.detail
 
 
 async def test_peers_of_another_cluster_do_not_talk(world) -> None:
@@ -335,7 +334,7 @@ async def test_peers_of_another_cluster_do_not_talk(world) -> None:
     )
     await world.settle()
 
-    with pytest.raises(PeerUnavailable, match=r"broker 2 of cluster 11111111.* answers at its address"):
+    with raises(PeerUnavailable, 2, 11111111):
         await stranger.peers.replica_fetch(member.id, fetch())
     assert member.replicas.asked == []
 

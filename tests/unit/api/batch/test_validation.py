@@ -28,6 +28,7 @@ from fairlead_api.batch.validation import (
 )
 from fairlead_api.problems import ProblemError
 from fairlead_api.timestamps import YEAR_1_US, YEAR_10000_US
+from refusals import refuses
 
 NOW_US = 1_700_000_000_000_000
 HOUR_US = 3_600_000_000
@@ -192,7 +193,7 @@ def test_only_a_broker_writes_idempotency_keys() -> None:
 
 def test_a_batch_with_a_horizon_is_refused() -> None:
     """A batch with a horizon extension is refused, even if the broker built the batch from a keyed request."""
-    with pytest.raises(ProblemError, match="extension type 1"):
+    with refuses("malformed_batch", 1):
         validate_produced(keyed(ExtensionEntry(1, bytes(8))), LIMITS, NOW_US, KEYED_EXTENSIONS)
 
 

@@ -19,6 +19,7 @@ from fairlead_api.routes.query_parameters import (
     parse_offset,
     parse_parameters,
 )
+from refusals import missing, raises, refuses
 
 PARAMETERS = (
     QueryParameter(
@@ -136,7 +137,7 @@ def test_a_value_that_is_not_supported_yet_is_refused() -> None:
     problem = refusal("isolation=later")
 
     assert problem.code == "invalid_config"
-    assert "not supported yet; supported is one of now" in problem.detail
+    assert missing(problem.detail, "now") == []
 
 
 @pytest.mark.parametrize(
@@ -149,7 +150,7 @@ def test_a_query_that_is_no_text_or_too_long_is_malformed(raw_query: bytes | str
 
 def test_a_call_without_parameters_says_so() -> None:
     """If a call without parameters refuses a parameter, the problem says that the allowed parameters are "none"."""
-    with pytest.raises(ProblemError, match="allowed are none"):
+    with refuses("unknown_option"):
         parse_parameters((), "a=1")
 
 
@@ -182,9 +183,9 @@ def test_readers_insist_on_the_type_of_the_parameter() -> None:
     values = QueryValues({"a": "text", "b": 1})
 
     for read in (values.integer, values.flag, values.offset, values.names):
-        with pytest.raises(AssertionError, match=r"^a is no"):
+        with raises(AssertionError, "a"):
             read("a")
-    with pytest.raises(AssertionError, match=r"^b is no"):
+    with raises(AssertionError, "b"):
         values.text("b")
 
 
