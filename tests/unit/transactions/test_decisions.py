@@ -144,7 +144,7 @@ def test_a_repeated_request_gets_the_first_answer() -> None:
     assert commit(aborted, 4) == DecidedOtherwise(ABORT, EndReason.CLIENT, 5)  # type: ignore[arg-type]
 
 
-def test_a_timeout_is_told_with_the_next_epoch() -> None:
+def test_a_timeout_is_reported_with_the_next_epoch() -> None:
     """After a timeout the producer learns the reason and may use the next epoch; the record counts as not used."""
     record = written(abort(opened(), 4, EndReason.TIMEOUT))
 

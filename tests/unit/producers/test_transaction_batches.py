@@ -186,7 +186,7 @@ def test_an_abort_marker_names_the_batches_to_skip() -> None:
     assert [aborted_by(marker, Offset(9)) for marker in (committed, absent)] == [None, None]
 
 
-def test_open_transactions_and_waiting_ends_are_told(shell: Shell) -> None:
+def test_open_transactions_and_waiting_ends_are_reported(shell: Shell) -> None:
     """The machine tells the open transactions, the next sequence of each epoch, and ends that wait for another end."""
     shell.store(0, 1, **EPOCH)
     shell.store(0, producer_id=9, transactional=True)
