@@ -83,7 +83,7 @@ async def test_idle_connections(start, full) -> None:
     count = 5_000 if full else 400
     broker = await start(connections_per_address_max=0)
     async with calm_client(broker) as calm:
-        quiet = await calm.run(3 if full else 1)
+        quiet = await calm.run(3 if full else 0.3)
         memory, descriptors = broker.memory_mib, broker.descriptors
         idle = []
         for number in range(count):
@@ -148,7 +148,7 @@ async def test_rapid_reset(start, full) -> None:
     broker = await start()
     async with calm_client(broker) as calm:
         await calm.run(0.5)
-        quiet = await calm.run(3 if full else 1)
+        quiet = await calm.run(3 if full else 0.3)
         memory, descriptors = broker.memory_mib, broker.descriptors
         attack = asyncio.create_task(rapid_resets(broker, pairs))
         beside = await calm.run(5 if full else 1)
@@ -189,7 +189,7 @@ async def test_slow_headers(start, full) -> None:
     count = 500 if full else 60
     broker = await start(header_seconds_max=2, ping_interval_seconds=2)
     async with calm_client(broker) as calm:
-        quiet = await calm.run(1)
+        quiet = await calm.run(1 if full else 0.3)
         memory, descriptors = broker.memory_mib, broker.descriptors
         slow = [broker.connect() for _ in range(count)]
         begun = now()
@@ -230,7 +230,7 @@ async def test_slow_bodies(start, full) -> None:
     count = 500 if full else 60
     broker = await start(body_idle_seconds_max=2, body_seconds_max=4, bodies_bytes_max=64 << 20)
     async with calm_client(broker) as calm:
-        quiet = await calm.run(1)
+        quiet = await calm.run(1 if full else 0.3)
         memory, descriptors = broker.memory_mib, broker.descriptors
         head = (
             "POST /v1/topics/calm/partitions/0/records HTTP/1.1\r\nhost: localhost\r\n"
