@@ -7,7 +7,7 @@ import pytest
 from wire_connections import Answer, fault_of
 from wire_mutations import run
 
-INPUTS = 1_000
+INPUTS = 500
 
 
 @pytest.mark.slow

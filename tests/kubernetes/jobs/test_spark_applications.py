@@ -192,7 +192,7 @@ def unjudged(kubernetes: Kubernetes, path: str, manifest: Manifest) -> list[Fiel
     return taken
 
 
-@pytest.mark.parametrize("kind", ["kubeflow", "apache"])
+@pytest.mark.parametrize("kind", [pytest.param("kubeflow", marks=pytest.mark.scenario), "apache"])
 def test_an_operators_application(kubernetes: Kubernetes, namespace: str, kind: str) -> None:
     """The manifest of an application is accepted by its definition, its pods by Pod Security, and a typo is refused."""
     served(kubernetes, kubeflow_definition() if kind == "kubeflow" else apache_definition())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from chart_tools import ROOT
 from shell_pages import Shell, blocks, section
 
@@ -30,6 +32,7 @@ helm test fairlead-operator --namespace fairlead
 """
 
 
+@pytest.mark.timeout(600)
 def test_quick_start(kubernetes_pods: KubernetesPods, tmp_path: Path) -> None:
     """The quick start installs the operator with Helm and three brokers with etcd, and reads the written record.
 
