@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from operator import is_not
 
 from fairlead_api.configuration import (
     CLUSTER_KEYS,
@@ -44,6 +45,10 @@ class Configs:
         self._metadata = metadata
         self._broker = broker
         self._own_settings = own_settings
+        self._own: dict[str, ConfigEntry] = {}
+        """Effective configuration of this broker, which each partition reads when it gets a leader."""
+        self._own_from: tuple[object, ...] = ()
+        """Stored records from which `_own` was computed; a change replaces the record."""
 
     def of_cluster(self) -> dict[str, ConfigEntry]:
         """Return every key that can be set on the cluster."""
@@ -100,7 +105,10 @@ class Configs:
         return milliseconds / 1000
 
     def _value(self, name: str) -> ConfigValue:
-        return parse_value(name, self.of_broker(self._broker)[name].value, ConfigScope.BROKER)
+        stored = (self._metadata.cluster_config, self._metadata.broker_config(self._broker))
+        if not self._own or any(map(is_not, stored, self._own_from)):
+            self._own, self._own_from = self.of_broker(self._broker), stored
+        return parse_value(name, self._own[name].value, ConfigScope.BROKER)
 
     def _cluster(self) -> Mapping[str, ConfigInput]:
         found = self._metadata.cluster_config
