@@ -203,45 +203,45 @@ def test_headers_of_several_layouts_are_taken(kind: pa.DataType) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "name"),
+    ("fields", "named"),
     [
-        ({"key": pa.array([b""])}, "column value is missing"),
-        ({"value": pa.array([b""]), "offset": pa.array([1])}, "column offset is unknown"),
-        ({"value": pa.array([1])}, "column value has type int64"),
-        ({"value": pa.array([b""]), "key": pa.array([1.0])}, "column key has type double"),
-        ({"value": pa.array([b""]), "timestamp": pa.array([1])}, "column timestamp has type int64"),
+        ({"key": pa.array([b""])}, "value"),
+        ({"value": pa.array([b""]), "offset": pa.array([1])}, "offset"),
+        ({"value": pa.array([1])}, "value int64"),
+        ({"value": pa.array([b""]), "key": pa.array([1.0])}, "key double"),
+        ({"value": pa.array([b""]), "timestamp": pa.array([1])}, "timestamp int64"),
         (
             {"value": pa.array([b""]), "timestamp": pa.array([2**60], pa.timestamp("s"))},
-            "column timestamp of type",
+            "timestamp",
         ),
-        ({"value": pa.array([b""]), "headers": pa.array(["a"])}, "column headers has type string"),
-        ({"value": pa.array([b""]), "headers": pa.array([["a"]])}, "column headers has type list"),
-        ({"value": pa.array([b""]), "headers": pa.array([[{"key": "a"}]])}, "column headers has type list"),
+        ({"value": pa.array([b""]), "headers": pa.array(["a"])}, "headers string"),
+        ({"value": pa.array([b""]), "headers": pa.array([["a"]])}, "headers"),
+        ({"value": pa.array([b""]), "headers": pa.array([[{"key": "a"}]])}, "headers"),
         (
             {"value": pa.array([b""]), "headers": pa.array([[{"k": "a", "v": b""}]])},
-            "column headers has type list",
+            "headers",
         ),
         (
             {"value": pa.array([b""]), "headers": pa.array([[{"key": 1, "value": b""}]])},
-            "column headers has type list",
+            "headers",
         ),
         (
             {"value": pa.array([b""]), "headers": pa.array([[{"key": "a", "value": 1}]])},
-            "column headers has type list",
+            "headers",
         ),
         (
             {"value": pa.array([b""]), "headers": pa.array([[{"key": None, "value": b""}]], HEADERS_TYPE)},
-            "column headers: a header or its name",
+            "headers",
         ),
         (
             {"value": pa.array([b""]), "headers": pa.array([[None]], HEADERS_TYPE)},
-            "column headers: a header or",
+            "headers",
         ),
     ],
 )
-def test_a_column_that_cannot_be_cast_is_refused_by_name(fields: dict[str, pa.Array], name: str) -> None:
+def test_a_column_that_cannot_be_cast_is_refused_by_name(fields: dict[str, pa.Array], named: str) -> None:
     """A missing, unknown or wrong column is an invalid record whose detail names the column."""
-    with refuses("invalid_record", name):
+    with refuses("invalid_record", *named.split()):
         canonical(pa.table(fields), NOW_US)
 
 
