@@ -5,13 +5,9 @@ from pydantic import ValidationError
 
 from fairlead_api.routes import ROUTES, Listener
 from fairlead_broker.settings import BrokerSettings
+from security_kit import path_of
 
 JSON = {"content-type": "application/json"}
-NAMES = {
-    "topic": "flights", "partition": "0", "group": "readers", "member": "m-1", "broker": "1",
-    "token": "abcdefghijkl", "acl": "0123456789abcdef", "subject": "user:ann",
-}  # fmt: skip
-"""Values of the parameters in paths."""
 SHOP = "https://shop.example"
 ASK = {
     "origin": SHOP,
@@ -113,7 +109,7 @@ async def test_pages_of_other_sites_change_nothing(cluster, listen: str) -> None
     before = broker.broker.metadata.revision
     answers = {
         (route.name, *page): await api.call(
-            route.method, route.path.format(**NAMES), headers={**JSON, **dict([page])}
+            route.method, path_of(route, topic="flights"), headers={**JSON, **dict([page])}
         )
         for route in changing
         for page in (("origin", "https://page.example"), ("sec-fetch-site", "cross-site"))
