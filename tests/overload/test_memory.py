@@ -34,7 +34,7 @@ from overload_kit import (
     until,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.prove]
+pytestmark = [pytest.mark.slow, pytest.mark.serial, pytest.mark.prove]
 
 P99_MS_MAX = 1000.0
 """Bound of a well-behaved client's latency during an attack that moves data."""
@@ -50,7 +50,6 @@ async def filled(calls: Calls, topic: str, size_mib: int) -> None:
         assert (await calls.send(topic, batch)).status == 200
 
 
-@pytest.mark.serial
 @pytest.mark.parametrize("protocol", [pytest.param("http1", marks=pytest.mark.scenario), "http2"])
 async def test_stalled_readers(start, full, protocol) -> None:
     """Stalled readers that request 64 MiB use the memory budget and no more, and other clients are served."""
@@ -116,7 +115,6 @@ async def test_stalled_reader_loses_its_connection(start) -> None:
         assert (await calls.call("GET", "/v1/versions")).status == 200
 
 
-@pytest.mark.serial
 @pytest.mark.scenario
 @pytest.mark.parametrize(
     ("path", "left"), [("/records?from=earliest", 90), ("/partitions/0/records", 20)], ids=["tail", "json"]
@@ -159,7 +157,6 @@ async def test_stalled_readers_of_text(start, full, path, left) -> None:
     assert beside.p99_ms < P99_MS_MAX
 
 
-@pytest.mark.serial
 async def test_compression_bombs(start, full) -> None:
     """Compressed batches that decompress beyond the limits are refused, and stored ones are answered in parts."""
     count = 200 if full else 20
@@ -202,7 +199,6 @@ async def test_compression_bombs(start, full) -> None:
     assert beside.p99_ms < P99_MS_MAX
 
 
-@pytest.mark.serial
 async def test_batches_of_many_objects(start, full) -> None:
     """Batches with a million empty records or headers in few kilobytes are refused, and JSON fetches are split."""
     readers = 20 if full else 3
@@ -245,7 +241,6 @@ async def test_batches_of_many_objects(start, full) -> None:
     assert beside.p99_ms < P99_MS_MAX
 
 
-@pytest.mark.serial
 async def test_records_of_much_text(start, full) -> None:
     """JSON readers of records that open to many objects or much text use little memory, and no other client waits."""
     readers = 20 if full else 3
@@ -364,7 +359,6 @@ async def test_small_bodies_pass_beside_large_ones(crowded) -> None:
     assert stored.status == 200
 
 
-@pytest.mark.serial
 @pytest.mark.parametrize(
     "media_type",
     ["application/x-ndjson", pytest.param(BATCHES, marks=pytest.mark.scenario)],
