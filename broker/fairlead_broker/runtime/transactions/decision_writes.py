@@ -83,7 +83,8 @@ class DecisionWrites:
         """Change a record and return the answer of the function that was written.
 
         The function may be called several times. It may raise a `ProblemError` for a record that was read after the
-        call began. Raises `coordination_unavailable` if the store does not answer in time.
+        call began. Raises `coordination_unavailable` if the store does not answer in time, and `internal` for a record
+        that cannot be read.
         """
         pending = _Pending(producer_id, change, self._clock.monotonic() + SECONDS_MAX)
         self._queue.append(pending)
@@ -155,7 +156,7 @@ class DecisionWrites:
             await self._wait_or_fail(left, error, SideEffect.NONE)
         except RecordUnreadable as error:
             for pending in left.values():
-                pending.fail(error)
+                pending.fail(ProblemError("internal", str(error)))
         else:
             for producer_id, standing in standings.items():
                 self.noted(producer_id, standing)
