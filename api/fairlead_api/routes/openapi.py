@@ -147,7 +147,7 @@ def _operation(route: Route, schemas: _Schemas) -> dict[str, object]:
     }  # fmt: skip
     if route.body_types:
         operation["requestBody"] = {
-            "required": True,
+            "required": not route.is_body_optional,
             "content": _content(
                 route.body_types, (route.request, *route.other_requests), route.line_requests, schemas
             ),

@@ -231,7 +231,7 @@ _APPEND_PROBLEMS: Final = (
 _SEQUENCE_PROBLEMS: Final = ("out_of_order_sequence", "unknown_producer", "producer_fenced")
 _TRANSACTION_PROBLEMS: Final = (
     "transaction_not_found", "transaction_committed", "transaction_aborted", "transaction_unfinished",
-    "transaction_too_large",
+    "transaction_too_large", "not_possible_now",
 )  # fmt: skip
 _KEY_PROBLEMS: Final = ("idempotency_key_reused", "throttled")
 _READ_PROBLEMS: Final = (
@@ -291,6 +291,7 @@ RECORD_ROUTES: Final = (
             *_RECORD_PROBLEMS,
             *_APPEND_PROBLEMS,
             *_TRANSACTION_PROBLEMS,
+            "producer_fenced",
             *_KEY_PROBLEMS,
         ),
     ),

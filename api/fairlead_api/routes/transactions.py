@@ -28,7 +28,7 @@ _PRODUCER: Final = {"transaction": "name of the producer, or id of one of its tr
 _STORE: Final = ("coordination_unavailable", "shutting_down")
 _BODY: Final = ("body_too_large", "unsupported_media_type")
 _DECISION: Final = (
-    "transaction_not_found", "transaction_committed", "transaction_aborted", "producer_fenced",
+    "transaction_not_found", "transaction_committed", "transaction_aborted", "producer_fenced", "not_possible_now",
     *_BODY, *_STORE,
 )  # fmt: skip
 _STATE: Final = QueryParameter(
@@ -60,6 +60,7 @@ TRANSACTION_ROUTES: Final = (
         access=self_with(each_in_body(Operation.WRITE, Kind.PRODUCER)),
         request=BeginRequest,
         body_types=(JSON,),
+        is_body_optional=True,
         answers=(_json(TransactionAnswer, "the open transaction", 201),),
         problems=("invalid_transaction", "conflict", "not_possible_now", *_BODY, *_STORE),
     ),
@@ -75,6 +76,7 @@ TRANSACTION_ROUTES: Final = (
         path_parameters=_TRANSACTION,
         request=CommitTransactionRequest,
         body_types=(JSON,),
+        is_body_optional=True,
         answers=(_json(DecidedTransaction, "the transaction is committed"),),
         problems=(
             *_DECISION,
@@ -126,7 +128,13 @@ TRANSACTION_ROUTES: Final = (
         access=self_with(each_in_body(Operation.DELETE, Kind.PRODUCER)),
         path_parameters=_PRODUCER,
         answers=(_json(DecidedTransaction, "the transaction is aborted"),),
-        problems=("transaction_not_found", *_STORE),
+        problems=(
+            "transaction_not_found",
+            "transaction_committed",
+            "transaction_aborted",
+            "producer_fenced",
+            *_STORE,
+        ),
     ),
     Route(
         name="partition_transactions",
