@@ -63,7 +63,7 @@ bench-groups: setup-bench ## consumer groups: joins, kills, a thousand groups, c
 bench-spark: setup-bench ## Spark: reads, streams, writes and triggers against Spark's own Kafka connector (about 15 minutes)
 	@$(BIN)/python benchmarks/spark.py $(BENCH)
 
-bench-page: setup-bench ## the tables and plots of docs/benchmarks.md from the results in build/bench
+bench-page: setup-bench ## the tables and plots of docs/benchmarks.md from the results in build/bench; `make docs` draws the plots again
 	@$(BIN)/python benchmarks/page.py $(BENCH)
 
 sim: setup ## simulated clusters, as long as asked: SIM="--seconds 600 --seed 100000", SIM="--seed 17 --trace", SIM=--switches
@@ -84,7 +84,8 @@ bench-latency: setup-bench ## latencies: alone, under load, on a large topic (ab
 manifests: setup ## what charts and kubectl need of a checkout and is not in git: definitions, schema and boards in the charts, install.yaml, kustomize base, rules
 	@$(BIN)/python .ci/manifests.py
 
-docs: setup ## build the documentation site into site/; draws the boards of Grafana first (five minutes, needs root) unless they are drawn
+docs: setup ## build the documentation site into site/; draws the measurements, and the boards of Grafana (five minutes, needs root) unless they are drawn
+	@$(BIN)/python benchmarks/page.py --cache build/no-new-results
 	@[ -e docs/how-to/boards/fairlead-cluster.svg ] || $(BIN)/python docs/generate/board_pictures.py
 	@.ci/docs.sh
 

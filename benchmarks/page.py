@@ -2,7 +2,8 @@
 
 Tables are written between marks in the page, with one row for each case, which includes the command and the day of the
 measurement. Trial runs with few records or fewer than three rounds are left out. Cases that were not measured again
-keep their figures: the figures of the page are stored in docs/figures.
+keep their figures, which are stored in docs/figures. `make docs` runs this program without new results, which draws the
+pictures, since they are not in git.
 """
 
 from __future__ import annotations

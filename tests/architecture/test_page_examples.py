@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import checkout
+from default_tests import run_by_default
 from page_kit import blocks
 
 EXECUTABLE: Final = ("sh", "bash", "console", "python", "yaml")
@@ -110,6 +111,13 @@ def test_every_test_that_is_named_reads_its_page() -> None:
             wrong.append((page, test))
 
     assert wrong == []
+
+
+def test_the_examples_of_every_page_are_run_by_make_test() -> None:
+    """A file that runs the examples of a page has a test that is no scenario."""
+    tests = {test for test in RUN_BY.values() if test.rpartition("/")[2].startswith("test_")}
+
+    assert [each for each in sorted(tests) if not run_by_default(each)] == []
 
 
 def test_every_fence_names_its_language_and_is_closed() -> None:

@@ -305,7 +305,7 @@ def _all_sets(observed: Observed) -> tuple[ObservedSet, ...]:
     return observed.sets if observed.etcd_set is None else (*observed.sets, observed.etcd_set)
 
 
-def _told_before(cluster: Cluster, observed: Observed, replicas: Mapping[str, int]) -> dict[int, str]:
+def _last_addresses(cluster: Cluster, observed: Observed, replicas: Mapping[str, int]) -> dict[int, str]:
     """Return the last advertised address of each broker with its own Service, used while the Service has no address.
 
     A new load balancer has no address yet, and a new NodePort Service has no node port yet. A missing address does not
@@ -342,7 +342,7 @@ def _advertised(cluster: Cluster, observed: Observed, replicas: Mapping[str, int
     A broker of an older release, without a listener for these clients, refuses a placeholder that it does not know.
     """
     addresses = {
-        **_told_before(cluster, observed, replicas),
+        **_last_addresses(cluster, observed, replicas),
         **advertised_addresses(cluster, replicas, observed.services),
     }
     return {

@@ -168,15 +168,15 @@ def _join(view: EtcdView, inputs: EtcdInputs) -> Step | None:
         return (PromoteLearner(ordinal, member.member_id),) if recorded and member.learner else ()
     if claim is not None and claim.member_id not in {"", member.hex_id}:
         return _clear(view, ordinal, claim)
-    return _tell_again(view, ordinal, inputs)
+    return _restart_outdated(view, ordinal, inputs)
 
 
-def _tell_again(view: EtcdView, ordinal: int, inputs: EtcdInputs) -> Step:
+def _restart_outdated(view: EtcdView, ordinal: int, inputs: EtcdInputs) -> Step:
     """Return the deletion of a pod with an outdated initial cluster, once the StatefulSet has the current value."""
     live, pod = view.live, view.observed.pods.get(ordinal)
     words = (inputs.initial_cluster, inputs.state)
-    ready_to_tell = live is not None and live.settled and (live.initial_cluster, live.state) == words
-    if pod is None or pod.deleting or not ready_to_tell or (pod.initial_cluster, pod.state) == words:
+    is_current = live is not None and live.settled and (live.initial_cluster, live.state) == words
+    if pod is None or pod.deleting or not is_current or (pod.initial_cluster, pod.state) == words:
         return ()
     return (DeleteEtcdPod(ordinal, pod.uid, "it joins etcd as a new member"),)
 

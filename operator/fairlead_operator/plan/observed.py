@@ -372,18 +372,18 @@ def _why_stuck(status: Object) -> str | None:
     for container in containers:
         waiting = (container.get("state") or {}).get("waiting") or {}
         if waiting.get("reason") in STUCK_REASONS:
-            return _told(
+            return _with_message(
                 f"{container.get('name', BROKER_CONTAINER)}: {waiting['reason']}", waiting.get("message")
             )
     if status.get("phase") == "Failed":
-        return _told(f"failed: {status.get('reason') or 'no reason given'}", status.get("message"))
+        return _with_message(f"failed: {status.get('reason') or 'no reason given'}", status.get("message"))
     for condition in status.get("conditions") or []:
         if condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable":
-            return _told("Unschedulable", condition.get("message"))
+            return _with_message("Unschedulable", condition.get("message"))
     return None
 
 
-def _told(what: str, message: str | None) -> str:
+def _with_message(what: str, message: str | None) -> str:
     return f"{what}: {message}"[:MESSAGE_CHARACTERS_MAX] if message else what
 
 

@@ -147,7 +147,7 @@ class ClusterReconciler:
         try:
             cluster = Cluster.parse(manifest)
         except InvalidResource as error:
-            await self._tell_unreadable(manifest, error)
+            await self._report_unreadable(manifest, error)
             return None
         if is_paused(manifest):
             status = paused_status(cluster, self._clock.now())
@@ -185,7 +185,7 @@ class ClusterReconciler:
         try:
             plan = plan_cluster(cluster, observed, context)
         except TemplateRefused as error:
-            await self._tell_invalid(manifest, cluster.status, "InvalidTemplate", str(error))
+            await self._report_invalid(manifest, cluster.status, "InvalidTemplate", str(error))
             return None
         actions = ClusterActions(
             self._api, partial(self._brokers.admin, manifest), manifest, self._refusals, self._log
@@ -199,7 +199,7 @@ class ClusterReconciler:
         facts = cluster_facts(cluster, observed, plan, actions.outcomes, etcd, judged)
         status = cluster_status(facts)
         await self._write_status(manifest, status.manifest())
-        await self._tell_news(cluster, manifest, status.conditions)
+        await self._write_events(cluster, manifest, status.conditions)
         refused = REFUSED_SECONDS if actions.outcomes.refused_objects else None
         waits = None if certificates is None else certificates.requeue_seconds
         wishes = (plan.requeue_seconds, look.plan.requeue_seconds, refused, waits)
@@ -379,21 +379,21 @@ class ClusterReconciler:
         wanted = {"apiVersion": API_VERSION, "kind": CLUSTER.kind, "metadata": metadata, "status": status}
         await self._api.apply_status_if_changed(wanted, manifest)
 
-    async def _tell_unreadable(self, manifest: Manifest, error: InvalidResource) -> None:
+    async def _report_unreadable(self, manifest: Manifest, error: InvalidResource) -> None:
         """Report an unreadable Cluster in its status, and change nothing else in the status."""
         try:
             before = ClusterStatus.model_validate(manifest.get("status") or {})
         except ValueError:
             before = ClusterStatus()
-        await self._tell_invalid(manifest, before, "Unreadable", "; ".join(map(str, error.faults)))
+        await self._report_invalid(manifest, before, "Unreadable", "; ".join(map(str, error.faults)))
 
-    async def _tell_invalid(self, manifest: Manifest, before: ClusterStatus, reason: str, why: str) -> None:
+    async def _report_invalid(self, manifest: Manifest, before: ClusterStatus, reason: str, why: str) -> None:
         generation = manifest["metadata"].get("generation", 0)
         status = unreadable_status(before, reason, why, now=self._clock.now(), generation=generation)
         await self._write_status(manifest, status.manifest())
         self._log.warning("Cluster not reconciled", cluster=str(_key(manifest)), reason=reason, why=why)
 
-    async def _tell_news(self, cluster: Cluster, manifest: Manifest, now: tuple[Condition, ...]) -> None:
+    async def _write_events(self, cluster: Cluster, manifest: Manifest, now: tuple[Condition, ...]) -> None:
         """Write an Event for every new condition that reports a blocked change."""
         before = {each.type for each in cluster.status.conditions}
         for each in now:

@@ -107,7 +107,9 @@ class ClusterActions:
                 await self._delete(STATEFUL_SET, name, uid, orphan=True)
             case DeleteSet(name, uid):
                 await self._delete(STATEFUL_SET, name, uid)
-                await self._tell("PoolRemoved", f"StatefulSet {name} has no brokers left and was deleted")
+                await self._write_event(
+                    "PoolRemoved", f"StatefulSet {name} has no brokers left and was deleted"
+                )
             case ShrinkSet(name, replicas):
                 await self._patch(STATEFUL_SET, name, {"spec": {"replicas": replicas}})
             case NoteAddress(claim, address):
@@ -119,7 +121,7 @@ class ClusterActions:
                 unmarked = {"metadata": {"annotations": {RESTART_ANNOTATION: None}}}
                 await self._patch(CLUSTER, self._cluster["metadata"]["name"], unmarked)
             case Tell(reason, message, warning):
-                await self._tell(reason, message, warning=warning)
+                await self._write_event(reason, message, warning=warning)
             case _:
                 await self._ask_brokers(action)
 
@@ -141,7 +143,7 @@ class ClusterActions:
             await self._patch(CLAIM, claim, noted)
         self.outcomes.restarted.append(order)
         self._log.info("broker restarted", broker=order.broker, pod=order.pod, reasons=reasons)
-        await self._tell(
+        await self._write_event(
             "BrokerRestarted", f"broker {order.broker} is restarted (pod {order.pod}): {reasons}"
         )
 
@@ -181,7 +183,7 @@ class ClusterActions:
         except (NotFound, Conflict):
             return
         else:
-            await self._tell("ClaimResized", f"claim {order.claim} is being enlarged to {order.size}")
+            await self._write_event("ClaimResized", f"claim {order.claim} is being enlarged to {order.size}")
 
     async def _delete(self, kind: Kind, name: str, uid: str, *, orphan: bool = False) -> bool:
         try:
@@ -201,7 +203,7 @@ class ClusterActions:
     def _ref(self, kind: Kind, name: str) -> ObjectRef:
         return ObjectRef(kind, self._namespace, name)
 
-    async def _tell(self, reason: str, message: str, *, warning: bool = False) -> None:
+    async def _write_event(self, reason: str, message: str, *, warning: bool = False) -> None:
         await self._api.event(self._cluster, "Warning" if warning else "Normal", reason, message)
 
     # -- brokers
@@ -228,16 +230,20 @@ class ClusterActions:
                 await admin.uncordon_broker(broker)
             case DrainBroker(broker):
                 await admin.drain_broker(broker)
-                await self._tell("BrokerDrained", f"broker {broker} is draining before it leaves the cluster")
+                await self._write_event(
+                    "BrokerDrained", f"broker {broker} is draining before it leaves the cluster"
+                )
             case UndrainBroker(broker):
                 await admin.undrain_broker(broker)
-                await self._tell("BrokerKept", f"broker {broker} stays in the cluster: draining was stopped")
+                await self._write_event(
+                    "BrokerKept", f"broker {broker} stays in the cluster: draining was stopped"
+                )
             case UnregisterBroker(broker):
                 await admin.unregister_broker(broker)
-                await self._tell("BrokerRemoved", f"broker {broker} has left the cluster")
+                await self._write_event("BrokerRemoved", f"broker {broker} has left the cluster")
             case AlterConfig(changes):
                 await admin.alter_cluster_config(changes)
                 keys = ", ".join(sorted(changes))
-                await self._tell("ConfigApplied", f"configuration applied without a restart: {keys}")
+                await self._write_event("ConfigApplied", f"configuration applied without a restart: {keys}")
             case _:
                 assert_never(action)

@@ -219,7 +219,7 @@ class EtcdStep:
                 )
                 return done
             done.append(action)
-            if told := _told(cluster, action):
+            if told := _event_of(cluster, action):
                 self._log.info("etcd changed", cluster=_subject(cluster), action=str(action))
                 await self._api.event(about, "Normal", *told)
         return done
@@ -342,7 +342,7 @@ def _speaker(observed: ObservedEtcd, action: MemberChange) -> int:
     return candidates[0] if candidates else action.ordinal
 
 
-def _told(cluster: Cluster, action: EtcdAction) -> tuple[str, str] | None:
+def _event_of(cluster: Cluster, action: EtcdAction) -> tuple[str, str] | None:
     """Return the reason and the message of the Event for an action; None for an action without an Event."""
     match action:
         case RecordMember():
@@ -397,7 +397,7 @@ def _may_answer(pod: Manifest) -> bool:
 
 def _set(manifest: Manifest) -> EtcdSet:
     template = manifest["spec"]["template"]
-    told = _told_at_start(template["spec"])
+    told = _plain_variables(template["spec"])
     observed = (manifest.get("status") or {}).get("observedGeneration", 0)
     return EtcdSet(
         replicas=int(manifest["spec"].get("replicas", 1)),
@@ -412,7 +412,7 @@ def _set(manifest: Manifest) -> EtcdSet:
 
 def _pod(manifest: Manifest) -> EtcdPod:
     annotations = _annotations(manifest)
-    told = _told_at_start(manifest["spec"])
+    told = _plain_variables(manifest["spec"])
     conditions = (manifest.get("status") or {}).get("conditions") or ()
     return EtcdPod(
         uid=manifest["metadata"]["uid"],
@@ -469,7 +469,7 @@ def _is_broker(manifest: Manifest) -> bool:
     return bool(labels.get(COMPONENT_LABEL) == BROKER_COMPONENT)
 
 
-def _told_at_start(spec: Mapping[str, Any]) -> dict[str, str]:
+def _plain_variables(spec: Mapping[str, Any]) -> dict[str, str]:
     """Return the environment variables of the container that have plain values."""
     return {each["name"]: str(each.get("value", "")) for each in _container(spec).get("env") or ()}
 

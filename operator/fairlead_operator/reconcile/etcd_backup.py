@@ -72,7 +72,7 @@ class EtcdBackupReconciler:
         try:
             backup = EtcdBackup.parse(manifest)
         except InvalidResource as error:
-            await self._tell_unreadable(manifest, error)
+            await self._report_unreadable(manifest, error)
             return None
         if is_paused(manifest):
             paused = Finding("Annotation", "the annotation fairlead.dev/paused is set on this EtcdBackup")
@@ -104,7 +104,7 @@ class EtcdBackupReconciler:
                 await self._api.apply_if_changed(wished, live)
             except (Invalid, Forbidden, Conflict) as error:
                 finding = Finding("ObjectsRefused", error.message)
-        await self._tell(backup, manifest, finding, view)
+        await self._report(backup, manifest, finding, view)
         if finding is not None:
             return REFUSED_SECONDS
         return DUE_SECONDS if due(backup, view) else None
@@ -123,7 +123,7 @@ class EtcdBackupReconciler:
             if (pod["metadata"].get("labels") or {}).get(BACKUP_LABEL) == backup.name
         ]
 
-    async def _tell(
+    async def _report(
         self, backup: EtcdBackup, manifest: Manifest, finding: Finding | None, view: BackupView
     ) -> None:
         before = find_condition(backup.status.conditions, ConditionName.READY)
@@ -150,7 +150,7 @@ class EtcdBackupReconciler:
         with contextlib.suppress(NotFound):
             await self._api.apply_status_if_changed(told, manifest)
 
-    async def _tell_unreadable(self, manifest: Manifest, error: InvalidResource) -> None:
+    async def _report_unreadable(self, manifest: Manifest, error: InvalidResource) -> None:
         try:
             before = EtcdBackupStatus.model_validate(manifest.get("status") or {})
         except ValueError:

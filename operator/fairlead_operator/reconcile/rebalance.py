@@ -96,7 +96,7 @@ class RebalanceReconciler:
         try:
             rebalance = Rebalance.parse(manifest)
         except InvalidResource as error:
-            await self._tell_unreadable(manifest, error)
+            await self._report_unreadable(manifest, error)
             return None
         if rebalance.metadata.deletion_timestamp is not None:
             return await self._withdraw(rebalance, manifest)
@@ -109,7 +109,7 @@ class RebalanceReconciler:
         if cluster is None or is_leaving(cluster):
             await take_off(self._api, manifest)
             missing = Finding("ClusterNotFound", f"{reference} does not exist or is being deleted")
-            await self._tell(rebalance, manifest, RebalanceOutcome(findings=(missing,)))
+            await self._report(rebalance, manifest, RebalanceOutcome(findings=(missing,)))
             return None
         if is_paused(cluster):
             paused = Finding("ClusterPaused", f"{reference} is paused")
@@ -138,10 +138,10 @@ class RebalanceReconciler:
                 left = await bytes_left(admin, {move.place for move in plan.standing.moving})
         except BrokersUnavailable as error:
             silent = Finding("ClusterNotReady", f"the cluster did not carry out the request: {error}")
-            await self._tell(rebalance, manifest, RebalanceOutcome(findings=(silent,)))
+            await self._report(rebalance, manifest, RebalanceOutcome(findings=(silent,)))
             return WAIT_SECONDS
         outcome = RebalanceOutcome(plan=plan, findings=refused, bytes_left=left)
-        await self._tell(rebalance, manifest, outcome)
+        await self._report(rebalance, manifest, outcome)
         await self._finish(rebalance, manifest, plan)
         return _pause(rebalance, plan)
 
@@ -262,7 +262,7 @@ class RebalanceReconciler:
         conditions = with_interruption(rebalance.status.conditions, name, finding, self._clock.now())
         await self._write(rebalance, manifest, rebalance.status.model_copy(update={"conditions": conditions}))
 
-    async def _tell(self, rebalance: Rebalance, manifest: Manifest, outcome: RebalanceOutcome) -> None:
+    async def _report(self, rebalance: Rebalance, manifest: Manifest, outcome: RebalanceOutcome) -> None:
         before = find_condition(rebalance.status.conditions, ConditionName.READY)
         await self._write(rebalance, manifest, rebalance_status(rebalance, outcome, self._clock.now()))
         found = (*outcome.findings, *(outcome.plan.findings if outcome.plan is not None else ()))
@@ -275,7 +275,7 @@ class RebalanceReconciler:
                 _status_manifest(rebalance.namespace, rebalance.name, status), manifest
             )
 
-    async def _tell_unreadable(self, manifest: Manifest, error: InvalidResource) -> None:
+    async def _report_unreadable(self, manifest: Manifest, error: InvalidResource) -> None:
         """Report an invalid resource in its status; remove the finalizer if the resource is being deleted."""
         metadata = manifest["metadata"]
         if metadata.get("deletionTimestamp") is not None:

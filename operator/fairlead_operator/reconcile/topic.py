@@ -113,7 +113,7 @@ class TopicReconciler:
         try:
             topic = Topic.parse(manifest)
         except InvalidResource as error:
-            await self._tell_unreadable(manifest, error)
+            await self._report_unreadable(manifest, error)
             return None
         if topic.metadata.deletion_timestamp is not None:
             return await self._deletion.reconcile(topic, manifest)
@@ -132,7 +132,7 @@ class TopicReconciler:
             if cluster is None:
                 self._topics.forget(reference.namespace, reference.name)
             await self._hold(topic, manifest, wanted=False)
-            await self._tell(topic, manifest, Outcome(findings=(finding,)))
+            await self._report(topic, manifest, Outcome(findings=(finding,)))
             return None
         if is_paused(cluster):
             paused = Finding("ClusterPaused", f"{reference} is paused")
@@ -142,7 +142,7 @@ class TopicReconciler:
         finding = conflict(topic, winner(claims_of(claimed, self._cache.all(TOPIC), cluster)))
         if finding is not None:
             await self._hold(topic, manifest, wanted=False)
-            await self._tell(topic, manifest, Outcome(findings=(finding,), has_topic=False))
+            await self._report(topic, manifest, Outcome(findings=(finding,), has_topic=False))
             return None
         if not await self._hold(topic, manifest, wanted=topic.spec.deletion_policy == "Delete"):
             return None
@@ -159,8 +159,8 @@ class TopicReconciler:
         outcome = Outcome(
             findings=findings, warnings=made.plan.warnings, progress=made.plan.progress, live=made.live
         )
-        await self._tell_events(topic, manifest, made, outcome)
-        await self._tell(topic, manifest, outcome)
+        await self._write_events(topic, manifest, made, outcome)
+        await self._report(topic, manifest, outcome)
         reasons = {each.reason for each in findings}
         if "ClusterNotReady" in reasons:
             return _patience(topic, self._clock.now())
@@ -230,7 +230,7 @@ class TopicReconciler:
     ) -> None:
         await self._write(topic, manifest, interrupted_status(topic, name, finding, self._clock.now()))
 
-    async def _tell(self, topic: Topic, manifest: Manifest, outcome: Outcome) -> None:
+    async def _report(self, topic: Topic, manifest: Manifest, outcome: Outcome) -> None:
         before = find_condition(topic.status.conditions, ConditionName.READY)
         status = topic_status(topic, outcome, self._clock.now())
         await self._write(topic, manifest, status)
@@ -243,7 +243,7 @@ class TopicReconciler:
         with contextlib.suppress(NotFound):
             await self._api.apply_status_if_changed(status_manifest(topic, status), manifest)
 
-    async def _tell_unreadable(self, manifest: Manifest, error: InvalidResource) -> None:
+    async def _report_unreadable(self, manifest: Manifest, error: InvalidResource) -> None:
         """Report an invalid resource in its status; remove the finalizer if the resource is being deleted."""
         metadata = manifest["metadata"]
         ref = ObjectRef(TOPIC, metadata["namespace"], metadata["name"])
@@ -263,7 +263,7 @@ class TopicReconciler:
         }
         await self._api.apply_status_if_changed(told, manifest)
 
-    async def _tell_events(self, topic: Topic, manifest: Manifest, made: _Pass, outcome: Outcome) -> None:
+    async def _write_events(self, topic: Topic, manifest: Manifest, made: _Pass, outcome: Outcome) -> None:
         for type_, reason, message in _news(topic, made, outcome):
             await self._api.event(manifest, type_, reason, message)
 

@@ -106,7 +106,7 @@ class UserReconciler:
         try:
             user = User.parse(manifest)
         except InvalidResource as error:
-            await self._tell_unreadable(manifest, error)
+            await self._report_unreadable(manifest, error)
             return None
         cluster = self._cache.get(ObjectRef(CLUSTER, user.cluster_namespace, user.spec.cluster_ref.name))
         if user.metadata.deletion_timestamp is not None:
@@ -118,7 +118,7 @@ class UserReconciler:
             return None
         finding = refusal(user, cluster)
         if cluster is None or (finding is not None and finding.reason == "ClusterNotFound"):
-            await self._tell(user, manifest, finding, cluster)
+            await self._report(user, manifest, finding, cluster)
             return None
         return await self._bring(user, manifest, cluster, finding)
 
@@ -137,9 +137,11 @@ class UserReconciler:
                 finding, token = await self._grant(user, cluster)
         except (BrokersUnavailable, ClusterError) as error:
             finding = Finding("ClusterNotReady", f"the cluster did not carry out the request: {error}")
-            await self._tell(user, manifest, finding, cluster, (user.status.token_id, user.status.expires_at))
+            await self._report(
+                user, manifest, finding, cluster, (user.status.token_id, user.status.expires_at)
+            )
             return RETRY_SECONDS
-        await self._tell(user, manifest, finding, cluster, token)
+        await self._report(user, manifest, finding, cluster, token)
         return None
 
     async def _grant(
@@ -252,7 +254,7 @@ class UserReconciler:
         ref = ObjectRef(CONFIG_MAP, metadata["namespace"], authority_name(metadata["name"]))
         return str(((self._cache.get(ref) or {}).get("data") or {}).get("ca.crt", ""))
 
-    async def _tell(
+    async def _report(
         self,
         user: User,
         manifest: Manifest,
@@ -270,7 +272,7 @@ class UserReconciler:
                 _status_manifest(user.namespace, user.name, status), manifest
             )
 
-    async def _tell_unreadable(self, manifest: Manifest, error: InvalidResource) -> None:
+    async def _report_unreadable(self, manifest: Manifest, error: InvalidResource) -> None:
         metadata = manifest["metadata"]
         if metadata.get("deletionTimestamp") is not None:
             await take_off(self._api, manifest)
