@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+sys.path.extend(str(Path(__file__).parents[1] / folder) for folder in ("plugins", "plugins/programs"))
+
 from pyreqwest.client import Client, ClientBuilder
 from pyreqwest.exceptions import PyreqwestError
 
@@ -167,7 +169,7 @@ async def run(data: Path, topics: int) -> dict[str, Any]:
     of_clients = Topics(broker, report)
     names = [f"topic-{number}" for number in range(topics)]
     try:
-        await asyncio.to_thread(broker.start)
+        await asyncio.to_thread(broker.start, START_SECONDS_MAX)
         report.empty_start_seconds = broker.start_seconds
         await of_clients.check_start()
         begun = time.monotonic()
