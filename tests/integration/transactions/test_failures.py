@@ -70,6 +70,7 @@ async def test_a_commit_survives_the_stop_of_its_broker_and_of_the_leader(
     assert found == [b"kept"]
 
 
+@pytest.mark.scenario
 async def test_an_open_transaction_ends_after_the_stop_of_its_leader(cluster: Cluster) -> None:
     """The next leader of a partition enforces the timeout of a transaction that the previous leader had open."""
     topic_id = await cluster.topic("orders", min_insync_replicas=1)
@@ -91,6 +92,7 @@ async def test_an_open_transaction_ends_after_the_stop_of_its_leader(cluster: Cl
     assert described.state == "ended"
 
 
+@pytest.mark.scenario
 async def test_a_restart_of_all_brokers_keeps_decisions(cluster: Cluster) -> None:
     """After a restart of every broker, committed readers get the same records, from files and from looks."""
     topic_id = await cluster.topic("orders", min_insync_replicas=1, segment_bytes=1_048_576)
