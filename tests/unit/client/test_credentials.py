@@ -19,7 +19,6 @@ from fairlead.connection.transport import Call, Transport
 from fairlead.credentials import TOKEN_SECONDS_MAX, TOKEN_VARIABLES, CallerToken, Credentials
 from fairlead.errors import SettingError, UnauthenticatedError
 from fairlead.settings import ConnectionSettings, connection_of
-from refusals import raises
 
 if TYPE_CHECKING:
     from conftest import Received, Reply, ScriptedBroker
@@ -226,7 +225,7 @@ async def test_a_source_that_fails_later_changes_nothing(
     """A source that never gave a token is an error; one that fails later leaves the previous token in use."""
     source, monotonic = Source(tmp_path), clock.monotonic
     token = CallerToken(WAYS[way](source))
-    with raises(SettingError, "token_"):
+    with pytest.raises(SettingError):
         await token.text_for(HERE)
     source.give("first")
     assert await token.text_for(HERE) == "first"
