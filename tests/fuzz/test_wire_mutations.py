@@ -7,7 +7,7 @@ import pytest
 from wire_connections import Answer, fault_of
 from wire_mutations import run
 
-INPUTS = 500
+INPUTS = 1_000
 
 
 @pytest.mark.slow
