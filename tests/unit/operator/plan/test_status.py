@@ -122,9 +122,10 @@ def test_clients_outside_have_a_listener_of_their_own() -> None:
     """The status tells the addresses of clients outside, and a warning why they reach no broker or no leader."""
     known, unknown = Outside(bootstrap="b", addresses={0: "lb:1"}), Outside(bootstrap="", addresses={})
     cases = (("nodeport", known), ("loadbalancer", replace(unknown, deaf=frozenset({1}))))
-    seen, deaf, nodes, proxy = (
+    unrouted = replace(known, missing_kind="HTTPRoute")
+    seen, deaf, nodes, proxy, gateway = (
         after(facts(READY, spec={"listeners": {"data": {"type": type_}}}, outside=outside))
-        for type_, outside in (*cases, ("nodeport", unknown), ("clusterip", unknown))
+        for type_, outside in (*cases, ("nodeport", unknown), ("clusterip", unknown), ("clusterip", unrouted))
     )
     listed = [(each.name, each.bootstrap, each.brokers[0].address) for each in seen.listeners]
 
@@ -132,6 +133,7 @@ def test_clients_outside_have_a_listener_of_their_own() -> None:
     assert {state_of(each, ConditionName.WARNING) for each in (seen, proxy)} == {("True", "SecurityOpen")}
     assert state_of(deaf, ConditionName.WARNING) == ("True", "SeveralWarnings")
     assert state_of(nodes, ConditionName.WARNING) == ("True", "NoExternalAddress")
+    assert state_of(gateway, ConditionName.WARNING) == ("True", "RouteKindMissing")
 
 
 def test_the_status_has_the_condition_of_the_certificates() -> None:

@@ -72,6 +72,26 @@ def test_the_first_commit_makes_the_table(tmp_path: Path) -> None:
     assert numbers_in(tmp_path) == [0, 1, 2]
 
 
+@pytest.mark.parametrize(
+    ("partition_by", "is_stream", "warnings"), [((), True, 1), (("day",), True, 0), ((), False, 0)]
+)
+def test_a_stream_that_makes_a_table_without_partitions_warns(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    partition_by: tuple[str, ...],
+    is_stream: bool,
+    warnings: int,
+) -> None:
+    """Partitions cannot be added later, and Spark may have dropped them; later batches log nothing."""
+    options = LakeOptions(str(tmp_path), partition_by)
+    for batch in (0, 1):
+        frame = columns(SCHEMA, *partition_by)
+        BatchCommit(options, frame, [], ("query", batch), 1_000, is_stream=is_stream).run()
+
+    assert [record.name for record in caplog.records] == ["fairlead_spark.lake.commits"] * warnings
+    assert all(str(tmp_path) in record.getMessage() for record in caplog.records)
+
+
 def test_a_batch_that_comes_again_is_passed_over(tmp_path: Path) -> None:
     """A repeated batch, the newest or an older one, is not committed again, and its new files are deleted."""
     for batch in (0, 1):
