@@ -54,10 +54,12 @@ BESIDE = {
     "operator/reconcile/namespace_end.py": "another part: a namespace that is being deleted",
     "operator/render/configuration.py": "another object: the configuration of the brokers",
     "operator/render/etcd.py": "another object: the StatefulSet of etcd",
+    "operator/render/etcd_restore.py": "another part: the start of etcd from a snapshot",
     "operator/render/fingerprints.py": "value: the hash of a pod template",
     "operator/render/merge.py": "value: a template of the user over the rendered one",
     "operator/render/metadata.py": "value: names and labels",
     "operator/render/policies.py": "another object: network policies and budgets",
+    "operator/render/routes.py": "another object: the Ingress and routes of the Gateway API",
     "operator/render/security.py": "another part: TLS, which the Cluster does not have",
     "operator/render/services.py": "another object: Services",
 }
