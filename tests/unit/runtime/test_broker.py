@@ -308,7 +308,7 @@ class TestTopics:
         await runtime.stop()
         again = await start_runtime()
 
-        with refuses("no_leader", "epoch"):
+        with refuses("internal", "epoch"):
             again.replicas.find(flights.topic_id, PartitionIndex(0))
 
         assert again.ready
@@ -357,7 +357,7 @@ class TestTopics:
 
     async def test_unfit_requests_are_refused(self, runtime: Broker) -> None:
         """A replication factor above the number of brokers and an unknown topic are refused."""
-        with refuses("invalid_config", "replica"):
+        with refuses("invalid_config", "flights", 2):
             await runtime.create_topic(CreateTopicRequest(name="flights", replication_factor=2))
         with refuses("topic_not_found"):
             await runtime.delete_topic("flights")
