@@ -356,7 +356,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "parts", nargs="*", metavar="part", help=f"parts to run ({', '.join(PARTS)}); default: all"
     )
-    parser.add_argument("--share", type=float, default=1.0, help="fraction of every count")
+    parser.add_argument(
+        "--share", type=float, default=1.0, help="factor for the counts of all parts, below 1 for a trial run"
+    )
     parser.add_argument("--seconds", help="time limit of broker-kills, and of each of two runs of wire-fuzz")
     wanted = parser.parse_args(arguments)
     if wanted.seconds:

@@ -356,7 +356,7 @@ class ProducerSettings:
             self.name is None or self.idempotence,
             "name",
             self.name,
-            "only with idempotence, for which acks is all",
+            "only with idempotence, which needs acks=all",
         )
 
     def _check_transactional(self) -> None:
@@ -366,7 +366,7 @@ class ProducerSettings:
             self.idempotence,
             "transactional",
             self.transactional,
-            "only with idempotence, for which acks is all",
+            "only with idempotence, which needs acks=all",
         )
         _require(self.name is None, "name", self.name, "none beside transactional, which has the name")
         _require(

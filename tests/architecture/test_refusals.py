@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PATTERNS_MAX = 20
-"""Number of tests that may match a message by a pattern; `tests/plugins/refusals.py` expects errors without one."""
+"""Number of tests that may match a message by a pattern; `tests/plugins/refusals.py` needs no such pattern."""
 
 
 def patterns(path: Path) -> Iterator[str]:

@@ -184,7 +184,7 @@ async def test_offsets_of_a_topic_that_was_made_again_begin_clean(alone: Cluster
 
 
 async def test_lag_and_resets_go_by_what_the_leaders_have(alone: Cluster) -> None:
-    """A group's lag is counted in records and seconds; offsets are reset only without members and within the log."""
+    """Lag is counted in records and seconds; a reset needs a group without members and offsets within the log."""
     group = GroupClient(alone, "etl")
     member = group.member("m1", "flights")
     await settle(member)

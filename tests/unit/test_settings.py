@@ -286,7 +286,7 @@ def test_a_closed_broker_needs_an_administrator(tmp_path: Path) -> None:
 def test_clients_outside_get_the_address_of_their_listener(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a listener for clients outside, the address of a broker in the shared file is for these clients."""
+    """With an external listener, a broker's entry in `advertise_each` is the address of that listener."""
     monkeypatch.setenv("NODE_IP", "2001:db8::7")
     (tmp_path / "broker.yaml").write_text("advertise_each: {'1': '{node}:31001', '2': 'https://b2:443'}\n")
     listening = {"external_listen": "127.0.0.1:0", "advertise": "in:9520"}

@@ -110,7 +110,7 @@ class AbortedIndex:
             self._view = rows, count + 1
 
     def rolled(self, last_base: Offset, log_start: Offset) -> None:
-        """Apply the begin of a new last segment, and drop transactions below the log start."""
+        """Apply the start of a new last segment, and drop transactions below the log start."""
         with self._loading:
             self._last_base = last_base
             rows, count = self._view
@@ -181,14 +181,14 @@ def marker_in(file: File, batch: WalkedBatch) -> Marker | None:
     header = batch.header
     extension = bytearray(header.extension_bytes)
     file.read_into(memoryview(extension), batch.position + HEADER_BYTES)
-    # A walk over the headers checks only stamps. The reader of the batch reports a damaged extension.
+    # The walk over the headers verified only the stamp. The reader of the batch reports a damaged extension.
     with suppress(ProblemError):
         return read_marker(bytes(extension), header.producer_id, header.producer_epoch)
     return None
 
 
 def _aborted_in(segment: Segment, file: File, size: int) -> Iterator[AbortedTransaction]:
-    """Yield the transactions that the markers of a segment abort, also behind damage."""
+    """Yield the transactions that the markers of a segment abort, including markers after damaged bytes."""
     position, offset = 0, int(segment.base_offset)
     while position < size:
         try:

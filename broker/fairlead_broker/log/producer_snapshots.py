@@ -101,7 +101,7 @@ class LoggedProducers:
         )
 
     def rolled(self, segment: Segment, log_start: Offset) -> None:
-        """Apply the begin of a new last segment, and save the state at its base offset. Raises `StorageFailed`."""
+        """Apply the start of a new last segment, and save the state at its base offset. Raises `StorageFailed`."""
         self.aborted.rolled(segment.base_offset, log_start)
         self.save(segment, segment.base_offset)
 
@@ -245,7 +245,7 @@ class LoggedProducers:
         if header.extension_bytes:
             extension = bytearray(header.extension_bytes)
             file.read_into(memoryview(extension), batch.position + HEADER_BYTES)
-            # A walk over the headers checks only stamps, so the reader of the batch reports a damaged extension.
+            # The walk over the headers verified only the stamp. The reader of the batch reports a damaged extension.
             with suppress(ProblemError):
                 self._replay_extension(
                     bytes(extension), header.base_offset, header.last_offset, header.append_time_us

@@ -25,7 +25,7 @@ def first_offset(data: memoryview) -> int:
 
 
 def without_aborted(data: memoryview, aborted: Sequence[AbortedTransaction]) -> list[memoryview]:
-    """Return whole batches without the batches of aborted transactions; neighbours stay in one piece."""
+    """Return the batches that are not of aborted transactions; adjacent batches share one view."""
     by_producer: dict[int, list[tuple[int, int]]] = {}
     for each in aborted:
         by_producer.setdefault(each.producer_id, []).append((each.first_offset, each.marker_offset))

@@ -34,7 +34,7 @@ class EndReason(StrEnum):
     """The transaction was open for longer than its timeout."""
     OPERATOR = "operator"
     RESTORED = "restored"
-    """The coordination store was restored to a time before the begin of the transaction."""
+    """The coordination store was restored to a time before the transaction began."""
 
 
 class EndedTransaction(Entry, frozen=True, kw_only=True):

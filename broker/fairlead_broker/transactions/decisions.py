@@ -105,7 +105,7 @@ class DecidedOtherwise:
 
 @dataclass(frozen=True, slots=True)
 class TooManyUnfinished:
-    """Partitions have not confirmed earlier commits of the producer."""
+    """Too many earlier commits of the producer are not yet confirmed by all their partitions."""
 
     commits: tuple[UnfinishedCommit, ...]
 
@@ -216,7 +216,7 @@ def is_forgotten(record: TransactionRecord, now_us: TimestampUs, expiration_us: 
 
 
 def kept(record: TransactionRecord, confirmed: Confirmed) -> tuple[UnfinishedCommit, ...]:
-    """Return the unfinished commits without confirmed partitions."""
+    """Return the unfinished commits of a record, with their confirmed partitions removed."""
     if not confirmed:
         return record.unfinished
     result = []

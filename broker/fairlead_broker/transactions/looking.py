@@ -75,6 +75,6 @@ class Looks:
         heapq.heappush(self._queue, (at, producer_id))
 
     def _drop_stale(self) -> None:
-        """Drop entries of the queue that were cancelled or scheduled earlier."""
+        """Drop queue entries of looks that have been cancelled or rescheduled."""
         while self._queue and self._due.get(self._queue[0][1]) != self._queue[0][0]:
             heapq.heappop(self._queue)

@@ -106,7 +106,7 @@ class ProducerTransactions:
     async def abort(self, transaction: OpenTransaction) -> None:
         """Abort a transaction. Raises `ProducerFencedError`.
 
-        Without an answer, the transaction is aborted after its timeout, or by the begin of the name.
+        Without an answer, the transaction is aborted after its timeout, or when the name begins another transaction.
         """
         try:
             await self._end(transaction, "abort", None)

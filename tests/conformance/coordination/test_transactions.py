@@ -130,7 +130,7 @@ COMPARES: tuple[tuple[Compare, bool], ...] = (
     (unchanged_since("/k", 3), True),
     (has_value("/k", b"b"), True),
 )
-"""Compares with whether each holds, for a key that was created at revision 2 and changed at revision 3."""
+"""Compares and their expected results, for a key that was created at revision 2 and changed at revision 3."""
 
 
 async def test_every_kind_of_compare(client: Coordination) -> None:

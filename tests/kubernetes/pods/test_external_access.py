@@ -42,7 +42,7 @@ PROGRAM = str(Path(sys.executable).with_name("fairlead"))
 
 
 class OutsideNetwork:
-    """A network namespace with a wire to the box and routes to its nodes and load balancers only."""
+    """A network namespace with a virtual cable to the box, and routes only to the nodes and load balancers in it."""
 
     def __init__(self, kubernetes: KubernetesPods, process: subprocess.Popen[bytes]) -> None:
         """Use the network of a process."""

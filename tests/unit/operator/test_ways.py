@@ -69,7 +69,7 @@ WITHOUT_A_CALL = {
     "operator/brokers/calls.py": "brokers are asked once a pod exists, and no pod runs here",
     "operator/watching/events.py": "kopf calls it in a thread, with events of a real API server",
 }
-"""Modules of the way of which no function runs here."""
+"""Modules that the page lists although no function of them runs in this test, each with its reason."""
 
 
 class MemoryServer:

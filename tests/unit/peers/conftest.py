@@ -61,7 +61,7 @@ CLUSTER_ID = "11111111-2222-4333-8444-555555555555"
 
 
 class Transactions:
-    """Transactions that confirm the ends of even partitions, and keep hints."""
+    """Stub that confirms the ends in partitions with even numbers, and stores the hints that it gets."""
 
     def __init__(self) -> None:
         self.ends = self.looks = self

@@ -315,7 +315,7 @@ async def test_brokers_of_two_releases_talk(world) -> None:
     older, newer = await world.start(1, older=True), await world.start(2)
     await world.settle()
     await older.peers.log_ends(newer.id, [])
-    # The test's listener checks proofs, unlike that of an older release, and so shows that the call had none.
+    # Unlike an older release, the test's listener checks proofs: its refusal shows that the call carried none.
     with refuses("peer_refused", "proof"):
         await newer.peers.log_ends(older.id, [])
     peers = as_other(older, secret="guessed")

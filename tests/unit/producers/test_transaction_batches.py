@@ -37,7 +37,7 @@ def test_a_marker_names_the_first_offset_of_its_transaction(shell: Shell) -> Non
 
 
 def test_a_marker_waits_for_ordered_batches(shell: Shell) -> None:
-    """A marker is appended in the group after the batches of its producer, also if their append fails."""
+    """A marker is appended in the group after the batches of its producer, even if their append fails."""
     shell.send(0, **EPOCH)
     end = shell.end_transaction(4, MarkerKind.ABORT)
     alone = shell.group.copy()
@@ -102,7 +102,7 @@ def test_a_higher_epoch_waits_for_the_marker(shell: Shell) -> None:
 
 
 def test_a_higher_epoch_behind_ordered_batches_waits_too(shell: Shell) -> None:
-    """A batch of the next transaction is held although the open one has only ordered batches."""
+    """A batch of the next transaction is held even if the open one has no appended batch yet."""
     shell.send(0, **EPOCH)
     early = shell.send(0, transactional=True, epoch=5)
     shell.append()
@@ -125,7 +125,7 @@ def test_an_end_waits_for_the_end_of_an_earlier_transaction(shell: Shell) -> Non
 
 
 def test_a_held_batch_is_refused_after_a_second(shell: Shell) -> None:
-    """A transaction that is not ended within a second refuses the next one, with the open epoch."""
+    """Batches of the next transaction are refused if the open one does not end within a second."""
     shell.store(0, **EPOCH)
     held = shell.send(0, transactional=True, epoch=6)
     more = [shell.send(number, transactional=True, epoch=6) for number in range(1, 5)]

@@ -104,7 +104,7 @@ def test_a_begin_above_an_epoch_skips_it() -> None:
 
 @pytest.mark.parametrize(("epoch", "above"), [(2**31 - 1, None), (2**31, None), (3, 2**31 - 1)])
 def test_no_transaction_begins_behind_the_last_epoch(epoch: int, above: int | None) -> None:
-    """A producer id without a further epoch begins nothing; the caller takes a new id."""
+    """A producer id that has used its last epoch begins no transaction; the caller takes a new id."""
     assert begin(opened(epoch), Begin(5000, above=above), NOW) is None  # type: ignore[arg-type]
 
 
@@ -121,7 +121,7 @@ def test_a_commit_keeps_its_partitions_until_they_confirm() -> None:
 
 
 def test_confirmed_partitions_leave_the_record() -> None:
-    """A put leaves out what was confirmed, and a record without anything confirmed is not written for that alone."""
+    """Confirmed partitions are removed from a record, and a record without any of them is not written."""
     record = written(commit(opened(), 4, 1, 2))
     half = without_confirmed(record, {(4, ORDERS, 1)})  # type: ignore[arg-type]
     other = {(3, ORDERS, 1), (4, LEDGER, 2)}
@@ -188,7 +188,7 @@ def test_the_last_epoch_has_no_next() -> None:
 
 
 def test_unknown_transactions_are_not_found() -> None:
-    """A transaction above the record, or of a producer without a record, is not found."""
+    """A transaction is not found if its epoch is above that of its producer's record, or if no record exists."""
     for record in (None, opened(3)):
         assert commit(record, 4, 1) == NotFound()
         assert name_partition(record, 4, ORDERS, 1) == NotFound()  # type: ignore[arg-type]

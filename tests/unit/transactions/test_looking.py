@@ -23,7 +23,7 @@ def test_a_transaction_is_looked_at_after_a_second_and_then_regularly() -> None:
 
 
 def test_a_hint_is_followed_at_once() -> None:
-    """A hint moves a look forward; hints about producers without an open transaction are ignored."""
+    """A hint makes a look due at once; hints about producers without an open transaction are ignored."""
     looks = Looks()
     looks.opened(7, 100.0)  # type: ignore[arg-type]
     looks.hinted([7, 8], 100.2)  # type: ignore[list-item]

@@ -31,7 +31,8 @@ MARKER_SECONDS_MAX: Final = 4.0
 ENDS_MAX: Final = 1_000
 """Maximum number of ends in one request to a leader."""
 CLEAN_SECONDS: Final = 10.0
-"""Number of seconds after which a record is written only to leave out its confirmed commits."""
+"""Seconds after a confirmation until the producer's record is written without its confirmed commits, unless another
+change has written it."""
 
 
 class End(NamedTuple):

@@ -1,4 +1,4 @@
-"""Looks at open transactions: a leader reads the records of producers, and ends what is decided (rules 7.3.2, 7.3.3).
+"""Looks at open transactions: a leader reads producers' records and ends decided transactions (rules 7.3.2, 7.3.3).
 
 Leader replicas report partitions with open transactions. One task watches these partitions while there are any,
 schedules looks by `transactions.looking`, aborts transactions that are open for longer than their timeout, and appends

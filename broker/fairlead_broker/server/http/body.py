@@ -354,7 +354,7 @@ class BodyReader:
         self.complete = False
         self._counted = False
         self._caller = ANONYMOUS
-        """Caller among whose calls the request is counted."""
+        """Caller whose number of concurrent calls includes the request."""
         self._aside = False
         self._produces = False
         """Whether the body belongs to a produce call."""

@@ -17,7 +17,7 @@ TOPIC_ID = "6ba7b810-9dad-41d1-80b4-00c04fd430c8"
 
 
 def test_requests_have_defaults() -> None:
-    """A begin without fields has no name and a timeout of a minute; a commit may name nothing."""
+    """A begin request has no name and a timeout of a minute by default, and a commit request may be empty."""
     begin = decode_request(BeginRequest, b"{}")
     commit = decode_request(
         CommitTransactionRequest, b'{"partitions": [{"topic": "a", "partitions": [0, 2]}]}'

@@ -64,7 +64,7 @@ def offsets(result: FetchResult) -> list[int]:
 
 
 async def test_committed_readers_stop_before_an_open_transaction(make_topic: MakeTopic) -> None:
-    """Records behind the first record of an open transaction are not read until the transaction has ended."""
+    """Records after the first record of an open transaction are not read until the transaction has ended."""
     flights = await make_topic()
     first = await write(flights, 7)
     await flights.produce(b"plain")
