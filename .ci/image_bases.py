@@ -119,6 +119,7 @@ def run(
     if step:
         report(step)
     given = text
+    output = errors = ""
     try:
         running = subprocess.Popen(
             command,
