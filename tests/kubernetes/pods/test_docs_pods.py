@@ -27,7 +27,7 @@ spec: {clusterRef: {name: main}, acls: [{operations: [all], topics: ["helm-test-
 EOF
 kubectl wait flu/helm-test --for=condition=Ready --timeout=2m
 helm upgrade fairlead-operator charts/fairlead-operator --namespace fairlead --wait \\
-    --set test.bootstrap=https://main-bootstrap:9520 --set test.secretName=helm-test
+    --set test.bootstrap=https://main-bootstrap.fairlead.svc:9520 --set test.secretName=helm-test
 helm test fairlead-operator --namespace fairlead
 """
 
