@@ -71,7 +71,7 @@ async def run(arguments: argparse.Namespace, folder: Path) -> int:
         for broker in brokers:
             await broker.start()
         print(f"etcd: {etcd_url} (process {etcd.pid}), files and logs in {folder}", flush=True)
-        ready = asyncio.gather(*(broker.tell() for broker in brokers))
+        ready = asyncio.gather(*(broker.announce() for broker in brokers))
         asked = asyncio.ensure_future(stopped.wait())
         waiting: list[asyncio.Future[Any]] = [asked, ready]
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -127,7 +127,7 @@ class Broker:
         self.process = await start(self._log, *self._command, "--output=json")
         self._started.set()
 
-    async def tell(self) -> bool:
+    async def announce(self) -> bool:
         """Print the addresses of the broker once it serves; return False if its process ends first."""
         assert self.process is not None, "it was started"
         assert self.process.stdout is not None, "its standard output is a pipe"
@@ -153,7 +153,7 @@ class Broker:
             )
             print(f"    {shlex.join(self._command)}", flush=True)
             await self._started.wait()
-            await self.tell()
+            await self.announce()
 
     async def start_again(self) -> None:
         """Start the broker unless it runs."""

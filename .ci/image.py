@@ -23,8 +23,9 @@ import tomllib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from image_bases import SUITE, Bases, ImageError, cache_folder, root_file_system, run
+from image_bases import SUITE, Bases, ImageError, cache_folder, report, root_file_system, run
 
 ROOT = Path(__file__).resolve().parents[1]
 CONSTRAINTS = (ROOT / "constraints/image.txt", ROOT / "constraints/setup.txt")
@@ -79,19 +80,22 @@ def _build_stage(name: str, archive: Path, constraints: tuple[Path, ...], *optio
 
 
 def build_etcd(name: str, archive: Path) -> None:
-    """Build the image with etcd and etcdctl from the programs that the tests use. Raises `ImageError`."""
-    from etcd_build import MODULE, EtcdNotBuilt, etcd_binaries  # noqa: PLC0415 - a module of the tests
+    """Build the image with etcd and its tools from the programs that the tests use. Raises `ImageError`."""
+    from etcd_build import ETCDUTL, MODULE, EtcdNotBuilt, etcd_binaries, etcdutl_binary  # noqa: PLC0415 - a module of the tests
 
     try:
-        programs = etcd_binaries()
+        programs, etcdutl = etcd_binaries(), etcdutl_binary()
     except EtcdNotBuilt as error:
         raise ImageError(str(error)) from error
     release = re.search(r"go\.etcd\.io/etcd/server/v3 v(\S+)", (MODULE / "go.mod").read_text())
     assert release is not None, "go.mod names the release"
     recipe = ROOT / ".ci/etcd.Dockerfile"
-    current, stamp, made_of = _is_current(name, archive, (recipe, MODULE / "go.sum"))
+    current, stamp, made_of = _is_current(name, archive, (recipe, MODULE / "go.sum", ETCDUTL / "go.sum"))
     if not current:
-        _build(name, archive, ["--file", str(recipe)], {"VERSION": release[1]}, programs.etcd.parent)
+        with TemporaryDirectory(prefix="fairlead-etcd-") as folder:
+            for program in (programs.etcd, programs.etcdctl, etcdutl):
+                shutil.copy(program, folder)
+            _build(name, archive, ["--file", str(recipe)], {"VERSION": release[1]}, Path(folder))
         stamp.write_text(made_of)
 
 
@@ -109,11 +113,11 @@ def _build(
     command = _buildah(
         "bud", "--quiet", "--layers", "--pull-never", "--timestamp=0", "--tag", name, *options, *given
     )
-    image = run([*command, str(context)]).strip().rpartition("\n")[2]
+    image = run([*command, str(context)], step=f"install into {name}").strip().rpartition("\n")[2]
     archive.parent.mkdir(parents=True, exist_ok=True)
     part = archive.with_name(f".{archive.name}.part")
     part.unlink(missing_ok=True)
-    run(_buildah("push", "--quiet", *packing, image, f"oci-archive:{part}:{name}"))
+    run(_buildah("push", "--quiet", *packing, image, f"oci-archive:{part}:{name}"), step=f"pack {name}")
     part.rename(archive)
 
 
@@ -159,7 +163,8 @@ def _bases() -> Bases:
         tag = f"localhost/fairlead-{archive.stem.replace(f'{name}-', f'{name}:')}"
         if _stored(tag) is None:
             recipe = f"FROM scratch\nADD {archive.name} /\n"
-            run(_buildah("bud", "--quiet", "--file", "-", "--tag", tag, str(archive.parent)), text=recipe)
+            command = _buildah("bud", "--quiet", "--file", "-", "--tag", tag, str(archive.parent))
+            run(command, text=recipe, step=f"store {tag}")
         names[name] = tag
     return Bases(**names)
 
@@ -196,7 +201,8 @@ def _download(folder: Path, wanted: list[str], options: list[str]) -> None:
     requirements = folder / "requirements.txt"
     requirements.write_text("".join(wanted))
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--require-hashes", "--no-deps", *options]
-    run([*command, f"--requirement={requirements}", f"--dest={folder}"])
+    step = f"download {len(wanted)} Python packages"
+    run([*command, f"--requirement={requirements}", f"--dest={folder}"], step=step)
     requirements.unlink()
 
 
@@ -261,7 +267,7 @@ def main(arguments: list[str]) -> int:
             for part in given.only or builds:
                 build, name = builds[part]
                 begun = time.monotonic()
-                print(f"build {name}", file=sys.stderr, flush=True)
+                report(f"build {name}")
                 archive = given.folder / archives[part]
                 build(name, archive)
                 size = archive.stat().st_size / 1e6

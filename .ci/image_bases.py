@@ -11,6 +11,8 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
+import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,6 +45,8 @@ UNUSED = (
     "lib32 libx32 usr/lib32 usr/libx32 boot home media mnt opt srv var/local var/mail var/spool var/opt "
     "etc/cron.daily etc/logrotate.d etc/alternatives etc/resolv.conf etc/hostname"
 )
+REPORT_SECONDS = 15
+"""Interval of the reports of a step that runs."""
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 # Commands that create files which packages usually write when they are configured, and compile the standard library. If
 # the root is read-only, Python would otherwise compile the standard library at every start.
@@ -94,22 +98,57 @@ def root_file_system(name: str) -> Path:
     if not made.exists():
         made.parent.mkdir(parents=True, exist_ok=True)
         part = made.with_name(f"part-{made.name}")
-        run([*command, SUITE, str(part), str(_sources())])
+        run([*command, SUITE, str(part), str(_sources())], step=f"unpack Debian packages of {name}")
         part.rename(made)
     return made
 
 
-def run(command: list[str], *, folder: Path | None = None, text: str | None = None) -> str:
-    """Run a program, and return its standard output. Raises `ImageError` with the messages of the program."""
+def run(
+    command: list[str],
+    *,
+    folder: Path | None = None,
+    text: str | None = None,
+    step: str = "",
+    report_seconds: float = REPORT_SECONDS,
+) -> str:
+    """Run a program, and return its standard output. Raises `ImageError` with the messages of the program.
+
+    `step` names a long run, which is reported on stderr when it begins, and every `report_seconds` until it ends.
+    """
+    begun = time.monotonic()
+    if step:
+        report(step)
+    given = text
+    output = errors = ""
     try:
-        done = subprocess.run(command, cwd=folder, input=text, capture_output=True, text=True, check=False)
+        running = subprocess.Popen(
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL if text is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
     except FileNotFoundError as error:
         message = f"{command[0]} is missing (on Debian: apt-get install buildah mmdebstrap)"
         raise ImageError(message) from error
-    if done.returncode:
-        message = f"{' '.join(command[:6])} ... ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+    with running:
+        while True:
+            try:
+                output, errors = running.communicate(given, timeout=report_seconds if step else None)
+                break
+            except subprocess.TimeoutExpired:
+                given = None
+                report(f"{step}: {time.monotonic() - begun:.0f} s")
+    if running.returncode:
+        message = f"{' '.join(command[:6])} ... ended with {running.returncode}:\n{output}{errors}"
         raise ImageError(message)
-    return done.stdout
+    return output
+
+
+def report(text: str) -> None:
+    """Print a line of progress on stderr."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def _recipe(name: str) -> list[str]:

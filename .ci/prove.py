@@ -173,6 +173,16 @@ def broker_kills(share: float) -> Outcome:
     return code == 0, report
 
 
+def many_topics(share: float) -> Outcome:
+    """Kill, start and delete 1,000, 2,000 and 5,000 topics, with 8 clients that delete and 2 that create."""
+    passed, reports = True, {}
+    for topics in (1000, 2000, 5000):
+        count = str(_count(topics, share))
+        code, reports[count] = _run("tests/faults/many_topics.py", "--topics", count)
+        passed &= code == 0
+    return passed, reports
+
+
 def overload(share: float) -> Outcome:
     """Run attacks and overload against a broker process, with full counts (small counts if `--share` is below 1)."""
     full = ("--hypothesis-profile", "prove", "--timeout", "600") if share >= 1 else ()
@@ -266,6 +276,7 @@ PARTS: Final[dict[str, Callable[[float], Outcome]]] = {
     "kills": kills,
     "batch-fuzz": batch_fuzz,
     "broker-kills": broker_kills,
+    "many-topics": many_topics,
     "request-fuzz": request_fuzz,
     "wire-fuzz": wire_fuzz,
     "operator-edits": operator_edits,
@@ -345,7 +356,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "parts", nargs="*", metavar="part", help=f"parts to run ({', '.join(PARTS)}); default: all"
     )
-    parser.add_argument("--share", type=float, default=1.0, help="fraction of every count")
+    parser.add_argument(
+        "--share", type=float, default=1.0, help="factor for the counts of all parts, below 1 for a trial run"
+    )
     parser.add_argument("--seconds", help="time limit of broker-kills, and of each of two runs of wire-fuzz")
     wanted = parser.parse_args(arguments)
     if wanted.seconds:

@@ -128,6 +128,7 @@ iptables iptables
 buildah buildah
 mmdebstrap mmdebstrap
 newuidmap uidmap
+haproxy haproxy
 EOF
     if [[ ${#absent[@]} == 0 ]]; then return; fi
     install_debian "what the tests on Kubernetes run with: ${absent[*]}" "${absent[@]}"

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
@@ -31,6 +31,7 @@ PURE_PACKAGES = (
     "registry",
     "replication",
     "spark",
+    "transactions",
 )
 PURE_TESTS = tuple(f"tests/unit/{package}" for package in PURE_PACKAGES)
 PURE_WORKERS = "2"
@@ -42,14 +43,14 @@ MADE_UP_CALLS = "tests/openapi"
 # `make check` runs the tests that only read the sources.
 STATIC_TESTS = ("tests/architecture", "tests/typing")
 # Tests of whole systems spend half of their time waiting for leases and processes, and tests with Kubernetes for
-# elections and probes: two cores run seven tests at a time. Each worker for Spark starts a Java process.
+# elections and probes: two cores run four tests at a time. Each worker for Spark starts a Java process.
 WORKERS = "4"
 KUBERNETES_WORKERS = "2"
 SPARK_WORKERS = "1"
 CLOSING_LINE = re.compile(r"^=+ (.*) in [\d.]+s.*=+$")
 COUNT = re.compile(r"(\d+) (passed|failed|errors?|skipped|xfailed|xpassed|deselected|warnings?)")
-Lane = Callable[[], Iterable[tuple[str, ...]]]
-"""Function that yields commands, each when the previous one has ended."""
+Lane = Sequence[tuple[str, ...]]
+"""Commands, each of which starts when the previous one has ended."""
 ORDER = ("failed", "error", "passed", "skipped", "xfailed", "xpassed")
 
 
@@ -81,12 +82,12 @@ class TestRun:
         """
 
         def run_lane(lane: Lane) -> None:
-            for command in lane():
+            for command in lane:
                 self._run_quietly(command)
 
         with ThreadPoolExecutor(len(others)) as threads:
             ends = [threads.submit(run_lane, lane) for lane in others]
-            for command in shown():
+            for command in shown:
                 self.run(*command)
         for end in ends:
             end.result()
@@ -159,21 +160,20 @@ def run_all(tests: TestRun) -> None:
         later = (MADE_UP_CALLS, SPARK_TESTS, KUBERNETES_TESTS)
         ignored = [f"--ignore={path}" for path in (*PURE_TESTS, *STATIC_TESTS, *later)]
 
-        def systems() -> Iterator[tuple[str, ...]]:
-            yield ("pytest", "-n", WORKERS, *by_file, "-m", "not serial", *ignored)
-
-        def kubernetes() -> Iterator[tuple[str, ...]]:
-            print("+ wait for the programs of the test Kubernetes (build/kubernetes.log)", flush=True)
-            building.wait()
-            yield ("pytest", "-n", KUBERNETES_WORKERS, "-m", "not serial", KUBERNETES_TESTS)
-
-        def spark() -> Iterator[tuple[str, ...]]:
-            # Tests with Spark run in separate processes: clusters that last for a whole session of pytest suppress
-            # logs that other tests capture.
-            yield ("pytest", "-n", SPARK_WORKERS, *by_file, "-m", "not serial", SPARK_TESTS)
-            yield ("pytest", MADE_UP_CALLS)
-
-        tests.run_together(systems, kubernetes, spark)
+        tests.run("pytest", "-n", WORKERS, *by_file, "-m", "not serial", *ignored)
+        print("+ wait for the programs of the test Kubernetes (build/kubernetes.log)", flush=True)
+        building.wait()
+    # Kubernetes and Spark run beside each other, but not beside the whole systems: eight workers on two cores would
+    # exceed the deadlines of tests.
+    tests.run_together(
+        [("pytest", "-n", KUBERNETES_WORKERS, "-m", "not serial", KUBERNETES_TESTS)],
+        # Tests with Spark run in separate processes: clusters that last for a whole session of pytest suppress logs
+        # that other tests capture.
+        [
+            ("pytest", "-n", SPARK_WORKERS, *by_file, "-m", "not serial", SPARK_TESTS),
+            ("pytest", MADE_UP_CALLS),
+        ],
+    )
     # Scenarios are left out by name, since a scenario runs if its file is named.
     tests.run("pytest", "-m", "serial and not scenario", *serial_files())
 

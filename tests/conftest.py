@@ -1,4 +1,4 @@
-"""Settings for all tests: time limits by folder, testing of plugins, Hypothesis profiles and bytecode."""
+"""Settings for all tests: time limits by folder, Hypothesis profiles and bytecode."""
 
 import gc
 import os
@@ -10,7 +10,7 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ("time_budget", "etcd_binaries", "pytester")
+pytest_plugins = ("time_budget", "etcd_binaries")
 
 FOLDER = Path(__file__).parent
 LONG_FILES = {

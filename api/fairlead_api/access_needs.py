@@ -27,7 +27,7 @@ class Operation(StrEnum):
 
 
 class Kind(StrEnum):
-    """Kind of resource. The kinds CLUSTER and SECURITY have the single name `*`."""
+    """Kind of resource. The kinds CLUSTER and SECURITY have no name but `*`."""
 
     __hash__ = str.__hash__
 
@@ -41,7 +41,7 @@ class Kind(StrEnum):
 ALL_OPERATIONS: Final = "all"
 """Word for all operations in an ACL."""
 SINGLE_KINDS: Final = frozenset({Kind.CLUSTER, Kind.SECURITY})
-"""Kinds with the single name `*`."""
+"""Kinds that have no name but `*`."""
 SINGLE_NAME: Final = "*"
 
 
@@ -51,7 +51,7 @@ class NameSource(StrEnum):
     PATH = "path"
     """The path parameter with the name of the kind."""
     SINGLE = "single"
-    """The single name `*` of a kind."""
+    """The name `*`, for a kind without any other name."""
     BODY = "body"
     """Each name in the body or query, by the endpoint: an item of the answer gets the problem, or the call is
     refused."""

@@ -433,7 +433,8 @@ class BrokerSettings(BaseSettings):
     this one is for `http`; if it has only `https` addresses, it is for those."""
 
     advertise_tls: EndpointText | None = None
-    """Address advertised to clients that use TLS, with the same placeholders; by default the bound address."""
+    """Address advertised to clients that use TLS, with the placeholders of `advertise`; by default the bound
+    address."""
 
     advertise_each: dict[int, ListenerText] = Field(default_factory=dict)
     """Addresses advertised to clients, by broker id, for a file that all brokers share. The entry of the broker's own

@@ -93,6 +93,7 @@ from fairlead_api.bodies.security import (
     TokenDescription,
     WhoAmI,
 )
+from fairlead_api.bodies.transactions import DecidedTransaction, TransactionDescription
 from fairlead_api.configuration import ConfigEntry, ConfigInput
 from fairlead_api.identifiers import check_group_name
 from fairlead_api.problems import ProblemError
@@ -102,6 +103,7 @@ ResetTo: TypeAlias = Literal["earliest", "latest"] | ResetTarget
 
 CLUSTER_CONFIG_PATH: Final = "/v1/cluster/config"
 GROUPS_PATH: Final = "/v1/groups"
+TRANSACTIONS_PATH: Final = "/v1/transactions"
 TOKEN_LIFE: Final = timedelta(days=90)
 """Time after which a token expires, unless the call says another time or None."""
 TOKENS_PATH: Final = "/v1/tokens"
@@ -487,6 +489,35 @@ class Admin:
         """
         await self._delete(_group_path(group), f"delete group {group}", GroupNotFoundError)
 
+    async def list_transactions(
+        self, name: str | None = None, *, unfinished: bool = False
+    ) -> list[TransactionDescription]:
+        """Return the producers with transactions; only names that begin with `name`, if it is given.
+
+        `unfinished`: only those with committed transactions that partitions have not confirmed.
+        """
+        chosen: dict[str, str] = {"state": "unfinished"} if unfinished else {}
+        if name is not None:
+            chosen["name"] = name
+        pages = self._pages(TRANSACTIONS_PATH, "list transactions", Page[TransactionDescription], chosen)
+        return [each async for each in pages]
+
+    async def describe_transaction(self, transaction: str) -> TransactionDescription:
+        """Return a transaction such as `17.4`, or the newest one of a name, with the partitions in which it is open.
+
+        Raises `TransactionNotFoundError`.
+        """
+        path, subject = _transaction_path(transaction), f"describe transaction {transaction}"
+        return await self._call("GET", path, subject, TransactionDescription)
+
+    async def abort_transaction(self, transaction: str) -> DecidedTransaction:
+        """Abort a transaction such as `17.4`, or the open one of a name, whose producer can begin again.
+
+        Raises `TransactionNotFoundError`, `TransactionCommittedError`.
+        """
+        path, subject = _transaction_path(transaction), f"abort transaction {transaction}"
+        return await self._call("DELETE", path, subject, DecidedTransaction)
+
     async def _config(
         self, method: str, path: str, subject: str, config: Mapping[str, ConfigInput] | None = None
     ) -> dict[str, ConfigEntry]:
@@ -721,6 +752,10 @@ def _partition_path(place: TopicPartition) -> str:
 
 def _topic_path(name: str) -> str:
     return f"/v1/topics/{quote(check_name(name), safe='')}"
+
+
+def _transaction_path(transaction: str) -> str:
+    return f"{TRANSACTIONS_PATH}/{quote(transaction, safe='')}"
 
 
 def _group_path(group: str) -> str:

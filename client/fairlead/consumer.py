@@ -46,6 +46,7 @@ from fairlead.settings import (
 from fairlead.tls_files import FilePath
 from fairlead.topic_partition import TopicPartition
 from fairlead_api.bodies.group_requests import OffsetCommit
+from fairlead_api.bodies.requests import Isolation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +99,8 @@ class Consumer:
     - fetch_bytes_max, partition_fetch_bytes_max: maximum bytes of one answer, and of one partition in it.
     - prefetch_bytes: maximum bytes that are fetched and not yet read.
     - offset_policy: reaction to a position outside the log: `"error"`, `"earliest"`, `"latest"` or a duration.
+    - isolation: `"read_committed"` reads only records of committed transactions and records without transactions, up to
+      the first record of an open transaction; the default, `"read_uncommitted"`, reads all records.
     - request_timeout, connect_timeout, retry_timeout: timeouts of one attempt, of a new connection, and of a call with
       its retries.
     - token, token_file, token_provider: API token or signed token of the caller as text, as a file, or as a function
@@ -139,6 +142,7 @@ class Consumer:
         partition_fetch_bytes_max: int = 4 * MIB,
         prefetch_bytes: int = 64 * MIB,
         offset_policy: OffsetPolicy | Duration = "error",
+        isolation: Isolation = "read_uncommitted",
         request_timeout: Duration = "30s",
         connect_timeout: Duration = "5s",
         retry_timeout: Duration = "30s",
@@ -159,7 +163,7 @@ class Consumer:
         self._settings = ConsumerSettings(
             fetch_wait_seconds_max=seconds_of(fetch_wait_max, "fetch_wait_max"), fetch_bytes_min=fetch_bytes_min,
             fetch_bytes_max=fetch_bytes_max, partition_fetch_bytes_max=partition_fetch_bytes_max,
-            prefetch_bytes=prefetch_bytes, offset_policy=policy_of(offset_policy, "offset_policy"),
+            prefetch_bytes=prefetch_bytes, offset_policy=policy_of(offset_policy, "offset_policy"), isolation=isolation,
         )  # fmt: skip
         self._group = group_settings_of(
             group, topics=topics, pattern=pattern, start=start, commit=commit, commit_interval=auto_commit_interval,
@@ -171,8 +175,7 @@ class Consumer:
         self._partitions = AssignedPartitions(self._prefetch, self._reader)
         self._running: _Running | None = None
         self._closing, self._is_taking = False, False
-        """Whether no more batches are handed out (callbacks may use the consumer until partitions are released), and
-        whether a call waits for a batch: with several it would be unclear which batch is finished."""
+        """Whether no more batches are handed out, but partitions are released, and whether a call waits for a batch."""
         self._session: GroupSession | None = None
         self._commit_before: CommitBefore | None = None
 
@@ -188,7 +191,7 @@ class Consumer:
         transport = await Transport(self._connection, "consumer").__aenter__()
         metadata = MetadataCache(transport)
         metadata.want({place.topic for place in self._partitions.names})
-        lookup = OffsetLookup(transport, metadata)
+        lookup = OffsetLookup(transport, metadata, self._settings.isolation)
         arrival = asyncio.Event()
         fetcher = Fetcher(
             self._prefetch,

@@ -28,7 +28,11 @@ from fairlead.errors import (
     BatchTooLargeError,
     ClosedError,
     FairleadError,
+    FencedError,
+    FixError,
+    SettingError,
     TopicNotFoundError,
+    TransactionAbortedError,
     error_of,
     second_start,
 )
@@ -46,6 +50,7 @@ from fairlead.producing.pending_batch import (
 )
 from fairlead.producing.sender import Sender
 from fairlead.producing.table_pieces import NO_KEY, pieces, slices, table_of, whole
+from fairlead.producing.transactions import OpenTransaction, ProducerTransactions, aborted
 from fairlead.records import Headers
 from fairlead.settings import (
     DEFAULT_BOOTSTRAP,
@@ -65,6 +70,7 @@ from fairlead.timestamps import timestamp_us_of
 from fairlead.tls_files import FilePath
 from fairlead.topic_partition import TopicPartition
 from fairlead.tracing import ProducerTracing
+from fairlead.transaction import Transaction
 from fairlead_api.batch.header import Codec
 from fairlead_api.identifiers import Acks
 from fairlead_api.partitioning import partition_for_key
@@ -156,6 +162,9 @@ class Producer:
     - idempotence: each record is stored once and in order, however often its batch is sent; idempotence requires acks
       `"all"`, for which it is the default. Without idempotence a retry may store a batch twice.
     - name: identity that outlives the producer: the next producer with the same name fences this producer.
+    - transactional: `True` or a name for a producer whose records are sent in transactions, see `transaction`. With a
+      name, a new producer aborts the open transaction of the previous one and fences it.
+    - transaction_timeout: time after which the cluster aborts an open transaction.
     - request_timeout, connect_timeout, retry_timeout: timeouts of one attempt, of a new connection, and of a call with
       its retries.
     - token, token_file, token_provider: API token or signed token of the caller as text, as a file, or as a function
@@ -189,6 +198,8 @@ class Producer:
         retries_max: int | None = None,
         idempotence: bool | None = None,
         name: str | None = None,
+        transactional: str | bool = False,
+        transaction_timeout: Duration = "1m",
         request_timeout: Duration = "30s",
         connect_timeout: Duration = "5s",
         retry_timeout: Duration = "30s",
@@ -208,19 +219,15 @@ class Producer:
             one_address=one_address,
         )  # fmt: skip
         self._settings = ProducerSettings(
-            acks=acks_of(acks),
-            linger_seconds=seconds_of_ms(linger_ms, "linger_ms"),
+            acks=acks_of(acks), linger_seconds=seconds_of_ms(linger_ms, "linger_ms"),
             batch_bytes=batch_bytes_of(batch_bytes, "batch_bytes", buffer_bytes),
             columnar_batch_bytes=batch_bytes_of(columnar_batch_bytes, "columnar_batch_bytes", buffer_bytes),
-            codec=codec_of(compression),
-            buffer_bytes=buffer_bytes,
-            request_bytes_max=request_bytes_max,
-            requests_in_flight_max=requests_in_flight_max,
+            codec=codec_of(compression), buffer_bytes=buffer_bytes, request_bytes_max=request_bytes_max,
+            requests_in_flight_max=requests_in_flight_max, retries_max=retries_max, name=name,
             delivery_timeout_seconds=seconds_of(delivery_timeout, "delivery_timeout"),
-            retries_max=retries_max,
-            idempotence=idempotence_of(idempotence, acks_of(acks)),
-            name=name,
-        )
+            idempotence=idempotence_of(idempotence, acks_of(acks)), transactional=transactional,
+            transaction_timeout_seconds=seconds_of(transaction_timeout, "transaction_timeout"),
+        )  # fmt: skip
         self._accumulator = Accumulator(self._settings)
         self._tracing = ProducerTracing.at_hand()
         self._routes: dict[str, TopicRoute] = {}
@@ -230,6 +237,8 @@ class Producer:
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._sizes: dict[str, BatchSizes] = {}
         self._halted: FairleadError | None = None
+        self._transactions: ProducerTransactions | None = None
+        self._transaction: OpenTransaction | None = None
         self._open = False
 
     async def start(self) -> Self:
@@ -238,6 +247,19 @@ class Producer:
             raise second_start()
         self._transport = await Transport(self._connection, "producer").__aenter__()
         self._metadata = MetadataCache(self._transport)
+        transactional = self._settings.transactional
+        if transactional is not False:
+            self._transactions = ProducerTransactions(
+                self._transport,
+                None if transactional is True else transactional,
+                self._settings.transaction_timeout_seconds,
+            )
+            try:
+                # The begin fences the previous producer of the name.
+                await self._transactions.begin()
+            except BaseException:
+                await self._transport.close()
+                raise
         self._sender = Sender(
             self._accumulator,
             self._metadata,
@@ -297,6 +319,19 @@ class Producer:
         self._task.cancel()
         await asyncio.wait([self._task])
         await self._transport.close()
+
+    def transaction(self) -> Transaction:
+        """Return the next transaction for `async with`; leaving the block commits, an exception aborts.
+
+        The commit waits for the acknowledgement of all records. If one of them fails, the transaction is aborted, and
+        leaving the block raises `TransactionAbortedError`. A commit without a definite answer raises
+        `CommitUnknownError`. Raises `SettingError` for a producer without transactions.
+        """
+        if self._transactions is None:
+            raise SettingError(
+                "transactional", self._settings.transactional, "True or a name, for transactions"
+            )
+        return Transaction(self)
 
     async def send(
         self,
@@ -387,6 +422,66 @@ class Producer:
                 self._sender.wake()
             await asyncio.sleep(0)  # noqa: TID251 - yields to the sender, without a delay
         return deliveries
+
+    async def _begin_transaction(self) -> str:
+        """Begin a transaction and return its id; every record sent from now on belongs to it."""
+        self._check_started()
+        assert self._transactions is not None, "only a producer with transactions has a Transaction"
+        if self._halted is not None:
+            raise self._halted.with_traceback(None)
+        if self._transaction is not None:
+            raise RuntimeError("the producer has an open transaction")
+        transaction = await self._transactions.begin()
+        self._accumulator.identity = transaction.identity
+        for queue in self._queues.values():
+            queue.sequences.begin(transaction.identity)
+        self._transaction = transaction
+        return transaction.id
+
+    async def _commit_transaction(self) -> None:
+        """Commit the open transaction once all of its records are acknowledged, otherwise abort it."""
+        transaction = self._transaction
+        assert transaction is not None, "a transaction is open"
+        assert self._transactions is not None, "a transaction is open"
+        await self._settle_all()
+        if transaction.failure is not None:
+            error = aborted(transaction, [transaction.failure])
+            await self._abort_transaction()
+            raise error
+        try:
+            await self._transactions.commit(transaction)
+        except FencedError as error:
+            self._sender_halted(error)
+            raise
+        except FixError as error:
+            if not isinstance(error, TransactionAbortedError):
+                await self._transactions.abort(transaction)
+            raise
+        finally:
+            self._transaction_over()
+
+    async def _abort_transaction(self) -> None:
+        """Abort the open transaction; records that wait are not sent any more."""
+        transaction = self._transaction
+        assert transaction is not None, "a transaction is open"
+        assert self._transactions is not None, "a transaction is open"
+        self._sender.abandon(aborted(transaction, ()))
+        try:
+            await self._settle_all()
+            await self._transactions.abort(transaction)
+        except FencedError as error:
+            self._sender_halted(error)
+            raise
+        finally:
+            self._sender.abandon(None)
+            self._transaction_over()
+
+    def _transaction_over(self) -> None:
+        # The end of the transaction has told the failures of its batches.
+        self._failures.clear()
+        self._failures_dropped = 0
+        self._routes.clear()
+        self._transaction = None
 
     async def flush(self) -> None:
         """Send all batches now and wait for their outcomes.
@@ -486,6 +581,10 @@ class Producer:
 
     def _check_open(self) -> None:
         self._check_started()
+        if self._transactions is not None and self._transaction is None:
+            raise SettingError(
+                "transactional", self._settings.transactional, "records only within a transaction"
+            )
         if self._halted is not None:
             raise self._halted.with_traceback(None)
 
@@ -549,6 +648,8 @@ class Producer:
                 waiter.set_result(None)
 
     def _settled(self, batch: PendingBatch) -> None:
+        if self._transaction is not None:
+            self._transaction.settled(batch)
         if batch.error is not None:
             if len(self._failures) >= FAILURES_MAX:
                 self._failures.popleft()

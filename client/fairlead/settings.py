@@ -14,13 +14,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, get_args
 from urllib.parse import urlsplit
 
 from fairlead.credentials import ALLOW_INSECURE_VARIABLE, NO_TOKEN, Credentials, TokenProvider
 from fairlead.errors import SettingError
 from fairlead.tls_files import NO_FILES, FilePath, TlsFiles
 from fairlead_api.batch.header import Codec
+from fairlead_api.bodies.requests import Isolation
 from fairlead_api.identifiers import Acks
 
 DEFAULT_BOOTSTRAP: Final = "http://127.0.0.1:9520"
@@ -323,6 +324,11 @@ class ProducerSettings:
     acks is `"all"`."""
     name: str | None = None
     """Name of an idempotent producer: the next producer with the name fences this producer."""
+    transactional: str | bool = False
+    """Whether the producer sends records in transactions; with a text, under this name, which fences earlier producers
+    with the name."""
+    transaction_timeout_seconds: float = 60.0
+    """Time after which the cluster aborts an open transaction."""
 
     def __post_init__(self) -> None:
         """Check each value and the consistency of the values."""
@@ -338,6 +344,8 @@ class ProducerSettings:
         if self.retries_max is not None:
             check_whole(self.retries_max, "retries_max", least=0)
         check_text(self.name, "name")
+        if self.transactional is not False:
+            self._check_transactional()
         _require(
             self.acks is Acks.ALL or not self.idempotence,
             "acks",
@@ -348,7 +356,24 @@ class ProducerSettings:
             self.name is None or self.idempotence,
             "name",
             self.name,
-            "only with idempotence, for which acks is all",
+            "only with idempotence, which needs acks=all",
+        )
+
+    def _check_transactional(self) -> None:
+        if self.transactional is not True:
+            check_text(self.transactional, "transactional")
+        _require(
+            self.idempotence,
+            "transactional",
+            self.transactional,
+            "only with idempotence, which needs acks=all",
+        )
+        _require(self.name is None, "name", self.name, "none beside transactional, which has the name")
+        _require(
+            self.transaction_timeout_seconds >= 1,
+            "transaction_timeout",
+            self.transaction_timeout_seconds,
+            "1 s or more",
         )
 
 
@@ -376,11 +401,19 @@ class ConsumerSettings:
     the other partitions."""
     offset_policy: ResetPolicy = OffsetPolicy.ERROR
     """Reaction to an offset outside the log; with the default `error`, records are never skipped silently."""
+    isolation: Isolation = "read_uncommitted"
+    """Whether records of transactions that are open or aborted are read (`read_uncommitted`) or not."""
 
     def __post_init__(self) -> None:
         """Check the values."""
         check_whole(self.fetch_bytes_min, "fetch_bytes_min", least=1)
         check_whole(self.fetch_bytes_max, "fetch_bytes_max", least=1)
         check_whole(self.partition_fetch_bytes_max, "partition_fetch_bytes_max", least=1)
+        _require(
+            self.isolation in get_args(Isolation),
+            "isolation",
+            self.isolation,
+            '"read_uncommitted" or "read_committed"',
+        )
         check_whole(self.prefetch_bytes, "prefetch_bytes", least=1)
         check_whole(self.requests_in_flight_max, "requests_in_flight_max", least=1)

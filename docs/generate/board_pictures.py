@@ -219,7 +219,10 @@ def draw(board: dict[str, Any], about: str, prometheus: Prometheus, span: tuple[
         axis.grid(visible=True, linewidth=0.3)
         if panel["type"] != "stat":
             place = {"loc": "upper left", "bbox_to_anchor": (0, -0.12), "borderaxespad": 0}
-            axis.legend(fontsize=5, frameon=False, ncols=2, **place)
+            # Two columns of long labels would be wider than the graph, whose column would become wider too.
+            longest = max(map(len, axis.get_legend_handles_labels()[1]), default=0)
+            columns = 1 if longest > LEGEND_CHARACTERS // 2 else 2
+            axis.legend(fontsize=5, frameon=False, ncols=columns, **place)
     figure.suptitle(f"{board['title']}: {about}, {end - begin:.0f} seconds", fontsize=10)
     return figure
 

@@ -62,7 +62,7 @@ def totals(batch: ConsumerBatch) -> list[dict[str, object]]:
 
 
 def store(path: str, batch: ConsumerBatch) -> None:
-    """Store totals and offset in one transaction, unless another member has the partition by now and stored them."""
+    """Store totals and offset in one transaction, unless another member has already stored them."""
     place = {"topic": batch.topic, "partition": batch.partition}
     with closing(sqlite3.connect(path, timeout=30)) as database, database:
         moved = database.execute(MOVE, {**place, "first": batch.base_offset, "next": batch.next_offset})

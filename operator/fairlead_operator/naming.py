@@ -77,6 +77,9 @@ ROLE_BINDING: Final = Kind("rbac.authorization.k8s.io/v1", "RoleBinding", "roleb
 LEASE: Final = Kind("coordination.k8s.io/v1", "Lease", "leases")
 DISRUPTION_BUDGET: Final = Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
 NETWORK_POLICY: Final = Kind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
+INGRESS: Final = Kind("networking.k8s.io/v1", "Ingress", "ingresses")
+HTTP_ROUTE: Final = Kind("gateway.networking.k8s.io/v1", "HTTPRoute", "httproutes")
+TLS_ROUTE: Final = Kind("gateway.networking.k8s.io/v1", "TLSRoute", "tlsroutes")
 POD_MONITOR: Final = Kind("monitoring.coreos.com/v1", "PodMonitor", "podmonitors")
 DEFINITION: Final = Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions")
 
@@ -92,10 +95,14 @@ OWNED_KINDS: Final = (
     STATEFUL_SET,
     DISRUPTION_BUDGET,
     NETWORK_POLICY,
+    INGRESS,
+    HTTP_ROUTE,
+    TLS_ROUTE,
     POD_MONITOR,
 )
-"""Kinds of the objects that are rendered for a Cluster. PodMonitors are rendered only if the API server has that
-kind."""
+"""Kinds of the objects that are rendered for a Cluster."""
+OPTIONAL_KINDS: Final = (HTTP_ROUTE, TLS_ROUTE, POD_MONITOR)
+"""Kinds that are rendered only if the API server has their definitions."""
 
 # ---------------------------------------------------------------------------------------------------- labels
 

@@ -98,6 +98,10 @@ class Telemetry:
         """Show the conditions that `read` returns at each scrape."""
         self._conditions.read = read
 
+    def show_rebalances(self, read: Callable[[], Iterable[RebalanceRow]]) -> None:
+        """Show the rows of Rebalances in progress that `read` returns at each scrape."""
+        self._conditions.read_rebalances = read
+
     def on_scrape(self, gauge: Gauge, value: Callable[[], float], *labels: str) -> None:
         """Bind a gauge to a function that returns the value of the gauge at each scrape."""
         (gauge.labels(*labels) if labels else gauge).set_function(value)
@@ -120,14 +124,24 @@ class ConditionRow(NamedTuple):
     reason: str
 
 
+class RebalanceRow(NamedTuple):
+    """Rebalance in progress."""
+
+    resource_namespace: str
+    resource: str
+    partitions_left: int
+    """Number of partitions that are not moved yet."""
+
+
 class _Conditions(Collector):
-    """Series of conditions, which are computed at each scrape, since resources and reasons come and go."""
+    """Series of resources, which are computed at each scrape, since resources and reasons come and go."""
 
     def __init__(self) -> None:
         self.read: Callable[[], Iterable[ConditionRow]] = tuple
+        self.read_rebalances: Callable[[], Iterable[RebalanceRow]] = tuple
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the only metric."""
+        """Yield both metrics."""
         family = GaugeMetricFamily(
             "fairlead_operator_condition",
             "1 for each condition of a Cluster, and for each condition of another resource that needs attention.",
@@ -135,6 +149,14 @@ class _Conditions(Collector):
         )
         for row in self.read():
             family.add_metric(row, 1.0)
+        yield family
+        family = GaugeMetricFamily(
+            "fairlead_operator_rebalance_partitions_left",
+            "Partitions that a Rebalance in progress has not moved yet.",
+            labels=RebalanceRow._fields[:-1],
+        )
+        for namespace, name, left in self.read_rebalances():
+            family.add_metric((namespace, name), float(left))
         yield family
 
 

@@ -53,7 +53,7 @@ from fairlead_operator.reconcile.topic import TopicReconciler
 from fairlead_operator.reconcile.user import UserReconciler
 from fairlead_operator.render import Images
 from fairlead_operator.settings import Listen, OperatorSettings
-from fairlead_operator.telemetry import ConditionRow, Log, Telemetry
+from fairlead_operator.telemetry import ConditionRow, Log, RebalanceRow, Telemetry
 from fairlead_operator.watching.events import quieten
 from fairlead_operator.watching.listener import serve
 from fairlead_operator.watching.routing import RESOURCES
@@ -253,6 +253,7 @@ def _show(telemetry: Telemetry, cache: WatchedObjects, leadership: Leadership, w
     telemetry.on_scrape(telemetry.leader, lambda: float(leadership.leads))
     telemetry.on_scrape(telemetry.watch_age_seconds, watching.silent_seconds)
     telemetry.show_conditions(partial(condition_rows, cache))
+    telemetry.show_rebalances(partial(rebalance_rows, cache))
     for kind in RESOURCES:
         telemetry.on_scrape(telemetry.resources, partial(cache.count, kind), kind.kind)
         telemetry.on_scrape(telemetry.resources_paused, partial(_paused, cache, kind), kind.kind)
@@ -271,6 +272,16 @@ def condition_rows(cache: ObjectCache) -> Iterator[ConditionRow]:
                     yield ConditionRow(
                         kind.kind, metadata["namespace"], metadata["name"], type_, status, reason
                     )
+
+
+def rebalance_rows(cache: ObjectCache) -> Iterator[RebalanceRow]:
+    """Yield the rows of the Rebalances that move partitions."""
+    for manifest in cache.all(REBALANCE):
+        metadata, status = manifest["metadata"], manifest.get("status") or {}
+        progress = status.get("progress") or {}
+        if status.get("state") == "Rebalancing" and progress:
+            left = int(progress.get("partitionsTotal", 0)) - int(progress.get("partitionsMoved", 0))
+            yield RebalanceRow(metadata["namespace"], metadata["name"], left)
 
 
 def _paused(cache: WatchedObjects, kind: Kind) -> float:

@@ -56,13 +56,14 @@ class DefaultSource(DataSource):
 
         with brief_errors():
             options = self._read_options(schema).for_batch()
+        of_table = bool(stored_options(schema))
         if options.pushdown:
             # Spark refuses every read by a reader with filter support, unless Spark's configuration allows filter
             # pushdown.
             from fairlead_spark.source.pushdown import reader_of
 
-            return reader_of(options)
-        return BatchReader(options)
+            return reader_of(options, of_table=of_table)
+        return BatchReader(options, of_table=of_table)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a stream."""

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from typing import TYPE_CHECKING
+
 import checkout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 # Names that fit everything attract unrelated code.
 SHAPELESS_NAMES = frozenset({"util", "utils", "helper", "helpers", "common", "misc", "manager", "managers"})
+# Words for persons, which say less than the noun: broker, member, request. `.ci/prose.py` searches sentences for them.
+PERSON_WORDS = frozenset(
+    {"who", "whoever", "whom", "nobody", "somebody", "anybody", "everybody", "anew", "tell", "tells", "told"}
+)
 TOP_FOLDERS = (
     "api",
     "broker",
@@ -39,3 +51,28 @@ def test_no_top_folder_is_a_package() -> None:
 def test_tests_are_no_packages() -> None:
     """No folder of tests is a package, so that two test files may have the same name."""
     assert [str(path) for path in checkout.python_files("tests") if path.name == "__init__.py"] == []
+
+
+def words(name: str) -> set[str]:
+    """Return the words of an identifier in lower case."""
+    return set(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().split("_"))
+
+
+def definitions(path: Path) -> Iterator[str]:
+    """Yield the name of a file, and the names of its functions and classes."""
+    yield path.stem
+    for node in ast.walk(ast.parse((checkout.ROOT / path).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+
+
+def test_tests_are_named_by_brokers_requests_and_records() -> None:
+    """No file, function or class of tests, benchmarks and tools is named with a word for a person."""
+    found = [
+        f"{path}: {name}"
+        for path in checkout.python_files("tests", "benchmarks", ".ci", "docs")
+        for name in definitions(path)
+        if words(name) & PERSON_WORDS
+    ]
+
+    assert found == []

@@ -27,7 +27,6 @@ RUN_BY: Final[dict[tuple[str, str], str]] = {
     ("how-to/kubernetes-clusters.md", "sh"): _CONTROL_PLANE,
     ("how-to/kubernetes-clusters.md", "yaml"): _CONTROL_PLANE,
     ("how-to/kubernetes-external-access.md", "sh"): _CONTROL_PLANE,
-    ("how-to/kubernetes-external-access.md", "yaml"): _CONTROL_PLANE,
     ("how-to/kubernetes-install.md", "sh"): _CONTROL_PLANE,
     ("how-to/kubernetes-rebalance.md", "sh"): _CONTROL_PLANE,
     ("how-to/kubernetes-rebalance.md", "yaml"): _CONTROL_PLANE,
@@ -65,6 +64,7 @@ NOT_RUN: Final[dict[tuple[str, str], str]] = {
     ("how-to/delivery-guarantees.md", "sh"): "creates a topic, as the tests of the recipes also do",
     ("how-to/from-kafka.md", "python"): "reads from Apache Kafka, which only benchmarks start",
     ("how-to/install.md", "console"): "queries a package index, which no test may need",
+    ("how-to/kubernetes-backup.md", "console"): "deletes the data of etcd; test_pods_backup.py restores one",
     (
         "how-to/kubernetes-external-access.md",
         "console",
@@ -75,6 +75,8 @@ NOT_RUN: Final[dict[tuple[str, str], str]] = {
     ("how-to/security.md", "console"): "needs a second machine",
     ("how-to/spark.md", "console"): "starts a Spark with a metastore of its own in the working folder",
     ("how-to/spark-on-kubernetes.md", "console"): "needs a container engine and a public image",
+    ("how-to/transactions.md", "python"): "tests/integration/transactions/test_how_to.py",
+    ("how-to/transactions.md", "sh"): "tests/integration/transactions/test_how_to.py",
     ("reference/command-line.md", "sh"): "made from the help of each command, which a test parses",
     ("reference/conditions.md", "bash"): "looks at objects; the how-tos have the same commands",
 }

@@ -36,7 +36,7 @@ def functions(source: str) -> Iterator[tuple[str, int]]:
 
 
 def test_no_file_is_long() -> None:
-    """A Python file has at most 900 lines, and with more than 500 explains its length in its docstring."""
+    """A Python file has at most 900 lines, and the docstring of a file with more than 500 gives the reason."""
     lengths = {path: len((checkout.ROOT / path).read_text().splitlines()) for path in checkout.python_files()}
     long = [path for path, lines in lengths.items() if lines > REASON_LINES_MIN]
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from links import _holds, _inode_of
 
 
-def test_connections_of_one_local_port_are_told_apart() -> None:
+def test_connections_of_one_local_port_are_distinguished() -> None:
     """A socket is found by its local port and the port of the relay, beside another connection of the local port."""
     with ExitStack() as stack:
         relays = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(2)]

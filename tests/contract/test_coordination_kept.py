@@ -61,6 +61,13 @@ from fairlead_broker.registry.records import (
     encode,
 )
 from fairlead_broker.registry.security_records import AclRecord, QuotaRecord, TokenRecord
+from fairlead_broker.registry.transaction_records import (
+    EndedTransaction,
+    EndReason,
+    Outcome,
+    TransactionRecord,
+    UnfinishedCommit,
+)
 
 _TOPIC = TopicId("1b4e28ba-2fa1-4d3b-a3f5-ef19b5a7633b")
 _ONE, _TWO, _THREE = BrokerId(1), BrokerId(2), BrokerId(3)
@@ -195,8 +202,24 @@ RECORDS: dict[str, Record] = {
     ),
     "moved": MovedRecord(cluster_id=_TOPIC, etcd="http://etcd:2379"),
     "producer ids": ProducerIdsRecord(next_id=2000),
+    "name of transactions": ProducerNameRecord(
+        producer_id=ProducerId(8), producer_epoch=ProducerEpoch(1), used_us=_TIME, transactional=True
+    ),
     "producer name": ProducerNameRecord(
         producer_id=ProducerId(7), producer_epoch=ProducerEpoch(3), used_us=_TIME
+    ),
+    "transaction": TransactionRecord(
+        name="billing",
+        epoch=ProducerEpoch(5),
+        timeout_ms=60_000,
+        ended=EndedTransaction(
+            epoch=ProducerEpoch(4), outcome=Outcome.COMMIT, reason=EndReason.CLIENT, at_us=_TIME
+        ),
+        named={_TOPIC: (0, 2)},
+        unfinished=(UnfinishedCommit(epoch=ProducerEpoch(4), partitions={_TOPIC: (1,)}),),
+        metadata="batch 17",
+        owner="user:ann",
+        used_us=_TIME,
     ),
 }
 
@@ -240,6 +263,8 @@ def _keys() -> dict[str, str]:
         "producer ids": _KEYS.producer_ids,
         "producer names": _KEYS.producer_names,
         "producer name": _KEYS.producer_name(_ODD),
+        "transactions": _KEYS.transactions,
+        "transaction": _KEYS.transaction(ProducerId(17)),
         "moved away": _moved_key(_KEYS),
         "moving in": _moving_key(_KEYS),
         "groups": all_groups(_KEYS),

@@ -14,6 +14,7 @@ import msgspec
 
 import checkout
 import golden
+from fairlead_api.batch.control_batches import Marker, MarkerKind, pack_marker
 from fairlead_api.batch.extension import idempotency_extension, pack_extension
 from fairlead_api.batch.header import STAMP_BYTES, iterate_headers, make_stamp, pack_header, read_header
 from fairlead_api.configuration import TopicConfig
@@ -22,6 +23,9 @@ from fairlead_api.identifiers import (
     LeaderEpoch,
     Offset,
     PartitionIndex,
+    ProducerEpoch,
+    ProducerId,
+    TimestampUs,
     TopicId,
     TopicIdPartition,
 )
@@ -69,6 +73,8 @@ def _run(box: LogBox) -> None:
     log.append(
         [_batch(log.end_offset, 4, key=b"order-1"), _batch(Offset(log.end_offset + 1), 4, "stamped.bin")]
     )
+    log.append([_batch(log.end_offset, 4, producer=(11, 3, 0), is_transactional=True)])
+    log.append([_marker(log.end_offset, 4)])
     log.sync()
     log.checkpoint_high_watermark = log.end_offset
     log.advance_log_start(Offset(5), remove_us=box.clock.now_us())
@@ -88,6 +94,7 @@ def _batch(
     *,
     producer: tuple[int, int, int] = (-1, -1, -1),
     key: bytes | None = None,
+    is_transactional: bool = False,
 ) -> StampedBatch:
     """Return the body of a vector with a header of its own, stamped as a leader would."""
     data = (_VECTORS / vector).read_bytes()
@@ -101,9 +108,21 @@ def _batch(
         producer_id=producer[0],
         producer_epoch=producer[1],
         base_sequence=producer[2],
+        attributes=found.attributes | is_transactional,
     )
-    packed = pack_header(header, [content]) + content
-    stamp = make_stamp(read_header(packed), offset, epoch, FIRST_TIME_US + offset)
+    return _stamped(pack_header(header, [content]) + content, offset, epoch)
+
+
+def _marker(offset: Offset, epoch: int) -> StampedBatch:
+    """Return a marker that aborts the transaction of the batch before it."""
+    kind, decided_us = MarkerKind.ABORT, TimestampUs(FIRST_TIME_US)
+    marker = Marker(ProducerId(11), ProducerEpoch(3), kind, Offset(offset - 1), decided_us)
+    return _stamped(pack_marker(marker), offset, epoch)
+
+
+def _stamped(packed: bytes, offset: Offset, epoch: int) -> StampedBatch:
+    header = read_header(packed)
+    stamp = make_stamp(header, offset, epoch, FIRST_TIME_US + offset)
     last = Offset(offset + header.last_offset_delta)
     return StampedBatch(
         stamp, memoryview(packed)[STAMP_BYTES:], offset, last, header.max_timestamp_us, len(packed)
@@ -124,19 +143,21 @@ def test_the_golden_directory_is_opened_and_read(tmp_path: Path) -> None:
     stored = b"".join(data for name, data in sorted(files.items()) if name.endswith(".log"))
     box = LogBox(tmp_path / "data")
     log = box.open(_SMALL)
+    log.load_aborted()
     found = read_all(log)
 
     assert box.opened.was_clean
     assert box.opened.identity.last_broker_epoch == 3
-    assert (log.log_start_offset, log.end_offset, log.checkpoint_high_watermark) == (5, 25, 24)
+    assert (log.log_start_offset, log.end_offset, log.checkpoint_high_watermark) == (5, 27, 26)
     assert log.last_epoch == 6
     assert [(each.first_offset, each.next_good_offset, each.accepted) for each in log.damaged] == [
-        (13, 23, True)
+        (15, 25, True)
     ]
-    assert sorted(log.producers.state.producers) == [7, 9]
+    assert sorted(log.producers.state.producers) == [7, 9, 11]
     assert list(log.producers.state.keys) == [b"order-1"]
+    assert log.producers.aborted.between(Offset(5), Offset(27)) == [(11, 13, 14, 3)]
     assert stored.endswith(found)
-    assert [header.base_offset for _, header in iterate_headers(found)] == [5, 6, 7, 8, 9, 23, 24]
+    assert [header.base_offset for _, header in iterate_headers(found)] == [5, 6, 7, 8, 9, 13, 14, 25, 26]
     box.stop()
 
 

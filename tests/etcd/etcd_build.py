@@ -13,13 +13,19 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 MODULE = Path(__file__).parent / "go"
+ETCDUTL = Path(__file__).parents[1] / "integration/cli/etcdutl_go"
+ETCDUTL_PACKAGE = "go.etcd.io/etcd/etcdutl/v3"
 PACKAGES = {"etcd": "go.etcd.io/etcd/server/v3", "etcdctl": "go.etcd.io/etcd/etcdctl/v3"}
+
+REPORT_SECONDS = 15
 
 
 class EtcdNotBuilt(Exception):
@@ -39,6 +45,12 @@ def etcd_binaries() -> EtcdBinaries:
     """Return the programs, after building missing ones. Raise `EtcdNotBuilt` if that fails."""
     folder = built("etcd", MODULE, PACKAGES)
     return EtcdBinaries(folder / "etcd", folder / "etcdctl")
+
+
+@cache
+def etcdutl_binary() -> Path:
+    """Return etcdutl, after building it if it is missing. Raise `EtcdNotBuilt` if that fails."""
+    return built("etcdutl", ETCDUTL, {"etcdutl": ETCDUTL_PACKAGE}) / "etcdutl"
 
 
 def built(name: str, module: Path, packages: Mapping[str, str]) -> Path:
@@ -91,6 +103,7 @@ def build(package: str, target: Path, module: Path) -> None:
     command = [
         go(),
         "build",
+        "-v",
         "-p",
         "1",
         "-trimpath",
@@ -100,12 +113,40 @@ def build(package: str, target: Path, module: Path) -> None:
         str(made),
         package,
     ]
-    environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOTOOLCHAIN": "local"}
-    done = subprocess.run(command, cwd=module, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        message = f"{package} could not be built:\n{done.stderr}"
-        raise EtcdNotBuilt(message)
+    compile_program(target.name, command, module)
     made.rename(target)
+
+
+def compile_program(name: str, command: list[str], module: Path) -> None:
+    """Run Go's compiler in a module, and report the progress on stderr; the command has the flag `-v`.
+
+    Raise `EtcdNotBuilt` with the end of the compiler's output if that fails.
+    """
+    environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOTOOLCHAIN": "local"}
+    begun = reported = time.monotonic()
+    _report(f"build {name} from Go modules")
+    last: deque[str] = deque(maxlen=100)
+    compiled = 0
+    with subprocess.Popen(
+        command, cwd=module, env=environment, stderr=subprocess.PIPE, text=True
+    ) as building:
+        assert building.stderr is not None, "a pipe was asked for"
+        # With the flag -v the compiler prints each package that is compiled.
+        for line in building.stderr:
+            last.append(line)
+            compiled += 1
+            if time.monotonic() - reported > REPORT_SECONDS:
+                reported = time.monotonic()
+                _report(f"build {name}: {compiled} packages compiled after {reported - begun:.0f} s")
+    if building.returncode:
+        message = f"{name} could not be built:\n{''.join(last)}"
+        raise EtcdNotBuilt(message)
+    _report(f"built {name} in {time.monotonic() - begun:.0f} s")
+
+
+def _report(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
 
 
 def go() -> str:

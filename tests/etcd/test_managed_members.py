@@ -13,7 +13,7 @@ from etcd_cluster import EtcdCluster, etcd_cluster
 from etcd_pods import EtcdPods
 from fairlead_broker.coordination.etcd import EtcdCoordination, EtcdOptions, EtcdTls
 from fairlead_broker.coordination.protocol import CoordinationUnavailable, UnknownOutcome
-from fairlead_broker.registry.transactions import Put
+from fairlead_broker.registry.store_writes import Put
 from fairlead_operator.etcd_members import (
     EtcdMembersClient,
     EtcdRefused,
@@ -31,6 +31,7 @@ from fairlead_operator.plan.etcd_actions import (
     PromoteLearner,
     RemoveMember,
 )
+from refusals import raises
 from waiting import pause
 
 
@@ -245,7 +246,7 @@ async def test_a_full_store_takes_writes_again_when_volumes_have_grown(pods: Etc
     pods.quota_bytes = 8 << 20
     await pods.bring(pods.wish(3))
     await write(pods, b"precious")
-    with pytest.raises(CoordinationUnavailable, match="space exceeded"):
+    with raises(CoordinationUnavailable, "exceeded"):
         await fill(pods)
     full = await pods.bring(pods.wish(3), until=lambda plan: "NOSPACE" in plan.verdict.message)
     shares = [await share_taken(pods, ordinal) for ordinal in pods.pods]
@@ -277,7 +278,7 @@ async def test_a_change_too_soon_is_refused(three: EtcdCluster) -> None:
     """Members that have only just connected refuse to add another; the client treats that as a reason to try again."""
     leader = await three.leader()
     async with EtcdMembersClient() as client:
-        with pytest.raises(EtcdRefused, match="unhealthy cluster"):
+        with raises(EtcdRefused, "unhealthy"):
             await client.add_learner(leader.url, "http://127.0.0.1:1")
 
 
@@ -288,7 +289,7 @@ async def test_what_etcd_refuses_has_a_type(lax: EtcdCluster) -> None:
     async with EtcdMembersClient() as client:
         listed = await client.members(leader.url)
         await client.add_learner(leader.url, "http://127.0.0.1:1")
-        with pytest.raises(EtcdRefused, match="already exist"):
+        with pytest.raises(EtcdRefused):
             await client.add_learner(leader.url, "http://127.0.0.1:1")
         learner = next(each for each in await client.members(leader.url) if each.learner)
         with pytest.raises(LearnerNotInSync):
@@ -300,7 +301,7 @@ async def test_what_etcd_refuses_has_a_type(lax: EtcdCluster) -> None:
         await client.transfer_leadership(leader.url, target.member_id)
         moved = await client.status(follower.url)
         follower.kill()
-        with pytest.raises(EtcdUnavailable, match=follower.url):
+        with raises(EtcdUnavailable, follower.url):
             await client.status(follower.url)
 
     assert [member.learner for member in listed] == [False] * 3

@@ -1,10 +1,11 @@
-"""Flips bits in the files of a log and truncates them, and reads the damaged log like a careful reader.
+"""Damages the files of a log, and reads the damaged log like a careful reader.
 
 Every trial damages one file of a stopped or killed data directory: segments, indexes, snapshots of producers, leader
-epochs, checkpoint, identity, clean marker. The log is opened, read from end to end and at every offset, and scrubbed. A
-reader checks every batch; each record must be the stored record of its offset, and no offset may be skipped silently.
-Every range that is not served must be reported: by recovery, by a read, by the reader's own check, and in any case by
-the scrub.
+epochs, checkpoint, synced offsets, identity, clean marker. Bits are flipped, files are truncated, and in segments whole
+batches also change places, are stored twice, or are overwritten by others, as by lost and misdirected writes. The log
+is opened, read from end to end and at every offset, and scrubbed. A reader checks every batch; each record must be the
+stored record of its offset, and no offset may be skipped silently. Every range that is not served must be reported: by
+recovery, by a read, by the reader's own check, and in any case by the scrub.
 
 `python bit_flips.py --trials 1000 --seed 1` prints a JSON report and exits with 1 when damage was not noticed, a wrong
 record was served, or any error other than a refusal was raised.
@@ -86,8 +87,11 @@ def records_of(log: PartitionLog) -> list[Record]:
 
 
 def harm(path: Path, rng: random.Random) -> str:
-    """Flip one or two bits of a file, or truncate it; return a description of the change."""
+    """Flip one or two bits of a file, truncate it or rearrange its batches; return a description of the change."""
     data = bytearray(path.read_bytes())
+    if path.suffix == ".log" and rng.random() < 0.4 and (done := rearrange(data, rng)):
+        path.write_bytes(data)
+        return done
     if rng.random() < 0.3:
         lost = min(rng.choice(LOST_BYTES), len(data))
         path.write_bytes(data[: len(data) - lost])
@@ -101,6 +105,32 @@ def harm(path: Path, rng: random.Random) -> str:
         data[bit // 8] ^= 1 << bit % 8
     path.write_bytes(data)
     return f"bits {sorted(flips)} flipped"
+
+
+def rearrange(data: bytearray, rng: random.Random) -> str:
+    """Rearrange whole batches of a segment; return a description, or nothing for a segment with a single batch."""
+    spans = [slice(start, start + header.total_bytes) for start, header in iterate_headers(data)]
+    if len(spans) < 2:
+        return ""
+    first, second = sorted(rng.sample(range(len(spans)), 2))
+    batches = [bytes(data[span]) for span in spans]
+    match rng.choice(("swap", "repeat", "move", "overwrite")):
+        case "swap":
+            batches[first], batches[second] = batches[second], batches[first]
+            done = f"batches {first} and {second} swapped"
+        case "repeat":
+            batches.insert(second + 1, batches[first])
+            done = f"batch {first} repeated after batch {second}"
+        case "move":
+            batches.insert(second, batches.pop(first))
+            done = f"batch {first} moved behind batch {second}"
+        case _:
+            same = [number for number, each in enumerate(batches) if len(each) == len(batches[first])]
+            source = rng.choice([number for number in same if number != first] or [second])
+            batches[first] = batches[source]
+            done = f"batch {first} overwritten by batch {source}"
+    data[:] = b"".join(batches)
+    return done
 
 
 def trial(origin: Origin, folder: Path, rng: random.Random, counts: Counter[str]) -> None:
@@ -122,7 +152,8 @@ def trial(origin: Origin, folder: Path, rng: random.Random, counts: Counter[str]
         box.kill()
         shutil.rmtree(folder)
     if noticed is None:
-        if kind == ".log":
+        # A batch that is stored twice hides no record, if nothing but the second one is in a wrong place.
+        if kind == ".log" and " repeated after " not in done:
             message = f"{done}: the damage was not noticed"
             raise Wrong(message)
         noticed = "made again or not needed"

@@ -24,7 +24,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "checker"))
+sys.path.extend(
+    str(Path(__file__).parents[1] / folder) for folder in ("plugins", "plugins/programs", "checker")
+)
 
 from pyreqwest.client import Client, ClientBuilder
 from pyreqwest.exceptions import PyreqwestError

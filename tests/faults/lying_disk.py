@@ -8,14 +8,15 @@ Losses that a file system may cause and that a log has to survive:
   - pages of one file are stored in any order and any subset; a page may be torn at a sector, and hold any state
     between the last sync and the cut
   - the size of a file lags behind its pages or runs ahead of them; pages that were not stored read as zeros
-  - names created, renamed and removed in a folder are lost one by one or all behind some point, whether or not
-    the files themselves were synced; of a renamed file both names may be there
+  - names created, renamed and removed in a folder are lost one by one, or all changes after some point are,
+    whether or not the files themselves were synced; of a renamed file both names may be there
   - the cut may happen in the middle of any operation
 
 Losses that no file system causes, and neither does this disk: bytes that were never written to this file, the loss of
 synced data, a renamed file that has neither name, a renamed folder that has both.
 
-Three switches break a promise each: a run over such a disk must fail, or it would prove nothing.
+Each of three switches breaks one promise of the disk. A run with a switch must fail; otherwise the runs without it
+would prove nothing.
 """
 
 from __future__ import annotations

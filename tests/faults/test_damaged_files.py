@@ -175,7 +175,7 @@ async def test_damage_is_accepted_by_the_sdk_and_the_command_line(faulty: Faulty
     await faulty.start()
     url = f"http://{faulty.broker.addresses.data}"
     async with Admin(url) as admin:
-        with pytest.raises(ConflictError, match="not a damaged range"):
+        with pytest.raises(ConflictError):
             await admin.accept_damage("t", 0, first, first + 2)
         for _ in range(2):
             await admin.accept_damage("t", 0, first, first + 1)

@@ -17,6 +17,7 @@ from fairlead_api.identifiers import TopicId
 from fairlead_broker.log import LogDirectory, PartitionLog
 from fairlead_broker.runtime.hosting.role_changes import RoleChanges
 from log_kit import FaultyStorage
+from refusals import raises
 
 VALUES = [b"first", b"second", b"third"]
 TIME_US = 1_700_000_000_000_000
@@ -305,7 +306,7 @@ def eat(path: Path) -> None:
     """Write a file until its file system is full."""
     with path.open("ab", buffering=0) as file:
         for nbytes in (1 << 20, 4096, 1):
-            with pytest.raises(OSError, match="No space left"):
+            with raises(OSError, errno=errno.ENOSPC):
                 write_for_ever(file, nbytes)
 
 
@@ -324,12 +325,12 @@ def test_a_directory_of_another_broker_or_cluster_is_refused(tmp_path: Path) -> 
     broker.stop()
     other = BrokerProcess(tmp_path / "data", environment={"FAIRLEAD_ID": "7"}, errors=tmp_path / "refused")
 
-    with pytest.raises(RuntimeError, match=r"broker 0\b.* broker 7\b"):
+    with raises(RuntimeError, 0, 7):
         other.start()
 
     (tmp_path / "data" / ".fairlead" / "coordination.sqlite").unlink()
     other = BrokerProcess(tmp_path / "data", errors=tmp_path / "refused-again")
-    with pytest.raises(RuntimeError, match="no cluster named"):
+    with pytest.raises(RuntimeError):
         other.start()
 
 

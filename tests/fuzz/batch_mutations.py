@@ -22,7 +22,15 @@ import pyarrow as pa
 from fairlead_api.batch import batches
 from fairlead_api.batch import validation as batch_validation
 from fairlead_api.batch.batches import Record, decode, decode_records, encode, record_batch
-from fairlead_api.batch.header import HEADER_BYTES, Codec, checksum, make_stamp, read_header
+from fairlead_api.batch.header import (
+    HEADER_BYTES,
+    RECORD_HEADERS_MAX,
+    RECORDS_MAX,
+    Codec,
+    checksum,
+    make_stamp,
+    read_header,
+)
 from fairlead_api.batch.validation import ValidationLimits, validate_produced
 from fairlead_api.problems import ProblemError
 
@@ -50,16 +58,20 @@ HEADER_FIELDS = {
     80: "I",
     84: "H",
 }
+LAST_OFFSET_DELTA_AT = 40
+"""Position of the last offset delta, before the number of records."""
 CHECKS = {
     "sizes": {"check_sizes"},
     "checksum": {"check_unread_checksum"},
     "header": {"read_header", "check_readable", "_check_header", "_check_extension", "_check_padding"},
     "declared size": {"declared size"},
+    "number of records": {"number of records"},
     "opening": {"decompress"},
     "Arrow metadata": {"read_message"},
     "Arrow reading": {"read_body"},
     "Arrow validation": {"validate_columns"},
     "nulls": {"check_nulls"},
+    "number of headers": {"check_header_counts"},
     "timestamps": {"validate_produced"},
     "window": {"_check_window"},
 }
@@ -111,6 +123,12 @@ class Mutations:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.originals = [encode(columns).to_bytes() for columns in originals()]
+        self.crowded = [
+            encode(
+                record_batch([b"v"], headers=[[("h", b"")] * count], default_timestamp_us=NOW_US)
+            ).to_bytes()
+            for count in (RECORD_HEADERS_MAX, RECORD_HEADERS_MAX + 1)
+        ]
 
     def next(self) -> tuple[bytes, bool]:
         """Return a mutant, and whether its checksum was recomputed."""
@@ -118,9 +136,12 @@ class Mutations:
         numbers: dict[int, int] = {}
         for _ in range(self.random.choice((1, 1, 1, 2, 3))):
             change = self.random.choices(
-                (self.change_metadata, self.change_buffers, self.change_body, self.extend, self.resize),
-                (30, 45, 8, 4, 4),
-            )[0]
+                (
+                    self.change_metadata, self.change_buffers, self.change_body, self.extend, self.resize,
+                    self.crowd,
+                ),
+                (30, 45, 8, 4, 4, 2),
+            )[0]  # fmt: skip
             change(mutant)
             if self.random.random() < 0.12:
                 at = self.random.choice(tuple(HEADER_FIELDS))
@@ -186,6 +207,15 @@ class Mutations:
         if len(mutant.message) < 8:
             mutant.message += bytes(8)
 
+    def crowd(self, mutant: Mutant) -> None:
+        """Set the number of records, or of headers of a record, near its limit."""
+        if self.random.random() < 0.5:
+            count = RECORDS_MAX + self.random.choice((0, 1, 2))
+            struct.pack_into("<II", mutant.header, LAST_OFFSET_DELTA_AT, count - 1, count)
+            return
+        other = Mutant.of(self.random.choice(self.crowded))
+        mutant.header, mutant.message = other.header, other.message
+
 
 def originals() -> list[pa.RecordBatch]:
     """Return batches of columns with all features of a batch, in several sizes."""
@@ -209,6 +239,8 @@ def check_of(problem: ProblemError) -> str:
     functions = {frame.name for frame in traceback.extract_tb(problem.__traceback__)}
     if "before compression" in problem.detail:
         return "declared size"
+    if "_too_many" in functions:
+        return "number of records"
     order = [check for check in CHECKS if check != "timestamps"]
     return next((check for check in order if CHECKS[check] & functions), "timestamps")
 

@@ -22,15 +22,18 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
+import pyarrow as pa
+
 from batch_mutations import Mutations
 from fairlead_api.batch.batches import decode_records, encode
 from fairlead_api.batch.columns import record_batch
 from fairlead_api.bodies.frames import encode_frame
+from fairlead_api.bodies.media_types import ARROW_STREAM, CLOUD_EVENT, CLOUD_EVENTS, NDJSON
 from fairlead_api.bodies.requests import CreateTopicRequest
 from fairlead_api.problems import CATALOGUE
 from fairlead_api.routes import ROUTES, Listener
 from fairlead_broker.clock import SystemClock
-from fairlead_broker.server.http.application import Application
+from fairlead_broker.server.http.application import Application, HostCheck
 from fairlead_broker.server.http.problem_handler import FailureLog
 from fairlead_broker.server.http.request_metrics import RequestMetrics
 from fairlead_broker.settings import BrokerSettings, Limits
@@ -39,6 +42,7 @@ from fairlead_broker.wiring.broker import open_broker
 from fairlead_broker.wiring.endpoints import build_endpoints
 
 TOPIC: Final = "mutated"
+GROUP: Final = "/v1/groups/mutated"
 CONTROL: Final = "control"
 CONTROL_EVERY: Final = 1000
 FRAMES: Final = "application/vnd.fairlead.frames;v=1"
@@ -114,6 +118,70 @@ def originals(topic_id: str, batch: bytes) -> list[Request]:
     ]
 
 
+def originals_of_formats() -> list[Request]:
+    """Return good requests with every format of records, and those of groups."""
+    at = f"/v1/topics/{TOPIC}/partitions/0/records"
+    sink = pa.BufferOutputStream()
+    columns = record_batch([b"v", None], keys=[b"k", b"k"], default_timestamp_us=1_700_000_000_000_000)
+    with pa.ipc.new_stream(sink, columns.schema) as writer:
+        writer.write_batch(columns)
+    event = {"specversion": "1.0", "id": "1", "source": "/a", "type": "b", "data": {"c": [1, "d"]}}
+    member = {"topics": [TOPIC], "session_timeout_ms": 45_000, "member_epoch": 0, "owned": []}
+    offset = {"topic": TOPIC, "partition": 0, "offset": 0, "metadata": "a"}
+    lines = b'{"key": "k", "value": "v"}\n{"value": {"a": [1, 2.5, null]}}\n'
+    return [
+        Request("POST", at, (), ARROW_STREAM, None, sink.getvalue().to_pybytes()),
+        Request("POST", at, (("encoding", "json"),), NDJSON, None, lines),
+        Request("POST", at, (), CLOUD_EVENT, None, json.dumps(event).encode()),
+        Request("POST", at, (), CLOUD_EVENTS, None, json.dumps([event, event]).encode()),
+        Request("GET", at, (("offset", "0"), ("max_wait_ms", "0")), None, ARROW_STREAM),
+        Request("PUT", f"{GROUP}/members/one", (), JSON, None, json.dumps(member).encode()),
+        Request("PUT", f"{GROUP}/offsets", (), JSON, None, json.dumps({"offsets": [offset]}).encode()),
+        Request("GET", f"{GROUP}/offsets", (("topics", TOPIC),)),
+        Request("GET", f"{GROUP}/lag"),
+        Request("POST", f"{GROUP}/offsets:reset", (), JSON, None, b'{"to": "earliest", "topics": ["mutated"]}'),
+        Request("GET", "/v1/topics", (("limit", "3"),)),
+        Request("GET", "/v1/cluster/config"),
+        Request("GET", "/v1/reassignments"),
+        *(
+            Request("GET", at, (("offset", "0"), ("max_wait_ms", "0"), ("encoding", encoding)), None, JSON)
+            for encoding in ("json", "base64", "utf8")
+        ),
+        *security_originals(),
+    ]  # fmt: skip
+
+
+def security_originals() -> list[Request]:
+    """Return good requests for tokens, ACLs and quotas."""
+    token = {"principal": "user:ann", "expires_in_seconds": 60, "note": "a", "owner": "fuzz"}
+    acl = {
+        "effect": "allow", "principal": "user:ann", "operations": ["read", "write"], "kind": "topic", "pattern": "a*",
+    }  # fmt: skip
+    check = {"principal": "user:ann", "operation": "read", "kind": "topic", "name": TOPIC}
+    return [
+        Request("POST", "/v1/tokens", (), JSON, None, json.dumps(token).encode()),
+        Request("GET", "/v1/tokens", (("limit", "3"),)),
+        Request("DELETE", "/v1/tokens/abcdefghijkl", (("force", "true"),)),
+        Request("POST", "/v1/acls", (), JSON, None, json.dumps(acl).encode()),
+        Request("GET", "/v1/acls", (("limit", "3"),)),
+        Request("DELETE", "/v1/acls/0123456789abcdef", (("force", "true"),)),
+        Request("POST", "/v1/acls:check", (), JSON, None, json.dumps(check).encode()),
+        Request(
+            "PUT", "/v1/quotas/user:ann", (), JSON, None, b'{"each": {"fetch_bytes_per_second": 1000000}}'
+        ),
+        Request("GET", "/v1/whoami"),
+    ]
+
+
+TAILS: Final = tuple(
+    Request("GET", f"/v1/topics/{TOPIC}/records", query, None, accept)
+    for query in ((("from", "earliest"), ("max_records", "2")), (("from", "latest"), ("encoding", "json")))
+    for accept in ("text/event-stream", "application/x-ndjson")
+)
+TAIL_SECONDS: Final = 0.005
+"""Time after which the client of a tail, which may have no end, is gone."""
+
+
 class RequestMutations:
     """Makes mutated requests from one seed."""
 
@@ -121,7 +189,11 @@ class RequestMutations:
         self._random = random.Random(seed)
         self._batches = Mutations(seed)
         self._topic_id = topic_id
-        self._originals = [*originals(topic_id, self._batches.originals[0]), *further]
+        self._originals = [
+            *originals(topic_id, self._batches.originals[0]),
+            *originals_of_formats(),
+            *further,
+        ]
 
     def next(self) -> Request:
         """Return the next request."""
@@ -194,7 +266,8 @@ class RequestMutations:
         rng = self._random
         names = (
             "fairlead-producer-id", "fairlead-base-sequence", "fairlead-producer-epoch", "idempotency-key",
-            "fairlead-topic-id", "fairlead-leader-epoch", "if-none-match", "content-encoding",
+            "fairlead-topic-id", "fairlead-leader-epoch", "if-none-match", "content-encoding", "origin", "host",
+            "sec-fetch-site", "authorization",
         )  # fmt: skip
         if rng.random() < 0.3:
             parts["media_type"] = rng.choice((JSON, FRAMES, BATCHES, "text/plain", "", "a/b;c=d", None))
@@ -212,7 +285,8 @@ class Answers:
 
     async def answer(self, request: Request) -> tuple[int, bytes]:
         """Return status and body. Raise the errors that leave the application."""
-        headers = [(name.encode(), value.encode()) for name, value in request.headers]
+        headers = [(b"host", b"127.0.0.1")]
+        headers += [(name.encode(), value.encode()) for name, value in request.headers]
         for name, value in (("content-type", request.media_type), ("accept", request.accept)):
             if value is not None:
                 headers.append((name.encode(), value.encode()))
@@ -230,7 +304,9 @@ class Answers:
             "server": ("127.0.0.1", 2),
         }
         unread = [{"type": "http.request", "body": request.body, "more_body": False}]
-        gone = asyncio.get_running_loop().create_future()
+        gone: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        if request.method == "GET" and request.path == f"/v1/topics/{TOPIC}/records":
+            asyncio.get_running_loop().call_later(TAIL_SECONDS, gone.set_result, {"type": "http.disconnect"})
         status, body = 0, bytearray()
 
         async def receive() -> dict[str, Any]:
@@ -291,9 +367,11 @@ async def run(mutants: int, seed: int, folder: Path) -> dict[str, object]:
         endpoints = build_endpoints(runtime).data
         routes = [route for route in ROUTES if route.listener is Listener.DATA]
         metrics, failures = RequestMetrics(telemetry, access_log=False), FailureLog(telemetry.log, "fuzz")
-        answers = Answers(Application(routes, endpoints, clock, metrics, failures))
+        answers = Answers(
+            Application(routes, endpoints, clock, metrics, failures, host_check=HostCheck((), ()))
+        )
         return await judge(
-            answers, RequestMutations(seed, runtime.views.by_name(TOPIC).topic_id), mutants, seed
+            answers, RequestMutations(seed, runtime.views.by_name(TOPIC).topic_id, TAILS), mutants, seed
         )
     finally:
         await runtime.stop()

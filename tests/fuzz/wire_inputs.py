@@ -6,20 +6,14 @@ the next request on the connection is found; the other inputs break the protocol
 
 from __future__ import annotations
 
-import json
 import random
 import struct
 from typing import Final
 from urllib.parse import quote
 
-import pyarrow as pa
-
-from fairlead_api.batch.columns import record_batch
-from fairlead_api.bodies.media_types import ARROW_STREAM, CLOUD_EVENT, CLOUD_EVENTS, NDJSON
-from request_mutations import JSON, TOPIC, Request, RequestMutations
+from request_mutations import Request, RequestMutations
 
 HOST: Final = "127.0.0.1"
-GROUP: Final = "/v1/groups/mutated"
 HEAD: Final = b"GET /v1/topics/mutated?limit=3 HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: */*\r\nX-A: b\r\n\r\n"
 HEAD_PIECES: Final = (
     b"\n", b"\r", b"\r\n", b"\r\n ", b"\x00", b"\xff", b" ", b"\t", b":", b"Content-Length: 5\r\n",
@@ -39,37 +33,9 @@ FRAMES: Final = ((1, 5), (1, 4), (0, 1), (3, 0), (8, 0), (9, 4), (6, 0), (7, 0),
 """Types and flags of frames."""
 
 
-def further_originals() -> list[Request]:
-    """Return valid requests for the calls and bodies that `request_mutations.originals` lacks."""
-    at = f"/v1/topics/{TOPIC}/partitions/0/records"
-    sink = pa.BufferOutputStream()
-    columns = record_batch([b"v", None], keys=[b"k", b"k"], default_timestamp_us=1_700_000_000_000_000)
-    with pa.ipc.new_stream(sink, columns.schema) as writer:
-        writer.write_batch(columns)
-    event = {"specversion": "1.0", "id": "1", "source": "/a", "type": "b", "data": {"c": [1, "d"]}}
-    member = {"topics": [TOPIC], "session_timeout_ms": 45_000, "member_epoch": 0, "owned": []}
-    offset = {"topic": TOPIC, "partition": 0, "offset": 0, "metadata": "a"}
-    lines = b'{"key": "k", "value": "v"}\n{"value": {"a": [1, 2.5, null]}}\n'
-    return [
-        Request("POST", at, (), ARROW_STREAM, None, sink.getvalue().to_pybytes()),
-        Request("POST", at, (("encoding", "json"),), NDJSON, None, lines),
-        Request("POST", at, (), CLOUD_EVENT, None, json.dumps(event).encode()),
-        Request("POST", at, (), CLOUD_EVENTS, None, json.dumps([event, event]).encode()),
-        Request("GET", at, (("offset", "0"), ("max_wait_ms", "0")), None, ARROW_STREAM),
-        Request("PUT", f"{GROUP}/members/one", (), JSON, None, json.dumps(member).encode()),
-        Request("PUT", f"{GROUP}/offsets", (), JSON, None, json.dumps({"offsets": [offset]}).encode()),
-        Request("GET", f"{GROUP}/offsets", (("topics", TOPIC),)),
-        Request("GET", f"{GROUP}/lag"),
-        Request("POST", f"{GROUP}/offsets:reset", (), JSON, None, b'{"to": "earliest", "topics": ["mutated"]}'),
-        Request("GET", "/v1/topics", (("limit", "3"),)),
-        Request("GET", "/v1/cluster/config"),
-        Request("GET", "/v1/reassignments"),
-    ]  # fmt: skip
-
-
 def wire_requests(rng: random.Random, topic_id: str) -> RequestMutations:
     """Return the source of mutated requests."""
-    return RequestMutations(rng.getrandbits(32), topic_id, further_originals())
+    return RequestMutations(rng.getrandbits(32), topic_id)
 
 
 def head_of(request: Request) -> list[tuple[str, str]]:

@@ -41,7 +41,7 @@ async def test_a_coordinator_asks_the_leaders_of_other_brokers(cluster: Cluster)
 
 
 async def test_positions_are_answered_in_the_order_of_the_question(cluster: Cluster) -> None:
-    """Positions are answered in the order of the questions: a record's age, the record at a time, or the log's end."""
+    """Positions are answered in the order of the request: the age of a record, or the first offset at a time."""
     await cluster.start(1)
     topic_id = await filled_topic(cluster, "flights", partitions=2, records=5, replication_factor=1)
     positions = cluster.broker(1).positions

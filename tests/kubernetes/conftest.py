@@ -65,13 +65,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return
     if not any(item.get_closest_marker("kubernetes") for item in session.items):
         return
-    pods = any("kubernetes_pods" in getattr(item, "fixturenames", ()) for item in session.items)
+    fixtures = {name for item in session.items for name in getattr(item, "fixturenames", ())}
+    pods = "kubernetes_pods" in fixtures
     try:
         check_machine(real_nodes=pods)
         for name in (*CONTROL_PLANE, *CHART_TOOLS, *(NODES if pods else ())):
             program(name)
         if pods and not os.environ.get("KUBERNETES_PODS_BOX"):
-            make_product_images()
+            make_product_images(spark="spark_node" in fixtures)
     except (ProgramsMissing, ImagesMissing, BoxUnusable) as error:
         reason = f"{error}\ntests marked kubernetes need it; leave them out with -m 'not kubernetes'"
         pytest.exit(reason, returncode=pytest.ExitCode.USAGE_ERROR)

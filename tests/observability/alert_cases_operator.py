@@ -21,6 +21,21 @@ def of_backup(reason: str) -> str:
     return condition("Ready", "False", reason, kind="EtcdBackup", resource="nightly")
 
 
+def of_rebalance(reason: str) -> str:
+    """Return the series of the condition Ready of the Rebalance spread."""
+    return condition("Ready", "False", reason, kind="Rebalance", resource="spread")
+
+
+def partitions_left(rebalance: str) -> str:
+    """Return the series of the partitions that a Rebalance in shop has not moved yet."""
+    return of_operator(
+        "fairlead_operator_rebalance_partitions_left",
+        namespace="ops",
+        resource_namespace="shop",
+        resource=rebalance,
+    )
+
+
 OPERATOR: Final = (
     *pair(
         "FairleadOperatorLeaders",
@@ -146,6 +161,33 @@ OPERATOR: Final = (
             "reason": "SnapshotOverdue",
         },
         {of_backup("SnapshotOverdue"): "1+0x8 stale", of_backup("SnapshotPending"): "1+0x16"},
+    ),
+    *pair(
+        "FairleadRebalanceFailing",
+        16,
+        {of_rebalance("BrokersNotFound"): "1+0x16"},
+        "The operator in ops reports that Rebalance spread in shop has failed for 15 minutes. The reason is "
+        "BrokersNotFound.",
+        {
+            "namespace": "ops",
+            "resource_namespace": "shop",
+            "resource": "spread",
+            "reason": "BrokersNotFound",
+        },
+        {
+            of_rebalance("BrokersNotFound"): "1+0x8 stale",
+            of_rebalance("ProposalReady"): "1+0x16",
+            of_rebalance("Rebalancing"): "1+0x16",
+            of_rebalance("Stopped"): "1+0x16",
+        },
+    ),
+    *pair(
+        "FairleadRebalanceStalled",
+        126,
+        {partitions_left("spread"): "7+0x126"},
+        "The operator in ops reports that Rebalance spread in shop has 7 partitions left, as two hours ago.",
+        {"namespace": "ops", "resource_namespace": "shop", "resource": "spread"},
+        {partitions_left("spread"): "7+0x60 6+0x66", partitions_left("young"): "_x60 7+0x66"},
     ),
     *pair(
         "FairleadOperatorWatchSilent",

@@ -27,7 +27,7 @@ from overload_kit import (
     until,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.prove]
+pytestmark = [pytest.mark.slow, pytest.mark.serial, pytest.mark.prove]
 
 P99_MS_MAX = 500.0
 """Bound of a well-behaved client's latency (produce and fetch together) during an attack: ten times the usual latency.
@@ -77,13 +77,12 @@ async def returned(broker: BrokerUnderLoad, descriptors: int) -> bool:
     return await until(lambda: broker.descriptors <= descriptors + 10, 30)
 
 
-@pytest.mark.serial
 async def test_idle_connections(start, full) -> None:
     """Idle connections (silent, kept alive, HTTP/2) cost a broker little memory and delay no other client."""
     count = 5_000 if full else 400
     broker = await start(connections_per_address_max=0)
     async with calm_client(broker) as calm:
-        quiet = await calm.run(3 if full else 1)
+        quiet = await calm.run(3 if full else 0.3)
         memory, descriptors = broker.memory_mib, broker.descriptors
         idle = []
         for number in range(count):
@@ -141,14 +140,13 @@ async def until_readable(connection: socket.socket, seconds: float) -> bool:
     return True
 
 
-@pytest.mark.serial
 async def test_rapid_reset(start, full) -> None:
     """A connection that opens and resets thousands of requests is closed, and other clients are not affected."""
     pairs = 20_000 if full else 2_000
     broker = await start()
     async with calm_client(broker) as calm:
         await calm.run(0.5)
-        quiet = await calm.run(3 if full else 1)
+        quiet = await calm.run(3 if full else 0.3)
         memory, descriptors = broker.memory_mib, broker.descriptors
         attack = asyncio.create_task(rapid_resets(broker, pairs))
         beside = await calm.run(5 if full else 1)
@@ -183,13 +181,12 @@ async def rapid_resets(broker: BrokerUnderLoad, pairs: int) -> int:
     return ended
 
 
-@pytest.mark.serial
 async def test_slow_headers(start, full) -> None:
     """A connection with a slow request head is closed after a time limit, over HTTP/2 after an unanswered ping."""
     count = 500 if full else 60
     broker = await start(header_seconds_max=2, ping_interval_seconds=2)
     async with calm_client(broker) as calm:
-        quiet = await calm.run(1)
+        quiet = await calm.run(1 if full else 0.3)
         memory, descriptors = broker.memory_mib, broker.descriptors
         slow = [broker.connect() for _ in range(count)]
         begun = now()
@@ -224,13 +221,12 @@ async def trickles(connections: list[socket.socket], data: bytes) -> None:
         await pause(0.5)
 
 
-@pytest.mark.serial
 async def test_slow_bodies(start, full) -> None:
     """Requests with paused bodies are closed, use almost no memory, and block no other client."""
     count = 500 if full else 60
     broker = await start(body_idle_seconds_max=2, body_seconds_max=4, bodies_bytes_max=64 << 20)
     async with calm_client(broker) as calm:
-        quiet = await calm.run(1)
+        quiet = await calm.run(1 if full else 0.3)
         memory, descriptors = broker.memory_mib, broker.descriptors
         head = (
             "POST /v1/topics/calm/partitions/0/records HTTP/1.1\r\nhost: localhost\r\n"
@@ -261,7 +257,6 @@ async def test_slow_bodies(start, full) -> None:
     assert beside.p99_ms < P99_MS_MAX
 
 
-@pytest.mark.serial
 async def test_giant_headers(start, full) -> None:
     """A request with a head beyond the limit is refused in both protocols, even with endless CONTINUATION frames."""
     count = 200 if full else 20
@@ -301,7 +296,6 @@ async def first_bytes(connection: socket.socket) -> bytes:
         return b""
 
 
-@pytest.mark.serial
 async def test_requests_of_one_connection_do_not_hold_back_others(start) -> None:
     """A client with more streams than allowed waits, and another connection is served at once."""
     broker = await start(streams_per_connection_max=10)

@@ -68,8 +68,8 @@ class OidcServer:
 
     def start(self) -> None:
         """Start the provider, and wait until it answers; it does not report when it listens."""
-        files = [self.folder / "tls.crt", self.folder / "tls.key"]
-        command = [program(), self.issuer, f"127.0.0.1:{self._port}", *files, REDIRECT, *CLIENTS]
+        files = [str(self.folder / "tls.crt"), str(self.folder / "tls.key")]
+        command = [str(program()), self.issuer, f"127.0.0.1:{self._port}", *files, REDIRECT, *CLIENTS]
         log = self.folder / "log"
         with log.open("ab") as output:
             self._process = subprocess.Popen(command, stdout=output, stderr=output)
@@ -122,8 +122,9 @@ class OidcServer:
         if authorization is not None:
             headers["Authorization"] = authorization
         path = f"{place.path}?{place.query}" if place.query else place.path
-        connection.request("GET" if form is None else "POST", path, form and urlencode(form), headers)
+        body = None if form is None else urlencode(form)
+        connection.request("GET" if form is None else "POST", path, body, headers)
         answer = connection.getresponse()
-        body = answer.read()
+        content = answer.read()
         connection.close()
-        return answer.status, {name.lower(): value for name, value in answer.getheaders()}, body
+        return answer.status, {name.lower(): value for name, value in answer.getheaders()}, content

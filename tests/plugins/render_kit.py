@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from fairlead_api.resources.cluster import Cluster
-from fairlead_operator.naming import POD_MONITOR, Manifest
+from fairlead_operator.naming import HTTP_ROUTE, POD_MONITOR, TLS_ROUTE, Manifest
 from fairlead_operator.render import EtcdInputs, Images, RenderInputs, render_cluster
 
 GOLDEN = Path(__file__).parents[1] / "unit" / "operator" / "render" / "golden"
@@ -29,11 +29,11 @@ def cluster_of(**spec: object) -> Cluster:
 
 
 def inputs_of(**others: Any) -> RenderInputs:
-    """Return inputs with a formed etcd of three members, an operator and Prometheus' kinds."""
+    """Return inputs with a formed etcd of three members, an operator, and all optional kinds."""
     given: dict[str, Any] = {
         "images": IMAGES,
         "etcd": EtcdInputs(3),
-        "kinds": frozenset({POD_MONITOR.kind}),
+        "kinds": frozenset({HTTP_ROUTE.kind, TLS_ROUTE.kind, POD_MONITOR.kind}),
         "operator_namespace": "operators",
     }
     return RenderInputs(**{**given, **others})

@@ -1,4 +1,4 @@
-"""The programs of the page on delivery guarantees keep them despite crashes, of which `make prove` makes more."""
+"""The programs of the page on delivery guarantees keep their guarantees despite crashes; `make prove` causes more."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_every_program_of_the_page_is_crashed() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.program)
 async def test_a_crashed_program_keeps_its_promise(recipe: Recipe) -> None:
-    """A record has as many effects as guaranteed after crashes, and allowed repeats and losses do happen."""
+    """After crashes, a record has as many effects as its program guarantees; allowed repeats and losses do occur."""
     report = await run(recipe, CRASHES, SEED)
 
     assert report.wrong is None, report

@@ -8,6 +8,7 @@ import pytest
 
 from fairlead import Consumer, Producer
 from fairlead.errors import ForbiddenError, UnauthenticatedError
+from refusals import raises
 from security_kit import Secured
 
 
@@ -33,7 +34,7 @@ async def test_a_refused_topic_fails_alone(secured: Secured) -> None:
     async with Producer(address_of(secured), token=token) as producer:
         given, shown = [await producer.send(topic, b"x") for topic in ("given", "shown")]
         metadata = await given
-        with pytest.raises(ForbiddenError, match="fairlead acl allow user:ann write topic:shown") as refused:
+        with raises(ForbiddenError, "user:ann", "write", "topic:shown") as refused:
             await shown
 
     assert metadata.topic == "given"
@@ -48,7 +49,7 @@ async def test_a_consumer_raises_what_it_may_not_read(group: str | None, secured
     async with Consumer(address_of(secured), group=group, topics=topics, token=token) as consumer:
         if group is None:
             await consumer.assign(topic="shown", start="earliest")
-        with pytest.raises(ForbiddenError, match="fairlead acl allow user:ann read topic:shown") as refused:
+        with raises(ForbiddenError, "user:ann", "read", "topic:shown") as refused:
             await consumer.next_batch("10s")
 
     assert refused.value.data == {"operation": "read", "resource": "topic:shown"}
@@ -87,7 +88,7 @@ async def test_a_revoked_token_ends_a_producer_and_a_consumer(secured: Secured) 
         assert await consumer.next_batch("10s") is not None
         [taken] = (await secured.call("GET", "/v1/tokens?principal=user:ann", secured.admin)).json["items"]
         await secured.call("DELETE", f"/v1/tokens/{taken['token_id']}", secured.admin)
-        with pytest.raises(UnauthenticatedError, match="The token came from token"):
+        with raises(UnauthenticatedError, "token"):
             await producer.send_and_wait("given", b"second")
         with pytest.raises(UnauthenticatedError):
             await consumer.next_batch("10s")

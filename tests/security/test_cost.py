@@ -21,7 +21,7 @@ from fairlead_broker.registry.keys import Keys
 from fairlead_broker.registry.metadata import ClusterMetadata
 from fairlead_broker.registry.records import encode
 from fairlead_broker.registry.security_records import AclRecord, QuotaRecord, TokenRecord
-from fairlead_broker.registry.transactions import KeyValue
+from fairlead_broker.registry.store_writes import KeyValue
 from fairlead_broker.runtime import security_view
 from fairlead_broker.runtime.quota_view import CallerQuota, QuotaMetrics, QuotaView
 from fairlead_broker.runtime.security_view import SecurityCounters, SecurityView

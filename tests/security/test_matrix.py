@@ -40,7 +40,7 @@ async def outcomes(secured: Secured, token: str | None, routes: list[Route], **n
 async def test_callers_without_a_valid_token_reach_only_public_routes(
     secured: Secured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a token, and with an unknown, changed, expired or revoked one, every call that is not public is 401."""
+    """Every call that is not public gets 401 without a token, or with an unknown, changed, expired or revoked one."""
     # Bad tokens of one address are limited; this test sends more.
     monkeypatch.setattr(failure_budget, "BURST", 1e9)
     expired = await secured.token("user:old", expires_in_seconds=1)

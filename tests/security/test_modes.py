@@ -17,7 +17,7 @@ from fairlead_api.token_text import TokenText
 from fairlead_broker.coordination import bootstrap
 from fairlead_broker.registry.records import encode
 from fairlead_broker.registry.security_records import TokenRecord
-from fairlead_broker.registry.transactions import Delete, Put
+from fairlead_broker.registry.store_writes import Delete, Put
 from security_kit import Secured
 
 

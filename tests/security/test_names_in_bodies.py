@@ -24,7 +24,7 @@ def frames(topic_id: str) -> bytes:
     return b"".join(bytes(part) for part in encode_frame(meta, [sequenced(0, [b"x"])]))
 
 
-def requests(hidden_id: str) -> dict[str, tuple[str, str, Any]]:
+def requests(hidden_id: str, transaction: str) -> dict[str, tuple[str, str, Any]]:
     """Return a call of each route with a need on names in the body, with a name that the caller has no right on."""
     fetch = {"partitions": [{"topic_id": hidden_id, "partition": 0, "offset": 0}]}
     subscribed = {"member_epoch": 0, "topics": ["hidden"], "session_timeout_ms": 45_000}
@@ -42,6 +42,10 @@ def requests(hidden_id: str) -> dict[str, tuple[str, str, Any]]:
             {"partitions": [{"topic": "hidden", "partition": 0, "timestamp": "latest"}]},
         ),
         "allocate_producer": ("POST", "/v1/producers", {"name": "hidden"}),
+        "begin_transaction": ("POST", "/v1/transactions", {"name": "hidden"}),
+        "commit_transaction": ("POST", f"/v1/transactions/{transaction}:commit", {}),
+        "abort_transaction": ("POST", f"/v1/transactions/{transaction}:abort", {}),
+        "delete_transaction": ("DELETE", f"/v1/transactions/{transaction}", None),
         "check_acls": ("POST", "/v1/acls:check", check),
         "alter_cluster_config": ("PATCH", "/v1/cluster/config", mode),
         "elect_leader": ("POST", "/v1/topics/shown/partitions/0:elect", {"kind": "unclean"}),
@@ -62,8 +66,11 @@ def codes(answer: Answer) -> list[str]:
     return [item["problem"]["code"] for item in items]
 
 
-async def scene(secured: Secured) -> tuple[str, str]:
-    """Create a hidden and a shown topic, offsets of the hidden topic, and a caller; return token and hidden id."""
+async def scene(secured: Secured) -> tuple[str, str, str]:
+    """Create a hidden and a shown topic, offsets of the hidden topic, a hidden transaction, and a caller.
+
+    Returns the caller's token, the id of the hidden topic, and the transaction.
+    """
     create = {"config": {"auto.create.topics.enable": True}}
     await secured.call("PATCH", "/v1/cluster/config", secured.admin, create)
     made = [
@@ -71,20 +78,21 @@ async def scene(secured: Secured) -> tuple[str, str]:
         for name in ("hidden", "shown")
     ]
     committed = await secured.call("PUT", "/v1/groups/g/offsets", secured.admin, {"offsets": [OFFSET]})
+    begun = await secured.call("POST", "/v1/transactions", secured.admin, {"name": "hidden"})
     token = (await secured.token("user:ann"))["token"]
     await secured.acl("user:ann", "all", "cluster:*")
     await secured.acl("user:ann", "all", "group:g*")
     await secured.acl("user:ann", "write", "topic:new")
     await secured.acl("user:ann", "describe", "topic:shown")
 
-    assert [answer.status for answer in (*made, committed)] == [201, 201, 200], committed
-    return token, made[0].json["topic_id"]
+    assert [answer.status for answer in (*made, begun, committed)] == [201, 201, 201, 200], committed
+    return token, made[0].json["topic_id"], begun.json["transaction"]
 
 
 async def test_a_name_in_a_body_is_decided(secured: Secured) -> None:
     """A caller with every right but the one on a name in the body is refused, for each route that has such a need."""
-    token, hidden_id = await scene(secured)
-    calls = requests(hidden_id)
+    token, hidden_id, transaction = await scene(secured)
+    calls = requests(hidden_id, transaction)
     needed = {r.name for r in ROUTES if any(n.source is NameSource.BODY for n in r.access.needs)}
 
     assert calls.keys() == needed
@@ -101,7 +109,7 @@ async def test_a_name_in_a_body_is_decided(secured: Secured) -> None:
 
 async def test_an_answer_leaves_hidden_names_out(secured: Secured) -> None:
     """Lists and descriptions contain no topic and no group that the caller may not describe."""
-    token, _ = await scene(secured)
+    token, _, transaction = await scene(secured)
     await secured.call("PUT", "/v1/groups/other/offsets", secured.admin, {"offsets": [OFFSET]})
     paths = {
         "metadata": "/v1/metadata",
@@ -111,6 +119,8 @@ async def test_an_answer_leaves_hidden_names_out(secured: Secured) -> None:
         "describe_group": "/v1/groups/g",
         "group_lag": "/v1/groups/g/lag",
         "committed_offsets": "/v1/groups/g/offsets",
+        "list_transactions": "/v1/transactions",
+        "describe_transaction": f"/v1/transactions/{transaction}",
     }
     needed = {r.name for r in ROUTES if any(n.source is NameSource.ANSWER for n in r.access.needs)}
     seen = {name: (await secured.call("GET", path, token)).body for name, path in paths.items()}
@@ -120,7 +130,14 @@ async def test_an_answer_leaves_hidden_names_out(secured: Secured) -> None:
     assert [name for name, body in seen.items() if b"hidden" in body or b"other" in body] == []
     assert [
         name
-        for name in ("metadata", "list_topics", "group_lag", "committed_offsets")
+        for name in (
+            "metadata",
+            "list_topics",
+            "group_lag",
+            "committed_offsets",
+            "list_transactions",
+            "describe_transaction",
+        )
         if b"hidden" in full[name]
     ]
     assert [b"shown" in seen[name] for name in ("metadata", "list_topics")] == [True, True]
@@ -129,7 +146,7 @@ async def test_an_answer_leaves_hidden_names_out(secured: Secured) -> None:
 
 async def test_a_subscription_by_pattern_needs_every_topic_of_its_prefix(secured: Secured) -> None:
     """A pattern is admitted if all topics with its literal beginning may be read, so it cannot tell hidden names."""
-    token, _ = await scene(secured)
+    token, _, _ = await scene(secured)
     await secured.acl("user:ann", "read", "topic:shop.*")
     answers = [
         await secured.call(

@@ -27,7 +27,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "faults"))
+sys.path.extend(
+    str(Path(__file__).parents[1] / folder) for folder in ("plugins", "plugins/programs", "faults")
+)
 
 from broker_process import BrokerProcess
 from fairlead.blocking import Admin, Producer

@@ -11,6 +11,7 @@ import pytest
 
 from fairlead.errors import SettingError
 from fairlead_spark import clients
+from refusals import raises
 
 types = pytest.importorskip("pyspark.sql.types", reason="these tests need the extra spark")
 
@@ -69,7 +70,7 @@ def test_workers_that_one_daemon_forks_have_clients_of_their_own(bootstrap: str)
 def test_a_fork_does_not_use_the_clients_of_its_parent(bootstrap: str) -> None:
     """A child of a process with clients fails at once when it uses them, and the parent's client continues to work."""
     topics_of(bootstrap)
-    with get_context("fork").Pool(1) as child, pytest.raises(SettingError, match="fork"):
+    with get_context("fork").Pool(1) as child, raises(SettingError, "fork"):
         child.apply_async(topics_of, (bootstrap,)).get(SECONDS_MAX)
 
     assert topics_of(bootstrap) == os.getpid()

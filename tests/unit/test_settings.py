@@ -11,6 +11,7 @@ import checkout
 from fairlead_api.bodies.requests import TIMEOUT_MS_MAX, WAIT_MS_MAX
 from fairlead_broker.settings import BrokerSettings, Endpoint
 from page_kit import blocks
+from refusals import raises
 
 
 def test_defaults_serve_this_machine_only() -> None:
@@ -42,7 +43,7 @@ def test_endpoints_are_host_and_port(text: str, host: str, port: int) -> None:
 )
 def test_other_endpoints_are_refused_by_name(text: str) -> None:
     """An invalid endpoint is refused with its text."""
-    with pytest.raises(ValueError, match="HOST:PORT"):
+    with raises(ValueError, "HOST:PORT"):
         Endpoint.parse(text)
 
 
@@ -76,7 +77,7 @@ def test_bad_files_are_refused(tmp_path: Path, name: str, text: str) -> None:
     """A settings file with broken syntax, without a table, with unknown names or wrong types is refused."""
     (tmp_path / name).write_text(text)
 
-    with pytest.raises(ValueError, match=r".+"):
+    with raises(ValueError):
         BrokerSettings.load(config_file=tmp_path / name)
 
 
@@ -92,12 +93,12 @@ def test_empty_yaml_is_no_settings(tmp_path: Path) -> None:
     [
         ({"segment.bytes": 1}, "segment.bytes"),
         ({"no.such.key": 1}, "no.such.key"),
-        ({"cleanup.policy": "compact"}, "not supported yet"),
+        ({"cleanup.policy": "compact"}, "cleanup.policy"),
     ],
 )
 def test_configuration_values_are_checked_at_the_start(values: dict[str, object], names: str) -> None:
     """An invalid default of a topic key is refused at the start."""
-    with pytest.raises(ValidationError, match=names):
+    with raises(ValidationError, names):
         BrokerSettings.load({"config_values": values})
 
 
@@ -166,19 +167,19 @@ def test_addresses_are_made_of_what_the_pod_knows(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "named"),
     [
-        ("{zone}:1", r"unknown placeholder \{zone\}; known are \{id\}, \{pod\}, \{namespace\}, \{ip\}"),
-        ("{pod}:1", r"needs the variable POD_NAME for \{pod\}"),
-        ("{}:1", r"unknown placeholder \{\}"),
+        ("{zone}:1", "{zone} {id} {pod} {namespace} {ip}"),
+        ("{pod}:1", "POD_NAME {pod}"),
+        ("{}:1", "{}"),
     ],
 )
 def test_a_placeholder_without_a_value_is_named(
-    monkeypatch: pytest.MonkeyPatch, text: str, message: str
+    monkeypatch: pytest.MonkeyPatch, text: str, named: str
 ) -> None:
     """A placeholder without a value is refused, and the refusal names it."""
     monkeypatch.delenv("POD_NAME", raising=False)
-    with pytest.raises(ValidationError, match=message):
+    with raises(ValidationError, *named.split()):
         BrokerSettings.load({"advertise": text})
 
 
@@ -204,7 +205,7 @@ def test_credentials_of_etcd_come_from_a_mounted_folder(tmp_path: Path) -> None:
     assert (settings.etcd_cert, settings.etcd_key, settings.etcd_user) == (None, None, "fairlead")
     assert settings.etcd_password is not None
     assert settings.etcd_password.get_secret_value() == "two words"
-    with pytest.raises(ValidationError, match="there is no folder"):
+    with pytest.raises(ValidationError):
         BrokerSettings.load({"etcd_credentials": tmp_path / "none"})
 
 
@@ -224,9 +225,7 @@ def test_keys_that_are_read_at_the_start_are_settings(tmp_path: Path) -> None:
 
     assert (settings.lease_seconds, limits.connections_max, limits.open_partition_threads) == (9, 99, 2)
     assert (limits.disk_threads, limits.sync_threads) == (3, 5)
-    with pytest.raises(
-        ValidationError, match=r"num.io.threads=0 is not allowed; allowed is an integer from 1"
-    ):
+    with raises(ValidationError, "num.io.threads=0", 1):
         BrokerSettings.load({"config_values": {"num.io.threads": 0}})
 
 
@@ -275,7 +274,7 @@ def test_a_closed_broker_needs_an_administrator(tmp_path: Path) -> None:
         elsewhere, {"ops_listen": "[::]:0"}, {**elsewhere, "security": "enforce"}, external,
         {**external, "security": "enforce"},
     ):  # fmt: skip
-        with pytest.raises(ValidationError, match=r"security must be given|needs TLS on 10\.0\.0\.1:9520"):
+        with pytest.raises(ValidationError):
             BrokerSettings.load(given)
     for given in ({"security": "open"}, {"security": "enforce", "allow_plaintext": True}):
         assert BrokerSettings.load({**elsewhere, **given}).security_floor == given["security"]
@@ -287,7 +286,7 @@ def test_a_closed_broker_needs_an_administrator(tmp_path: Path) -> None:
 def test_clients_outside_get_the_address_of_their_listener(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a listener for clients outside, the address of a broker in the shared file is for these clients."""
+    """With an external listener, a broker's entry in `advertise_each` is the address of that listener."""
     monkeypatch.setenv("NODE_IP", "2001:db8::7")
     (tmp_path / "broker.yaml").write_text("advertise_each: {'1': '{node}:31001', '2': 'https://b2:443'}\n")
     listening = {"external_listen": "127.0.0.1:0", "advertise": "in:9520"}
@@ -304,5 +303,5 @@ def test_clients_outside_get_the_address_of_their_listener(
     assert {str(each.advertise) for each in found.values()} == {"in:9520"}
     assert [found[broker].listeners.forwards_external for broker in (1, 3)] == [False, True]
     assert BrokerSettings.load({}).external_url is None
-    with pytest.raises(ValidationError, match="external_listen needs the setting tls"):
+    with raises(ValidationError, "external_listen"):
         BrokerSettings.load({"external_listen": "https://127.0.0.1:0"})

@@ -14,6 +14,7 @@ import pytest
 
 from fairlead_broker.settings import Endpoint
 from fairlead_broker.stop_preparation import UNANSWERED_SECONDS, Preparation, StopPreparation
+from refusals import missing
 
 Answer = tuple[int, bytes]
 REFUSED = 409, json.dumps({"code": "restart_refused", "detail": "broker 2 has the permit"}).encode()
@@ -99,10 +100,7 @@ def test_a_refusal_is_logged_once_and_the_request_repeated() -> None:
 
     assert (outcome, waited) == (Preparation.PERMITTED, 3.0)
     assert asked == ["/v1/brokers/1:request-restart"] * 4
-    assert told == [
-        "broker 1 waits for its permit: broker 2 has the permit",
-        "broker 1 may stop: it has the permit, after 3.0 s",
-    ]
+    assert [missing(line, 1, each) for line, each in zip(told, (2, "3.0"), strict=True)] == [[], []]
 
 
 def test_the_wait_has_an_end() -> None:
@@ -111,7 +109,7 @@ def test_the_wait_has_an_end() -> None:
         outcome, told, waited = prepare(listen, 2.5)
 
     assert (outcome, waited) == (Preparation.TIME_IS_OVER, 2.5)
-    assert told[-1] == "broker 1 stops without the permit after 2.5 s: broker 2 has the permit"
+    assert missing(told[-1], 1, "2.5", 2) == []
 
 
 def test_a_lost_store_is_not_waited_for_until_the_end() -> None:
@@ -123,7 +121,7 @@ def test_a_lost_store_is_not_waited_for_until_the_end() -> None:
         election = prepare(listen)[0]
 
     assert (outcome, waited) == (Preparation.TIME_IS_OVER, UNANSWERED_SECONDS)
-    assert told[-1] == "broker 1 stops without the permit after 15.0 s: etcd does not answer"
+    assert "etcd does not answer" in told[-1]
     assert election is Preparation.PERMITTED
 
 
@@ -135,7 +133,8 @@ def test_an_unregistered_or_stopping_broker_waits_for_nothing(code: str) -> None
         outcome, told, waited = prepare(listen)
 
     assert (outcome, waited, len(asked)) == (Preparation.NOTHING_TO_DO, 0.0, 1)
-    assert told == ["broker 1 does not need to wait: no broker 1 is registered"]
+    assert len(told) == 1
+    assert problem["detail"] in told[0]
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"code": 3}', b"\xff"])
@@ -145,7 +144,7 @@ def test_an_answer_that_is_no_problem_is_asked_again(body: bytes) -> None:
         outcome, told, _ = prepare(listen)
 
     assert outcome is Preparation.PERMITTED
-    assert told[0] == "broker 1 waits for its permit: answer with status 503"
+    assert missing(told[0], 1, 503) == []
 
 
 def test_the_hook_does_not_wait_for_a_broker_that_does_not_serve() -> None:
@@ -155,4 +154,4 @@ def test_the_hook_does_not_wait_for_a_broker_that_does_not_serve() -> None:
     outcome, told, waited = prepare(Endpoint("127.0.0.1", port))
 
     assert (outcome, waited) == (Preparation.NOTHING_TO_DO, 0.0)
-    assert told == [f"broker 1 does not serve at 127.0.0.1:{port}: nothing to wait for"]
+    assert [missing(line, 1, f"127.0.0.1:{port}") for line in told] == [[]]

@@ -41,6 +41,7 @@ from fairlead_api.batch.header import (
     LENGTH_STOP,
     NO_PRODUCER,
     PADDING_SHIFT,
+    Attribute,
     BatchHeader,
     Buffer,
     Codec,
@@ -171,6 +172,8 @@ class ProducerStamp:
     producer_id: int
     producer_epoch: int
     base_sequence: int
+    is_transactional: bool = False
+    """Whether the batch belongs to the transaction of the producer and epoch."""
 
 
 NO_PRODUCER_STAMP: Final = ProducerStamp(NO_PRODUCER, NO_PRODUCER, NO_PRODUCER)
@@ -273,7 +276,7 @@ def _framed(
         content_checksum=0,
         format=FORMAT,
         codec=codec,
-        attributes=padding << PADDING_SHIFT,
+        attributes=padding << PADDING_SHIFT | Attribute.TRANSACTIONAL * sender.is_transactional,
         last_offset_delta=record_count - 1,
         record_count=record_count,
         min_timestamp_us=times[0],

@@ -32,6 +32,8 @@ class ExtensionType(IntEnum):
     COLUMN_STATISTICS = 3
     REQUEST_DIGEST = 4
     """Digest of 16 bytes that distinguishes different requests with the same idempotency key."""
+    MARKER = 5
+    """End of a transaction, 20 bytes, written by brokers into control batches."""
 
 
 IDEMPOTENCY_KEY_BYTES_MAX: Final = 64

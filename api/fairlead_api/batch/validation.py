@@ -218,8 +218,6 @@ def validate_produced(
 
 
 def _check_header(header: BatchHeader) -> None:
-    if header.is_transactional:
-        _malformed("attribute bit 0 (transactional) is set; transactions are not supported yet")
     if header.is_control:
         _malformed("attribute bit 1 (control) is set; control batches are written by brokers only")
     if header.has_offset_column:
@@ -230,6 +228,14 @@ def _check_header(header: BatchHeader) -> None:
             " allowed: a count of at least 1, and the count minus 1"
         )
     producer = (header.producer_id, header.producer_epoch, header.base_sequence)
+    if header.is_transactional:
+        # The leader numbers a batch of a transaction without a base sequence.
+        if min(producer[:2]) < 0 or producer[2] < -1:
+            _malformed(
+                f"producer id {producer[0]}, producer epoch {producer[1]} and base sequence {producer[2]} of a"
+                " transactional batch; allowed: id and epoch from 0, base sequence from -1"
+            )
+        return
     if min(producer) < 0 and producer != _NO_PRODUCER:
         _malformed(
             f"producer id {producer[0]}, producer epoch {producer[1]} and base sequence {producer[2]};"

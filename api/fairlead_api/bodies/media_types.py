@@ -48,6 +48,7 @@ class Header:
     TOPIC_ID: Final = "Fairlead-Topic-Id"
     FORWARD: Final = "Fairlead-Forward"
     DUPLICATE: Final = "Fairlead-Duplicate"
+    TRANSACTION: Final = "Fairlead-Transaction"
     IDEMPOTENCY_KEY: Final = "Idempotency-Key"
     LAST_EVENT_ID: Final = "Last-Event-ID"
     THROTTLE_MS: Final = "Fairlead-Throttle-Ms"

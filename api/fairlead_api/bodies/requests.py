@@ -6,7 +6,7 @@ satisfies every rule that can be checked without knowing the cluster. This modul
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -15,11 +15,11 @@ from fairlead_api.bodies.json_bodies import Request, decode_request
 from fairlead_api.bodies.metadata import Answer
 from fairlead_api.configuration import ConfigInput
 from fairlead_api.identifiers import check_topic_name
-from fairlead_api.problems import ProblemError
 from fairlead_api.timestamps import parse_timestamp_us
 from fairlead_api.versions import check_batch_formats
 
 __all__ = [
+    "READ_COMMITTED",
     "AcceptDamageAnswer",
     "AcceptDamageRequest",
     "AlterConfigRequest",
@@ -44,7 +44,6 @@ __all__ = [
     "Request",
     "TopicOffsetLookup",
     "TopicProduceAnswer",
-    "check_isolation",
     "decode_request",
     "produce_entry",
 ]
@@ -74,6 +73,8 @@ TopicIdText = Annotated[
     str, Meta(pattern="^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$", max_length=36)
 ]
 Isolation = Literal["read_uncommitted", "read_committed"]
+READ_COMMITTED: Final = "read_committed"
+"""Isolation level of readers that get only records of committed transactions."""
 
 
 class CreateTopicRequest(Request, frozen=True, kw_only=True):
@@ -160,8 +161,7 @@ class FetchRequest(Request, frozen=True, kw_only=True):
     partitions: Annotated[list[PartitionFetchRequest], Meta(min_length=1, max_length=PARTITIONS_MAX)]
 
     def __post_init__(self) -> None:
-        """Raise `invalid_config` for read_committed, and `unsupported_version` if no format is supported."""
-        check_isolation(self.isolation)
+        """Raise `unsupported_version` if no format is supported."""
         check_batch_formats(self.formats)
 
 
@@ -315,9 +315,10 @@ class TopicOffsetLookup(Request, frozen=True, kw_only=True):
         return parse_timestamp_us(self.timestamp, "timestamp")
 
 
-class OffsetsLookupRequest(Request, frozen=True, kw_only=True):
-    """Body of `POST /v1/offsets:lookup`."""
+class OffsetsLookupRequest(Request, frozen=True, kw_only=True, omit_defaults=True):
+    """Body of `POST /v1/offsets:lookup`; with `read_committed`, logs end at their last stable offsets."""
 
+    isolation: Isolation = "read_uncommitted"
     partitions: Annotated[list[TopicOffsetLookup], Meta(max_length=PARTITIONS_MAX)]
 
 
@@ -341,16 +342,6 @@ class OffsetsLookupAnswer(Answer, frozen=True, kw_only=True):
     """Answer of `POST /v1/offsets:lookup`."""
 
     partitions: list[PartitionOffsetsLookup]
-
-
-def check_isolation(isolation: str) -> None:
-    """Raise `invalid_config` for the isolation level `read_committed`, which is not supported yet."""
-    if isolation == "read_committed":
-        raise ProblemError(
-            "invalid_config",
-            "isolation='read_committed' is not supported yet; supported is read_uncommitted",
-            data={"key": "isolation", "value": isolation, "allowed": "read_uncommitted"},
-        )
 
 
 def produce_entry(result: ProduceResult, *, topic_id: str | UnsetType = UNSET) -> PartitionProduceResult:

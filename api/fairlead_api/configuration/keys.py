@@ -506,6 +506,22 @@ _OF_THE_CLUSTER: Final = (
         "the departure of the last member, whichever is later.",
     ),
     _number(
+        "transaction.max.timeout.ms",
+        900_000,
+        1_000,
+        INT_MAX,
+        "ms",
+        "Maximum timeout of a transaction, after which the transaction is aborted.",
+    ),
+    _number(
+        "transactional.id.expiration.ms",
+        604_800_000,
+        1_000,
+        INT_MAX,
+        "ms",
+        "Time without use after which the name of a producer with transactions is forgotten.",
+    ),
+    _number(
         "unclean.leader.election.delay.ms",
         10_000,
         0,

@@ -16,11 +16,18 @@ from fairlead_api.problems.definitions import JSON, DataMember, ProblemDefinitio
 from fairlead_api.problems.requests import REQUEST_PROBLEMS
 from fairlead_api.problems.security import SECURITY_PROBLEMS
 from fairlead_api.problems.state import STATE_PROBLEMS
+from fairlead_api.problems.transactions import TRANSACTION_PROBLEMS
 
 CATALOGUE: Final[Mapping[str, ProblemDefinition]] = MappingProxyType(
     {
         definition.code: definition
-        for definition in (*REQUEST_PROBLEMS, *STATE_PROBLEMS, *CLUSTER_PROBLEMS, *SECURITY_PROBLEMS)
+        for definition in (
+            *REQUEST_PROBLEMS,
+            *STATE_PROBLEMS,
+            *TRANSACTION_PROBLEMS,
+            *CLUSTER_PROBLEMS,
+            *SECURITY_PROBLEMS,
+        )
     }
 )
 """All problems by code."""

@@ -106,6 +106,15 @@ WARNING: Final = ConditionType(
             CLUSTER_ONLY,
         ),
         Reason(
+            "RouteKindMissing",
+            ("True",),
+            "The API server does not have the kind of route that spec.listeners.data.route names, so the operator "
+            "cannot create it.",
+            "Install the definitions of the Gateway API, whose version of TLSRoute is v1 since its release 1.5, or use "
+            "the kind Ingress.",
+            CLUSTER_ONLY,
+        ),
+        Reason(
             "ClientsOutsideCannotFollow",
             ("True",),
             "Brokers have no listener for clients outside, because they run an older release or were started by an "

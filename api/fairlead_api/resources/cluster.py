@@ -7,13 +7,13 @@ from typing import Annotated, Final, Literal, Self, TypeAlias
 
 from pydantic import ConfigDict, Field, model_validator
 
+from fairlead_api.resources.cluster_listeners import Listeners
 from fairlead_api.resources.cluster_parts import (
     POOL_IDS,
     POOLS_MAX,
     BrokerPool,
     ClaimPolicy,
     Etcd,
-    Listeners,
     ManagedEtcd,
     NetworkPolicySettings,
     PodMonitorSettings,
@@ -140,6 +140,13 @@ class Cluster(Resource):
                 f"{STATEFUL_SET_NAME_LENGTH_MAX})",
                 f"the names of Cluster and pool together have at most {STATEFUL_SET_NAME_LENGTH_MAX - 1} characters",
                 ".spec.brokers",
+            ),
+            Rule(
+                "!has(self.spec.listeners) || !has(self.spec.listeners.data) || "
+                "!has(self.spec.listeners.data.route) || self.spec.listeners.data.route.kind != 'TLSRoute' || "
+                "(has(self.spec.security) && has(self.spec.security.tls) && self.spec.security.tls.mode == 'Required')",
+                "a TLSRoute leads to brokers with TLS only: security.tls.mode has to be Required",
+                ".spec.listeners.data.route.kind",
             ),
             Rule(
                 "oldSelf.spec.brokers.all(old, self.spec.brokers.exists(new, new.name == old.name) || "

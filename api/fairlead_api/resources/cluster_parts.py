@@ -1,4 +1,4 @@
-"""Parts of a Cluster's spec: pools of brokers, their storage and pods, listeners, etcd, network, claims."""
+"""Parts of a Cluster's spec: pools of brokers, their storage and pods, etcd, network, claims."""
 
 from __future__ import annotations
 
@@ -125,52 +125,13 @@ reserved for the pool. The first id cannot be changed."""
     """Additions to the pods that the operator creates."""
 
 
-ListenerType: TypeAlias = Literal["internal", "nodeport", "loadbalancer", "clusterip"]
+class EtcdRestore(Part):
+    """Snapshot from which an etcd without data starts."""
 
-
-class DataListener(Part):
-    """Listener at which clients reach the brokers."""
-
-    model_config = ConfigDict(
-        json_schema_extra=rules(
-            Rule(
-                "!has(self.nodePort) || self.type == 'nodeport'",
-                "nodePort is allowed only for the type nodeport",
-                ".nodePort",
-            ),
-            Rule(
-                "!has(self.advertisedHost) || self.type == 'nodeport' || "
-                "self.advertisedHost.contains('{id}') || self.advertisedHost.contains('{pod}')",
-                "advertisedHost must contain {id} or {pod}, so that each broker has its own host",
-                ".advertisedHost",
-            ),
-        )
-    )
-
-    type: ListenerType = "internal"
-    """Type of the listener. internal: brokers are reachable only inside the Kubernetes cluster. nodeport: brokers are \
-reachable at a port of every node. loadbalancer: brokers are reachable through a load balancer of the cloud. \
-clusterip: brokers are reachable through an Ingress, a Gateway or another proxy that you create in front of the \
-Services for clients outside."""
-    per_broker: bool = False
-    """Whether each broker has its own Service, so that clients outside reach leaders directly. Without their own \
-Services, clients outside call one address, and brokers forward requests to the leaders."""
-    advertised_host: Annotated[str, kubernetes(maxLength=253, minLength=1)] | None = None
-    """Host at which clients outside reach each broker, with the placeholders {id}, {pod} and {namespace}, for example \
-broker-{id}.example.com; for the type nodeport also one host of all nodes. By default the load balancer of the broker, \
-or the address of its node. The host may have a port, and for the type clusterip also the scheme of the proxy, as in \
-https://broker-{id}.example.com:443. For the type internal, the host for every client."""
-    annotations: Annotations = Field(default_factory=dict)
-    """Annotations of the Services, for load balancers and DNS controllers."""
-    node_port: Annotated[int, Field(ge=1, le=65535)] | None = None
-    """Port of every node for the bootstrap Service; by default Kubernetes chooses a port."""
-
-
-class Listeners(Part):
-    """Listeners of the brokers."""
-
-    data: DataListener = DataListener()
-    """Listener for producers, consumers and tools."""
+    claim_name: ObjectName
+    """Name of the PersistentVolumeClaim with the snapshots, in the namespace of the Cluster."""
+    file: Annotated[str, kubernetes(maxLength=253, minLength=1, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    """Name of the snapshot on the volume, as in status.lastSnapshot.file of an EtcdBackup."""
 
 
 class ManagedEtcd(Part):
@@ -184,6 +145,9 @@ class ManagedEtcd(Part):
     """Number of members: 1, 3 or 5. Members join and leave one at a time."""
     image: Image | None = None
     """Image of etcd; by default an image that the operator selects."""
+    restore: EtcdRestore | None = None
+    """Snapshot from which the first member starts while no volume has the data of a member; the other members join \
+it. An etcd with data ignores the field, so a restore begins with the deletion of all claims of its members."""
     storage: Storage = Storage(size="2Gi")
     """Volume of each member, 2Gi by default."""
     resources: Resources | None = None

@@ -163,16 +163,7 @@ class ClientCertificate(Part):
 class ClusterTls(Part):
     """TLS of the data listener."""
 
-    mode: Annotated[
-        TlsMode,
-        kubernetes(
-            Rule(
-                "self == oldSelf || self == 'Both' || oldSelf == 'Both'",
-                "between Off and Required, set Both until every client has moved",
-                reason=RuleReason.FORBIDDEN,
-            )
-        ),
-    ] = "Off"
+    mode: TlsMode = "Off"
     """Off: clients call http at port 9520. Both: clients call http at port 9520 and https at port 9524, while they \
 move. Required: clients call https at both ports. A change restarts the brokers one at a time."""
     min_version: Literal["1.2", "1.3"] = "1.3"
@@ -188,6 +179,9 @@ move. Required: clients call https at both ports. A change restarts the brokers 
 Clients that mount the ConfigMap with the authorities learn it within minutes."""
 
 
+_TLS_MODE: Final = "(has({0}.tls) ? {0}.tls.mode : 'Off')"
+
+
 class ClusterSecurity(Part):
     """TLS, tokens and access rules of the cluster."""
 
@@ -198,7 +192,15 @@ class ClusterSecurity(Part):
                 "mode Enforce needs tls.mode Both or Required, because tokens can be read on the way; "
                 "set allowPlaintext if a mesh ends TLS",
                 ".mode",
-            )
+            ),
+            Rule(
+                # A rule on the field would not see the default of a stored object without tls.
+                f"{_TLS_MODE.format('self')} == {_TLS_MODE.format('oldSelf')} || "
+                f"{_TLS_MODE.format('self')} == 'Both' || {_TLS_MODE.format('oldSelf')} == 'Both'",
+                "between Off and Required, set Both until every client has moved",
+                ".tls.mode",
+                RuleReason.FORBIDDEN,
+            ),
         )
     )
 

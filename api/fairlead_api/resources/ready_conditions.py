@@ -69,7 +69,7 @@ READY: Final = ConditionType(
             "The API server refuses objects that the operator creates, or pods that their controllers create, for "
             "example because of a quota, Pod Security or an invalid template.",
             "Read the refusal in the message and change the template, the quota or the namespace's labels.",
-            CLUSTER_ONLY,
+            (ResourceKind.CLUSTER, ResourceKind.ETCD_BACKUP),
         ),
         Reason(
             "ClusterNotFound",

@@ -21,6 +21,7 @@ from fairlead_api.routes.producers import PRODUCER_ROUTES
 from fairlead_api.routes.records import RECORD_ROUTES
 from fairlead_api.routes.security import SECURITY_ROUTES
 from fairlead_api.routes.topics import OPS_ROUTES, TOPIC_ROUTES
+from fairlead_api.routes.transactions import TRANSACTION_ROUTES
 
 __all__ = [
     "ROUTES",
@@ -37,6 +38,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *OPERATION_ROUTES,
     *RECORD_ROUTES,
     *PRODUCER_ROUTES,
+    *TRANSACTION_ROUTES,
     *GROUP_ROUTES,
     *SECURITY_ROUTES,
     *OPS_ROUTES,

@@ -83,6 +83,8 @@ class Route:
     other_requests: tuple[object, ...] = ()
     line_requests: tuple[object, ...] = ()
     body_types: tuple[str, ...] = ()
+    is_body_optional: bool = False
+    """Whether a call without a body is like a call with an empty JSON object."""
     query: tuple[QueryParameter, ...] = ()
     headers: tuple[HeaderParameter, ...] = ()
     problems: tuple[str, ...] = ()

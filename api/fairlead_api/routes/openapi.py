@@ -34,6 +34,7 @@ _PATH_SCHEMAS: Final[dict[str, Schema]] = {
     "token": {"type": "string", "minLength": 1},
     "acl": {"type": "string", "minLength": 1},
     "subject": {"type": "string", "minLength": 1},
+    "transaction": _NAME,
 }
 _EVENT: Final[Schema] = {
     "type": "object",
@@ -146,7 +147,7 @@ def _operation(route: Route, schemas: _Schemas) -> dict[str, object]:
     }  # fmt: skip
     if route.body_types:
         operation["requestBody"] = {
-            "required": True,
+            "required": not route.is_body_optional,
             "content": _content(
                 route.body_types, (route.request, *route.other_requests), route.line_requests, schemas
             ),

@@ -3,7 +3,8 @@
 The module is a part of the route table, which `routes` assembles.
 
 Answers about offsets contain the leader epoch. A consumer sends the highest epoch that it has seen, so that a broker
-with a lower epoch does not answer with a smaller offset.
+with a lower epoch does not answer with a smaller offset. The module is a single file because the calls share
+parameters.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from fairlead_api.bodies.media_types import (
 from fairlead_api.bodies.requests import (
     BYTES_DEFAULT,
     INT32_MAX,
+    READ_COMMITTED,
     TIMEOUT_MS_DEFAULT,
     TIMEOUT_MS_MAX,
     WAIT_MS_DEFAULT,
@@ -78,6 +80,12 @@ PRODUCER_HEADERS: Final = (
         "sequence of the first record: 0 in a new epoch, then the next after the previous batch; 0 follows 2^31 - 1",
         _NUMBER,
     ),
+)
+TRANSACTION_HEADER: Final = HeaderParameter(
+    Header.TRANSACTION,
+    "id of the transaction, such as `17.4`, to which the records belong, for a JSON, Arrow or CloudEvents body; with "
+    "acks=all. After a lost answer, abort the transaction and begin another",
+    r"^(0|[1-9][0-9]{0,18})\.(0|[1-9][0-9]{0,9})$",
 )
 IDEMPOTENCY_KEY_HEADER: Final = HeaderParameter(
     Header.IDEMPOTENCY_KEY,
@@ -160,9 +168,9 @@ ISOLATION: Final = QueryParameter(
     name="isolation",
     kind=ParameterKind.CHOICE,
     default="read_uncommitted",
-    choices=("read_uncommitted",),
-    choices_later=("read_committed",),
-    explanation="isolation level; `read_committed` is not supported yet",
+    choices=("read_uncommitted", READ_COMMITTED),
+    explanation="isolation level: `read_committed` leaves out records of aborted transactions, and ends at the last "
+    "stable offset, before the first record of an open transaction",
 )
 LAST_EPOCH: Final = QueryParameter(
     name="last_epoch",
@@ -221,6 +229,10 @@ _APPEND_PROBLEMS: Final = (
     "overloaded", "disk_full", "storage_failed", "coordination_unavailable",
 )  # fmt: skip
 _SEQUENCE_PROBLEMS: Final = ("out_of_order_sequence", "unknown_producer", "producer_fenced")
+_TRANSACTION_PROBLEMS: Final = (
+    "transaction_not_found", "transaction_committed", "transaction_aborted", "transaction_unfinished",
+    "transaction_too_large", "not_possible_now",
+)  # fmt: skip
 _KEY_PROBLEMS: Final = ("idempotency_key_reused", "throttled")
 _READ_PROBLEMS: Final = (
     "offset_out_of_range", "offset_expired", "log_truncated", "log_damaged", "offset_not_available",
@@ -255,7 +267,13 @@ RECORD_ROUTES: Final = (
         line_requests=_LINE_REQUESTS,
         body_types=(JSON, NDJSON, ARROW_STREAM, CLOUD_EVENT, CLOUD_EVENTS),
         query=(ACKS, TIMEOUT_MS, ENCODING),
-        headers=(TOPIC_ID_HEADER, FORWARD_HEADER, IDEMPOTENCY_KEY_HEADER, EVENT_HEADER),
+        headers=(
+            TOPIC_ID_HEADER,
+            FORWARD_HEADER,
+            TRANSACTION_HEADER,
+            IDEMPOTENCY_KEY_HEADER,
+            EVENT_HEADER,
+        ),
         answers=(
             AnswerForm(
                 status=200,
@@ -272,6 +290,8 @@ RECORD_ROUTES: Final = (
             *_BODY_PROBLEMS,
             *_RECORD_PROBLEMS,
             *_APPEND_PROBLEMS,
+            *_TRANSACTION_PROBLEMS,
+            "producer_fenced",
             *_KEY_PROBLEMS,
         ),
     ),
@@ -293,6 +313,7 @@ RECORD_ROUTES: Final = (
             FORWARD_HEADER,
             LEADER_EPOCH_HEADER,
             *PRODUCER_HEADERS,
+            TRANSACTION_HEADER,
             IDEMPOTENCY_KEY_HEADER,
             EVENT_HEADER,
         ),
@@ -313,6 +334,7 @@ RECORD_ROUTES: Final = (
             *_RECORD_PROBLEMS,
             *_APPEND_PROBLEMS,
             *_SEQUENCE_PROBLEMS,
+            *_TRANSACTION_PROBLEMS,
             *_EPOCH_PROBLEMS,
             *_KEY_PROBLEMS,
         ),
@@ -399,7 +421,7 @@ RECORD_ROUTES: Final = (
         summary="Tail all partitions of a topic and send each record as it arrives",
         access=needs(on(Operation.READ, Kind.TOPIC)),
         path_parameters=TOPIC_PARAMETER,
-        query=(TAIL_FROM, TAIL_SECONDS_MAX, TAIL_RECORDS_MAX, ENCODING),
+        query=(TAIL_FROM, TAIL_SECONDS_MAX, TAIL_RECORDS_MAX, ISOLATION, ENCODING),
         headers=(TOPIC_ID_HEADER, FORWARD_HEADER, LAST_EVENT_ID_HEADER),
         answers=(
             AnswerForm(
@@ -419,7 +441,7 @@ RECORD_ROUTES: Final = (
         summary="The start and end offsets of a partition's log",
         access=needs(on(Operation.DESCRIBE, Kind.TOPIC)),
         path_parameters=PARTITION_PARAMETERS,
-        query=(OFFSETS_TIMESTAMP,),
+        query=(OFFSETS_TIMESTAMP, ISOLATION),
         headers=(TOPIC_ID_HEADER, FORWARD_HEADER, LEADER_EPOCH_HEADER),
         answers=(
             AnswerForm(

@@ -25,7 +25,8 @@ class Effect(StrEnum):
     DENY = "deny"
 
 
-# Without slots, so that the derived values are kept: each change of an ACL compiles all of them again.
+# Without slots, because `cached_property` needs `__dict__`. A change of one ACL compiles all ACLs again, with cached
+# values.
 @dataclass(frozen=True, kw_only=True)
 class Acl:
     """Access rule: principals of a pattern may, or may not, execute operations on the names of a pattern."""

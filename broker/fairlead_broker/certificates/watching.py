@@ -73,7 +73,7 @@ class Certificates:
     def load(self) -> None:
         """Read all files for the first time. Raises `MaterialRefused`."""
         for side, source in self._sources.items():
-            # The state is read first: a change during the read is noticed at the next look.
+            # The state of the files is read before their content, so the next check notices a change during the read.
             self._states[side] = source.states()
             self._use(side, source.read(self._clock.now_us()))
             self._reloads.labels(side.value)
@@ -116,7 +116,7 @@ class Certificates:
             for subscriber in self._subscribers:
                 await subscriber(side, material)
         except OSError as error:
-            # A listener needs descriptors for another certificate. The next look tries again.
+            # Loading a certificate needs free descriptors. The next check of the files tries again.
             self._use(side, previous)
             reason = error.strerror or str(error)
             self._refuse(

@@ -12,7 +12,7 @@ from fairlead_api.identifiers import Revision
 from fairlead_broker.controller.term import ControllerTerm
 from fairlead_broker.registry.keys import PartitionKey
 from fairlead_broker.registry.records import PartitionRecord, encode
-from fairlead_broker.registry.transactions import Put, Transaction, created_at, unchanged_since
+from fairlead_broker.registry.store_writes import Put, Transaction, created_at, unchanged_since
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from fairlead_api.identifiers import Revision
 from fairlead_broker.registry.keys import Keys
-from fairlead_broker.registry.transactions import Compare, created_at
+from fairlead_broker.registry.store_writes import Compare, created_at
 
 PARTITIONS_MAX: Final = 60
 """Maximum number of partitions in one transaction. Each partition needs up to two of the 128 allowed compares."""

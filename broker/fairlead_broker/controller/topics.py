@@ -38,7 +38,7 @@ from fairlead_broker.registry.records import (
     TopicState,
     encode,
 )
-from fairlead_broker.registry.transactions import (
+from fairlead_broker.registry.store_writes import (
     Compare,
     Delete,
     Put,

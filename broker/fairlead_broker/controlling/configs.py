@@ -20,7 +20,7 @@ from fairlead_broker.coordination.mirror import Mirror
 from fairlead_broker.coordination.protocol import Coordination
 from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import ConfigRecord, config_texts, encode
-from fairlead_broker.registry.transactions import Put, Transaction, absent, unchanged_since
+from fairlead_broker.registry.store_writes import Put, Transaction, absent, unchanged_since
 
 
 class ConfigAdmin:

@@ -16,7 +16,7 @@ from fairlead_api.configuration import FEATURE_LEVEL_KEY, ConfigInput, ConfigSco
 from fairlead_api.problems import ProblemError
 from fairlead_broker.registry.metadata import ClusterMetadata
 from fairlead_broker.registry.records import encode
-from fairlead_broker.registry.transactions import Compare, Put, unchanged_since
+from fairlead_broker.registry.store_writes import Compare, Put, unchanged_since
 
 NAMED_MAX: Final = 20
 """Maximum number of brokers that a refusal names."""

@@ -21,7 +21,7 @@ from fairlead_broker.controlling.plan_runner import PlanRunner
 from fairlead_broker.controlling.topic_completion import OfficeHeld, required_term
 from fairlead_broker.coordination.mirror import Mirror
 from fairlead_broker.coordination.protocol import Coordination, CoordinationClosed, CoordinationError
-from fairlead_broker.registry.transactions import Delete, Transaction, unchanged_since
+from fairlead_broker.registry.store_writes import Delete, Transaction, unchanged_since
 
 INTERVAL_SECONDS: Final = 300.0
 EXPIRED_TOKEN_SECONDS: Final = 30 * 86_400

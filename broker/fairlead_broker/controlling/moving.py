@@ -25,7 +25,7 @@ from fairlead_broker.coordination.protocol import (
 )
 from fairlead_broker.registry.keys import BrokerKey, ControllerKey, GroupKeys, Keys, PartitionKey, group_of
 from fairlead_broker.registry.records import ClusterRecord, InSync, PartitionRecord, Record, decode, encode
-from fairlead_broker.registry.transactions import (
+from fairlead_broker.registry.store_writes import (
     Compare,
     Delete,
     Get,

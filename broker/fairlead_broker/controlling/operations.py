@@ -31,7 +31,7 @@ from fairlead_broker.coordination.protocol import Coordination
 from fairlead_broker.registry.keys import PartitionKey
 from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import PartitionRecord, TopicState
-from fairlead_broker.registry.transactions import Delete, Transaction, absent, unchanged_since
+from fairlead_broker.registry.store_writes import Delete, Transaction, absent, unchanged_since
 
 __all__ = ["ClusterOperations", "ElectionKind", "Reassignment", "RestartPermit"]
 

@@ -19,7 +19,7 @@ from fairlead_broker.coordination.protocol import (
     TransactionTooLarge,
     UnknownOutcome,
 )
-from fairlead_broker.registry.transactions import Transaction
+from fairlead_broker.registry.store_writes import Transaction
 
 ATTEMPTS_MAX: Final = 100
 """Maximum number of attempts. Each failed attempt means that a write by another broker succeeded."""

@@ -33,7 +33,7 @@ from fairlead_broker.registry.records import (
     decode,
     encode,
 )
-from fairlead_broker.registry.transactions import Delete, Get, KeyValue, Put, created_at, unchanged_since
+from fairlead_broker.registry.store_writes import Delete, Get, KeyValue, Put, created_at, unchanged_since
 
 PERMIT_SECONDS: Final = 300
 

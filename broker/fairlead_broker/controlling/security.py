@@ -17,7 +17,7 @@ from fairlead_broker.coordination.protocol import Coordination
 from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import encode
 from fairlead_broker.registry.security_records import AclRecord, QuotaRecord, TokenRecord
-from fairlead_broker.registry.transactions import Delete, Put, Transaction, absent, unchanged_since
+from fairlead_broker.registry.store_writes import Delete, Put, Transaction, absent, unchanged_since
 
 TOKENS_MAX: Final = 10_000
 ACLS_MAX: Final = 10_000
@@ -59,7 +59,7 @@ class SecurityAdmin:
                 )
             return token
 
-        await self._remove(self._metadata.keys.token(token_id), found, force=force)
+        await self._remove(self._metadata.keys.token, token_id, found, force=force)
 
     async def put_acl(self, acl: Acl, record: AclRecord) -> bool:
         """Store an ACL; return whether it is new. Raises `conflict` at the limit."""
@@ -82,7 +82,7 @@ class SecurityAdmin:
                 raise ProblemError("acl_not_found", f"no ACL has the id {acl_id}", data={"acl_id": acl_id})
             return acl
 
-        await self._remove(self._metadata.keys.acl(acl_id), found, force=force)
+        await self._remove(self._metadata.keys.acl, acl_id, found, force=force)
 
     async def put_quota(self, subject: str, record: QuotaRecord, *, force: bool) -> None:
         """Store a quota, which replaces the previous quota of the subject.
@@ -111,14 +111,18 @@ class SecurityAdmin:
                 raise ProblemError("quota_not_found", f"{subject} has no quota", data={"subject": subject})
             return quota
 
-        await self._remove(self._metadata.keys.quota(subject), found, force=force)
+        await self._remove(self._metadata.keys.quota, subject, found, force=force)
 
-    async def _remove(self, key: str, found: Callable[[], _Owned], *, force: bool) -> None:
+    async def _remove(
+        self, key_of: Callable[[str], str], name: str, found: Callable[[], _Owned], *, force: bool
+    ) -> None:
         def plan(_: int) -> Sequence[Transaction]:
             stored = found()
             owner = stored.value.owner
             if owner is not None and not force:
                 raise managed(owner)
+            # A name that is not stored may be empty or too long for a key.
+            key = key_of(name)
             return (Transaction((unchanged_since(key, stored.mod_revision),), (Delete(key),)),)
 
         await self._runner.begin(plan)

@@ -22,7 +22,7 @@ from fairlead_broker.coordination.mirror import Mirror
 from fairlead_broker.coordination.protocol import Coordination
 from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import TopicRecord, TopicState
-from fairlead_broker.registry.transactions import Transaction
+from fairlead_broker.registry.store_writes import Transaction
 
 OfficeHeld: TypeAlias = Callable[[], ControllerTerm | None]
 """Function that returns the controller's term, or None if this broker does not hold the term."""

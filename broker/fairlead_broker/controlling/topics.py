@@ -37,7 +37,7 @@ from fairlead_broker.quotas.limits import partition_quotas
 from fairlead_broker.registry.keys import PartitionKey
 from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import ConfigScalar, TopicRecord, TopicState, config_texts
-from fairlead_broker.registry.transactions import Transaction
+from fairlead_broker.registry.store_writes import Transaction
 
 REPLICATION_FACTOR_DEFAULT_MAX = 3
 MIN_ISR = "min.insync.replicas"

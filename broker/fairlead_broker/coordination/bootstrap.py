@@ -36,7 +36,7 @@ from fairlead_broker.registry.records import (
     decode,
     encode,
 )
-from fairlead_broker.registry.transactions import (
+from fairlead_broker.registry.store_writes import (
     Get,
     KeyValue,
     Put,

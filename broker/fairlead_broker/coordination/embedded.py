@@ -29,7 +29,7 @@ from fairlead_broker.coordination.protocol import (
     WatchBatch,
     check_transaction,
 )
-from fairlead_broker.registry.transactions import (
+from fairlead_broker.registry.store_writes import (
     Compare,
     LeaseId,
     Operation,

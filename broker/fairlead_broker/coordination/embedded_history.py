@@ -32,7 +32,7 @@ from fairlead_broker.coordination.protocol import (
     prefix_end,
 )
 from fairlead_broker.coordination.store_file import StoreDamaged, StoreLock, StoreTooNew
-from fairlead_broker.registry.transactions import (
+from fairlead_broker.registry.store_writes import (
     Compare,
     CreateRevision,
     Delete,

@@ -13,7 +13,7 @@ from fairlead_broker.coordination.protocol import (
     Lease,
     LeaseNotFound,
 )
-from fairlead_broker.registry.transactions import (
+from fairlead_broker.registry.store_writes import (
     Delete,
     Get,
     LeaseId,

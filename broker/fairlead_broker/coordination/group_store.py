@@ -43,7 +43,7 @@ from fairlead_broker.registry.keys import (
     group_of,
 )
 from fairlead_broker.registry.records import Record, RecordUnreadable, decode, encode
-from fairlead_broker.registry.transactions import (
+from fairlead_broker.registry.store_writes import (
     Compare,
     CreateRevision,
     Delete,

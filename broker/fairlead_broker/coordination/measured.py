@@ -12,7 +12,7 @@ from typing import Self, TypeVar
 from fairlead_api.identifiers import Revision
 from fairlead_broker.clock import Clock
 from fairlead_broker.coordination.protocol import PAGE_KEYS_MAX, Coordination, Lease, Page, Watch
-from fairlead_broker.registry.transactions import Compare, Operation, TransactionResult
+from fairlead_broker.registry.store_writes import Compare, Operation, TransactionResult
 
 Answer = TypeVar("Answer")
 

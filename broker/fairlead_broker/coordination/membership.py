@@ -25,7 +25,7 @@ from fairlead_broker.coordination.protocol import (
 )
 from fairlead_broker.registry.keys import Keys
 from fairlead_broker.registry.records import BrokerRegistration, decode, encode
-from fairlead_broker.registry.transactions import Get, Put, created_at, unchanged_since
+from fairlead_broker.registry.store_writes import Get, Put, created_at, unchanged_since
 
 KEEP_ALIVES_PER_TTL: Final = 3
 """Number of keep-alives in one time to live. Two of them may be lost before the lease ends."""

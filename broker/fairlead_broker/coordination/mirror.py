@@ -28,7 +28,7 @@ from fairlead_broker.coordination.protocol import (
 )
 from fairlead_broker.registry.keys import Keys
 from fairlead_broker.registry.metadata import Change, ClusterMetadata
-from fairlead_broker.registry.transactions import KeyValue
+from fairlead_broker.registry.store_writes import KeyValue
 
 SILENCE_SECONDS: Final = 30.0
 """Seconds of silence after which the mirror requests progress from the watch. If the silence then lasts as long

@@ -21,7 +21,7 @@ from fairlead_broker.clock import Clock, ExpiryTime
 from fairlead_broker.coordination.protocol import Coordination, CoordinationUnavailable, UnknownOutcome
 from fairlead_broker.registry.keys import Keys
 from fairlead_broker.registry.records import ProducerIdsRecord, ProducerNameRecord, decode, encode
-from fairlead_broker.registry.transactions import Delete, Get, KeyValue, Put, unchanged_since
+from fairlead_broker.registry.store_writes import Delete, Get, KeyValue, Put, unchanged_since
 
 BLOCK_IDS: Final = 1_000
 """Number of ids in one block."""
@@ -77,6 +77,10 @@ class ProducerRegistry:
                 side_effect=SideEffect.NONE,
             ) from error
 
+    async def new_id(self) -> ProducerId:
+        """Return a producer id that was never used. Raises `CoordinationUnavailable` and `conflict`."""
+        return await self._next_id()
+
     async def forget_idle_names(self, is_active: Callable[[ProducerId], bool]) -> int:
         """Drop names that were unused for seven days, and return the number of dropped names.
 
@@ -89,6 +93,9 @@ class ProducerRegistry:
             page = await self._coordination.list(self._keys.producer_names, after=after, limit=NAMES_AT_ONCE)
             for item in page.items:
                 record = decode(item.key, item.value, ProducerNameRecord)
+                if record.transactional:
+                    # The name is forgotten together with the record of its transactions.
+                    continue
                 if now_us - record.used_us >= NAME_NOTED_US and is_active(record.producer_id):
                     await self._note_use(item, record)
                 elif expiry_us - record.used_us >= NAME_IDLE_US:
@@ -130,6 +137,10 @@ class ProducerRegistry:
         for _ in range(ATTEMPTS_MAX):
             item, revision = await self._read(key)
             before = decode(key, item.value, ProducerNameRecord) if item else None
+            if before is not None and before.transactional:
+                raise ProblemError(
+                    "conflict", f"producer {name} has transactions; begin one with POST /v1/transactions"
+                )
             if before is None or before.producer_epoch == EPOCH_MAX:
                 producer = AllocatedProducer(await self._next_id(), ProducerEpoch(0))
             else:

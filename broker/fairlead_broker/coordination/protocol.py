@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, Self, TypeAlias
 
 from fairlead_api.identifiers import Revision
-from fairlead_broker.registry.transactions import (
+from fairlead_broker.registry.store_writes import (
     Compare,
     Get,
     KeyValue,

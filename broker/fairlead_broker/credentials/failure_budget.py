@@ -47,7 +47,7 @@ class FailureBudget:
 
 
 def network_of(address: str) -> str:
-    """Return the network of an IPv6 address, or the address itself, also if it is an IPv4 address in IPv6 form."""
+    """Return the network of an IPv6 address, or the address itself, even if it is an IPv4 address in IPv6 form."""
     if ":" not in address or address.startswith(IPV4_PREFIX):
         return address
     try:

@@ -107,7 +107,7 @@ def _key(entry: Mapping[str, Any]) -> VerificationKey | None:
 
 
 def _bits(text: object) -> int:
-    """Return the size of a number in a key; 0 if it is none."""
+    """Return the number of bits of an integer in a key; 0 if the text is no integer."""
     try:
         data = base64url.decoded(str(text))
     except ValueError:

@@ -35,6 +35,7 @@ from fairlead_broker.log.segments.dropped_segments import (
     DroppedSegments,
     make_starts_durable,
 )
+from fairlead_broker.log.segments.reading import LogRead
 from fairlead_broker.log.segments.segment_writer import (
     SegmentWriter,
     StampedBatch,
@@ -45,6 +46,7 @@ from fairlead_broker.log.segments.segment_writer import (
 )
 from fairlead_broker.log.segments.segments import Segment
 from fairlead_broker.log.segments.storage import File, Storage
+from fairlead_broker.log.stable_reads import first_offset, without_aborted
 from fairlead_broker.log.synced_offsets import SyncedOffset, SyncedOffsets
 
 
@@ -193,7 +195,12 @@ class PartitionLog(ReadableLog):
                 # The offsets are updated last, since readers and syncs read the offsets before other state.
                 self._end = self._writer.segment.next_offset
                 self._writer.flush_index()
-                self.producers.appended(batches, self._segments[len(segments) :])
+                self.producers.appended(
+                    batches,
+                    self._segments[len(segments) :],
+                    self._log_start,
+                    self.checkpoint_high_watermark,
+                )
 
     def append_copies(
         self, data: memoryview, end_offset: Offset | None = None, leader_epoch: LeaderEpoch | None = None
@@ -247,7 +254,7 @@ class PartitionLog(ReadableLog):
             with self._health:
                 try:
                     self._epochs.take_over_lost(lost_epochs, end)
-                    self._roll(offset)
+                    self._roll(base_offset=offset)
                     self._end_at(offset, (*damaged, DamagedRange(end, offset, accepted=True)))
                     self.sync()
                     self._write_checkpoint()
@@ -263,7 +270,7 @@ class PartitionLog(ReadableLog):
                         self._synced, self._generation = min(self._synced, end), self._generation + 1
                     self._take_back(writer, mark, segments)
                     raise
-                self.producers.save(self._writer.segment, offset)
+                self.producers.rolled(self._writer.segment, self._log_start)
 
     def roll_if_due(self, now_us: TimestampUs) -> bool:
         """Close the last segment if its first batch is older than `segment.ms`, so that the segment can expire."""
@@ -275,7 +282,7 @@ class PartitionLog(ReadableLog):
                 return False
             with self._health:
                 self._roll()
-                self.producers.save(self._writer.segment, self._end)
+                self.producers.rolled(self._writer.segment, self._log_start)
         return True
 
     def save_producers_if_due(self) -> None:
@@ -354,6 +361,22 @@ class PartitionLog(ReadableLog):
     def mark_failed(self, failed: StorageFailed) -> StorageFailed:
         """Record a failure of the directory, and return the first failure."""
         return self._health.fail(failed)
+
+    # ------------------------------------------------------------------------------------------ aborted transactions
+
+    def without_aborted(self, read: LogRead) -> list[memoryview] | None:
+        """Return the batches of a read without the batches of aborted transactions.
+
+        Returns None if `load_aborted` must be called first. The read must end at or below the last stable offset.
+        """
+        aborted = self.producers.aborted.between(Offset(first_offset(read.data)), read.next_offset)
+        if aborted is None:
+            return None
+        return without_aborted(read.data, aborted) if aborted else [read.data]
+
+    def load_aborted(self) -> None:
+        """Read the aborted transactions of closed segments. The call may wait for the disk. Raises `StorageFailed`."""
+        self.producers.aborted.load(lambda: self._segments)
 
     # ------------------------------------------------------------------------------------------ shortening
 
@@ -483,26 +506,28 @@ class PartitionLog(ReadableLog):
         while start < len(batches):
             count = self._writer.count_fitting(batches, start)
             if count == 0:
-                self._roll()
+                self._roll(batches[:start])
                 continue
             self._writer.append(batches[start : start + count] if count < len(batches) else batches)
             start += count
 
-    def _roll(self, base_offset: Offset | None = None) -> None:
-        """Start a new segment at or beyond the log's end.
+    def _roll(self, unpublished: Sequence[StampedBatch] = (), base_offset: Offset | None = None) -> None:
+        """Start a new segment at or beyond the log's end. `unpublished`: batches that are written since the log's end.
 
         Unless durability is `replicated`, sync the old segment first. Without this sync, a power failure could
         keep the new segment and lose the end of the old segment, which would look like damage. With `replicated`, no
         append must wait for the sync of up to a GiB of unsynced log.
         """
         old = self._writer
+        # The file is written before the segment is closed: once a sync covers the segment, the file must be durable.
+        aborted = self.producers.write_aborted(old.segment, unpublished)
         fresh = old.segment.successor(old.segment.next_offset if base_offset is None else base_offset)
         try:
             writer = open_empty_writer(self._storage, fresh, self._config)
         except OSError as error:
             raise wrap_os_error(error, f"{fresh.path}: cannot create") from error
         old.segment.next_offset = fresh.base_offset
-        old.seal()
+        old.seal(aborted)
         self._names += 1
         self._segments = (*self._segments, fresh)
         self._writer = writer

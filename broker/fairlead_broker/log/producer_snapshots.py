@@ -17,22 +17,26 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from fairlead_api.batch.control_batches import Marker, read_marker
 from fairlead_api.batch.extension import (
     REQUEST_DIGEST_BYTES,
     ExtensionType,
     unpack_extension,
 )
-from fairlead_api.batch.header import HEADER_BYTES, STAMP_BYTES
+from fairlead_api.batch.header import HEADER_BYTES, STAMP_BYTES, Attribute
 from fairlead_api.identifiers import Offset, ProducerEpoch, ProducerId, TimestampUs
 from fairlead_api.problems import ProblemError
+from fairlead_broker.log.aborted_index import AbortedIndex, marker_in
 from fairlead_broker.log.errors import SHORTAGES, wrap_os_error
 from fairlead_broker.log.segments.batch_walk import BadBatch, WalkedBatch, find_good_batch, walk_headers
 from fairlead_broker.log.segments.segment_writer import StampedBatch
 from fairlead_broker.log.segments.segments import Segment
 from fairlead_broker.log.segments.storage import File, Storage, read_whole
 from fairlead_broker.producers import (
+    AbortedTransaction,
     ProducerState,
     Snapshot,
+    aborted_by,
     decode_snapshot,
     encode_snapshot,
     stored_batch,
@@ -45,34 +49,61 @@ SNAPSHOT_BATCHES_MIN: Final = 100
 """Minimum number of batches between two snapshots. A starting broker reads about this number of headers per
 partition.
 """
-_PRODUCER_FIELDS: Final = struct.Struct("<28xqii6xH")
-"""Producer id, epoch, base sequence and extension length in the bytes after the stamp."""
+_PRODUCER_FIELDS: Final = struct.Struct("<2xH24xqii6xH")
+"""Attributes, producer id, epoch, base sequence and extension length in the bytes after the stamp."""
+_TRANSACTIONAL: Final = int(Attribute.TRANSACTIONAL)
+_CONTROL: Final = int(Attribute.CONTROL)
 _APPEND_TIME: Final = struct.Struct("<16xq")
 
 
 class LoggedProducers:
     """Producer state up to the end of one log, and its snapshot files."""
 
-    __slots__ = ("_at_begin", "_storage", "_unsaved", "state")
+    __slots__ = ("_at_begin", "_high_watermark", "_storage", "_unsaved", "aborted", "state")
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._unsaved = 0
+        self._high_watermark = Offset(0)
         self._at_begin = False
         """Whether the newest snapshot is for the first offset of the last segment, and must be kept."""
         self.state = ProducerState()
+        self.aborted = AbortedIndex(storage)
+        """Aborted transactions of the log."""
 
-    def appended(self, batches: Sequence[StampedBatch], rolled: Sequence[Segment]) -> None:
+    def appended(
+        self,
+        batches: Sequence[StampedBatch],
+        rolled: Sequence[Segment],
+        log_start: Offset,
+        high_watermark: Offset,
+    ) -> None:
         """Apply appended batches, and save the state for each segment that was created for them."""
+        self._high_watermark = high_watermark
         if not rolled:
             self._replay(batches)
             return
         for segment in rolled:
             count = sum(batch.base_offset < segment.base_offset for batch in batches)
             self._replay(batches[:count])
-            self.save(segment, segment.base_offset)
+            self.rolled(segment, log_start)
             batches = batches[count:]
         self._replay(batches)
+
+    def write_aborted(self, segment: Segment, unpublished: Sequence[StampedBatch]) -> tuple[File, ...]:
+        """Write the aborted transactions of a segment that is being closed; return the files to sync.
+
+        `unpublished`: batches that are written but not applied yet. Raises `Shortage`, `StorageFailed`.
+        """
+        aborted = [*self.aborted.of_last(), *filter(None, map(_aborted_by, unpublished))]
+        return self.aborted.write(
+            segment, [each for each in aborted if each.marker_offset >= segment.base_offset]
+        )
+
+    def rolled(self, segment: Segment, log_start: Offset) -> None:
+        """Apply the start of a new last segment, and save the state at its base offset. Raises `StorageFailed`."""
+        self.aborted.rolled(segment.base_offset, log_start)
+        self.save(segment, segment.base_offset)
 
     def save(self, segment: Segment, offset: Offset) -> None:
         """Write the state up to this offset, in the folder of the segment that contains the offset.
@@ -83,7 +114,7 @@ class LoggedProducers:
         temporary = segment.path_of(TEMPORARY_SUFFIX)
         begins = offset == segment.base_offset
         self._at_begin = self._at_begin and not begins
-        data = encode_snapshot(Snapshot(offset, self.state))
+        data = encode_snapshot(Snapshot(offset, self.state, tuple(self.aborted.of_last())))
         try:
             file = self._storage.open(temporary, create=True)
             file.truncate(0)
@@ -99,8 +130,8 @@ class LoggedProducers:
         self._unsaved = 0
 
     def save_if_due(self, segment: Segment, offset: Offset) -> None:
-        """Write the state if enough batches were appended since the last snapshot: at least one per state entry."""
-        if self._unsaved >= max(SNAPSHOT_BATCHES_MIN, len(self.state)):
+        """Write the state if enough batches were appended since the last snapshot: at least one per entry."""
+        if self._unsaved >= max(SNAPSHOT_BATCHES_MIN, len(self.state) + len(self.aborted)):
             self.save(segment, offset)
 
     def save_at_end(self, segment: Segment, offset: Offset) -> None:
@@ -118,6 +149,7 @@ class LoggedProducers:
         self.state = snapshot.state
         self._unsaved = 0
         last = segments[-1]
+        self.aborted.restart(last.base_offset, snapshot.aborted, has_closed=len(segments) > 1)
         self._at_begin = snapshot.offset == last.base_offset and self._storage.exists(last.path_of(SUFFIX))
         for segment in segments:
             if segment.next_offset > snapshot.offset:
@@ -172,10 +204,21 @@ class LoggedProducers:
         self._unsaved += len(batches)
         for batch in batches:
             time_us = _APPEND_TIME.unpack_from(batch.stamp)[0]
-            producer_id, epoch, sequence, extension_bytes = _PRODUCER_FIELDS.unpack_from(batch.content)
+            attributes, producer_id, epoch, sequence, extension_bytes = _PRODUCER_FIELDS.unpack_from(
+                batch.content
+            )
+            if attributes & _CONTROL:
+                state.advance(time_us)
+                self._replay_marker(_marker(batch), batch.base_offset, time_us)
+                continue
             if producer_id >= 0:
                 delta = batch.last_offset - batch.base_offset
-                state.replay(producer_id, epoch, stored_batch(sequence, delta, batch.base_offset, time_us))
+                state.replay(
+                    producer_id,
+                    epoch,
+                    stored_batch(sequence, delta, batch.base_offset, time_us),
+                    bool(attributes & _TRANSACTIONAL),
+                )
             else:
                 state.advance(time_us)
             if extension_bytes:
@@ -187,6 +230,9 @@ class LoggedProducers:
         header = batch.header
         self._unsaved += 1
         self.state.advance(header.append_time_us)
+        if header.is_control:
+            self._replay_marker(marker_in(file, batch), header.base_offset, header.append_time_us)
+            return
         if header.has_producer:
             self.state.replay(
                 ProducerId(header.producer_id),
@@ -194,15 +240,25 @@ class LoggedProducers:
                 stored_batch(
                     header.base_sequence, header.last_offset_delta, header.base_offset, header.append_time_us
                 ),
+                header.is_transactional,
             )
         if header.extension_bytes:
             extension = bytearray(header.extension_bytes)
             file.read_into(memoryview(extension), batch.position + HEADER_BYTES)
-            # A walk over the headers checks only stamps, so the reader of the batch reports a damaged extension.
+            # The walk over the headers verified only the stamp. The reader of the batch reports a damaged extension.
             with suppress(ProblemError):
                 self._replay_extension(
                     bytes(extension), header.base_offset, header.last_offset, header.append_time_us
                 )
+
+    def _replay_marker(self, marker: Marker | None, offset: int, time_us: int) -> None:
+        if marker is None:
+            return
+        self.state.replay_marker(marker.producer_id, marker.epoch, Offset(offset), TimestampUs(time_us))
+        self.state.transactions.committed(self._high_watermark)
+        aborted = aborted_by(marker, Offset(offset))
+        if aborted is not None:
+            self.aborted.add(aborted)
 
     def _replay_extension(self, extension: bytes, base: int, last: int, time_us: int) -> None:
         values = {entry.type: entry.value for entry in unpack_extension(extension)}
@@ -210,3 +266,21 @@ class LoggedProducers:
         if key is not None:
             digest = values.get(ExtensionType.REQUEST_DIGEST, bytes(REQUEST_DIGEST_BYTES))
             self.state.replay_key(key, digest, Offset(base), Offset(last), TimestampUs(time_us))
+
+
+def _aborted_by(batch: StampedBatch) -> AbortedTransaction | None:
+    """Return the transaction that a batch aborts, if the batch is such a marker."""
+    marker = _marker(batch)
+    return None if marker is None else aborted_by(marker, batch.base_offset)
+
+
+def _marker(batch: StampedBatch) -> Marker | None:
+    """Return the marker in a batch; None for other batches."""
+    attributes, producer_id, epoch, _, extension_bytes = _PRODUCER_FIELDS.unpack_from(batch.content)
+    if not attributes & _CONTROL:
+        return None
+    start = HEADER_BYTES - STAMP_BYTES
+    # A follower gets markers of a later release only at a higher feature level.
+    with suppress(ProblemError):
+        return read_marker(bytes(batch.content[start : start + extension_bytes]), producer_id, epoch)
+    return None

@@ -21,6 +21,7 @@ from fairlead_broker.log.segments.damage import DamagedRange, merge_ranges, read
 from fairlead_broker.log.segments.reading import LogRead
 from fairlead_broker.log.segments.segments import Segment
 from fairlead_broker.log.segments.time_lookup import first_record_in
+from fairlead_broker.replication.divergence import epochs_between
 
 _BASE_OFFSET = attrgetter("base_offset")
 
@@ -106,7 +107,8 @@ class ReadableLog:
         start, limit = self._readable(offset, offset_limit)
         if start >= limit:
             return _nothing(offset, start, limit)
-        return self._segment_of(start).read_cached(start, bytes_max, limit)
+        found = self._segment_of(start).read_cached(start, bytes_max, limit)
+        return None if found is None or self._first_stale(found, None) is not None else found
 
     def read(self, offset: Offset, bytes_max: int, offset_limit: Offset) -> LogRead:
         """Read whole batches below the offset limit, starting with the batch that contains the offset.
@@ -130,6 +132,11 @@ class ReadableLog:
                     raise
                 continue
             if found is not None and found.data:
+                stale_at = self._first_stale(found, segment)
+                if stale_at is not None:
+                    stale = segment.first_damage(stale_at.start_offset, stale_at.epoch)
+                    if stale is not None and self.note_damage([stale]):
+                        continue
                 if found.ends_at_stale:
                     # The next read would begin at the stale batch, and would not see the batch before it.
                     stale = segment.first_damage(start)
@@ -219,6 +226,26 @@ class ReadableLog:
             path = self._segment_of(start).path
             raise LogDamaged(path, limit.first_offset, limit.next_good_offset, "found before")
         return start, limit
+
+    def _first_stale(self, found: LogRead, segment: Segment | None) -> EpochStart | None:
+        """Return the first offset at which a batch has an earlier leader epoch than the list names, with that epoch.
+
+        Within a read, a batch of an earlier epoch than the batch before it shows that a lost write left an older batch
+        there. Only the list shows this for the first batch of a read and for the first batch of an epoch, which is
+        rarely within a read; it is looked up in the segment. Without a segment, the result names it unchecked.
+        """
+        base_offset, first_epoch = found.first_batch
+        for begun in epochs_between(self._epochs.entries, Offset(base_offset), found.next_offset):
+            if begun.start_offset <= base_offset:
+                if first_epoch < begun.epoch:
+                    return EpochStart(begun.epoch, Offset(base_offset))
+            elif segment is None:
+                return begun
+            else:
+                first = segment.read(begun.start_offset, 1, found.next_offset)
+                if first is not None and first.data and first.first_batch[1] < begun.epoch:
+                    return begun
+        return None
 
     def _segment_of(self, offset: Offset) -> Segment:
         segments = self._segments

@@ -23,6 +23,7 @@ from typing import Final
 
 from fairlead_api.configuration import Durability, TopicConfig
 from fairlead_api.identifiers import LeaderEpoch, Offset
+from fairlead_broker.log.aborted_index import AbortedIndex
 from fairlead_broker.log.segments.batch_walk import (
     NO_EPOCH,
     BadBatch,
@@ -88,6 +89,8 @@ class _Tail:
     """Leader epoch of the last batch read, or None before the first batch."""
     epoch_min: int = NO_EPOCH
     """Leader epoch of the last batch read in this or an earlier segment; leader epochs of a log never fall."""
+    may_have_markers: bool = False
+    """Whether the segment has a control batch, or batches that were not read."""
 
     def take(self, batch: WalkedBatch) -> None:
         """Add a batch to the progress of the walk."""
@@ -98,6 +101,7 @@ class _Tail:
         self.last_epoch = LeaderEpoch(header.leader_epoch)
         self.epoch_min = header.leader_epoch
         self.position, self.next_offset = batch.end, header.next_offset
+        self.may_have_markers |= header.is_control
 
 
 class Recovery:
@@ -174,7 +178,17 @@ class Recovery:
             if point is not None:
                 self.report.rebuilt_indexes.append(segment.path_of(".index"))
             return _Tail(file, size, 0, start, SegmentIndex(), 0, stale or point is not None, interval_bytes)
-        return _Tail(file, size, point.position, point.offset, index, len(index), stale, interval_bytes)
+        return _Tail(
+            file,
+            size,
+            point.position,
+            point.offset,
+            index,
+            len(index),
+            stale,
+            interval_bytes,
+            may_have_markers=point.position > 0,
+        )
 
     def _has_index(self, segment: Segment) -> bool:
         return self._storage.exists(segment.path_of(".index")) or self._storage.exists(
@@ -289,7 +303,13 @@ class Recovery:
         segment.body = body = SegmentBody(tail.file, tail.index, tail.size)
         # The files are synced immediately, since the number of segments to close is unbounded and each unsynced
         # segment would keep its files open.
-        for file in (tail.file, *segment.write_index(body)):
+        files = (tail.file, *segment.write_index(body))
+        aborted = AbortedIndex(self._storage)
+        if tail.may_have_markers:
+            files += aborted.rewrite(segment, tail.file, tail.size)
+        else:
+            files += aborted.write(segment, ())
+        for file in files:
             file.sync()
         segment.seal(())
 

@@ -74,6 +74,10 @@ class SegmentScrub:
                 for batch in verify_batches(
                     self._file, self._position, self._size, self._expected, self._offset_stop, self._epoch
                 ):
+                    belongs = self._log.epoch_before(Offset(batch.header.base_offset + 1))
+                    if belongs is not None and batch.header.leader_epoch < belongs.epoch:
+                        self._epoch = belongs.epoch
+                        raise BadBatch(batch.position, batch.end, "the batch has an earlier leader epoch")
                     self._position, self._expected = batch.end, batch.header.next_offset
                     self._epoch = batch.header.leader_epoch
                     if self._position >= stop:

@@ -22,7 +22,7 @@ import pyreqwest.exceptions
 from fairlead_api import problems
 from fairlead_api.batch.header import Buffer
 from fairlead_api.bodies.media_types import JSON
-from fairlead_api.identifiers import BrokerId, Revision, TopicIdPartition
+from fairlead_api.identifiers import BrokerId, ProducerId, Revision, TopicIdPartition
 from fairlead_api.problems import ProblemError
 from fairlead_broker.clock import Clock
 from fairlead_broker.peers import identity, messages
@@ -40,6 +40,14 @@ from fairlead_broker.peers.messages import (
 )
 from fairlead_broker.peers.positions import PositionsAnswer, PositionsRequest, PositionTold
 from fairlead_broker.peers.proofs import ProofMaker
+from fairlead_broker.peers.transaction_messages import (
+    EndsAnswer,
+    EndsRequest,
+    LookRequest,
+    OpenAnswer,
+    OpenAt,
+    OpenRequest,
+)
 from fairlead_broker.peers.usage import UsageAnswer, UsageRequest
 from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import BrokerRegistration, BrokerState
@@ -70,6 +78,11 @@ LOG_ENDS_PATH: Final = "/peer/v1/log-ends"
 DIGEST_PATH: Final = "/peer/v1/digest"
 POSITIONS_PATH: Final = "/peer/v1/positions"
 USAGE_PATH: Final = "/peer/v1/usage"
+TRANSACTION_ENDS_PATH: Final = "/peer/v1/transaction-ends"
+TRANSACTION_LOOKS_PATH: Final = "/peer/v1/transaction-looks"
+OPEN_TRANSACTIONS_PATH: Final = "/peer/v1/open-transactions"
+ENDS_SECONDS_MAX: Final = 5.0
+"""Timeout in seconds of a request about commits, whose markers must be committed before the answer."""
 DIGEST_SECONDS_MAX: Final = 10.0
 """Timeout in seconds of a digest request, for which the peer reads a piece of a log from the disk."""
 
@@ -251,6 +264,22 @@ class Peers:
         """Request positions from a leader; return one entry per partition, in order. Raises like `replica_fetch`."""
         answer = await self._post(broker, POSITIONS_PATH, messages.encode(request), seconds_max)
         return messages.decode(PositionsAnswer, answer.body).partitions
+
+    async def transaction_ends(self, broker: BrokerId, request: EndsRequest) -> list[bool]:
+        """Report commits to a leader; return which markers are committed, in order. Raises like `replica_fetch`."""
+        answer = await self._post(broker, TRANSACTION_ENDS_PATH, messages.encode(request), ENDS_SECONDS_MAX)
+        return messages.decode(EndsAnswer, answer.body).confirmed
+
+    async def transaction_looks(self, broker: BrokerId, producer_ids: Sequence[ProducerId]) -> None:
+        """Report to a broker that the records of producers have changed. Raises like `replica_fetch`."""
+        body = messages.encode(LookRequest(producer_ids=list(producer_ids)))
+        await self._post(broker, TRANSACTION_LOOKS_PATH, body, SHORT_CALL_SECONDS_MAX)
+
+    async def open_transactions(self, broker: BrokerId, producer_id: ProducerId) -> list[OpenAt]:
+        """Return the partitions led by a broker with open transactions of a producer. Raises like `replica_fetch`."""
+        body = messages.encode(OpenRequest(producer_id=producer_id))
+        answer = await self._post(broker, OPEN_TRANSACTIONS_PATH, body, SHORT_CALL_SECONDS_MAX)
+        return messages.decode(OpenAnswer, answer.body).open_at
 
     async def usage(self, broker: BrokerId, request: UsageRequest) -> UsageAnswer:
         """Report the use of limits to the controller. Raises like `replica_fetch`."""

@@ -9,45 +9,61 @@ loops, HTTP or clocks: events contain the time, and entries expire only accordin
 
 from __future__ import annotations
 
+from fairlead_broker.producers.aborted import AbortedTransaction, aborted_by
 from fairlead_broker.producers.effects import (
+    AlreadyEnded,
     AnswerAsAppended,
     AnswerStored,
     Append,
+    AppendMarker,
     Effect,
     KeyReused,
+    Look,
+    MixedTransaction,
     OutOfOrder,
     ProducerFenced,
     Refusal,
     Refuse,
     TooManyKeys,
+    TooManyTransactions,
+    TransactionUnfinished,
     UnknownProducer,
 )
 from fairlead_broker.producers.entries import KeyEntry, ProducerEntry, StoredBatch, stored_batch
 from fairlead_broker.producers.events import (
     Appended,
     AppendFailed,
+    EndDecided,
     Event,
     KeyedArrived,
     SequencedArrived,
     TimePassed,
     Withdrawn,
 )
+from fairlead_broker.producers.open_transactions import OpenTransactions
 from fairlead_broker.producers.partition_producers import PartitionProducers
 from fairlead_broker.producers.sequences import advanced
 from fairlead_broker.producers.snapshot import Snapshot, decode_snapshot, encode_snapshot
 from fairlead_broker.producers.state import ProducerState
 
 __all__ = [
+    "AbortedTransaction",
+    "AlreadyEnded",
     "AnswerAsAppended",
     "AnswerStored",
     "Append",
     "AppendFailed",
+    "AppendMarker",
     "Appended",
     "Effect",
+    "EndDecided",
     "Event",
     "KeyEntry",
     "KeyReused",
     "KeyedArrived",
+    "Look",
+    "MixedTransaction",
+    "OpenTransactions",
     "OutOfOrder",
     "PartitionProducers",
     "ProducerEntry",
@@ -60,8 +76,11 @@ __all__ = [
     "StoredBatch",
     "TimePassed",
     "TooManyKeys",
+    "TooManyTransactions",
+    "TransactionUnfinished",
     "UnknownProducer",
     "Withdrawn",
+    "aborted_by",
     "advanced",
     "decode_snapshot",
     "encode_snapshot",

@@ -7,6 +7,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
+from fairlead_api.batch.control_batches import Marker
 from fairlead_api.identifiers import Offset, ProducerEpoch, ProducerId, Sequence, TimestampUs
 
 R = TypeVar("R")
@@ -36,6 +37,25 @@ class AnswerAsAppended(msgspec.Struct, Generic[R], frozen=True, gc=False):
 
     request: R
     original: R
+
+
+class AppendMarker(msgspec.Struct, Generic[R], frozen=True, gc=False):
+    """Append a marker, as `Append` says of batches."""
+
+    request: R
+    marker: Marker
+
+
+class AlreadyEnded(msgspec.Struct, Generic[R], frozen=True, gc=False):
+    """The partition has the marker, or a later epoch of the producer."""
+
+    request: R
+
+
+class Look(msgspec.Struct, frozen=True, gc=False):
+    """Read the record of a producer, since a later epoch waits for the end of its open transaction."""
+
+    producer_id: ProducerId
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +102,40 @@ class TooManyKeys:
     """Seconds until the oldest key expires, in partition time."""
 
 
-Refusal: TypeAlias = OutOfOrder | UnknownProducer | ProducerFenced | KeyReused | TooManyKeys
+@dataclass(frozen=True, slots=True)
+class TransactionUnfinished:
+    """An earlier transaction of the producer is open in this partition and was not ended in time."""
+
+    producer_id: ProducerId
+    epoch: ProducerEpoch
+    open_epoch: ProducerEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class MixedTransaction:
+    """Some batches of the epoch have the transactional bit, and others do not."""
+
+    producer_id: ProducerId
+    epoch: ProducerEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class TooManyTransactions:
+    """The partition already has the maximum number of open transactions."""
+
+    limit: int
+
+
+Refusal: TypeAlias = (
+    OutOfOrder
+    | UnknownProducer
+    | ProducerFenced
+    | KeyReused
+    | TooManyKeys
+    | TransactionUnfinished
+    | MixedTransaction
+    | TooManyTransactions
+)
 
 
 class Refuse(msgspec.Struct, Generic[R], frozen=True, gc=False):
@@ -92,4 +145,6 @@ class Refuse(msgspec.Struct, Generic[R], frozen=True, gc=False):
     refusal: Refusal
 
 
-Effect: TypeAlias = Append[R] | AnswerStored[R] | AnswerAsAppended[R] | Refuse[R]
+Effect: TypeAlias = (
+    Append[R] | AppendMarker[R] | AlreadyEnded[R] | Look | AnswerStored[R] | AnswerAsAppended[R] | Refuse[R]
+)

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from fairlead_api.identifiers import Offset, ProducerEpoch, Sequence, TimestampUs
-from fairlead_broker.producers.sequences import SEQUENCE_MAX, advanced, record_count
+from fairlead_broker.producers.sequences import FIRST, SEQUENCE_MAX, advanced, record_count
 
 BATCHES_MAX: Final = 5
 """Maximum number of remembered batches of a producer. A producer has at most this many batches in flight, so every
@@ -39,13 +39,19 @@ class ProducerEntry(msgspec.Struct, frozen=True, gc=False):
 
     epoch: ProducerEpoch
     batches: tuple[StoredBatch, ...]
-    """Newest batches, oldest first: at least one and at most `BATCHES_MAX`, with contiguous sequences."""
+    """Newest batches, oldest first: at most `BATCHES_MAX`, with contiguous sequences; none after a marker."""
     partition_time_us: int
-    """Partition time of the last batch, from which the age of the entry is counted."""
+    """Partition time of the last batch or marker, from which the age of the entry is counted."""
+    is_transactional: bool = False
+    """Whether the batches of the epoch belong to a transaction."""
+    is_ended: bool = False
+    """Whether a marker ended the transaction of the epoch."""
 
     @property
     def next_sequence(self) -> Sequence:
-        """First sequence of the producer's next batch."""
+        """First sequence of the producer's next batch; 0 after a marker, since the next batch has a higher epoch."""
+        if not self.batches:
+            return FIRST
         return Sequence((self.batches[-1].last_sequence + 1) & SEQUENCE_MAX)
 
     def find(self, first_sequence: int, last_sequence: int) -> StoredBatch | None:
@@ -57,7 +63,8 @@ class ProducerEntry(msgspec.Struct, frozen=True, gc=False):
 
     def followed_by(self, batch: StoredBatch, partition_time_us: int) -> ProducerEntry:
         """Return the entry extended by a batch of the same epoch, which was appended at a partition time."""
-        return ProducerEntry(self.epoch, (*self.batches[-(BATCHES_MAX - 1) :], batch), partition_time_us)
+        batches = (*self.batches[-(BATCHES_MAX - 1) :], batch)
+        return ProducerEntry(self.epoch, batches, partition_time_us, self.is_transactional)
 
 
 class KeyEntry(msgspec.Struct, frozen=True, gc=False):

@@ -11,6 +11,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
+from fairlead_api.batch.control_batches import MarkerKind
 from fairlead_api.identifiers import Offset, ProducerEpoch, ProducerId, Sequence, TimestampUs
 
 R = TypeVar("R")
@@ -26,6 +27,7 @@ class SequencedArrived(msgspec.Struct, Generic[R], frozen=True, gc=False):
     last_sequence: Sequence
     now: float
     """Monotonic time of the arrival in seconds."""
+    is_transactional: bool = False
 
 
 class KeyedArrived(msgspec.Struct, Generic[R], frozen=True, gc=False):
@@ -34,6 +36,16 @@ class KeyedArrived(msgspec.Struct, Generic[R], frozen=True, gc=False):
     request: R
     key: bytes
     digest: bytes
+
+
+class EndDecided(msgspec.Struct, Generic[R], frozen=True, gc=False):
+    """A transaction is decided, and its marker is due in this partition."""
+
+    request: R
+    producer_id: ProducerId
+    epoch: ProducerEpoch
+    kind: MarkerKind
+    decided_us: TimestampUs
 
 
 class Withdrawn(msgspec.Struct, Generic[R], frozen=True, gc=False):
@@ -61,4 +73,12 @@ class AppendFailed(msgspec.Struct, frozen=True, gc=False):
     """The log appended no batch with an `Append` effect since the last `Appended`, or has failed until a restart."""
 
 
-Event: TypeAlias = SequencedArrived[R] | KeyedArrived[R] | Withdrawn[R] | TimePassed | Appended | AppendFailed
+Event: TypeAlias = (
+    SequencedArrived[R]
+    | KeyedArrived[R]
+    | EndDecided[R]
+    | Withdrawn[R]
+    | TimePassed
+    | Appended
+    | AppendFailed
+)

@@ -7,6 +7,9 @@
        │                     └───a second passed──▶ refused
        └──lower epoch, or long past──▶ refused
 
+A marker ends the transaction of its producer and epoch: later batches of the epoch are refused, and batches of a higher
+epoch are held until the marker is ordered.
+
 `step` is the only method that changes state; all other methods only read. A state machine serves one partition in
 one leader epoch. A batch is ordered between its `Append` effect and the answer from the log: it counts as the
 producer's last batch, so that later batches can be appended in the same group. The state changes only with
@@ -20,24 +23,32 @@ from typing import Generic, TypeAlias, TypeVar, assert_never
 
 import msgspec
 
+from fairlead_api.batch.control_batches import Marker
 from fairlead_api.identifiers import Offset, ProducerEpoch, ProducerId, Sequence, TimestampUs
 from fairlead_broker.producers.effects import (
+    AlreadyEnded,
     AnswerAsAppended,
     AnswerStored,
     Append,
+    AppendMarker,
     Effect,
     KeyReused,
+    Look,
+    MixedTransaction,
     OutOfOrder,
     ProducerFenced,
     Refusal,
     Refuse,
     TooManyKeys,
+    TooManyTransactions,
+    TransactionUnfinished,
     UnknownProducer,
 )
 from fairlead_broker.producers.entries import StoredBatch
 from fairlead_broker.producers.events import (
     Appended,
     AppendFailed,
+    EndDecided,
     Event,
     KeyedArrived,
     SequencedArrived,
@@ -45,6 +56,7 @@ from fairlead_broker.producers.events import (
     Withdrawn,
 )
 from fairlead_broker.producers.holding import HeldBatches
+from fairlead_broker.producers.open_transactions import OPEN_MAX, OpenTransactions
 from fairlead_broker.producers.sequences import FIRST, advanced, is_ahead
 from fairlead_broker.producers.state import KEYS_MAX, RETENTION_US, ProducerState
 
@@ -57,15 +69,18 @@ class _Front(msgspec.Struct, Generic[R], gc=False):
     epoch: ProducerEpoch
     next_sequence: Sequence
     ordered: list[SequencedArrived[R]]
+    is_transactional: bool
+    is_ended: bool = False
+    """Whether a marker is ordered too."""
 
 
-_Ordered: TypeAlias = SequencedArrived[R] | KeyedArrived[R]
+_Ordered: TypeAlias = SequencedArrived[R] | KeyedArrived[R] | EndDecided[R]
 
 
 class PartitionProducers(Generic[R]):
     """State machine that decides on every batch that names a producer or an idempotency key."""
 
-    __slots__ = ("_fronts", "_held", "_ordered", "_ordered_keys", "_state")
+    __slots__ = ("_ends", "_fronts", "_held", "_ordered", "_ordered_keys", "_state")
 
     def __init__(self, state: ProducerState) -> None:
         """Start with a copy of the log's producer state. The state machine takes ownership of the copy."""
@@ -74,6 +89,8 @@ class PartitionProducers(Generic[R]):
         self._ordered: list[_Ordered[R]] = []
         self._fronts: dict[ProducerId, _Front[R]] = {}
         self._ordered_keys: dict[bytes, KeyedArrived[R]] = {}
+        self._ends: dict[ProducerId, list[EndDecided[R]]] = {}
+        """Decided ends that wait for an append or for the end of an earlier transaction."""
 
     # -- reading
 
@@ -89,6 +106,28 @@ class PartitionProducers(Generic[R]):
     def next_deadline(self) -> float | None:
         """Return the time at which `TimePassed` is due, in monotonic seconds, or None if no batch is held."""
         return self._held.next_deadline()
+
+    def waiting_ends(self) -> Iterator[R]:
+        """Return the requests of decided ends that wait for earlier batches or for an earlier end."""
+        return (end.request for ends in self._ends.values() for end in ends)
+
+    @property
+    def transactions(self) -> OpenTransactions:
+        """Open transactions of the partition. Callers must not change the object."""
+        return self._state.transactions
+
+    def open_transactions(self) -> Iterator[tuple[ProducerId, ProducerEpoch, Offset]]:
+        """Return producer id, epoch and first offset of each open transaction, in ascending order of offsets."""
+        for producer_id, first_offset in self._state.transactions.first_offsets.items():
+            entry = self._state.producer(producer_id)
+            assert entry is not None, "a producer with an open transaction is remembered"
+            yield producer_id, entry.epoch, first_offset
+
+    def expected_sequence(self, producer_id: int, epoch: int) -> Sequence:
+        """Return the sequence of the next batch of a producer in an epoch, after all batches that are ordered."""
+        key = ProducerId(producer_id)
+        current = self._fronts.get(key) or self._state.producer(key)
+        return current.next_sequence if current is not None and current.epoch == epoch else FIRST
 
     def knows_producer(self, producer_id: ProducerId) -> bool:
         """Return whether the producer has written to this partition within the last 24 hours."""
@@ -115,12 +154,17 @@ class PartitionProducers(Generic[R]):
                 return self._sequenced(event)
             case Appended():
                 self._appended(event)
-                return []
+                return self._after_append() if self._ends else []
             case KeyedArrived():
                 return [self._keyed(event)]
+            case EndDecided():
+                waiting = self._ends.setdefault(event.producer_id, [])
+                waiting.append(event)
+                waiting.sort(key=lambda end: end.epoch)
+                return self._end(event.producer_id)
             case AppendFailed():
                 self._forget_ordered()
-                return []
+                return self._after_append() if self._ends else []
             case Withdrawn(request):
                 held = self._held.find(request)
                 if held is not None:
@@ -136,7 +180,9 @@ class PartitionProducers(Generic[R]):
     def _sequenced(self, batch: SequencedArrived[R]) -> list[Effect[R]]:
         effect = self._decide(batch)
         if effect is None:
-            return [] if self._held.add(batch) else [Refuse(batch.request, self._too_far(batch))]
+            if not self._held.add(batch):
+                return [Refuse(batch.request, self._too_far(batch))]
+            return [] if self._open_below(batch) is None else [Look(batch.producer_id)]
         if isinstance(effect, Append) and self._held:
             return [effect, *self._release(batch.producer_id)]
         return [effect]
@@ -146,9 +192,13 @@ class PartitionProducers(Generic[R]):
         producer_id, epoch, first = batch.producer_id, batch.epoch, batch.first_sequence
         current = self._fronts.get(producer_id) or self._state.producer(producer_id)
         if current is None or epoch > current.epoch:
-            return self._order(batch) if first == FIRST else None
-        if epoch < current.epoch:
+            if first != FIRST or self._open_below(batch) is not None:
+                return None
+            return self._open(batch) if batch.is_transactional else self._order(batch)
+        if epoch < current.epoch or current.is_ended:
             return Refuse(batch.request, ProducerFenced(producer_id, epoch, current.epoch))
+        if batch.is_transactional is not current.is_transactional:
+            return Refuse(batch.request, MixedTransaction(producer_id, epoch))
         expected = current.next_sequence
         if first == expected:
             return self._order(batch)
@@ -159,6 +209,23 @@ class PartitionProducers(Generic[R]):
             return None
         return Refuse(batch.request, OutOfOrder(producer_id, epoch, first, expected))
 
+    def _open(self, batch: SequencedArrived[R]) -> Effect[R]:
+        """Order the first batch of a transaction, if the partition has room for another open transaction."""
+        if len(self._state.transactions) >= OPEN_MAX:
+            return Refuse(batch.request, TooManyTransactions(OPEN_MAX))
+        return self._order(batch)
+
+    def _open_below(self, batch: SequencedArrived[R]) -> ProducerEpoch | None:
+        """Return the epoch of the producer's open transaction if the batch has a higher epoch (rule 7.2.3)."""
+        front = self._fronts.get(batch.producer_id)
+        if front is not None:
+            opened = front.is_transactional and not front.is_ended and front.epoch < batch.epoch
+            return front.epoch if opened else None
+        entry = self._state.producer(batch.producer_id)
+        if entry is None or entry.epoch >= batch.epoch or batch.producer_id not in self._state.transactions:
+            return None
+        return entry.epoch
+
     def _order(self, batch: SequencedArrived[R]) -> Append[R]:
         following = advanced(batch.last_sequence, 1)
         front = self._fronts.get(batch.producer_id)
@@ -166,7 +233,7 @@ class PartitionProducers(Generic[R]):
             front.next_sequence = following
             front.ordered.append(batch)
         else:
-            self._fronts[batch.producer_id] = _Front(batch.epoch, following, [batch])
+            self._fronts[batch.producer_id] = _Front(batch.epoch, following, [batch], batch.is_transactional)
         self._ordered.append(batch)
         return Append(batch.request)
 
@@ -209,9 +276,50 @@ class PartitionProducers(Generic[R]):
         """Return the refusal for a batch that was held too long or cannot be held."""
         producer_id, epoch, first = batch.producer_id, batch.epoch, batch.first_sequence
         current = self._fronts.get(producer_id) or self._state.producer(producer_id)
+        opened = self._open_below(batch)
+        if opened is not None:
+            return TransactionUnfinished(producer_id, epoch, opened)
         if current is None or current.epoch < epoch:
             return UnknownProducer(producer_id, epoch, first)
+        if current.epoch > epoch or current.is_ended:
+            return ProducerFenced(producer_id, epoch, current.epoch)
         return OutOfOrder(producer_id, epoch, first, current.next_sequence)
+
+    # -- ends of transactions
+
+    def _end(self, producer_id: ProducerId) -> list[Effect[R]]:
+        """Decide on the ends of a producer's transactions that wait (rule 7.2.5).
+
+        A marker waits while batches of its producer are ordered, since it contains the transaction's first offset.
+        """
+        effects: list[Effect[R]] = []
+        waiting = self._ends.pop(producer_id, [])
+        while waiting and producer_id not in self._fronts:
+            end = waiting.pop(0)
+            entry = self._state.producer(producer_id)
+            if entry is not None and (
+                entry.epoch > end.epoch or (entry.epoch == end.epoch and entry.is_ended)
+            ):
+                effects.append(AlreadyEnded(end.request))
+                continue
+            first = self._state.transactions.first_offsets.get(producer_id)
+            if entry is not None and entry.epoch < end.epoch and first is not None:
+                # The leader ends the lower epoch first, by its own look.
+                effects.append(Look(producer_id))
+                waiting.insert(0, end)
+                break
+            self._fronts[producer_id] = _Front(end.epoch, FIRST, [], True, True)
+            self._ordered.append(end)
+            marker = Marker(producer_id, end.epoch, end.kind, first, end.decided_us)
+            effects.append(AppendMarker(end.request, marker))
+            effects += self._release(producer_id)
+        if waiting:
+            self._ends[producer_id] = waiting
+        return effects
+
+    def _after_append(self) -> list[Effect[R]]:
+        """Decide again on waiting ends."""
+        return [effect for producer_id in list(self._ends) for effect in self._end(producer_id)]
 
     # -- idempotency keys
 
@@ -256,7 +364,9 @@ class PartitionProducers(Generic[R]):
     def _remember(self, batch: _Ordered[R], base: Offset, last: Offset, time_us: TimestampUs) -> None:
         if isinstance(batch, SequencedArrived):
             stored = StoredBatch(batch.first_sequence, batch.last_sequence, base, time_us)
-            self._state.replay(batch.producer_id, batch.epoch, stored)
+            self._state.replay(batch.producer_id, batch.epoch, stored, batch.is_transactional)
+        elif isinstance(batch, EndDecided):
+            self._state.replay_marker(batch.producer_id, batch.epoch, base, time_us)
         else:
             self._state.replay_key(batch.key, batch.digest, base, last, time_us)
 

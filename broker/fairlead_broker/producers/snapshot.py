@@ -15,13 +15,17 @@ import msgspec
 
 from fairlead_api.batch.header import checksum
 from fairlead_api.identifiers import Offset, ProducerEpoch, ProducerId, Sequence, TimestampUs
+from fairlead_broker.producers.aborted import AbortedTransaction
 from fairlead_broker.producers.entries import DIGEST_BYTES, KeyEntry, ProducerEntry, StoredBatch
+from fairlead_broker.producers.open_transactions import OpenTransactions
 from fairlead_broker.producers.state import ProducerState
 
 MAGIC: Final = b"FLPR"
-VERSION: Final = 2
+VERSION: Final = 3
 _NO_PARTITION_TIME: Final = 1
 """Version without partition times, in which ages were counted from the newest append time."""
+_NO_TRANSACTIONS: Final = 2
+"""Version without transactions."""
 _HEAD: Final = struct.Struct("<4sHHI")
 _CHECKSUM: Final = struct.Struct("<I")
 _BODY: Final = struct.Struct("<qqII")
@@ -30,6 +34,14 @@ _BATCH: Final = struct.Struct("<iiqq")
 _KEY: Final = struct.Struct(f"<{DIGEST_BYTES}sqqqH")
 _PARTITION_TIME: Final = struct.Struct("<q")
 """Partition time of the state or of an entry, which follows the fixed fields of each."""
+_TRANSACTION: Final = struct.Struct("<Iq")
+"""Flags and first offset of a producer's open transaction."""
+_TRANSACTIONAL: Final = 1
+_ENDED: Final = 2
+_NOT_OPEN: Final = -1
+_ABORTED_COUNT: Final = struct.Struct("<I")
+_ABORTED: Final = struct.Struct("<qqqi")
+"""Producer id, first offset, marker offset and epoch of an aborted transaction."""
 HEADER_BYTES: Final = _HEAD.size + _CHECKSUM.size
 
 
@@ -39,12 +51,14 @@ class Snapshot(msgspec.Struct, frozen=True):
     offset: Offset
     """Offset at which the snapshot ends. The state includes every batch below this offset and no later batch."""
     state: ProducerState
+    aborted: tuple[AbortedTransaction, ...] = ()
+    """Aborted transactions whose markers are in the segment, in ascending order of markers."""
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
     """Return a snapshot as bytes. Equal states give equal bytes."""
     state = snapshot.state
-    producers, keys = state.producers, state.keys
+    producers, keys, opened = state.producers, state.keys, state.transactions.first_offsets
     parts = [
         _BODY.pack(snapshot.offset, state.last_append_time_us, len(producers), len(keys)),
         _PARTITION_TIME.pack(state.partition_time_us),
@@ -52,6 +66,8 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
     for producer_id, entry in producers.items():
         parts.append(_PRODUCER.pack(producer_id, entry.epoch, len(entry.batches)))
         parts.append(_PARTITION_TIME.pack(entry.partition_time_us))
+        flags = _TRANSACTIONAL * entry.is_transactional | _ENDED * entry.is_ended
+        parts.append(_TRANSACTION.pack(flags, opened.get(producer_id, _NOT_OPEN)))
         parts.extend(
             _BATCH.pack(batch.first_sequence, batch.last_sequence, batch.base_offset, batch.append_time_us)
             for batch in entry.batches
@@ -61,6 +77,8 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
             _KEY.pack(used.digest, used.base_offset, used.last_offset, used.append_time_us, len(key))
         )
         parts.append(_PARTITION_TIME.pack(used.partition_time_us) + key)
+    parts.append(_ABORTED_COUNT.pack(len(snapshot.aborted)))
+    parts.extend(_ABORTED.pack(*each) for each in snapshot.aborted)
     body = b"".join(parts)
     head = _HEAD.pack(MAGIC, VERSION, 0, len(body))
     return head + _CHECKSUM.pack(_checksum(head, body)) + body
@@ -72,7 +90,11 @@ def decode_snapshot(data: bytes | None) -> Snapshot | None:
         return None
     magic, version, _, length = _HEAD.unpack_from(data)
     body = data[HEADER_BYTES:]
-    if (magic, length) != (MAGIC, len(body)) or version not in (VERSION, _NO_PARTITION_TIME):
+    if (magic, length) != (MAGIC, len(body)) or version not in (
+        VERSION,
+        _NO_TRANSACTIONS,
+        _NO_PARTITION_TIME,
+    ):
         return None
     if _CHECKSUM.unpack_from(data, _HEAD.size)[0] != _checksum(data[: _HEAD.size], body):
         return None
@@ -101,17 +123,30 @@ def _read_body(body: bytes, version: int) -> Snapshot:
     at += _BODY.size
     partition_time_us = partition_time(last_append_time_us)
     producers: OrderedDict[ProducerId, ProducerEntry] = OrderedDict()
+    opened: list[tuple[ProducerId, Offset]] = []
     for _ in range(producer_count):
         producer_id, epoch, batch_count = _PRODUCER.unpack_from(body, at)
         at += _PRODUCER.size
-        start = at if version == _NO_PARTITION_TIME else at + _PARTITION_TIME.size
-        stop = start + batch_count * _BATCH.size
+        flags, active_us = 0, None
+        if version != _NO_PARTITION_TIME:
+            active_us = partition_time(0)
+        if version == VERSION:
+            flags, first_offset = _TRANSACTION.unpack_from(body, at)
+            at += _TRANSACTION.size
+            if first_offset != _NOT_OPEN:
+                opened.append((ProducerId(producer_id), Offset(first_offset)))
+        stop = at + batch_count * _BATCH.size
         batches = tuple(
             StoredBatch(Sequence(first), Sequence(last), Offset(base), TimestampUs(time_us))
-            for first, last, base, time_us in _BATCH.iter_unpack(body[start:stop])
+            for first, last, base, time_us in _BATCH.iter_unpack(body[at:stop])
         )
-        active_us = partition_time(batches[-1].append_time_us)
-        producers[ProducerId(producer_id)] = ProducerEntry(ProducerEpoch(epoch), batches, active_us)
+        producers[ProducerId(producer_id)] = ProducerEntry(
+            ProducerEpoch(epoch),
+            batches,
+            batches[-1].append_time_us if active_us is None else active_us,
+            bool(flags & _TRANSACTIONAL),
+            bool(flags & _ENDED),
+        )
         at = stop
     keys: OrderedDict[bytes, KeyEntry] = OrderedDict()
     for _ in range(key_count):
@@ -122,5 +157,18 @@ def _read_body(body: bytes, version: int) -> Snapshot:
             digest, Offset(base), Offset(last), TimestampUs(time_us), used_us
         )
         at += key_bytes
-    state = ProducerState(TimestampUs(last_append_time_us), partition_time_us, producers, keys)
-    return Snapshot(Offset(offset), state)
+    state = ProducerState(
+        TimestampUs(last_append_time_us), partition_time_us, producers, keys, OpenTransactions(opened)
+    )
+    return Snapshot(Offset(offset), state, _read_aborted(body, at) if version == VERSION else ())
+
+
+def _read_aborted(body: bytes, at: int) -> tuple[AbortedTransaction, ...]:
+    start = at + _ABORTED_COUNT.size
+    count = _ABORTED_COUNT.unpack_from(body, at)[0]
+    return tuple(
+        AbortedTransaction(ProducerId(producer_id), Offset(first), Offset(marker), ProducerEpoch(epoch))
+        for producer_id, first, marker, epoch in _ABORTED.iter_unpack(
+            body[start : start + count * _ABORTED.size]
+        )
+    )

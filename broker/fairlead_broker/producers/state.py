@@ -17,6 +17,7 @@ from typing import Final
 
 from fairlead_api.identifiers import Offset, ProducerEpoch, ProducerId, TimestampUs
 from fairlead_broker.producers.entries import KeyEntry, ProducerEntry, StoredBatch
+from fairlead_broker.producers.open_transactions import OpenTransactions
 
 RETENTION_US: Final = 24 * 3600 * 1_000_000
 """Microseconds of partition time for which a producer or an idempotency key is remembered after its last batch."""
@@ -44,6 +45,7 @@ class ProducerState:
         "_keys",
         "_last_append_time_us",
         "_oldest_live_us",
+        "_open",
         "_partition_time_us",
         "_producers",
         "_pruned_at_us",
@@ -55,6 +57,7 @@ class ProducerState:
         partition_time_us: int = BEGINNING_US,
         producers: Mapping[ProducerId, ProducerEntry] | None = None,
         keys: Mapping[bytes, KeyEntry] | None = None,
+        transactions: OpenTransactions | None = None,
     ) -> None:
         self._last_append_time_us = last_append_time_us
         self._partition_time_us = partition_time_us
@@ -62,8 +65,14 @@ class ProducerState:
         self._pruned_at_us = partition_time_us
         self._producers: OrderedDict[ProducerId, ProducerEntry] = OrderedDict(producers or {})
         self._keys: OrderedDict[bytes, KeyEntry] = OrderedDict(keys or {})
+        self._open = OpenTransactions() if transactions is None else transactions
 
     # -- reading
+
+    @property
+    def transactions(self) -> OpenTransactions:
+        """Open transactions of the partition. Callers must not change the object."""
+        return self._open
 
     @property
     def last_append_time_us(self) -> TimestampUs:
@@ -100,9 +109,14 @@ class ProducerState:
         return len(self._producers) + len(self._keys)
 
     def producer(self, producer_id: int) -> ProducerEntry | None:
-        """Return the entry of a producer, or None if no entry exists or the entry is older than 24 hours."""
+        """Return the entry of a producer, or None if no entry exists or the entry is older than 24 hours.
+
+        The entry of an open transaction does not expire.
+        """
         entry = self._producers.get(ProducerId(producer_id))
-        if entry is None or entry.partition_time_us < self._oldest_live_us:
+        if entry is None or (
+            entry.partition_time_us < self._oldest_live_us and ProducerId(producer_id) not in self._open
+        ):
             return None
         return entry
 
@@ -113,7 +127,9 @@ class ProducerState:
 
     def copy(self) -> ProducerState:
         """Return an independent copy of the state."""
-        return ProducerState(self._last_append_time_us, self._partition_time_us, self._producers, self._keys)
+        return ProducerState(
+            self._last_append_time_us, self._partition_time_us, self._producers, self._keys, self._open.copy()
+        )
 
     # -- replaying
 
@@ -131,18 +147,41 @@ class ProducerState:
         if self._partition_time_us - self._pruned_at_us >= _PRUNE_INTERVAL_US:
             self._prune()
 
-    def replay(self, producer_id: ProducerId, epoch: ProducerEpoch, batch: StoredBatch) -> None:
+    def replay(
+        self,
+        producer_id: ProducerId,
+        epoch: ProducerEpoch,
+        batch: StoredBatch,
+        is_transactional: bool = False,
+    ) -> None:
         """Apply a batch of an idempotent producer from the log. The leader has already checked the sequences."""
         self.advance(batch.append_time_us)
-        producers = self._producers
         before = self.producer(producer_id)
         if before is not None and before.epoch == epoch:
-            producers[producer_id] = before.followed_by(batch, self._partition_time_us)
+            entry = before.followed_by(batch, self._partition_time_us)
         else:
-            producers[producer_id] = ProducerEntry(epoch, (batch,), self._partition_time_us)
+            entry = ProducerEntry(epoch, (batch,), self._partition_time_us, is_transactional)
+        if is_transactional and producer_id not in self._open:
+            self._open.opened(producer_id, batch.base_offset)
+        self._remember(producer_id, entry)
+
+    def replay_marker(
+        self, producer_id: ProducerId, epoch: ProducerEpoch, offset: Offset, append_time_us: TimestampUs
+    ) -> None:
+        """Apply a marker from the log; a marker below the producer's epoch changes nothing but the time."""
+        self.advance(append_time_us)
+        before = self.producer(producer_id)
+        if before is not None and before.epoch > epoch:
+            return
+        self._open.ended(producer_id, offset)
+        self._remember(producer_id, ProducerEntry(epoch, (), self._partition_time_us, True, True))
+
+    def _remember(self, producer_id: ProducerId, entry: ProducerEntry) -> None:
+        producers = self._producers
+        producers[producer_id] = entry
         producers.move_to_end(producer_id)
         if len(producers) > PRODUCERS_MAX:
-            producers.popitem(last=False)
+            self._drop_first(producers)
 
     def replay_key(
         self,
@@ -170,7 +209,17 @@ class ProducerState:
         """
         self._pruned_at_us = self._partition_time_us
         producers, keys = self._producers, self._keys
-        while producers and not self._is_live(next(iter(producers.values())).partition_time_us):
-            producers.popitem(last=False)
+        for _ in range(len(producers)):
+            if self._is_live(next(iter(producers.values())).partition_time_us):
+                break
+            self._drop_first(producers)
         while keys and not self._is_live(next(iter(keys.values())).partition_time_us):
             keys.popitem(last=False)
+
+    def _drop_first(self, producers: OrderedDict[ProducerId, ProducerEntry]) -> None:
+        """Drop the first entry, or move it to the end if its transaction is open."""
+        first = next(iter(producers))
+        if first in self._open:
+            producers.move_to_end(first)
+        else:
+            del producers[first]

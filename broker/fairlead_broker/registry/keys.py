@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 from urllib.parse import quote, unquote
 
-from fairlead_api.identifiers import BrokerId, PartitionIndex, TopicId
+from fairlead_api.identifiers import BrokerId, PartitionIndex, ProducerId, TopicId
 from fairlead_broker.registry.group_records import OFFSETS_PER_KEY
 
 ROOT: Final = "/fairlead/"
@@ -189,6 +189,15 @@ class Keys:
     def producer_name(self, name: str) -> str:
         """Return the key of a `ProducerNameRecord`."""
         return f"{self.producer_names}{encode_name(name)}"
+
+    @property
+    def transactions(self) -> str:
+        """Prefix of the records of all transactional producers, which are not mirrored."""
+        return f"{self.prefix}transactions/"
+
+    def transaction(self, producer_id: ProducerId) -> str:
+        """Return the key of a `TransactionRecord`."""
+        return f"{self.transactions}{producer_id}"
 
     def broker(self, broker: BrokerId) -> str:
         """Return the key of a `BrokerRegistration`."""

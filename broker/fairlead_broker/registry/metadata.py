@@ -41,7 +41,7 @@ from fairlead_broker.registry.records import (
     decode,
 )
 from fairlead_broker.registry.security_records import AclRecord, QuotaRecord, TokenRecord
-from fairlead_broker.registry.transactions import KeyValue
+from fairlead_broker.registry.store_writes import KeyValue
 
 R = TypeVar("R", bound=Record)
 R_co = TypeVar("R_co", bound=Record, covariant=True)

@@ -370,3 +370,5 @@ class ProducerNameRecord(Record, frozen=True, kw_only=True):
     """
     used_us: TimestampUs
     """Time of the last request for the name, or of the last batch seen from its producer."""
+    transactional: bool = False
+    """Whether the producer has transactions. The record of its transactions then has its epoch and its last use."""

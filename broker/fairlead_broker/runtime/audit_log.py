@@ -53,7 +53,7 @@ class AuditedRequest(Protocol):
 AUDITED_REQUEST: Final[ContextVar[Callable[[], AuditedRequest | None]]] = ContextVar(
     "audited_request", default=lambda: None
 )
-"""Weak reference to the request of the present task, which later refusals name.
+"""Weak reference to the request that the current task serves, for the audit records of refusals.
 
 `server` sets it at the start of each request. Timers and tasks keep the context in which they began, often for longer
 than the request: a strong reference would keep the request, and with an incomplete body its connection, open.
@@ -61,7 +61,7 @@ than the request: a strong reference would keep the request, and with an incompl
 
 
 class AuditQueue:
-    """Lines that wait for the topic, as long as the configuration asks for the topic."""
+    """Lines that wait to be written to the topic, while the configuration of the cluster turns the topic on."""
 
     def __init__(self, metadata: ClusterMetadata, dropped: Callable[[], None]) -> None:
         """`dropped` counts a line that found the queue full."""
@@ -73,7 +73,7 @@ class AuditQueue:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether the configuration of the cluster asks for the topic."""
+        """Whether the configuration of the cluster turns the topic on."""
         return cluster_value(self._metadata, AUDIT_TOPIC_KEY) is True
 
     def add(self, line: bytes, at_us: int) -> None:

@@ -59,6 +59,7 @@ from fairlead_broker.runtime.running_reads import RunningReads
 from fairlead_broker.runtime.security_changes import SecurityChanges
 from fairlead_broker.runtime.security_view import SecurityView
 from fairlead_broker.runtime.topic_views import TopicView, TopicViews, limits_of
+from fairlead_broker.runtime.transactions.transactions import Transactions
 from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.telemetry import Log, Telemetry
 
@@ -135,6 +136,7 @@ class Broker:
     producing: Producing
     fetching: Fetching
     producer_registry: ProducerRegistry
+    transactions: Transactions
     coordinated_groups: Groups
     """Groups of this broker, available in every phase; client calls use `groups` instead."""
     group_lag: GroupLagMeters

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from operator import is_not
 
 from fairlead_api.configuration import (
     CLUSTER_KEYS,
@@ -29,6 +30,8 @@ from fairlead_broker.telemetry import Log
 RETRY_SECONDS = 1.0
 AUTO_CREATE_TOPICS = "auto.create.topics.enable"
 RETENTION_CHECK_INTERVAL = "log.retention.check.interval.ms"
+TRANSACTION_TIMEOUT_MAX = "transaction.max.timeout.ms"
+TRANSACTIONAL_ID_EXPIRATION = "transactional.id.expiration.ms"
 REPLICA_LAG_TIME = "replica.lag.time.max.ms"
 
 
@@ -42,6 +45,10 @@ class Configs:
         self._metadata = metadata
         self._broker = broker
         self._own_settings = own_settings
+        self._own: dict[str, ConfigEntry] = {}
+        """Effective configuration of this broker, which each partition reads when it gets a leader."""
+        self._own_from: tuple[object, ...] = ()
+        """Stored records from which `_own` was computed; a change replaces the record."""
 
     def of_cluster(self) -> dict[str, ConfigEntry]:
         """Return every key that can be set on the cluster."""
@@ -77,6 +84,16 @@ class Configs:
         return self._seconds(REPLICA_LAG_TIME)
 
     @property
+    def transaction_timeout_ms_max(self) -> int:
+        """Maximum timeout of a transaction in milliseconds."""
+        return int(self.of_cluster()[TRANSACTION_TIMEOUT_MAX].value)
+
+    @property
+    def transactional_id_expiration_us(self) -> int:
+        """Microseconds without use after which the name of a producer with transactions is forgotten."""
+        return int(self.of_cluster()[TRANSACTIONAL_ID_EXPIRATION].value) * 1000
+
+    @property
     def move_bytes_per_second(self) -> int | None:
         """Number of bytes per second that this broker copies for moves; None without a limit."""
         text = self.of_broker(self._broker)[THROTTLED_RATE_KEY].value
@@ -88,7 +105,10 @@ class Configs:
         return milliseconds / 1000
 
     def _value(self, name: str) -> ConfigValue:
-        return parse_value(name, self.of_broker(self._broker)[name].value, ConfigScope.BROKER)
+        stored = (self._metadata.cluster_config, self._metadata.broker_config(self._broker))
+        if not self._own or any(map(is_not, stored, self._own_from)):
+            self._own, self._own_from = self.of_broker(self._broker), stored
+        return parse_value(name, self._own[name].value, ConfigScope.BROKER)
 
     def _cluster(self) -> Mapping[str, ConfigInput]:
         found = self._metadata.cluster_config

@@ -6,7 +6,8 @@ from typing import assert_never
 
 from fairlead_api.excerpts import shown
 from fairlead_api.identifiers import LeaderEpoch, Offset
-from fairlead_api.problems import ProblemError, SideEffect
+from fairlead_api.problems import JSON, ProblemError, SideEffect
+from fairlead_api.transaction_id import TransactionId
 from fairlead_broker.log import (
     DiskFull,
     LogClosed,
@@ -18,12 +19,25 @@ from fairlead_broker.log import (
 )
 from fairlead_broker.producers import (
     KeyReused,
+    MixedTransaction,
     OutOfOrder,
     ProducerFenced,
     Refusal,
     TooManyKeys,
+    TooManyTransactions,
+    TransactionUnfinished,
     UnknownProducer,
 )
+from fairlead_broker.registry.transaction_records import Outcome
+from fairlead_broker.transactions.decisions import (
+    PARTITIONS_MAX,
+    DecidedOtherwise,
+    Fenced,
+    NotFound,
+    TooManyPartitions,
+    TooManyUnfinished,
+)
+from fairlead_broker.transactions.decisions import Refusal as TransactionRefusal
 
 RETRY_SOON_SECONDS = 1.0
 """Number of seconds after which temporary refusals advise a retry: long enough to drain a queue, short enough not to
@@ -218,8 +232,81 @@ def from_producers(refusal: Refusal, topic: str, index: int) -> ProblemError:
                 retry_after_seconds=oldest_expires_seconds,
                 data={"topic": topic, "partition": index},
             )
+        case TransactionUnfinished(producer_id, epoch, open_epoch):
+            return ProblemError(
+                "transaction_unfinished",
+                f"{topic}-{index} has an open transaction {producer_id}.{open_epoch}, which must end before"
+                f" {producer_id}.{epoch} begins",
+                retry_after_seconds=RETRY_SOON_SECONDS,
+                data={"topic": topic, "partition": index, "transaction": f"{producer_id}.{open_epoch}"},
+            )
+        case MixedTransaction(producer_id, epoch):
+            return ProblemError(
+                "malformed_batch",
+                f"attribute bit 0 (transactional) differs from earlier batches of producer {producer_id} in epoch"
+                f" {epoch} in {topic}-{index}",
+            )
+        case TooManyTransactions(limit):
+            return ProblemError(
+                "throttled",
+                f"{topic}-{index} has {limit} open transactions, which is the limit",
+                retry_after_seconds=RETRY_SOON_SECONDS,
+                data={"topic": topic, "partition": index},
+            )
         case _:
             assert_never(refusal)
+
+
+def from_transactions(refusal: TransactionRefusal, transaction: TransactionId) -> ProblemError:
+    """Translate the refusal of a decision about a transaction."""
+    data: dict[str, JSON] = {"transaction": str(transaction)}
+    match refusal:
+        case NotFound():
+            return ProblemError(
+                "transaction_not_found", f"transaction {transaction} does not exist", data=data
+            )
+        case Fenced(current_epoch):
+            return ProblemError(
+                "producer_fenced",
+                f"producer {transaction.producer_id} is at epoch {current_epoch}; epoch {transaction.epoch} has ended",
+                data={
+                    "producer_id": transaction.producer_id,
+                    "producer_epoch": current_epoch,
+                    "current_epoch": current_epoch,
+                },
+            )
+        case DecidedOtherwise(outcome, reason, following):
+            code = "transaction_committed" if outcome is Outcome.COMMIT else "transaction_aborted"
+            after = None if following is None else str(TransactionId(transaction.producer_id, following))
+            return ProblemError(
+                code,
+                f"transaction {transaction} is {code.rpartition('_')[2]} ({reason.value})",
+                data={**data, "reason": reason.value, "next": after},
+            )
+        case TooManyUnfinished(commits):
+            return ProblemError(
+                "transaction_unfinished",
+                f"partitions have not confirmed {len(commits)} earlier commits of producer {transaction.producer_id}",
+                retry_after_seconds=RETRY_SOON_SECONDS,
+                data=data,
+            )
+        case TooManyPartitions(count):
+            return ProblemError(
+                "transaction_too_large",
+                f"transaction {transaction} has {count} partitions; allowed: {PARTITIONS_MAX}",
+                data={**data, "limit": PARTITIONS_MAX},
+            )
+        case _:
+            assert_never(refusal)
+
+
+def store_unavailable(error: Exception) -> ProblemError:
+    """Return the problem for a call that the coordination store did not answer."""
+    return ProblemError(
+        "coordination_unavailable",
+        f"the coordination store did not answer: {error}",
+        retry_after_seconds=RETRY_SOON_SECONDS,
+    )
 
 
 def idempotency_key_reused(topic: str, key: bytes) -> ProblemError:

@@ -7,7 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fairlead_api.identifiers import LeaderEpoch, Offset, PartitionIndex, TimestampUs, TopicId
+from fairlead_api.batch.control_batches import MarkerKind
+from fairlead_api.identifiers import (
+    LeaderEpoch,
+    Offset,
+    PartitionIndex,
+    ProducerEpoch,
+    ProducerId,
+    TimestampUs,
+    TopicId,
+)
 
 FETCH_BYTES_DEFAULT = 1 << 20
 
@@ -18,6 +27,16 @@ class KeyedRequest:
 
     key: bytes
     digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionEnd:
+    """Decision about a transaction, whose marker is due in a partition."""
+
+    producer_id: ProducerId
+    epoch: ProducerEpoch
+    kind: MarkerKind
+    decided_us: TimestampUs
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +76,8 @@ class FetchSpec:
     min_bytes: int = 1
     max_bytes: int = FETCH_BYTES_DEFAULT
     max_wait_seconds: float = 0.5
+    committed: bool = False
+    """Whether the caller reads only records of committed transactions, up to the last stable offset."""
 
 
 @dataclass(frozen=True, slots=True)

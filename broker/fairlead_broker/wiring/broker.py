@@ -199,6 +199,7 @@ def _assembled(
         producing=calls.producing,
         fetching=calls.fetching,
         producer_registry=calls.producer_registry,
+        transactions=calls.transactions,
         coordinated_groups=calls.groups,
         group_lag=calls.group_lag,
         records_deletion=calls.records_deletion,

@@ -12,6 +12,7 @@ from fairlead_broker.controlling.operations import ClusterOperations
 from fairlead_broker.controlling.topics import TopicAdmin
 from fairlead_broker.coordination.group_store import GroupStore
 from fairlead_broker.coordination.producer_registry import ProducerRegistry
+from fairlead_broker.coordination.transaction_store import TransactionStore
 from fairlead_broker.runtime.groups.groups import Groups
 from fairlead_broker.runtime.groups.lag_meters import GroupLagMeters
 from fairlead_broker.runtime.groups.meters import GroupMeters
@@ -22,6 +23,8 @@ from fairlead_broker.runtime.leading.records_deletion import RecordsDeletion
 from fairlead_broker.runtime.lifecycle.cluster_entry import Entry
 from fairlead_broker.runtime.meters import election_counter, watch_controller
 from fairlead_broker.runtime.peer_serving.survey import Survey
+from fairlead_broker.runtime.transactions.ends import TransactionEnds
+from fairlead_broker.runtime.transactions.transactions import TRANSACTION_LEVEL, Transactions
 from fairlead_broker.wiring.engine import Engine
 from fairlead_broker.wiring.replicas import ReplicaParts
 
@@ -37,6 +40,7 @@ class CallParts:
     producing: Producing
     fetching: Fetching
     producer_registry: ProducerRegistry
+    transactions: Transactions
     groups: Groups
     group_lag: GroupLagMeters
     records_deletion: RecordsDeletion
@@ -62,6 +66,7 @@ def build_calls(engine: Engine, entry: Entry, parts: ReplicaParts) -> CallParts:
     )
     watch_controller(engine.telemetry, controllership)
     groups = build_groups(engine, entry, parts)
+    registry = ProducerRegistry(entry.coordination, metadata.keys, clock)
     return CallParts(
         controllership=controllership,
         operations=ClusterOperations(entry.coordination, entry.mirror, controllership),
@@ -82,6 +87,7 @@ def build_calls(engine: Engine, entry: Entry, parts: ReplicaParts) -> CallParts:
             engine.meters,
             on_loop_bytes_max=limits.validation_on_loop_bytes_max,
             timeout_seconds_max=limits.produce_timeout_seconds_max,
+            takes_transactions=lambda: feature_level_of(entry) >= TRANSACTION_LEVEL,
         ),
         fetching=Fetching(
             parts.replicas.find,
@@ -91,11 +97,39 @@ def build_calls(engine: Engine, entry: Entry, parts: ReplicaParts) -> CallParts:
             wait_seconds_max=limits.fetch_wait_seconds_max,
             polls_max=limits.long_polls_max,
         ),
-        producer_registry=ProducerRegistry(entry.coordination, metadata.keys, clock),
+        producer_registry=registry,
+        transactions=build_transactions(engine, entry, parts, registry),
         groups=groups,
         group_lag=GroupLagMeters(groups, parts.peers.positions, metadata, engine.telemetry, clock),
         records_deletion=RecordsDeletion(engine.disk, clock, parts.disk.health.fail, engine.meters.deleted),
         damage_acceptance=DamageAcceptance(engine.disk, parts.disk.health.fail, engine.log),
+    )
+
+
+def feature_level_of(entry: Entry) -> int:
+    """Return the feature level of the cluster, as last seen."""
+    found = entry.mirror.metadata.cluster
+    return entry.cluster.feature_level if found is None else found.value.feature_level
+
+
+def build_transactions(
+    engine: Engine, entry: Entry, parts: ReplicaParts, registry: ProducerRegistry
+) -> Transactions:
+    """Build the transactions of producers."""
+    peers, metadata, clock = parts.peers.peer_side.peers, entry.mirror.metadata, engine.clock
+    spawn = engine.supervisor.spawn
+    writes = parts.disk.decision_writes
+    ends = TransactionEnds(parts.replicas.find, metadata, peers, clock, spawn)
+    return Transactions(
+        TransactionStore(entry.coordination, entry.keys),
+        writes,
+        ends,
+        parts.disk.looks,
+        registry.new_id,
+        metadata,
+        peers,
+        clock,
+        spawn,
     )
 
 

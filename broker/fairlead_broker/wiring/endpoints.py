@@ -17,6 +17,7 @@ from fairlead_broker.server.admin.producers import ProducerCalls
 from fairlead_broker.server.admin.quotas import QuotaCalls
 from fairlead_broker.server.admin.security import SecurityCalls
 from fairlead_broker.server.admin.topics import TopicCalls
+from fairlead_broker.server.admin.transactions import TransactionCalls
 from fairlead_broker.server.http.access_gate import AccessGate
 from fairlead_broker.server.http.body import ProduceBodyLimits
 from fairlead_broker.server.http.call import Endpoint
@@ -72,7 +73,7 @@ def build_endpoints(broker: Broker) -> Endpoints:
     data = {**records, **admin}
     return Endpoints(
         data=data,
-        peer={**data, **PeerCalls(broker.peer_side, broker.quota_exchange).endpoints()},
+        peer={**data, **PeerCalls(broker.peer_side, broker.quota_exchange, broker.transactions).endpoints()},
         gate=PeerGate(broker.peer_side),
         access=AccessGate(broker.security, broker.quotas),
         forwarding=forwarding,
@@ -92,6 +93,7 @@ def _record_endpoints(broker: Broker, forwarding: Forwarding) -> dict[str, Endpo
         **offsets.endpoints(),
         **TailCalls(broker, forwarding, offsets, clock).endpoints(),
         **GroupCalls(broker, forwarding).endpoints(),
+        **TransactionCalls(broker, forwarding).endpoints(),
     }
 
 

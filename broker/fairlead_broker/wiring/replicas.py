@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fairlead_api.identifiers import BrokerId
+from fairlead_broker.coordination.transaction_store import TransactionStore
 from fairlead_broker.peers.identity import PeerIdentity
 from fairlead_broker.peers.peers import Peers, PeerTls
 from fairlead_broker.peers.proofs import PeerEvidence, ProofMaker
@@ -29,6 +30,8 @@ from fairlead_broker.runtime.peer_serving.peer_side import PeerSide
 from fairlead_broker.runtime.peer_serving.positions import Positions
 from fairlead_broker.runtime.peer_serving.replica_serving import ReplicaServing
 from fairlead_broker.runtime.topic_views import TopicViews
+from fairlead_broker.runtime.transactions.decision_writes import DecisionWrites
+from fairlead_broker.runtime.transactions.looks import TransactionLooks
 from fairlead_broker.wiring.engine import Engine
 
 
@@ -40,6 +43,8 @@ class DiskParts:
     syncing: Syncing
     rounds: SyncRounds
     leader_writes: LeaderWrites
+    decision_writes: DecisionWrites
+    looks: TransactionLooks
     shared: SharedParts
 
 
@@ -127,6 +132,10 @@ def build_disk(engine: Engine, entry: Entry, syncing: Syncing) -> DiskParts:
         failed=health.fail,
         observe_seconds=engine.telemetry.metric("fairlead_append_fsync_seconds").observe,
     )
+    spawn = engine.supervisor.spawn
+    store = TransactionStore(entry.coordination, entry.keys)
+    decision_writes = DecisionWrites(store, clock, spawn)
+    looks = TransactionLooks(store, decision_writes, clock, spawn, engine.log)
     shared = SharedParts(
         clock=clock,
         pool=engine.disk,
@@ -138,8 +147,9 @@ def build_disk(engine: Engine, entry: Entry, syncing: Syncing) -> DiskParts:
         directory_failed=health.fail,
         write_record=leader_writes.write,
         lease_confirmed=entry.incarnation.confirms,
+        looks=looks,
     )
-    return DiskParts(health, syncing, rounds, leader_writes, shared)
+    return DiskParts(health, syncing, rounds, leader_writes, decision_writes, looks, shared)
 
 
 def build_peer_serving(engine: Engine, entry: Entry, peers: Peers, replicas: Replicas) -> PeerParts:

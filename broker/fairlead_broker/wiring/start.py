@@ -249,7 +249,7 @@ def data_url(addresses: ListenerAddresses) -> str:
 def warn_if_open(settings: BrokerSettings, log: Log) -> None:
     """Warn of each listener that other machines reach and that refuses no stranger.
 
-    The peer listener refuses callers without a proof, but without TLS it shows records to every reader on the way.
+    The peer listener refuses callers without a proof, but without TLS its records can be read in the network.
     """
     listeners = settings.listeners
     external = () if listeners.external is None else (("external", listeners.external),)

@@ -13,6 +13,7 @@ from fairlead_broker.runtime.hosting.scrub import Scrub
 from fairlead_broker.runtime.hosting.upkeep import ProducerNames, Upkeep
 from fairlead_broker.runtime.leading.retention import Retention
 from fairlead_broker.runtime.lifecycle.cluster_entry import Entry
+from fairlead_broker.runtime.transactions.idle import IdleTransactions
 from fairlead_broker.wiring.calls import CallParts
 from fairlead_broker.wiring.engine import Engine
 from fairlead_broker.wiring.replicas import ReplicaParts
@@ -79,6 +80,9 @@ def spawn_tasks(
         entry.coordination, entry.mirror, lambda: calls.controllership.term, engine.clock
     )
     group_upkeep = GroupUpkeep(calls.groups, entry.mirror, calls.group_lag, engine.clock, engine.log)
+    transactions = IdleTransactions(
+        calls.transactions, lambda: parts.configs.transactional_id_expiration_us, engine.log
+    )
     names = ProducerNames(calls.producer_registry, parts.replicas, engine.log)
     topics = TopicAccess(
         calls.topic_admin,
@@ -103,6 +107,9 @@ def spawn_tasks(
         "housekeeping": housekeeping.run(),
         "group upkeep": group_upkeep.run(),
         "producer names": names.run(),
+        "transaction ends": calls.transactions.ends.run(calls.transactions.clean),
+        "transaction looks": parts.disk.looks.run(),
+        "idle transactions": transactions.run(),
     }
     for name, work in tasks.items():
         engine.supervisor.spawn(work, name)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from fairlead.blocking.facade import Facade, blocking, same_arguments
 from fairlead.blocking.loop_thread import known
+from fairlead.blocking.transaction import Transaction
 from fairlead.producer import Producer as AsyncProducer
 from fairlead.producing.delivery import BatchDelivery as AsyncBatchDelivery
 from fairlead.producing.delivery import BatchMetadata, RecordMetadata
@@ -126,6 +127,13 @@ class Producer(Facade[AsyncProducer]):
 
     send_and_wait = blocking(AsyncProducer.send_and_wait)
     refresh_metadata = blocking(AsyncProducer.refresh_metadata)
+
+    def transaction(self) -> Transaction:
+        """Return the next transaction for `with`; leaving the block commits, an exception aborts.
+
+        See the async producer.
+        """
+        return Transaction(self, self._client.transaction(), self._thread.run, self._queued_sent)
 
     def send(
         self,
@@ -243,6 +251,15 @@ class Producer(Facade[AsyncProducer]):
             self._raise_failures(group.message, group.exceptions)
             raise
         self._raise_failures("records could not be sent", ())
+
+    async def _queued_sent(self) -> None:
+        """Add queued records to their batches. Raises the error of the first record that could not be sent."""
+        await self._handed_over()
+        failures, self._failures = self._failures, []
+        if failures:
+            error = failures[0].error
+            assert error is not None, "a failed delivery has an error"
+            raise error.with_traceback(None)
 
     async def _abort(self) -> None:
         await self._client.abort()

@@ -66,6 +66,7 @@ COMMANDS = {
     "version": "Print the release of this program.",
     "topic": "Create, list, describe, change and delete topics.",
     "group": "List, describe, measure, reset and delete consumer groups.",
+    "transaction": "List, describe and abort transactions of producers.",
     "broker": "Run, inspect, cordon and drain brokers.",
     "partition": "Move partitions between brokers, elect leaders, accept damage.",
     "cluster": "Inspect and configure the cluster.",

@@ -47,7 +47,7 @@ class ConnectionPool:
     def __init__(self, settings: ConnectionSettings) -> None:
         """Open a pool. Raises `SettingError` for files of TLS that cannot be used."""
         self._settings = settings
-        # The state is read first: a change during the read is noticed at the next look.
+        # The state of the files is read before their content, so the next check notices a change during the read.
         self._states = settings.tls.states()
         self._material = settings.tls.read() if settings.uses_tls else None
         self._current = _Pool(_client(settings, self._material))

@@ -12,6 +12,7 @@ Every exception that leaves the client is a `FairleadError`:
     │   └── BugError             the server failed unexpectedly: report the failure
     ├── UnreachableError         no broker answered
     ├── DeliveryTimeoutError     records were not acknowledged in time
+    ├── CommitUnknownError       a commit received no definite answer
     ├── ProcessingTimeoutError   processing a batch took too long: the member has left its group
     ├── NoCommittedOffsetError   the group has no committed offset, and the start policy is `none`
     ├── SettingError             a setting is invalid (also a ValueError)
@@ -51,6 +52,7 @@ from fairlead.errors.codes import (
     InvalidQuotaError,
     InvalidRecordError,
     InvalidTopicNameError,
+    InvalidTransactionError,
     LeaderChangedError,
     LogDamagedError,
     LogTruncatedError,
@@ -89,6 +91,11 @@ from fairlead.errors.codes import (
     TopicExistsError,
     TopicNotFoundError,
     TopicRecreatedError,
+    TransactionAbortedError,
+    TransactionCommittedError,
+    TransactionNotFoundError,
+    TransactionTooLargeError,
+    TransactionUnfinishedError,
     UnauthenticatedError,
     UnknownLeaderEpochError,
     UnknownOptionError,
@@ -101,6 +108,7 @@ from fairlead.errors.kinds import (
     BugError,
     ClosedError,
     ClusterError,
+    CommitUnknownError,
     DataLossError,
     DeliveryTimeoutError,
     FairleadError,
@@ -126,6 +134,7 @@ __all__ = [
     "BugError",
     "ClosedError",
     "ClusterError",
+    "CommitUnknownError",
     "ConflictError",
     "CoordinationUnavailableError",
     "CrcMismatchError",
@@ -151,6 +160,7 @@ __all__ = [
     "InvalidQuotaError",
     "InvalidRecordError",
     "InvalidTopicNameError",
+    "InvalidTransactionError",
     "LeaderChangedError",
     "LogDamagedError",
     "LogTruncatedError",
@@ -195,6 +205,11 @@ __all__ = [
     "TopicExistsError",
     "TopicNotFoundError",
     "TopicRecreatedError",
+    "TransactionAbortedError",
+    "TransactionCommittedError",
+    "TransactionNotFoundError",
+    "TransactionTooLargeError",
+    "TransactionUnfinishedError",
     "UnauthenticatedError",
     "UnknownLeaderEpochError",
     "UnknownOptionError",

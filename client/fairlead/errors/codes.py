@@ -241,6 +241,30 @@ class ConflictError(FixError, code="conflict"):
     """Another caller changed the same state at the same time."""
 
 
+class TransactionNotFoundError(FixError, code="transaction_not_found"):
+    """The transaction does not exist."""
+
+
+class TransactionCommittedError(FixError, code="transaction_committed"):
+    """The transaction is committed."""
+
+
+class TransactionAbortedError(FixError, code="transaction_aborted"):
+    """The transaction is aborted."""
+
+
+class TransactionUnfinishedError(RetryError, code="transaction_unfinished"):
+    """An earlier transaction of the producer is not finished."""
+
+
+class InvalidTransactionError(FixError, code="invalid_transaction"):
+    """The transaction's settings are invalid."""
+
+
+class TransactionTooLargeError(FixError, code="transaction_too_large"):
+    """The transaction has too many partitions."""
+
+
 class ProducerFencedError(FencedError, code="producer_fenced"):
     """A newer producer took over."""
 

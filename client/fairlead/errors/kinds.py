@@ -233,6 +233,25 @@ class ProcessingTimeoutError(FairleadError):
         )
 
 
+class CommitUnknownError(FairleadError):
+    """A commit received no definite answer in time: the transaction is committed or aborted as a whole.
+
+    The producer continues with a new transaction. If the producer has a name, the new transaction aborts the unknown
+    one, unless it is committed.
+    """
+
+    def __init__(self, transaction: str, waited_seconds: float) -> None:
+        self.transaction = transaction
+        self.waited_seconds = waited_seconds
+        super().__init__(transaction, waited_seconds)
+
+    def __str__(self) -> str:
+        return (
+            f"commit of transaction {self.transaction}: no definite answer within {self.waited_seconds:.1f} s. Find "
+            "out whether its records are visible to readers of committed records before you send them again."
+        )
+
+
 class NoCommittedOffsetError(FairleadError):
     """A partition has no committed offset, which is an error if the consumer has `start="none"`."""
 

@@ -406,6 +406,8 @@ class ProducerIdentity:
 
     producer_id: int
     epoch: int
+    is_transactional: bool = False
+    """Whether the epoch is a transaction, whose batches the identity does not outlive."""
 
     def next_epoch(self) -> ProducerIdentity:
         """Return the identity with the next epoch, which fences this identity."""
@@ -461,7 +463,8 @@ class PartitionSequences:
     def stamp(self, record_count: int) -> ProducerStamp:
         """Return the stamp of the next batch and advance the sequence."""
         assert self.identity is not None, "batches are stamped only with an identity"
-        stamp = ProducerStamp(self.identity.producer_id, self.identity.epoch, self._next)
+        identity = self.identity
+        stamp = ProducerStamp(identity.producer_id, identity.epoch, self._next, identity.is_transactional)
         self._next = advanced(self._next, record_count)
         return stamp
 

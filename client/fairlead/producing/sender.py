@@ -414,7 +414,9 @@ class Sender:
             batch.side_effect = SideEffect.MAYBE
         if isinstance(outcome, FencedError) and batch.stamp is not None:
             self._drop(batch, outcome)
-            self._halt(outcome)
+            if not batch.stamp.is_transactional:
+                # The end of a transaction says whether its producer is fenced, or only the transaction has ended.
+                self._halt(outcome)
             return False
         if batch.stamp is not None and isinstance(outcome, ClusterError) and outcome.code in SEQUENCE_CODES:
             self._settle_out_of_order(batch, outcome)
@@ -484,6 +486,11 @@ class Sender:
         if self._identifying is not None or self._halted is not None:
             return
         identity, renewals = self._accumulator.identity, self._accumulator.renewals()
+        if identity is not None and identity.is_transactional:
+            # A transaction with a failed batch can only be aborted.
+            for batch in self._accumulator.take_unidentified():
+                self._drop(batch, renewals[0].cause)
+            return
         if identity is not None and self._settings.name is not None:
             # Only a starting producer may take the next epoch of its name: a running producer could fence its
             # successor.
@@ -518,6 +525,11 @@ class Sender:
         """Stop sending: waiting batches fail now, and batches in flight wait for their answers."""
         self._halted = error
         self._on_halted(error)
+
+    def abandon(self, error: FairleadError | None) -> None:
+        """Fail the batches that wait, and those whose attempts fail, until the call is repeated with None."""
+        self._halted = error
+        self.wake()
 
     def _fail_expired(self) -> None:
         if self._halted is not None:

@@ -34,7 +34,7 @@ from fairlead.reading.offsets import OffsetLookup
 from fairlead.settings import ConsumerSettings, OffsetPolicy, ResetPolicy
 from fairlead_api.bodies.frames import iterate_frames
 from fairlead_api.bodies.media_types import FRAMES, JSON
-from fairlead_api.bodies.requests import FetchRequest, PartitionFetchRequest
+from fairlead_api.bodies.requests import READ_COMMITTED, FetchRequest, PartitionFetchRequest
 from fairlead_api.problems import JSON as JSON_VALUE
 from fairlead_api.problems import ProblemError, ProblemKind
 
@@ -52,6 +52,7 @@ class _FrameMeta(msgspec.Struct):
     next_offset: int = -1
     high_watermark: int = -1
     log_start_offset: int = -1
+    last_stable_offset: int = -1
     leader_epoch: int = -1
     problem: dict[str, object] | None = None
 
@@ -181,6 +182,7 @@ class Fetcher:
             max_wait_ms=round(settings.fetch_wait_seconds_max * 1000),
             min_bytes=settings.fetch_bytes_min,
             max_bytes=settings.fetch_bytes_max,
+            isolation=settings.isolation,
             partitions=[
                 PartitionFetchRequest(
                     topic_id=cursor.topic_id,
@@ -252,7 +254,8 @@ class Fetcher:
         self._trouble = error
 
     def _arrived(self, cursor: Cursor, life: int, meta: _FrameMeta, data: memoryview) -> None:
-        cursor.high_watermark = meta.high_watermark
+        is_committed = self._settings.isolation == READ_COMMITTED
+        cursor.high_watermark = meta.last_stable_offset if is_committed else meta.high_watermark
         cursor.log_start_offset = meta.log_start_offset
         cursor.saw_leader_epoch(meta.leader_epoch)
         self._prefetch.arrived(cursor, life, data, meta.next_offset)

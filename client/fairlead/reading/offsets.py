@@ -23,6 +23,7 @@ from fairlead.timestamps import datetime_of, timestamp_us_of
 from fairlead.topic_partition import TopicPartition
 from fairlead_api.bodies.metadata import TopicMetadata
 from fairlead_api.bodies.requests import (
+    Isolation,
     OffsetsLookupAnswer,
     OffsetsLookupRequest,
     PartitionOffsetsLookup,
@@ -54,9 +55,13 @@ class OffsetAndTimestamp:
 class OffsetLookup:
     """Lookup of offsets at the leaders."""
 
-    def __init__(self, transport: Transport, metadata: MetadataCache) -> None:
+    def __init__(
+        self, transport: Transport, metadata: MetadataCache, isolation: Isolation = "read_uncommitted"
+    ) -> None:
+        """`isolation`: with `read_committed`, logs end at their last stable offsets."""
         self._transport = transport
         self._metadata = metadata
+        self._isolation = isolation
 
     async def lookup(
         self, wanted: Mapping[TopicPartition, Position], epochs: Mapping[TopicPartition, int] | None = None
@@ -146,6 +151,7 @@ class OffsetLookup:
         epochs: Mapping[TopicPartition, int],
     ) -> Sequence[PartitionOffsetsLookup]:
         request = OffsetsLookupRequest(
+            isolation=self._isolation,
             partitions=[
                 TopicOffsetLookup(
                     topic=place.topic,
@@ -154,7 +160,7 @@ class OffsetLookup:
                     leader_epoch=max(self._known_epoch(place), epochs.get(place, 0)),
                 )
                 for place in places
-            ]
+            ],
         )
         call = json_call("POST", LOOKUP_PATH, f"offsets of {places[0]}", body=request)
         answer = await self._transport.send(call, leader)

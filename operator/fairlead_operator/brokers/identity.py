@@ -1,4 +1,4 @@
-"""How the operator calls the brokers of a Cluster with security: by TLS, as its own service account (rule A22).
+"""How the operator calls the brokers of a Cluster with security: over TLS, as its own service account (rule A22).
 
 The authorities come from the ConfigMap that the operator itself writes for clients, and the token from the API server,
 for the audience of one cluster and ten minutes. Both are kept in files that only this process reads, because the SDK

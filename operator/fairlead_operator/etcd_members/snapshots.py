@@ -24,7 +24,7 @@ LINE_BYTES_MAX: Final = 8 << 20
 
 
 async def stream_snapshot(url: str, tls: ssl.SSLContext | None = None) -> AsyncIterator[bytes]:
-    """Yield the bytes of a snapshot; `tls`: context of calls to a member with TLS.
+    """Yield the bytes of a snapshot; `tls`: TLS context for a member that has TLS.
 
     Raises `EtcdUnavailable`, also for a stream that ends early.
     """

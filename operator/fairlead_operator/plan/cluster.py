@@ -67,6 +67,7 @@ from fairlead_operator.render.addresses import (
 from fairlead_operator.render.cluster import render_cluster
 from fairlead_operator.render.configuration import ConfigSplit, split_config
 from fairlead_operator.render.inputs import EtcdInputs, Images, RenderInputs, Transport
+from fairlead_operator.render.routes import missing_kind
 
 
 def changes(wanted: Mapping[str, str], entries: Mapping[str, ConfigEntry]) -> dict[str, ConfigInput]:
@@ -206,7 +207,7 @@ def plan_cluster(cluster: Cluster, observed: Observed, context: Context) -> Clus
         forbidden=split.forbidden,
         bootstrap=bootstrap_address(cluster),
         addresses=broker_addresses(cluster, scale.replicas),
-        outside=_outside(cluster, observed, scale, advertised),
+        outside=_outside(cluster, observed, scale, advertised, context.kinds),
         tls=_tls(cluster, scale),
         requeue_seconds=_again(observed, scale, roll, storage),
     )
@@ -351,7 +352,11 @@ def _advertised(cluster: Cluster, observed: Observed, replicas: Mapping[str, int
 
 
 def _outside(
-    cluster: Cluster, observed: Observed, scale: ScalePlan, advertised: Mapping[int, str]
+    cluster: Cluster,
+    observed: Observed,
+    scale: ScalePlan,
+    advertised: Mapping[int, str],
+    kinds: frozenset[str],
 ) -> Outside | None:
     """Return the addresses for clients outside; None if the listener is internal."""
     if cluster.spec.listeners.data.type == "internal":
@@ -361,6 +366,7 @@ def _outside(
         bootstrap=external_bootstrap(cluster, observed.services, observed.nodes),
         addresses=external_addresses(cluster, scale.replicas, advertised),
         deaf=frozenset() if answer is None else answer.without_external & scale.staying,
+        missing_kind=missing_kind(cluster.spec.listeners.data.route, kinds),
     )
 
 

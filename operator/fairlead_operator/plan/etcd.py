@@ -68,6 +68,7 @@ def etcd_wish(cluster: Cluster, images: Images, transport: EtcdTransport = PLAIN
         ),
         volume_bytes=int(quantity(managed.storage.size)),
         transport=transport,
+        restores=managed.restore is not None,
     )
 
 
@@ -89,6 +90,9 @@ def plan_etcd(wish: EtcdWish, observed: ObservedEtcd) -> EtcdPlan:
 
 def _inputs(view: EtcdView) -> EtcdInputs:
     live = view.live
+    if view.restoring:
+        place = view.wish.places[0]
+        return EtcdInputs(1, f"{place.name}={place.peer_url}", "new", restores=True)
     if not view.formed:
         replicas = live.replicas if live is not None and live.replicas else view.wish.replicas
         first = ",".join(f"{place.name}={place.peer_url}" for place in view.wish.places[:replicas])
@@ -125,6 +129,8 @@ def _records(view: EtcdView) -> Step:
 
 def _change(view: EtcdView, inputs: EtcdInputs) -> Step:
     stuck = _stuck(view)
+    if view.restoring and not stuck:
+        return _restart_outdated(view, 0, inputs, "it starts from a snapshot")
     if stuck or not view.formed or not view.knows_members:
         return stuck
     steps = (
@@ -171,14 +177,16 @@ def _join(view: EtcdView, inputs: EtcdInputs) -> Step | None:
     return _restart_outdated(view, ordinal, inputs)
 
 
-def _restart_outdated(view: EtcdView, ordinal: int, inputs: EtcdInputs) -> Step:
+def _restart_outdated(
+    view: EtcdView, ordinal: int, inputs: EtcdInputs, reason: str = "it joins etcd as a new member"
+) -> Step:
     """Return the deletion of a pod with an outdated initial cluster, once the StatefulSet has the current value."""
     live, pod = view.live, view.observed.pods.get(ordinal)
     words = (inputs.initial_cluster, inputs.state)
     is_current = live is not None and live.settled and (live.initial_cluster, live.state) == words
     if pod is None or pod.deleting or not is_current or (pod.initial_cluster, pod.state) == words:
         return ()
-    return (DeleteEtcdPod(ordinal, pod.uid, "it joins etcd as a new member"),)
+    return (DeleteEtcdPod(ordinal, pod.uid, reason),)
 
 
 def _replace(view: EtcdView) -> Step | None:

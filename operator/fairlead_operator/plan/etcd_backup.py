@@ -1,4 +1,4 @@
-"""Plan and status of an EtcdBackup: whether its object is applied, and what its pods have reported.
+"""Plan and status of an EtcdBackup: whether its object is applied, and what its Jobs and pods have reported.
 
 The pod of a snapshot writes the result as the termination message of its container: the snapshot as JSON, or the reason
 of a failure. Kubernetes follows the schedule, so that snapshots do not depend on the operator. The status keeps the
@@ -18,11 +18,14 @@ from fairlead_api.resources.conditions import Condition, Truth, condition, set_c
 from fairlead_api.resources.etcd_backup import EtcdBackup, EtcdBackupStatus, EtcdSnapshot
 from fairlead_operator.naming import Manifest
 from fairlead_operator.plan.findings import Finding, unready, with_warnings
+from fairlead_operator.plan.observed import CREATE_FAILED, last_time
 from fairlead_operator.plan.topic_admission import is_leaving
 
 OVERDUE: Final = timedelta(minutes=15)
 """Time after a scheduled time at which a missing snapshot is reported."""
 MESSAGE_LENGTH_MAX: Final = 1000
+REFUSED_BEGIN: Final = "Error creating: "
+"""Beginning of the Event by which the controller of Jobs reports a refused pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,12 @@ class BackupView:
 
     results: tuple[Result, ...] = ()
     scheduled: str = ""
-    """Last time at which the schedule started a snapshot, in Kubernetes' format; empty if there was none."""
+    """Last time at which the schedule started a snapshot, or the creation of the only Job, in Kubernetes' format; empty
+    if there was none."""
+    failure: str = ""
+    """Reason why the newest Job has failed; empty if it has not failed."""
+    refusal: str = ""
+    """Reason why the API server refused the pod of the newest Job; empty if it refused none."""
 
 
 def obstacle(backup: EtcdBackup, cluster: Manifest | None) -> Finding | None:
@@ -63,8 +71,25 @@ def results_of(pods: Iterable[Manifest]) -> Iterator[Result]:
                 yield _result(ended)
 
 
+def failure_of(job: Manifest) -> str:
+    """Return the reason why a Job has failed for good; empty if it has not."""
+    conditions = (job.get("status") or {}).get("conditions") or ()
+    failed = next(
+        (each for each in conditions if each["type"] == "Failed" and each["status"] == "True"), None
+    )
+    return "" if failed is None else str(failed.get("message") or failed.get("reason") or "the Job failed")
+
+
+def refusal_of(events: Iterable[Manifest]) -> str:
+    """Return the reason why the last attempt of a Job to create a pod was refused, from the Events on the Job."""
+    last = max(events, key=lambda event: (last_time(event), event.get("reason") != CREATE_FAILED), default={})
+    if last.get("reason") != CREATE_FAILED:
+        return ""
+    return str(last.get("note") or "").removeprefix(REFUSED_BEGIN)[:MESSAGE_LENGTH_MAX]
+
+
 def due(backup: EtcdBackup, view: BackupView) -> bool:
-    """Return whether the schedule has started a snapshot whose result is not known yet."""
+    """Return whether a snapshot was started whose result is not known yet."""
     last = newest(backup, view)
     return bool(view.scheduled) and (last is None or last.time < view.scheduled)
 
@@ -101,7 +126,13 @@ def _finding(
     latest = max(view.results, key=lambda each: each.finished, default=None)
     if latest is not None and latest.snapshot is None:
         return Finding("SnapshotFailed", latest.failure)
-    if due(backup, view) and datetime.fromisoformat(view.scheduled) + OVERDUE < now:
+    if not due(backup, view):
+        return None
+    if view.refusal:
+        return Finding("PodsRefused", view.refusal)
+    if view.failure:
+        return Finding("SnapshotFailed", view.failure)
+    if datetime.fromisoformat(view.scheduled) + OVERDUE < now:
         since = last.time if last is not None else "never"
         return Finding(
             "SnapshotOverdue", f"a snapshot was due at {view.scheduled}; the last one is from: {since}"

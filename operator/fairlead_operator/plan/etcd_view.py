@@ -51,6 +51,8 @@ class EtcdWish:
     volume_bytes: int = 0
     """Desired size of the volumes in bytes; 0 if the size does not matter."""
     transport: EtcdTransport = PLAIN_ETCD
+    restores: bool = False
+    """Whether an etcd without data starts from a snapshot."""
 
 
 @dataclass(frozen=True)
@@ -77,11 +79,19 @@ class EtcdView:
         return self.observed.members is not None
 
     @cached_property
+    def restoring(self) -> bool:
+        """Whether the first member starts from a snapshot: no volume has the data of a member, and none answers."""
+        recorded = any(claim.member_id for claim in self.observed.claims.values())
+        return self.wish.restores and not recorded and not self.observed.answers
+
+    @cached_property
     def formed(self) -> bool:
         """Whether every initial member has been seen running once.
 
         From then on, an empty volume means that data was lost.
         """
+        if self.restoring:
+            return False
         recorded = {ordinal for ordinal, claim in self.observed.claims.items() if claim.member_id}
         if self.live is None:
             return bool(recorded)

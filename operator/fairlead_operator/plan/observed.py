@@ -281,7 +281,7 @@ def observe_refusals(missing: Mapping[int, str], events: Iterable[Object]) -> di
     controller writes an Event for each attempt to create a pod. A later success cancels an earlier refusal, for example
     if the pod was created and then deleted.
     """
-    attempts = sorted(events, key=lambda event: (_last_time(event), event.get("reason") == CREATE_FAILED))
+    attempts = sorted(events, key=lambda event: (last_time(event), event.get("reason") == CREATE_FAILED))
     refused = dict[int, str]()
     for ordinal, name in missing.items():
         for event in attempts:
@@ -295,7 +295,7 @@ def observe_refusals(missing: Mapping[int, str], events: Iterable[Object]) -> di
     return {ordinal: words[:MESSAGE_CHARACTERS_MAX] for ordinal, words in refused.items()}
 
 
-def _last_time(event: Object) -> str:
+def last_time(event: Object) -> str:
     """Return the time of the last occurrence of an Event in seconds, the precision of Kubernetes' own controllers."""
     series = event.get("series") or {}
     times = (series.get("lastObservedTime"), event.get("deprecatedLastTimestamp"), event.get("eventTime"))

@@ -421,6 +421,11 @@ def _unreached(facts: Facts) -> Iterable[tuple[str, str]]:
         what = "load balancer" if type_ == "loadbalancer" else "node port"
         name = external_service_name(facts.cluster.name)
         yield "NoExternalAddress", f"the Service {name} has no {what} yet, so no client outside reaches it"
+    if outside.missing_kind:
+        yield (
+            "RouteKindMissing",
+            f"the API server has no {outside.missing_kind}, so no Gateway leads to the brokers",
+        )
     if outside.deaf:
         message = f"{_brokers(outside.deaf)} without a listener for clients outside until the next restart"
         yield "ClientsOutsideCannotFollow", message

@@ -32,9 +32,9 @@ from fairlead_operator.naming import (
     CONFIG_MAP,
     ETCD_COMPONENT,
     EVENT,
+    OPTIONAL_KINDS,
     OWNED_KINDS,
     POD,
-    POD_MONITOR,
     SERVICE,
     SERVICE_ACCOUNT,
     STATEFUL_SET,
@@ -178,7 +178,7 @@ class ClusterReconciler:
         context = Context(
             images=images,
             transport=self._transport(observed, certificates, wants_tls=wants_tls),
-            kinds=frozenset({POD_MONITOR.kind} if self._cache.serves(POD_MONITOR) else ()),
+            kinds=frozenset(each.kind for each in OPTIONAL_KINDS if self._cache.serves(each)),
             operator_namespace=self._operator_namespace,
             etcd=look.plan.inputs,
         )

@@ -6,6 +6,7 @@ The objects are owned by the EtcdBackup, so Kubernetes deletes them with it; the
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from typing import Final
 
 from fairlead_api.resources.condition_definitions import ConditionName
@@ -19,9 +20,11 @@ from fairlead_operator.naming import (
     CRON_JOB,
     ETCD_BACKUP,
     ETCD_TRANSPORT_ANNOTATION,
+    EVENT,
     JOB,
     POD,
     STATEFUL_SET,
+    Kind,
     Manifest,
     ObjectRef,
     backup_job_name,
@@ -31,8 +34,10 @@ from fairlead_operator.plan.etcd_backup import (
     BackupView,
     backup_status,
     due,
+    failure_of,
     newest,
     obstacle,
+    refusal_of,
     results_of,
 )
 from fairlead_operator.plan.findings import Finding, with_interruption, with_unreadable_spec
@@ -92,10 +97,7 @@ class EtcdBackupReconciler:
             backup_job_name(backup.name),
         )
         live = self._cache.get(ref)
-        view = BackupView(
-            results=tuple(results_of(self._pods(backup))),
-            scheduled=str(((live or {}).get("status") or {}).get("lastScheduleTime") or ""),
-        )
+        view = await self._look(backup, live)
         # The template of a Job cannot be changed, and a snapshot that was made is not made again.
         wanted = backup.spec.schedule is not None or (live is None and newest(backup, view) is None)
         if finding is None and wanted:
@@ -116,11 +118,31 @@ class EtcdBackupReconciler:
         template = {} if members is None else members["spec"]["template"]["metadata"]
         return (template.get("annotations") or {}).get(ETCD_TRANSPORT_ANNOTATION) == "tls"
 
-    def _pods(self, backup: EtcdBackup) -> list[Manifest]:
+    async def _look(self, backup: EtcdBackup, live: Manifest | None) -> BackupView:
+        """Return the observed state, with the Events on the newest Job while a snapshot is due."""
+        jobs = self._labelled(JOB, backup)
+        newest_job = max(jobs, key=lambda each: str(each["metadata"].get("creationTimestamp")), default=None)
+        started: object = None
+        if live is not None:
+            by_schedule = backup.spec.schedule is not None
+            facts = (live.get("status") or {}) if by_schedule else live["metadata"]
+            started = facts.get("lastScheduleTime" if by_schedule else "creationTimestamp")
+        view = BackupView(
+            results=tuple(results_of(self._labelled(POD, backup))),
+            scheduled=str(started or ""),
+            failure="" if newest_job is None else failure_of(newest_job),
+        )
+        if newest_job is None or not due(backup, view):
+            return view
+        about = f"regarding.kind={JOB.kind},regarding.name={newest_job['metadata']['name']}"
+        events = await self._api.list(EVENT, backup.namespace, fields=about)
+        return replace(view, refusal=refusal_of(events))
+
+    def _labelled(self, kind: Kind, backup: EtcdBackup) -> list[Manifest]:
         return [
-            pod
-            for pod in self._cache.all(POD, backup.namespace)
-            if (pod["metadata"].get("labels") or {}).get(BACKUP_LABEL) == backup.name
+            each
+            for each in self._cache.all(kind, backup.namespace)
+            if (each["metadata"].get("labels") or {}).get(BACKUP_LABEL) == backup.name
         ]
 
     async def _report(

@@ -74,6 +74,18 @@ def external_template(cluster: Cluster) -> str | None:
     return _with_port(listener.advertised_host, DATA_PORT)
 
 
+def broker_hosts(cluster: Cluster, pool_replicas: Mapping[str, int]) -> dict[int, str]:
+    """Return the advertised host of each broker, without scheme and port; empty if the Cluster names none."""
+    host = cluster.spec.listeners.data.advertised_host
+    if host is None:
+        return {}
+    bare = host.rpartition("://")[2]
+    template = bare.rpartition(":")[0] or bare
+    return {
+        broker: _fill(template, cluster, pool, broker) for pool, broker in broker_ids(cluster, pool_replicas)
+    }
+
+
 def broker_ids(cluster: Cluster, pool_replicas: Mapping[str, int]) -> list[tuple[str, int]]:
     """Return the pool and the id of every broker that runs in this step, ordered by id."""
     return sorted(
@@ -161,8 +173,12 @@ def external_bootstrap(cluster: Cluster, services: Iterable[Manifest], nodes: Ma
     """Return the bootstrap URLs for clients outside, separated by commas; empty while there are none.
 
     Node ports have one URL for each of the first nodes with a broker, unless the Cluster names one host of all nodes.
+    A route has the URL of its Ingress controller or Gateway.
     """
     listener, name = cluster.spec.listeners.data, external_service_name(cluster.name)
+    if listener.route is not None:
+        route = listener.route
+        return f"{route.scheme}://{_with_port(route.host, route.port or PORTS[route.scheme])}"
     service = next((each for each in services if each["metadata"]["name"] == name), {})
     if listener.type == "nodeport":
         named, port = listener.advertised_host, _node_port(service)

@@ -256,7 +256,7 @@ def _security_annotations(cluster: Cluster, inputs: RenderInputs) -> dict[str, s
 
 
 def _calls_etcd_by_tls(inputs: RenderInputs) -> bool:
-    """Return whether brokers call a managed etcd by TLS."""
+    """Return whether brokers call a managed etcd over TLS."""
     return inputs.etcd is not None and inputs.etcd.transport.client_scheme == "https"
 
 

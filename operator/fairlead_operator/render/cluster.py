@@ -9,6 +9,7 @@ from fairlead_operator.render.etcd import etcd_objects
 from fairlead_operator.render.inputs import RenderInputs
 from fairlead_operator.render.metadata import framed
 from fairlead_operator.render.policies import disruption_budgets, network_policies, pod_monitors
+from fairlead_operator.render.routes import routes
 from fairlead_operator.render.security import authorities_map, client_certificates
 from fairlead_operator.render.services import broker_services
 
@@ -38,5 +39,6 @@ def render_cluster(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
         *broker_services(cluster, inputs),
         *etcd_objects(cluster, inputs),
         *(broker_set(cluster, pool, inputs) for pool in cluster.spec.brokers),
+        *routes(cluster, inputs),
         *pod_monitors(cluster, inputs),
     ]

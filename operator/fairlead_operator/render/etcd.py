@@ -42,6 +42,7 @@ from fairlead_operator.naming import (
     service_account_name,
 )
 from fairlead_operator.render.brokers import claim_template
+from fairlead_operator.render.etcd_restore import cluster_token, member_host, restore_parts
 from fairlead_operator.render.fingerprints import pod_spec_hash, said
 from fairlead_operator.render.inputs import (
     PLAIN_ETCD,
@@ -178,6 +179,7 @@ def _members(cluster: Cluster, managed: ManagedEtcd, etcd: EtcdInputs, inputs: R
 
 
 def _parts(cluster: Cluster, managed: ManagedEtcd, etcd: EtcdInputs, images: Images) -> PodParts:
+    snapshot = managed.restore if etcd.restores else None
     variables: list[Manifest] = [
         {
             "name": "POD_NAME",
@@ -207,6 +209,7 @@ def _parts(cluster: Cluster, managed: ManagedEtcd, etcd: EtcdInputs, images: Ima
             "topologySpreadConstraints": spread(pod_selector(cluster.name, ETCD_COMPONENT)),
             "containers": [_container(cluster, managed, variables, images, etcd)],
             "volumes": volumes,
+            **({} if snapshot is None else restore_parts(cluster, snapshot, etcd, images, volumes)),
         },
         identity=frozenset(variable["name"] for variable in variables),
     )
@@ -270,7 +273,7 @@ def quota_told(arguments: Sequence[str]) -> int:
 
 
 def _arguments(cluster: Cluster, transport: EtcdTransport, quota_bytes: int) -> list[str]:
-    host = f"$(POD_NAME).{etcd_peers_service_name(cluster.name)}.{cluster.namespace}.svc"
+    host = member_host(cluster)
     phase = transport.phase
     peer_port = ETCD_PEER_PORT if transport.peer_scheme == "http" else ETCD_TLS_PEER_PORT
     return [
@@ -282,8 +285,7 @@ def _arguments(cluster: Cluster, transport: EtcdTransport, quota_bytes: int) -> 
         f"--listen-peer-urls={_urls(EVERY_ADDRESS, _peer_ports(phase))}",
         f"--initial-advertise-peer-urls={transport.peer_scheme}://{host}:{peer_port}",
         f"--listen-metrics-urls=http://0.0.0.0:{ETCD_METRICS_PORT}",
-        # The token prevents these members from joining members of an earlier Cluster with the same name.
-        f"--initial-cluster-token={cluster.metadata.uid or cluster.name}",
+        f"--initial-cluster-token={cluster_token(cluster)}",
         f"{QUOTA_ARGUMENT}{quota_bytes}",
         *COMPACTION,
         *(secure_arguments(TLS_FOLDER) if phase != "plain" else ()),

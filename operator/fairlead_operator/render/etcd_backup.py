@@ -46,7 +46,7 @@ LATE_SECONDS: Final = 3600
 def backup_object(backup: EtcdBackup, image: str, *, tls: bool = False) -> Manifest:
     """Return the CronJob of an EtcdBackup with a schedule, or the Job of an EtcdBackup without one.
 
-    `tls`: whether the members of etcd accept calls by TLS.
+    `tls`: whether the members of etcd accept calls over TLS.
     """
     kind = JOB if backup.spec.schedule is None else CRON_JOB
     labels = _labels(backup)

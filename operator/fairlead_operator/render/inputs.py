@@ -56,6 +56,8 @@ class EtcdInputs:
     volume_bytes: int | None = None
     """Size of the smallest existing volume in bytes; None before the first volume exists."""
     transport: EtcdTransport = PLAIN_ETCD
+    restores: bool = False
+    """Whether the first member starts from the snapshot in the spec."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +88,7 @@ class RenderInputs:
     external: bool = True
     """Whether the brokers have the listener for clients outside, which those of older releases lack."""
     kinds: frozenset[str] = frozenset()
-    """Names of optional kinds that the API server has: `PodMonitor`."""
+    """Names of the optional kinds that the API server has."""
     operator_namespace: str = ""
     """Namespace of the operator's own pod, for the network policies; empty if the operator runs outside of
     Kubernetes."""

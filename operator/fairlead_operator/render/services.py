@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from fairlead_api.resources.cluster import Cluster
-from fairlead_api.resources.cluster_parts import ListenerType
+from fairlead_api.resources.cluster_listeners import ListenerType
 from fairlead_operator.naming import (
     BROKER_COMPONENT,
     DATA_PORT,
@@ -28,7 +28,7 @@ from fairlead_operator.naming import (
     external_service_name,
     pod_selector,
 )
-from fairlead_operator.render.addresses import broker_ids, serves_tls
+from fairlead_operator.render.addresses import broker_ids, data_scheme, serves_tls
 from fairlead_operator.render.inputs import RenderInputs
 from fairlead_operator.render.metadata import framed
 
@@ -38,6 +38,8 @@ SERVICE_TYPES: Final[dict[ListenerType, str]] = {
     "loadbalancer": "LoadBalancer",
     "clusterip": "ClusterIP",
 }
+H2C: Final = "kubernetes.io/h2c"
+"""Protocol of the brokers without TLS, HTTP/2, which Gateways and some Ingress controllers read from the Service."""
 
 
 def service_port(name: str, port: int) -> Manifest:
@@ -101,7 +103,7 @@ def _tls_ports(cluster: Cluster) -> list[Manifest]:
 
 def _external(cluster: Cluster, inputs: RenderInputs) -> Manifest:
     """Return the bootstrap Service of clients outside."""
-    port = _outside_port(inputs)
+    port = _outside_port(cluster, inputs)
     if cluster.spec.listeners.data.node_port is not None:
         port["nodePort"] = cluster.spec.listeners.data.node_port
     return _reached(cluster, external_service_name(cluster.name), {}, port)
@@ -111,14 +113,16 @@ def _of_one(cluster: Cluster, pool: str, broker: int, inputs: RenderInputs) -> M
     """Return the Service of one broker. The Service includes an unready broker, since no other broker can answer."""
     pod = {POD_NAME_LABEL: broker_pod_name(cluster.name, pool, broker)}
     name = broker_service_name(cluster.name, broker)
-    manifest = _reached(cluster, name, pod, _outside_port(inputs))
+    manifest = _reached(cluster, name, pod, _outside_port(cluster, inputs))
     manifest["spec"]["publishNotReadyAddresses"] = True
     return manifest
 
 
-def _outside_port(inputs: RenderInputs) -> Manifest:
+def _outside_port(cluster: Cluster, inputs: RenderInputs) -> Manifest:
     """Return the port of a Service for clients outside; brokers of older releases have one listener for all clients."""
     port = service_port(DATA_PORT_NAME, DATA_PORT)
+    if cluster.spec.listeners.data.route is not None and data_scheme(cluster) == "http":
+        port["appProtocol"] = H2C
     return {**port, "targetPort": EXTERNAL_PORT_NAME} if inputs.external else port
 
 

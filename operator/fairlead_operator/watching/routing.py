@@ -16,6 +16,8 @@ from fairlead_operator.naming import (
     DISRUPTION_BUDGET,
     ETCD_BACKUP,
     FIELD_MANAGER,
+    HTTP_ROUTE,
+    INGRESS,
     JOB,
     MANAGED_BY_LABEL,
     NETWORK_POLICY,
@@ -25,6 +27,7 @@ from fairlead_operator.naming import (
     SERVICE,
     SERVICE_ACCOUNT,
     STATEFUL_SET,
+    TLS_ROUTE,
     TOPIC,
     USER,
     Kind,
@@ -37,11 +40,11 @@ RESOURCES: Final = (CLUSTER, TOPIC, USER, REBALANCE, ETCD_BACKUP)
 DEPENDENTS: Final = (TOPIC, USER, REBALANCE, ETCD_BACKUP)
 """Kinds whose objects name a Cluster in `clusterRef`."""
 CHILDREN: Final = (
-    SERVICE_ACCOUNT, CONFIG_MAP, SERVICE, STATEFUL_SET, POD, CLAIM, DISRUPTION_BUDGET, NETWORK_POLICY, POD_MONITOR,
-    CRON_JOB, JOB,
+    SERVICE_ACCOUNT, CONFIG_MAP, SERVICE, STATEFUL_SET, POD, CLAIM, DISRUPTION_BUDGET, NETWORK_POLICY, INGRESS,
+    HTTP_ROUTE, TLS_ROUTE, POD_MONITOR, CRON_JOB, JOB,
 )  # fmt: skip
 """Kinds for which only objects with the operator's label are watched."""
-OPTIONAL_GROUPS: Final = (API_VERSION, POD_MONITOR.api_version)
+OPTIONAL_GROUPS: Final = (API_VERSION, HTTP_ROUTE.api_version, POD_MONITOR.api_version)
 """API groups whose definitions may be missing, or may be installed or removed while the operator runs."""
 OWN_SELECTOR: Final = f"{MANAGED_BY_LABEL}={FIELD_MANAGER}"
 

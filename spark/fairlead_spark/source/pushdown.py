@@ -68,12 +68,12 @@ _PARTLY: Final[dict[tuple[type[Filter], str], _Step]] = {
 filters again."""
 
 
-def reader_of(options: ReadOptions) -> BatchReader:
+def reader_of(options: ReadOptions, *, of_table: bool) -> BatchReader:
     """Return a reader with filter support if Spark separates reads, else a reader without filter support."""
     if KEEPS_READS_APART:
-        return PushdownReader(options)
+        return PushdownReader(options, of_table=of_table)
     _LOG.warning("pushdown=true has no effect in this release of Spark; bound the read by offsets or times")
-    return BatchReader(options)
+    return BatchReader(options, of_table=of_table)
 
 
 class PushdownReader(BatchReader):

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 import os
+import uuid
 from collections.abc import Iterator, Sequence
 from itertools import starmap
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -23,7 +25,6 @@ from pyspark.sql.streaming.datasource import (
 from fairlead import clock
 from fairlead.errors import FairleadError
 from fairlead.topic_partition import TopicPartition
-from fairlead_api.timestamps import MICROSECONDS_PER_SECOND
 from fairlead_spark.brief_errors import brief_errors
 from fairlead_spark.clients import admin, connection
 from fairlead_spark.options import OptionError, ReadOptions, option_of
@@ -50,30 +51,42 @@ COMMIT_SECONDS: Final = 5.0
 
 Place = tuple[str, int]
 """Topic and partition, as plain values that Spark pickles."""
-STALE_SECONDS: Final = 10.0
-"""Age of a plan at which a task reports records that the plan leaves out. Spark reuses the plan of a frame or a
-temporary view for all its queries."""
+PLANS_MAX: Final = 1000
+"""Number of plans whose first query a worker process remembers."""
+EXECUTION_ID: Final = "spark.sql.execution.id"
+"""Property of a task with the id of its query."""
+SEE_NEWER: Final = (
+    "load it again, or query a table of the catalog (CREATE TABLE ... USING fairlead), which every query reads up to "
+    "the current end"
+)
+_first_queries: dict[str, str] = {}
+"""Id of the first query of each plan that this process has read; the oldest plan comes first."""
 
 
 class TaskRanges(InputPartition):
     """The ranges that one task reads."""
 
     def __init__(
-        self, ranges: tuple[OffsetRange, ...], planned_at_us: int = 0, to_end: tuple[Place, ...] = ()
+        self, ranges: tuple[OffsetRange, ...], plan_id: str = "", to_end: tuple[Place, ...] = ()
     ) -> None:
         super().__init__(ranges)
         self.ranges = ranges
-        self.planned_at_us = planned_at_us
-        """Time of the plan, in microseconds since 1970."""
+        self.plan_id = plan_id
+        """Id of the plan of a batch read that ends where its logs ended; empty for other reads."""
         self.to_end = to_end
         """Partitions that the task reads up to the end that the log had at the time of the plan."""
 
 
 class BatchReader(DataSourceReader):
-    """Reader of a batch read: reads the records between two positions, which are fixed when the read is planned."""
+    """Reader of a batch read: reads the records between two positions, which are fixed when the read is planned.
 
-    def __init__(self, options: ReadOptions) -> None:
+    Spark plans the read of a frame or a temporary view once, at the first query, and a table of the catalog for each
+    query.
+    """
+
+    def __init__(self, options: ReadOptions, *, of_table: bool = False) -> None:
         self._options = options.for_batch()
+        self._of_table = of_table
 
     def partitions(self) -> list[InputPartition]:
         """Return the tasks of the read."""
@@ -91,14 +104,20 @@ class BatchReader(DataSourceReader):
         tasks = tasks_of(self._options, self.narrowed(view, plan.ranges))
         if ending is Edge.LATEST:
             ends = {(part.topic, part.partition): part.stop for part in plan.ranges}
-            now_us = clock.now_us()
+            plan_id = uuid.uuid4().hex  # noqa: TID251 - planning creates the random id of the read
             for task in tasks:
-                task.planned_at_us = now_us
+                task.plan_id = plan_id
                 task.to_end = tuple(
                     (part.topic, part.partition)
                     for part in task.ranges
                     if ends[part.topic, part.partition] == part.stop
                 )
+        if self._options.ending is None and not self._of_table:
+            _LOG.warning(
+                "later queries of this frame or temporary view read no records newer than now: %s; "
+                "endingOffsets=latest says that this is intended",
+                SEE_NEWER,
+            )
         return list(tasks)
 
     def narrowed(self, view: ClusterView, ranges: Sequence[OffsetRange]) -> Sequence[OffsetRange]:
@@ -107,7 +126,9 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one task."""
-        return read_task(self._options, partition)
+        context = TaskContext.get()
+        query = None if context is None else context.getLocalProperty(EXECUTION_ID)
+        return read_task(self._options, partition, query)
 
 
 class RefusedStream(DataSourceStreamReader):
@@ -271,23 +292,37 @@ def report(options: ReadOptions, losses: Sequence[Loss]) -> None:
         _LOG.warning("%s; %s", loss, loss.kind.otherwise)
 
 
-def read_task(options: ReadOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """Yield the records of one task; yield none for the empty partition that Spark creates if there are no tasks."""
+def read_task(
+    options: ReadOptions, partition: InputPartition, query: str | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records of one task; yield none for the empty partition that Spark creates if there are no tasks.
+
+    `query` is the id of the query, by which a later query of the same plan is recognised.
+    """
     prepare_worker()
     if isinstance(partition, TaskRanges):
-        begun_us = clock.now_us()
         link = connection(
             options.bootstrap, options.retry_timeout_seconds, options.one_address, options.credentials
         )
         read = RangeRead(link, partition.ranges, fail_on_data_loss=options.fail_on_data_loss)
-        yield from spark_batches(read.batches(), options.columns)
-        age_seconds = (begun_us - partition.planned_at_us) / MICROSECONDS_PER_SECOND
-        if age_seconds > STALE_SECONDS and (newer := read.newer(starmap(TopicPartition, partition.to_end))):
+        with brief_errors():
+            yield from spark_batches(read.batches(), options.columns)
+        if _is_later(partition.plan_id, query) and (
+            newer := read.newer(starmap(TopicPartition, partition.to_end))
+        ):
             _LOG.warning(
-                "%d newer records of %s are left out: this frame or view was planned %.0f s ago, at its first query; "
-                "load it again, or query a table of the catalog (CREATE TABLE ... USING fairlead), which every query "
-                "reads up to the current end",
+                "%d newer records of %s are left out: this frame or view ends where its first query ended; %s",
                 newer,
                 ", ".join(sorted({topic for topic, _ in partition.to_end})),
-                age_seconds,
+                SEE_NEWER,
             )
+
+
+def _is_later(plan_id: str, query: str | None) -> bool:
+    """Return whether this process has read a plan for another query before."""
+    if not plan_id or query is None:
+        return False
+    first = _first_queries.setdefault(plan_id, query)
+    if len(_first_queries) > PLANS_MAX:
+        del _first_queries[next(iter(_first_queries))]
+    return first != query

@@ -11,7 +11,7 @@ from fairlead_broker.coordination.protocol import (
     DeleteEvent,
     LeaseNotFound,
 )
-from fairlead_broker.registry.transactions import (
+from fairlead_broker.registry.store_writes import (
     Delete,
     Put,
     absent,

@@ -8,7 +8,7 @@ from fairlead_broker.coordination.protocol import (
     Coordination,
     FutureRevision,
 )
-from fairlead_broker.registry.transactions import (
+from fairlead_broker.registry.store_writes import (
     Delete,
     KeyValue,
     Put,

@@ -14,7 +14,7 @@ from fairlead_broker.coordination.protocol import (
     Watch,
     WatchBatch,
 )
-from fairlead_broker.registry.transactions import (
+from fairlead_broker.registry.store_writes import (
     Delete,
     KeyValue,
     Put,

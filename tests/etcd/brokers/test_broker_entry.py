@@ -20,6 +20,7 @@ from fairlead_broker.log import IdentityMismatch
 from fairlead_broker.runtime.lifecycle.coordination_access import CoordinationElsewhere
 from fairlead_broker.settings import BrokerSettings, Endpoint
 from fairlead_broker.wiring.start import RunningBroker, move_coordination, start_broker
+from refusals import raises
 from runtime_kit import TopicClient, topic
 
 ANY = Endpoint("127.0.0.1", 0)
@@ -168,12 +169,12 @@ async def test_a_directory_of_another_cluster_is_refused(
     mine = first.broker.entry.cluster.cluster_id
     await first.stop()
     async with etcd_cluster(tmp_path / "other") as other:
-        with pytest.raises(CoordinationElsewhere, match=mine):
+        with raises(CoordinationElsewhere, mine):
             await start(other)
         second = await start(other, data=tmp_path / "elsewhere")
         theirs = second.broker.entry.cluster.cluster_id
         await second.stop()
-        with pytest.raises(CoordinationElsewhere, match=f"{mine}.*{theirs}"):
+        with raises(CoordinationElsewhere, mine, theirs):
             await start(other)
     with pytest.raises(IdentityMismatch):
         await start(alone, id=1)
@@ -203,7 +204,7 @@ async def test_coordination_moves_to_etcd_with_its_data(
     assert await values(client) == [b"one", b"two"]
     assert broker.broker.views.by_name("flights").config.retention_ms == 86_400_000
     await broker.stop()
-    with pytest.raises(CoordinationMoved, match=alone.urls[0]):
+    with raises(CoordinationMoved, alone.urls[0]):
         await start()
     broker = await start(alone)
     assert await values(TopicClient(broker.broker, "flights")) == [b"one", b"two"]

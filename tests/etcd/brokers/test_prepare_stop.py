@@ -17,6 +17,7 @@ import pytest
 from broker_process import BrokerProcess
 from etcd_cluster import EtcdCluster, free_ports
 from fairlead import Admin, FairleadError
+from refusals import raises
 from warm_programs import FAIRLEAD, warm_program
 
 SECONDS = 60.0
@@ -151,7 +152,7 @@ async def test_addresses_and_rack_of_the_pod_are_registered(alone: EtcdCluster, 
         async with Admin(made[0].broker.url) as admin:
             brokers = await admin.brokers()
             config = await admin.broker_config(0)
-            with pytest.raises(FairleadError, match=r"num\.io\.threads"):
+            with raises(FairleadError, "num.io.threads"):
                 await admin.alter_broker_config(0, {"num.io.threads": 8})
     finally:
         for each in made:

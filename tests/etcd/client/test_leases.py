@@ -17,7 +17,7 @@ from fairlead_broker.coordination.protocol import (
     Lease,
     LeaseNotFound,
 )
-from fairlead_broker.registry.transactions import Put
+from fairlead_broker.registry.store_writes import Put
 from tcp_relay import tcp_relay
 
 

@@ -12,7 +12,8 @@ import pytest
 from etcd_cluster import QUICK, etcd_cluster
 from fairlead_broker.coordination.etcd import EtcdCoordination, EtcdOptions, connect
 from fairlead_broker.coordination.protocol import CoordinationUnavailable, TransactionTooLarge
-from fairlead_broker.registry.transactions import Put
+from fairlead_broker.registry.store_writes import Put
+from refusals import raises
 
 
 async def fill(client: EtcdCoordination) -> NoReturn:
@@ -41,7 +42,7 @@ async def test_a_full_store_is_reported(tmp_path: Path) -> None:
     async with etcd_cluster(tmp_path, arguments=("--quota-backend-bytes=200000",)) as cluster:
         client = cluster.client()
         async with asyncio.timeout(60):
-            with pytest.raises(CoordinationUnavailable, match="database space exceeded"):
+            with raises(CoordinationUnavailable, "exceeded"):
                 await fill(client)
 
 
@@ -50,6 +51,6 @@ async def test_another_server_than_etcd_is_refused() -> None:
     server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with asyncio.timeout(2 * QUICK.call_seconds):
-        with pytest.raises(CoordinationUnavailable, match=url):
+        with raises(CoordinationUnavailable, url):
             await connect(EtcdOptions((url,), patience=QUICK))
     server.close()

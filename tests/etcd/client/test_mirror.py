@@ -16,7 +16,7 @@ from fairlead_broker.coordination.mirror import Mirror
 from fairlead_broker.coordination.protocol import Coordination, CoordinationUnavailable, UnknownOutcome
 from fairlead_broker.registry.keys import Keys
 from fairlead_broker.registry.records import TopicRecord, TopicState, encode
-from fairlead_broker.registry.transactions import Put
+from fairlead_broker.registry.store_writes import Put
 
 KEYS = Keys("test")
 

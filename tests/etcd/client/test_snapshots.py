@@ -18,8 +18,9 @@ import checkout
 import etcd_build
 from etcd_cluster import EtcdCluster
 from fairlead_broker.coordination.etcd import EtcdCoordination, EtcdOptions
-from fairlead_broker.registry.transactions import Put
+from fairlead_broker.registry.store_writes import Put
 from fairlead_operator.etcd_snapshots import SnapshotFailed, main, take_snapshot
+from refusals import raises
 
 ETCDUTL = checkout.ROOT / "tests/integration/cli/etcdutl_go"
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -135,7 +136,7 @@ async def test_a_whole_stream_is_kept(tmp_path: Path) -> None:
     """A stream in two parts becomes one file, and a folder that does not exist is a failure."""
     async with gateway([part(WHOLE[:100], len(WHOLE) - 100), part(WHOLE[100:], 0)]) as url:
         made = await take_snapshot([url], tmp_path, "main", 1, NOON)
-        with pytest.raises(SnapshotFailed, match="missing"):
+        with raises(SnapshotFailed, "missing"):
             await take_snapshot([url], tmp_path / "missing", "main", 1, NOON)
 
     assert (tmp_path / made.file).read_bytes() == WHOLE

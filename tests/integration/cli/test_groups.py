@@ -140,7 +140,7 @@ def test_a_live_group_is_shown_and_refuses_to_be_moved(
 def test_wrong_calls_are_named_and_have_exit_codes(
     fairlead: CommandLine, arguments: tuple[str, ...], code: int, named: str
 ) -> None:
-    """Failures end with exit code 2 for usage, 3 not found, 4 refused, and the message on stderr names the subject."""
+    """A failed command names its subject on stderr, and exits with 2 (wrong usage), 3 (not found) or 4 (refused)."""
     assert fairlead(*arguments, code=code) == ""
     assert named in fairlead.errors
 

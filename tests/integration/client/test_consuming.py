@@ -16,6 +16,7 @@ from fairlead.errors import (
     SettingError,
     TopicNotFoundError,
 )
+from refusals import raises
 
 START = datetime(2013, 1, 1, tzinfo=UTC)
 
@@ -263,7 +264,7 @@ async def test_an_offset_outside_the_log_is_an_error_by_default(bootstrap: str) 
     await fill(bootstrap, 5)
     async with Consumer(bootstrap) as consumer:
         await consumer.assign([at(0)], start=99)
-        with pytest.raises(OffsetOutOfRangeError, match="flights-0 from offset 99") as raised:
+        with raises(OffsetOutOfRangeError, "flights-0", 99) as raised:
             await consumer.next_batch(timeout="10s")
         assert "offset_policy" in raised.value.__notes__[0]
         await consumer.seek(at(0), "earliest")
@@ -338,7 +339,7 @@ async def test_partitions_that_a_topic_has_just_grown_are_found(bootstrap: str, 
         assert await consumer.assign([at(2)]) == {at(2)}
         await admin.alter_topic("flights", partitions=4)
         found = await consumer.offsets_for_times({at(3): "latest"})
-        with pytest.raises(PartitionNotFoundError, match=r"0 to 3\b.* 4\b"):
+        with raises(PartitionNotFoundError, 0, 3, 4):
             await consumer.assign([at(4)])
 
     assert found[at(3)] is not None
@@ -347,9 +348,9 @@ async def test_partitions_that_a_topic_has_just_grown_are_found(bootstrap: str, 
 async def test_wrong_assignments_are_refused_by_name(bootstrap: str) -> None:
     """An unknown topic, an unknown partition or an invalid position is refused by name."""
     async with Consumer(bootstrap) as consumer:
-        with pytest.raises(TopicNotFoundError, match="trains"):
+        with raises(TopicNotFoundError, "trains"):
             await consumer.assign(topic="trains")
-        with pytest.raises(PartitionNotFoundError, match=r"0 to 1\b.* 2\b"):
+        with raises(PartitionNotFoundError, 0, 1, 2):
             await consumer.assign([at(2)])
         with pytest.raises(SettingError) as negative:
             await consumer.assign([at(0)], start=-1)
@@ -396,7 +397,7 @@ async def test_a_consumer_is_started_once(bootstrap: str) -> None:
     await fill(bootstrap, 10)
     consumer = await Consumer(bootstrap, group="g", topics="flights").start()
     try:
-        with pytest.raises(SettingError, match="while it is open"):
+        with raises(SettingError, name="start"):
             async with consumer:
                 pass
         assert await consumer.next_batch(timeout="20s") is not None

@@ -13,6 +13,7 @@ from fairlead import Admin, Consumer, Producer, blocking
 from fairlead.errors import BatchTooLargeError, BodyTooLargeError
 from fairlead_broker.settings import BrokerSettings, Endpoint, Limits
 from fairlead_broker.wiring.start import start_broker
+from refusals import raises
 
 MIB: Final = 2**20
 LIMIT: Final = 20_000
@@ -105,7 +106,7 @@ async def test_a_record_that_is_too_large_by_itself_fails_alone(
         ]
         for row, delivery in enumerate(deliveries):
             if row in giants:
-                with pytest.raises(BatchTooLargeError, match=r"flights-0: .* 20\d\d\d bytes.* 20000"):
+                with raises(BatchTooLargeError, "flights-0", 20000):
                     await delivery
             else:
                 await delivery
@@ -123,7 +124,7 @@ async def test_a_table_with_a_large_row_reports_its_other_rows(bootstrap: str, a
         [delivery] = await producer.send_batch(
             "flights", pa.table({"value": [*TEXTS[:300], GIANT, *TEXTS[300:600]]})
         )
-        with pytest.raises(BatchTooLargeError, match="1 of the 601 records") as raised:
+        with raises(BatchTooLargeError, 1, 601) as raised:
             await delivery
 
     assert raised.value.side_effect == "maybe"
@@ -185,7 +186,7 @@ async def test_requests_are_split_too(tmp_path: Path) -> None:
                 part = table.slice(partition * 2000, 2000)
                 await producer.send_batch("flights", part, partition=partition)
             await producer.flush()
-            with pytest.raises(BodyTooLargeError, match=f"{MIB}.*single record"):
+            with raises(BodyTooLargeError, MIB):
                 await producer.send_and_wait("flights", b"x" * MIB)
         async with Consumer(bootstrap) as consumer:
             await consumer.assign(topic="flights")

@@ -24,6 +24,7 @@ from fairlead.errors import (
 from fairlead_api.partitioning import partition_for_key
 from fairlead_broker.settings import BrokerSettings, Endpoint
 from fairlead_broker.wiring.start import start_broker
+from refusals import raises
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -128,9 +129,9 @@ async def test_the_broker_refuses_invalid_batches(bootstrap: str, admin: Admin) 
     """A batch beyond the topic's limit and a record too far in the future fail with typed errors and store nothing."""
     await admin.create_topic("flights", config={"max.message.bytes": 10_000})
     async with Producer(bootstrap) as producer:
-        with pytest.raises(BatchTooLargeError, match="flights-0"):
+        with raises(BatchTooLargeError, "flights-0"):
             await producer.send_and_wait("flights", b"x" * 20_000)
-        with pytest.raises(InvalidRecordError, match="flights-0"):
+        with raises(InvalidRecordError, "flights-0"):
             await producer.send_and_wait("flights", b"x", timestamp=datetime(2100, 1, 1, tzinfo=UTC))
         with pytest.raises(PartitionNotFoundError):
             await producer.send("flights", b"x", partition=1)
@@ -140,7 +141,7 @@ async def test_the_broker_refuses_invalid_batches(bootstrap: str, admin: Admin) 
 async def test_an_unknown_topic_is_refused_at_once(bootstrap: str, admin: Admin) -> None:
     """An unknown topic is refused at once, and nothing is created, in a cluster without automatic creation."""
     async with Producer(bootstrap) as producer:
-        with pytest.raises(TopicNotFoundError, match="trains"):
+        with raises(TopicNotFoundError, "trains"):
             await producer.send("trains", b"x")
 
     assert await admin.list_topics() == []
@@ -196,7 +197,7 @@ async def test_a_topic_that_is_recreated_with_fewer_partitions_has_no_others(
         await producer.send_and_wait("flights", b"old", partition=5)
         await admin.delete_topic("flights")
         await admin.create_topic("flights", partitions=2)
-        with pytest.raises(PartitionNotFoundError, match="flights-5"):
+        with raises(PartitionNotFoundError, "flights-5"):
             await producer.send_and_wait("flights", b"lost", partition=5)
         deliveries = [await producer.send("flights", b"new", key=key) for key in keys]
         partitions = [(await delivery).partition for delivery in deliveries]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fairlead import Admin, Consumer, Producer, blocking, errors, testing
+from refusals import raises
 
 
 async def test_three_brokers_replicate() -> None:
@@ -41,7 +42,7 @@ async def test_a_kept_directory_and_configuration(tmp_path: Path) -> None:
 
     assert topic.name == "flights"
     assert str(described.config["retention.ms"].value) == "3600000"
-    with pytest.raises(ValueError, match="brokers is 0"):
+    with raises(ValueError, "brokers", 0):
         async with testing.cluster(brokers=0):
             pass
 
@@ -57,7 +58,7 @@ async def test_a_secure_cluster_wants_its_authority_and_a_token() -> None:
             with pytest.raises(errors.UnauthenticatedError):
                 await stranger.list_topics()
         async with Admin(secured.bootstrap, token_file=secured.token_file, retry_timeout="1ms") as stranger:
-            with pytest.raises(errors.UnreachableError, match="UnknownIssuer"):
+            with raises(errors.UnreachableError, "UnknownIssuer"):
                 await stranger.list_topics()
 
     assert (who.principal, who.mode) == ("user:admin", "enforce")

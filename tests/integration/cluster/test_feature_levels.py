@@ -15,7 +15,7 @@ from fairlead_broker.coordination import bootstrap
 from fairlead_broker.coordination.bootstrap import FeatureLevelTooHigh
 from fairlead_broker.registry.keys import Keys
 from fairlead_broker.registry.records import encode
-from fairlead_broker.registry.transactions import Put
+from fairlead_broker.registry.store_writes import Put
 from fairlead_broker.runtime import Broker
 from fairlead_broker.runtime.lifecycle import cluster_entry
 

@@ -11,13 +11,13 @@ import pytest
 
 from cluster_kit import Cluster, until
 from fairlead_api.identifiers import BrokerId, PartitionIndex
-from fairlead_api.problems import ProblemError
 from fairlead_broker.coordination.membership import Membership
 from fairlead_broker.log.segments.storage import PosixStorage
 from fairlead_broker.registry.records import BrokerState, encode
-from fairlead_broker.registry.transactions import Delete, Put
+from fairlead_broker.registry.store_writes import Delete, Put
 from fairlead_broker.settings import BrokerSettings, Endpoint
 from fairlead_broker.wiring.start import start_broker
+from refusals import refuses
 from runtime_kit import WatchedStorage
 
 ANY = Endpoint("127.0.0.1", 0)
@@ -132,7 +132,7 @@ async def test_a_failed_directory_is_not_registered_again(tmp_path: Path) -> Non
         topic_id = await cluster.topic("flights", replication_factor=1)
         client = await cluster.led("flights", topic_id)
         storage.failing = True
-        with pytest.raises(ProblemError, match="storage"):
+        with refuses("storage_failed"):
             await client.produce(b"lost")
         await until(
             lambda: membership(cluster, 1).registration.directories == (),

@@ -15,7 +15,7 @@ from fairlead_api.identifiers import BrokerId, TopicId
 from fairlead_broker.controller.reassignment import Target, start
 from fairlead_broker.registry.keys import PartitionKey
 from fairlead_broker.registry.records import encode
-from fairlead_broker.registry.transactions import Put
+from fairlead_broker.registry.store_writes import Put
 from warm_programs import search_path
 
 GONE = BrokerId(9)

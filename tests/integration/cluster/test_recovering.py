@@ -12,7 +12,7 @@ from fairlead_api.identifiers import BrokerId
 from fairlead_broker.clock import SystemClock
 from fairlead_broker.coordination.embedded import EmbeddedCoordination
 from fairlead_broker.log.segments.storage import PosixStorage
-from fairlead_broker.registry.transactions import Get
+from fairlead_broker.registry.store_writes import Get
 from fairlead_broker.settings import BrokerSettings, Endpoint
 from fairlead_broker.wiring.start import RunningBroker, start_broker
 

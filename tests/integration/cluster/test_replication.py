@@ -6,7 +6,7 @@ from cluster_kit import Cluster
 
 
 async def test_three_copies_are_the_same_bytes(cluster: Cluster) -> None:
-    """Replicas of records produced with acks=all are equal byte for byte, with the leader's stamps."""
+    """All replicas store a record produced with acks=all as the same bytes, including the leader's stamps."""
     topic_id = await cluster.topic("flights")
     flights = await cluster.led("flights", topic_id)
     for number in range(20):

@@ -12,6 +12,7 @@ from fairlead_broker.server.http.bound_socket import ListenError
 from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.telemetry import Telemetry
 from fairlead_broker.wiring.listeners import bind_listeners, start_ops
+from refusals import raises
 
 RECORDS = "/v1/topics/flights/partitions/0/records"
 BATCHES = "application/vnd.fairlead.batches"
@@ -65,7 +66,7 @@ async def test_an_idle_connection_outlives_its_place_in_a_load_balancer(cluster)
 
 async def test_two_brokers_on_one_port(cluster, broker, api) -> None:
     """A second broker on a port in use fails with the address and the reason, and the first broker continues."""
-    with pytest.raises(ListenError, match=str(broker.addresses.data)):
+    with raises(ListenError, broker.addresses.data):
         await cluster.start("other", listen=broker.addresses.data)
 
     assert (await api.get("/v1/versions")).status == 200

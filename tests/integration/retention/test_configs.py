@@ -9,8 +9,9 @@ from fairlead_api.configuration import ConfigEntry, ConfigSource
 from fairlead_api.identifiers import PartitionIndex
 from fairlead_broker.registry.keys import Keys
 from fairlead_broker.registry.records import ConfigRecord, encode
-from fairlead_broker.registry.transactions import Put
+from fairlead_broker.registry.store_writes import Put
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
+from refusals import raises
 
 MIB = 1 << 20
 YEAR_MS = 365 * 24 * 3_600_000
@@ -187,7 +188,7 @@ async def test_defaults_of_new_topics(api) -> None:
     again = await api.admin.create_topic("flights")
     named = await api.admin.create_topic("orders", partitions=2)
     await api.admin.alter_cluster_config({"default.replication.factor": 2})
-    with pytest.raises(InvalidConfigError, match="replicas"):
+    with raises(InvalidConfigError, "replicas"):
         await api.admin.create_topic("too-many")
 
     assert (default.partitions, again.topic_id, named.partitions) == (3, default.topic_id, 2)

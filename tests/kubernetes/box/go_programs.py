@@ -14,8 +14,6 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections import deque
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,7 +21,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2] / "etcd"))
 
-from etcd_build import EtcdNotBuilt, etcd_binaries, go
+from etcd_build import EtcdNotBuilt, compile_program, etcd_binaries, go
 
 MODULES = Path(__file__).parent / "go"
 RELEASE = "v1.36.3"
@@ -31,7 +29,6 @@ HELM_4 = "v4.3.1"
 HELM_3 = "v3.21.4"
 CONTAINERD = "v2.3.7"
 COMPILERS_AT_ONCE = "2"
-REPORT_SECONDS = 15
 
 
 class ProgramsMissing(Exception):
@@ -166,41 +163,18 @@ def _build(name: str) -> None:
     wanted, target = PROGRAMS[name], program_path(name)
     made = target.with_name(f"{name}.{os.getpid()}")
     linker = " ".join(("-s", "-w", *(f"-X {variable}" for variable in wanted.variables)))
-    # -v prints each package that is compiled.
     flags = ["-v", "-p", COMPILERS_AT_ONCE, "-trimpath", "-buildvcs=false", f"-ldflags={linker}"]
-    environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOTOOLCHAIN": "local"}
     try:
         command = [go(), "build", *flags, "-o", str(made), wanted.package]
+        compile_program(name, command, MODULES / wanted.module)
     except EtcdNotBuilt as error:
         raise ProgramsMissing(str(error)) from error
-    begun = reported = time.monotonic()
-    _report(f"build {name} from Go modules")
-    last: deque[str] = deque(maxlen=100)
-    compiled = 0
-    with subprocess.Popen(
-        command, cwd=MODULES / wanted.module, env=environment, stderr=subprocess.PIPE, text=True
-    ) as building:
-        assert building.stderr is not None, "a pipe was asked for"
-        for line in building.stderr:
-            last.append(line)
-            compiled += 1
-            if time.monotonic() - reported > REPORT_SECONDS:
-                reported = time.monotonic()
-                _report(f"build {name}: {compiled} packages compiled after {reported - begun:.0f} s")
-    if building.returncode:
-        message = f"{name} could not be built:\n{''.join(last)}"
-        raise ProgramsMissing(message)
     made.rename(target)
-    _report(f"built {name} in {time.monotonic() - begun:.0f} s")
     if name == "kubernetes":
         for other in KUBERNETES_NAMES:
             link = target.with_name(other)
             link.unlink(missing_ok=True)
             link.symlink_to(name)
-
-
-def _report(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def main(names: list[str]) -> int:

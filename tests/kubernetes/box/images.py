@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 import tarfile
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,18 @@ class ImagesMissing(Exception):
 def make_product_images(*, spark: bool = False) -> None:
     """Build the images of brokers and etcd, and on request of Spark, as `make image` does; raise `ImagesMissing`.
 
-    A build is quick when nothing changed.
+    A build is quick when nothing changed. Its lines, with the progress, are copied to stderr while it runs.
     """
     command = [sys.executable, str(ROOT / ".ci/image.py"), "fairlead", "etcd", *(["spark"] if spark else [])]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        message = f"make image failed:\n{done.stdout}{done.stderr}"
+    last: deque[str] = deque(maxlen=100)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as building:
+        assert building.stdout is not None, "a pipe was asked for"
+        for line in building.stdout:
+            last.append(line)
+            sys.stderr.write(line)
+            sys.stderr.flush()
+    if building.returncode:
+        message = f"make image failed:\n{''.join(last)}"
         raise ImagesMissing(message)
 
 

@@ -103,6 +103,8 @@ def test_no_right_that_is_never_used() -> None:
     # requires the verb when the operator changes the owner of an existing one, as of a retained Cluster.
     assert {resource for resource, verb in granted if verb == "delete"} == {
         "certificates",
+        "httproutes",
+        "ingresses",
         "networkpolicies",
         "persistentvolumeclaims",
         "poddisruptionbudgets",
@@ -111,6 +113,7 @@ def test_no_right_that_is_never_used() -> None:
         "secrets",
         "services",
         "statefulsets",
+        "tlsroutes",
     }
     for resource in ("certificates", "secrets"):
         assert {verb for each, verb in granted if each == resource} == {"create", "delete", "get", "patch"}

@@ -226,8 +226,8 @@ async def created(url: str) -> str:
         return (await admin.create_topic("orders")).name
 
 
-def test_the_image_of_etcd_holds_two_static_programs(tmp_path: Path) -> None:
-    """The image of etcd runs its two static programs without other files in the root, as the same user."""
+def test_the_image_of_etcd_holds_three_static_programs(tmp_path: Path) -> None:
+    """The image of etcd runs its static programs without other files in the root, as the same user."""
     image = built("etcd", tmp_path)
     for name in ("proc", "tmp", "var/lib/fairlead"):
         (image.root / name).mkdir(parents=True)
@@ -237,6 +237,7 @@ def test_the_image_of_etcd_holds_two_static_programs(tmp_path: Path) -> None:
     assert [path.relative_to(image.root).as_posix() for path in sorted(files(image))] == [
         "usr/local/bin/etcd",
         "usr/local/bin/etcdctl",
+        "usr/local/bin/etcdutl",
     ]
     assert f"etcd Version: {image.labels['version']}" in image.run("etcd", "--version")
     assert f"etcdctl version: {image.labels['version']}" in image.run("etcdctl", "version")

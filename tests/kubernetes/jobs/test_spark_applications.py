@@ -15,6 +15,7 @@ import yaml
 from chart_tools import ROOT
 from go_programs import module_folder
 from kube_client import Refused
+from refusals import raises
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -191,7 +192,7 @@ def unjudged(kubernetes: Kubernetes, path: str, manifest: Manifest) -> list[Fiel
     return taken
 
 
-@pytest.mark.parametrize("kind", ["kubeflow", "apache"])
+@pytest.mark.parametrize("kind", [pytest.param("kubeflow", marks=pytest.mark.scenario), "apache"])
 def test_an_operators_application(kubernetes: Kubernetes, namespace: str, kind: str) -> None:
     """The manifest of an application is accepted by its definition, its pods by Pod Security, and a typo is refused."""
     served(kubernetes, kubeflow_definition() if kind == "kubeflow" else apache_definition())
@@ -202,7 +203,7 @@ def test_an_operators_application(kubernetes: Kubernetes, namespace: str, kind: 
         judge(kubernetes, f"/api/v1/namespaces/{namespace}/pods", pod)
 
     assert "sparkapplication" in said
-    with pytest.raises((AssertionError, Refused), match="sparkConfs"):
+    with raises((AssertionError, Refused), "sparkConfs"):
         apply(kubernetes, namespace, text.replace("sparkConf:", "sparkConfs:"))
 
 

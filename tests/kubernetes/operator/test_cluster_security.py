@@ -138,7 +138,7 @@ def secure(kubernetes: Kubernetes, operators: Operators, namespace: str, tmp_pat
 
 
 def test_a_new_cluster_is_closed_from_its_first_moment(secure: Secure) -> None:
-    """With TLS and Enforce, only the operator, superusers and Users with their rules are served, and by TLS alone."""
+    """With TLS and Enforce, only the operator, superusers and Users with their rules are served, over TLS only."""
     secure.start_operator()
     secure.apply({"mode": "Enforce", "tls": {"mode": "Required", "extraNames": NAMES}})
     cluster = secure.wait(has_certificates)

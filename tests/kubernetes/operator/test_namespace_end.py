@@ -95,6 +95,7 @@ def test_a_listed_namespace_goes_with_topics_of_a_cluster_elsewhere(
     assert not binding["metadata"].get("finalizers")
 
 
+@pytest.mark.scenario
 def test_a_namespace_goes_with_the_operator_in_it(
     kubernetes: Kubernetes, operators: Operators, namespace: str
 ) -> None:

@@ -299,6 +299,8 @@ def test_conditions_of_several_writers_stand_side_by_side(api: KubeClient, names
 LISTINGS = {
     "Cluster managed": ["managed", "True", "3/3", "0.2.0", "Available"],
     "Cluster external": ["external", "Unknown", "", "", "NotReconciled"],
+    "Cluster ingress": ["ingress", "Unknown", "", "", "NotReconciled"],
+    "Cluster gateway": ["gateway", "Unknown", "", "", "NotReconciled"],
     "Topic orders": ["orders", "False", "12", "2", "Reassigning"],
     "User reporting": ["reporting", "True", "user:analytics.reporting", "2026-05-31T10:00:00Z", "Available"],
     "User checkout": ["checkout", "Unknown", "", "", "NotReconciled"],

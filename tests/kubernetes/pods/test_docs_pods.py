@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from chart_tools import ROOT
 from shell_pages import Shell, blocks, section
 
@@ -25,11 +27,12 @@ spec: {clusterRef: {name: main}, acls: [{operations: [all], topics: ["helm-test-
 EOF
 kubectl wait flu/helm-test --for=condition=Ready --timeout=2m
 helm upgrade fairlead-operator charts/fairlead-operator --namespace fairlead --wait \\
-    --set test.bootstrap=https://main-bootstrap:9520 --set test.secretName=helm-test
+    --set test.bootstrap=https://main-bootstrap.fairlead.svc:9520 --set test.secretName=helm-test
 helm test fairlead-operator --namespace fairlead
 """
 
 
+@pytest.mark.timeout(600)
 def test_quick_start(kubernetes_pods: KubernetesPods, tmp_path: Path) -> None:
     """The quick start installs the operator with Helm and three brokers with etcd, and reads the written record.
 

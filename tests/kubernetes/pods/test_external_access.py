@@ -22,21 +22,40 @@ NODES = ("10.88.1.1", "10.88.2.1", "10.88.3.1")
 BALANCERS = "198.51.100.0/24"
 BOX_ADDRESS, OUTSIDE_ADDRESS = "10.99.0.1", "10.99.0.2"
 RECORDS = 30
+WITH_HOSTS = 'mount --bind "$0" /etc/hosts && exec "$@"'
+HOST, PROXY_PORT = "fairlead.test", 8080
+PROXY = """
+defaults
+    mode http
+    timeout connect 5s
+    timeout client 60s
+    timeout server 60s
+frontend clients
+    bind {address}:{port}
+    use_backend %[req.hdr(host),field(1,:),lower]
+"""
+BACKEND = """
+backend {host}
+    server service {address}:{port} proto h2
+"""
 PROGRAM = str(Path(sys.executable).with_name("fairlead"))
 
 
 class OutsideNetwork:
-    """A network namespace with a wire to the box and routes to its nodes and load balancers only."""
+    """A network namespace with a virtual cable to the box, and routes only to the nodes and load balancers in it."""
 
     def __init__(self, kubernetes: KubernetesPods, process: subprocess.Popen[bytes]) -> None:
         """Use the network of a process."""
         self._kubernetes = kubernetes
         self._enter = ["nsenter", f"--target={process.pid}", "--net"]
 
-    def run(self, *words: str, typed: str = "", check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run a command in this network."""
+    def run(
+        self, *words: str, typed: str = "", check: bool = True, hosts: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command in this network; `hosts` is its file of host names."""
+        named = [] if hosts is None else ["unshare", "--mount", "sh", "-c", WITH_HOSTS, str(hosts)]
         done = subprocess.run(
-            [*self._enter, *words],
+            [*self._enter, *named, *words],
             env=self._kubernetes.environment(),
             input=typed,
             capture_output=True,
@@ -96,16 +115,46 @@ def listening(stage: PodsStage, brokers: int, **listener: Any) -> dict[str, Any]
     return found
 
 
-def exchange(stage: PodsStage, outside: OutsideNetwork, bootstrap: str) -> list[int]:
+@contextmanager
+def ingress_controller(stage: PodsStage, brokers: int, folder: Path) -> Iterator[Path]:
+    """Run a proxy that is configured from the Ingress of the Cluster; yield a file with the names of its hosts."""
+    api = stage.kubernetes.api
+    ingress = api.wait(
+        "ingress/main-external",
+        stage.namespace,
+        lambda each: each and len(each["spec"]["rules"]) == brokers + 1,
+    )
+    config = PROXY.format(address=BOX_ADDRESS, port=PROXY_PORT)
+    for rule in ingress["spec"]["rules"]:
+        [path] = rule["http"]["paths"]
+        service = path["backend"]["service"]
+        found = api.get(f"service/{service['name']}", stage.namespace)
+        assert found is not None, "a rule leads to a Service"
+        address = found["spec"]["clusterIP"]
+        config += BACKEND.format(host=rule["host"], address=address, port=service["port"]["number"])
+    file, hosts = folder / f"proxy-{brokers}.cfg", folder / f"hosts-{brokers}"
+    file.write_text(config)
+    hosts.write_text("".join(f"{BOX_ADDRESS} {rule['host']}\n" for rule in ingress["spec"]["rules"]))
+    with subprocess.Popen([*stage.kubernetes.enter, "haproxy", "-db", "-f", str(file)]) as process:
+        try:
+            yield hosts
+        finally:
+            process.kill()
+
+
+def exchange(
+    stage: PodsStage, outside: OutsideNetwork, bootstrap: str, hosts: Path | None = None
+) -> list[int]:
     """Write records from outside to every partition and read them there as a group; return their numbers."""
     topic = stage.make_topic()
     options = ("--bootstrap", bootstrap)
     for partition in range(3):
         typed = "".join(f"{number}\n" for number in range(partition, RECORDS, 3))
-        outside.run(PROGRAM, "produce", topic, "--partition", str(partition), *options, typed=typed)
-    read = outside.run(
-        PROGRAM, "consume", topic, "--group", topic, "--from-beginning", "-n", str(RECORDS), *options
-    )
+        outside.run(
+            PROGRAM, "produce", topic, "--partition", str(partition), *options, typed=typed, hosts=hosts
+        )
+    wanted = ("--group", topic, "--from-beginning", "-n", str(RECORDS))
+    read = outside.run(PROGRAM, "consume", topic, *wanted, *options, hosts=hosts)
     return sorted(map(int, read.stdout.split()))
 
 
@@ -164,3 +213,21 @@ def test_each_broker_has_a_load_balancer(stage: PodsStage, outside: OutsideNetwo
     assert found["bootstrap"] == "http://198.51.100.1:9520"
     assert far == [f"http://198.51.100.{10 + broker}:9520" for broker in range(3)]
     assert read == list(range(RECORDS))
+
+
+def test_an_ingress_leads_to_the_brokers(stage: PodsStage, outside: OutsideNetwork, tmp_path: Path) -> None:
+    """A proxy that follows the Ingress serves clients outside, at one host for all, and at a host of each broker."""
+    route = {"kind": "Ingress", "host": HOST, "scheme": "http", "port": PROXY_PORT}
+    found = listening(stage, 0, type="clusterip", route=route)
+    with ingress_controller(stage, 0, tmp_path) as hosts:
+        shared = exchange(stage, outside, found["bootstrap"], hosts)
+    each = f"http://b-{{id}}.{HOST}:{PROXY_PORT}"
+    found = listening(stage, 3, type="clusterip", perBroker=True, advertisedHost=each, route=route)
+    with ingress_controller(stage, 3, tmp_path) as hosts:
+        told = ("broker", "list", "--output", "json", "--bootstrap")
+        far = addresses(outside.run(PROGRAM, *told, found["bootstrap"], hosts=hosts).stdout)
+        direct = exchange(stage, outside, found["bootstrap"], hosts)
+
+    assert found["bootstrap"] == f"http://{HOST}:{PROXY_PORT}"
+    assert far == [f"http://b-{broker}.{HOST}:{PROXY_PORT}" for broker in range(3)]
+    assert shared == direct == list(range(RECORDS))

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from cluster_words import BROKERS, condition_of
-from pods_stage import PodsStage, ReadyPods, keep_counts
+from pods_stage import CLUSTER, SLOW_SECONDS, PodsStage, ReadyPods, keep_counts, pods_stage
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kube_client import Manifest
+    from pods import KubernetesPods
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.scenario]
+
+
+DELETED_SECONDS_MAX = 45.0
+"""Time limit for the deletion of a Cluster: brokers stop one after another where they can, and etcd's pods at once."""
 
 
 def in_sync(topic: dict[str, Any]) -> bool:
@@ -98,6 +107,8 @@ def test_etcd_loses_a_member_and_claims_grow(stage: PodsStage) -> None:
         stage.kubernetes.api.delete("persistentvolumeclaim/data-main-etcd-1", stage.namespace)
         stage.kubernetes.api.delete("pod/main-etcd-1", stage.namespace)
         healed = stage.wait(lambda each: member_id(each, "main-etcd-1") not in ("", old) and has_three(each))
+        stage.wait_done()
+        seen = SeenConditions(stage)
         stage.change(
             {"op": "replace", "path": "/spec/brokers/0/storage/size", "value": "2Gi"},
             {"op": "replace", "path": "/spec/etcd/managed/storage/size", "value": "2Gi"},
@@ -111,13 +122,48 @@ def test_etcd_loses_a_member_and_claims_grow(stage: PodsStage) -> None:
             selector="fairlead.dev/cluster=main",
         )
         done = stage.wait_done()
+        seen.over.set()
     keep_counts("etcd and claims", **load.counts)
 
     assert len(claims) == 6
     assert has_three(healed)
     assert condition_of(done, "StorageBlocked") == {}
+    assert "False" not in seen.values("EtcdHealthy")
+    assert seen.values("Progressing") == ["False", "True", "False"]
     assert stage.pods() == pods
     assert load.losses == {}
+
+
+def test_a_deleted_cluster_is_gone_soon(kubernetes_pods: KubernetesPods, tmp_path: Path) -> None:
+    """All pods of a Cluster end within the time limit, although the etcd of the brokers ends too."""
+    with pods_stage(kubernetes_pods, tmp_path) as stage:
+        begun = time.monotonic()
+        kubernetes_pods.api.delete(CLUSTER, stage.namespace)
+        kubernetes_pods.api.wait_list("pods", stage.namespace, lambda pods: not pods, seconds=SLOW_SECONDS)
+        seconds = time.monotonic() - begun
+    keep_counts("deletion of a Cluster", seconds=round(seconds, 1))
+
+    assert seconds < DELETED_SECONDS_MAX
+
+
+class SeenConditions:
+    """All conditions that a Cluster has during a block."""
+
+    def __init__(self, stage: PodsStage) -> None:
+        """Start to watch the Cluster."""
+        self.over = threading.Event()
+        self._seen: list[Manifest] = []
+        threading.Thread(target=stage.wait, args=(self._look, 2 * SLOW_SECONDS), daemon=True).start()
+
+    def _look(self, cluster: Manifest | None) -> bool:
+        if cluster is not None:
+            self._seen.append(cluster)
+        return self.over.is_set() or cluster is None
+
+    def values(self, condition: str) -> list[str]:
+        """Return the statuses of a condition in their order, without repetitions."""
+        statuses = [str(condition_of(each, condition).get("status")) for each in self._seen]
+        return [value for value, _ in itertools.groupby(statuses)]
 
 
 def is_homeless(pod: Manifest) -> bool:

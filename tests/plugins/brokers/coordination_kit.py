@@ -25,7 +25,7 @@ from fairlead_broker.coordination.mirror import Mirror
 from fairlead_broker.coordination.protocol import Coordination, Page
 from fairlead_broker.registry.keys import Keys
 from fairlead_broker.registry.records import Addresses, BrokerRegistration, BrokerState, Directory
-from fairlead_broker.registry.transactions import Compare, Operation, TransactionResult
+from fairlead_broker.registry.store_writes import Compare, Operation, TransactionResult
 
 KEYS = Keys("test")
 TTL_SECONDS = 9

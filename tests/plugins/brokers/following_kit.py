@@ -33,7 +33,7 @@ from fairlead_broker.runtime.following.replica_fetching import ReplicaFetcher
 from fairlead_broker.runtime.leading.shared_parts import SharedParts
 from fairlead_broker.runtime.roles import Following
 from fairlead_broker.telemetry import Telemetry
-from leading_kit import LEADER, LEADER_EPOCH, Leading, Tasks
+from leading_kit import LEADER, LEADER_EPOCH, Leading, NoLooks, Tasks
 from log_kit import CLUSTER, TOPIC
 from waiting import until
 
@@ -164,6 +164,7 @@ async def start_following(
         directory_failed=failures.append,
         write_record=lambda leadership, write: None,
         lease_confirmed=lambda epoch: True,
+        looks=NoLooks(),
     )
     link = Link(leading, PeerIncarnation(broker, leading.epochs[broker]))
     throttle = MoveThrottle(lambda: bytes_per_second, clock)

@@ -24,6 +24,7 @@ from fairlead_api.identifiers import (
     LeaderEpoch,
     Offset,
     PartitionIndex,
+    ProducerId,
     Revision,
     TopicId,
     TopicIdPartition,
@@ -46,7 +47,7 @@ from fairlead_broker.peers.messages import (
 )
 from fairlead_broker.registry.keys import Keys
 from fairlead_broker.registry.records import DurabilityState, InSync, PartitionRecord, Replica, decode, encode
-from fairlead_broker.registry.transactions import Compare, Get, Operation, Put, TransactionResult
+from fairlead_broker.registry.store_writes import Compare, Get, Operation, Put, TransactionResult
 from fairlead_broker.replication import PartitionLeader, RegisteredBroker, ReplicaProgress
 from fairlead_broker.runtime.engine.budget import ByteBudget
 from fairlead_broker.runtime.engine.disk_pool import DiskPool
@@ -54,7 +55,7 @@ from fairlead_broker.runtime.engine.sync_rounds import Syncing, SyncRounds
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 from fairlead_broker.runtime.leading.leader_writes import LeaderWrites
 from fairlead_broker.runtime.leading.producing import ProduceItem, Producing
-from fairlead_broker.runtime.leading.shared_parts import SharedParts
+from fairlead_broker.runtime.leading.shared_parts import SharedParts, TransactionalPartition
 from fairlead_broker.runtime.meters import BrokerMeters
 from fairlead_broker.runtime.peer_serving.replica_serving import ReplicaServing
 from fairlead_broker.runtime.requests import AppendResult
@@ -68,6 +69,26 @@ BROKERS = (LEADER, SECOND, THIRD)
 LEADER_EPOCH = LeaderEpoch(5)
 LAG_SECONDS = 10.0
 ZERO = Offset(0)
+
+
+class NoLooks:
+    """Looks of a broker that reads no records of transactions; it notes the hints."""
+
+    def __init__(self) -> None:
+        self.hints: list[ProducerId] = []
+        self.partitions: list[TransactionalPartition] = []
+
+    def hint(self, producers: Iterable[ProducerId]) -> None:
+        """Note the hint."""
+        self.hints += producers
+
+    def has_open(self, partition: TransactionalPartition) -> None:
+        """Note the partition."""
+        self.partitions.append(partition)
+
+    def took_office(self, partition: TransactionalPartition) -> None:
+        """Note the partition."""
+        self.partitions.append(partition)
 
 
 class UnreliableStore:
@@ -383,7 +404,7 @@ def _parts(
     budget = ByteBudget(1 << 28)
     shared = _shared(clock, pool, rounds, budget, failed, writes, confirmed)
     serving = ReplicaServing(find, pool, clock, epochs[LEADER], bytes_max=1 << 26, wait_seconds_max=30.0)
-    producing = Producing(clock, pool, budget, meters, on_loop_bytes_max=1 << 21, timeout_seconds_max=60.0)
+    producing = _producing(clock, pool, budget, meters)
     return Leading(
         clock,
         store,
@@ -397,6 +418,18 @@ def _parts(
         epochs,
         confirmed,
         failures,
+    )
+
+
+def _producing(clock: SteppingClock, pool: DiskPool, budget: ByteBudget, meters: BrokerMeters) -> Producing:
+    return Producing(
+        clock,
+        pool,
+        budget,
+        meters,
+        on_loop_bytes_max=1 << 21,
+        timeout_seconds_max=60.0,
+        takes_transactions=lambda: True,
     )
 
 
@@ -420,6 +453,7 @@ def _shared(
         directory_failed=failed,
         write_record=writes.write,
         lease_confirmed=lambda epoch: confirmed[0],
+        looks=NoLooks(),
     )
 
 

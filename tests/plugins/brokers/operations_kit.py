@@ -11,7 +11,7 @@ import pytest
 from fairlead_api.bodies.requests import CreateTopicRequest
 from fairlead_api.problems import ProblemError
 from fairlead_broker.registry.records import InSync, PartitionRecord, encode
-from fairlead_broker.registry.transactions import Put
+from fairlead_broker.registry.store_writes import Put
 
 TOPIC = "flights"
 

@@ -6,15 +6,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from fairlead_api.batch.control_batches import Marker, MarkerKind
 from fairlead_api.identifiers import Offset, ProducerEpoch, ProducerId, Sequence, TimestampUs
 from fairlead_broker.producers import (
+    AlreadyEnded,
     AnswerAsAppended,
     AnswerStored,
     Append,
     Appended,
     AppendFailed,
+    AppendMarker,
     Effect,
+    EndDecided,
     KeyedArrived,
+    Look,
     PartitionProducers,
     ProducerState,
     Refusal,
@@ -31,10 +36,13 @@ FIRST_TIME_US = 1_700_000_000_000_000
 class Request:
     """Request that `Shell` passes to the machine, recognised by identity."""
 
-    def __init__(self, sequence: int = -1, count: int = 1, digest: bytes = b"") -> None:
+    def __init__(
+        self, sequence: int = -1, count: int = 1, digest: bytes = b"", marker: Marker | None = None
+    ) -> None:
         self.sequence = sequence
         self.count = count
         self.digest = digest
+        self.marker = marker
 
 
 @dataclass
@@ -49,7 +57,8 @@ class Shell:
     group: list[Request] = field(default_factory=list)
     following: list[tuple[Request, Request]] = field(default_factory=list)
     answers: dict[Request, tuple[int, int] | Refusal | None] = field(default_factory=dict)
-    """Base and last offset, a refusal, or None for a failed append, by request."""
+    """Base and last offset, a refusal, or None for a failed append, by request; -1 for an end without a marker."""
+    looks: list[int] = field(default_factory=list)
 
     def send(
         self,
@@ -59,6 +68,7 @@ class Shell:
         producer_id: int = 7,
         epoch: int = 0,
         request: Request | None = None,
+        transactional: bool = False,
     ) -> Request:
         """Pass a batch to the machine."""
         request = request or Request(sequence, count)
@@ -66,7 +76,13 @@ class Shell:
         self.run(
             self.machine.step(
                 SequencedArrived(
-                    request, ProducerId(producer_id), ProducerEpoch(epoch), Sequence(sequence), last, self.now
+                    request,
+                    ProducerId(producer_id),
+                    ProducerEpoch(epoch),
+                    Sequence(sequence),
+                    last,
+                    self.now,
+                    transactional,
                 )
             )
         )
@@ -78,12 +94,28 @@ class Shell:
         self.run(self.machine.step(KeyedArrived(request, key, digest)))
         return request
 
+    def end_transaction(
+        self, epoch: int, kind: MarkerKind = MarkerKind.COMMIT, *, producer_id: int = 7
+    ) -> Request:
+        """Pass the decision about a transaction to the machine."""
+        request = Request()
+        decided = EndDecided(request, ProducerId(producer_id), ProducerEpoch(epoch), kind, TimestampUs(5))
+        self.run(self.machine.step(decided))
+        return request
+
     def run(self, effects: Iterable[Effect[Request]]) -> None:
         """Carry out the machine's effects."""
         for effect in effects:
             match effect:
                 case Append(request):
                     self.group.append(request)
+                case AppendMarker(request, marker):
+                    request.marker = marker
+                    self.group.append(request)
+                case AlreadyEnded(request):
+                    self.answers[request] = (-1, -1)
+                case Look(producer_id):
+                    self.looks.append(producer_id)
                 case AnswerStored(request, base, last, _):
                     self.answers[request] = (base, last)
                 case AnswerAsAppended(request, original):
@@ -99,16 +131,18 @@ class Shell:
             self.end += request.count
             lasts.append(Offset(self.end - 1))
             self.answers[request] = (bases[-1], lasts[-1])
-        self.machine.step(Appended(bases, lasts, TimestampUs(self.time_us)))
+        effects = self.machine.step(Appended(bases, lasts, TimestampUs(self.time_us)))
         self.log += self.group
         self._finish()
+        self.run(effects)
 
     def fail(self) -> None:
         """Fail to append the group to the log."""
         for request in self.group:
             self.answers[request] = None
-        self.machine.step(AppendFailed())
+        effects = self.machine.step(AppendFailed())
         self._finish()
+        self.run(effects)
 
     def wait(self, seconds: float) -> None:
         """Advance the time, with a tick for the machine if it asked for one."""

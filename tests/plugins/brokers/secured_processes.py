@@ -115,7 +115,7 @@ async def processes(
 class Load:
     """A producer with acks=all and a member of a group, which go on while something changes.
 
-    A send that fails for good, or a call of the consumer that does, ends the test.
+    The test ends when a send or a call of the consumer fails for good.
     """
 
     def __init__(self, name: str, bootstrap: list[str], **arguments: Any) -> None:
@@ -151,7 +151,7 @@ class Load:
                 self.read.add(record.value)
 
     async def goes_on(self) -> None:
-        """Wait until further records were acknowledged, and others read."""
+        """Wait until further records have been acknowledged and further records read."""
         sent, read = len(self.sent), len(self.read)
         await until(
             lambda: len(self.sent) >= sent + RECORDS_A_STEP and len(self.read) >= read + RECORDS_A_STEP,

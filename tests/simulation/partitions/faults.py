@@ -82,7 +82,7 @@ class Faults(Storm):
         world.boots[broker.number] += 1
         for log in broker.disk.logs.values():
             if Fault.TORN in world.plan.faults and self.may_impair(broker) and log.tear(world.schedule.rng):
-                # Even if only synced records count: the replica leaves ISR and ELR, and no longer counts as a copy.
+                # A replica with a torn log leaves ISR and ELR, so its synced records do not count as a copy either.
                 self.impair(broker)
                 world.judge.counts["torn tails"] += 1
             else:

@@ -26,7 +26,7 @@ from fairlead_broker.coordination.protocol import (
     Watch,
     WatchBatch,
 )
-from fairlead_broker.registry.transactions import Compare, Operation, TransactionResult
+from fairlead_broker.registry.store_writes import Compare, Operation, TransactionResult
 from virtual_time.life import Life
 from virtual_time.loop import pass_time
 

@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 
 from fairlead.blocking import Admin, Producer
 from fairlead_spark.pipelines import find
+from refusals import raises
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -133,7 +134,7 @@ def test_a_write_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Path) 
     rows = spark.range(0, 200_000, 1, 2).selectExpr(
         "id", "IF(id = 199990, raise_error('broken'), 'x') AS text"
     )
-    with pytest.raises(PySparkException, match="broken"):
+    with raises(PySparkException, "broken"):
         rows.write.format("fairlead-delta").mode("append").save(str(tmp_path / "table"))
 
     assert not DeltaTable.is_deltatable(str(tmp_path / "table"))
@@ -154,7 +155,7 @@ def test_a_partition_that_readers_refuse_is_named(spark: SparkSession, tmp_path:
         if table == "taken":
             writer.save(str(tmp_path / table))
             continue
-        with pytest.raises(PySparkException, match=r"column day\b.*\b12026-05-05\b"):
+        with raises(PySparkException, "12026-05-05"):
             writer.save(str(tmp_path / table))
 
     assert not DeltaTable.is_deltatable(str(tmp_path / "refused"))
@@ -210,13 +211,13 @@ def test_a_frame_that_does_not_fit_the_table_is_refused(spark: SparkSession, tmp
     """Rows of a type that differs from the table's are refused with the column; table and files are unchanged."""
     table = str(tmp_path / "table")
     spark.range(5).write.format("fairlead-delta").mode("append").save(table)
-    with pytest.raises(PySparkException, match=r"column id\b.*\bstring\b.*\blong\b"):
+    with raises(PySparkException, "id", "string", "long"):
         spark.range(5).selectExpr("CAST(id AS STRING) AS id").write.format("fairlead-delta").mode(
             "append"
         ).save(table)
-    with pytest.raises(PySparkException, match="fairlead-delta"):
+    with raises(PySparkException, "fairlead-delta"):
         spark.read.format("fairlead-delta").load(table)
-    with pytest.raises(PySparkException, match="option compressoin"):
+    with raises(PySparkException, "compressoin"):
         spark.range(5).write.format("fairlead-delta").mode("append").option("compressoin", "zstd").save(table)
 
     assert DeltaTable(table).version() == 1

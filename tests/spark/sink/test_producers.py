@@ -19,6 +19,7 @@ from fairlead_spark.sink.producers import borrowed_producer, close_idle
 from fairlead_spark.sink.task import WriteError, write_task
 from fairlead_spark.sink.write_options import WriteOptions
 from fairlead_spark.sink.writers import batch_writer
+from refusals import raises
 
 SECONDS_MAX = 60
 
@@ -136,7 +137,7 @@ def test_a_fork_does_not_use_the_producers_of_its_parent(bootstrap: str, topic: 
     """A child of a process with producers fails at once when it writes, and the parent's producer continues to work."""
     options = options_of(bootstrap)
     before = send(options, topic, b"parent")
-    with get_context("fork").Pool(1) as child, pytest.raises(SettingError, match="fork"):
+    with get_context("fork").Pool(1) as child, raises(SettingError, "fork"):
         child.apply_async(send, (options, topic, b"child")).get(SECONDS_MAX)
 
     assert send(options, topic, b"parent again") == before
@@ -185,7 +186,7 @@ def test_batches_fit_a_topic_with_a_lower_limit(bootstrap: str, topic: str) -> N
     options = WriteOptions.parse({"bootstrap": bootstrap, "topic": topic})
     written = write_task(options, columns, iter([pa.record_batch({"value": values})]))
     assert written.records == len(values)
-    with pytest.raises(WriteError, match="100000"):
+    with raises(WriteError, 100000):
         write_task(options, columns, iter([pa.record_batch({"value": [b"x" * 100_000]})]))
 
     assert sorted(value or b"" for value in values_in(bootstrap, topic)) == values

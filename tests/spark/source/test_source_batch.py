@@ -7,6 +7,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from fairlead.blocking import Admin, Producer
+from refusals import raises
 from source_records import NOON
 
 if TYPE_CHECKING:
@@ -88,11 +89,11 @@ def test_a_frame_with_several_filters_gives_each_its_rows(
 
 def test_errors_are_raised_before_a_job_runs(spark: SparkSession, bootstrap: str, hundred: str) -> None:
     """Spark raises errors in the options, and errors reported by the cluster, before a job runs."""
-    with pytest.raises(PySparkException, match="startingOffsets") as refused:
+    with raises(PySparkException, "startingOffsets") as refused:
         reader(spark, bootstrap, subscribe=hundred, startingOffset="latest").load()
     assert "Traceback" not in str(refused.value)
-    with pytest.raises(PySparkException, match=r"\bcolumns\b"):
+    with raises(PySparkException, "columns"):
         reader(spark, bootstrap, subscribe=hundred).schema("value STRING").load().collect()
-    with pytest.raises(PySparkException, match="no-such-topic") as refused:
+    with raises(PySparkException, "no-such-topic") as refused:
         reader(spark, bootstrap, subscribe="no-such-topic").load().collect()
     assert "Traceback" not in str(refused.value)

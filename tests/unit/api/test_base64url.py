@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead_api import base64url
+from refusals import raises
 
 
 @given(st.binary(max_size=40))
@@ -19,5 +20,5 @@ def test_bytes_come_back(data: bytes) -> None:
 @pytest.mark.parametrize("text", ["a", "ab c", "é", "ab!d"])
 def test_other_texts_are_refused(text: str) -> None:
     """A text with another character or of an impossible length is refused."""
-    with pytest.raises(ValueError, match=r".+"):
+    with raises(ValueError):
         base64url.decoded(text)

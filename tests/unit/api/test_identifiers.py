@@ -15,6 +15,7 @@ from fairlead_api.identifiers import (
     collides,
 )
 from fairlead_api.problems import ProblemError
+from refusals import missing, refuses
 
 GOOD_NAMES = ["a", "flights", "A.b_c-9", "...", "_", "-", "x" * 249]
 NASTY_NAMES = [
@@ -42,7 +43,7 @@ def test_a_nasty_name_is_refused_with_the_rule(name: str) -> None:
     assert topic.value.code == "invalid_topic_name"
     assert group.value.code == "invalid_group_name"
     for refused in (topic.value, group.value):
-        assert "1 to 249 characters" in refused.detail
+        assert missing(refused.detail, 1, 249) == []
         assert refused.detail.isascii()
         assert refused.detail.isprintable()
 
@@ -75,10 +76,9 @@ def test_a_topic_id_is_a_lower_case_version_4_uuid() -> None:
 )
 def test_any_other_topic_id_is_refused(text: str) -> None:
     """A topic id of a different version, variant or spelling is malformed."""
-    with pytest.raises(ProblemError, match="version 4 UUID") as refused:
+    with refuses("malformed_request", 4) as refused:
         check_topic_id(text)
 
-    assert refused.value.code == "malformed_request"
     assert refused.value.data["parameter"] == "topic_id"
 
 

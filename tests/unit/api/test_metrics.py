@@ -18,6 +18,7 @@ UNITS = (
         "_active",
         "_groups",
         "_members",
+        "_callers",
         "_failed",
         "_ratio",
     ),

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead_api.problems import CATALOGUE, ProblemError, ProblemKind, SideEffect
+from refusals import raises
 
 if TYPE_CHECKING:
     from fairlead_api.problems import JSON
@@ -76,7 +77,7 @@ def test_an_unknown_code_cannot_be_raised() -> None:
 @pytest.mark.parametrize("name", ["type", "status", "code", "side_effect", "retry_after_seconds"])
 def test_data_cannot_hide_a_standard_member(name: str) -> None:
     """Data with the name of a standard member raises an error immediately."""
-    with pytest.raises(ValueError, match=name):
+    with raises(ValueError, name):
         ProblemError("internal", "", data={name: 1})
 
 

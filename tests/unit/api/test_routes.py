@@ -43,6 +43,13 @@ CALLS = {
     "POST /v1/topics/{topic}/partitions/{partition}/records",
     "POST /v1/produce",
     "POST /v1/producers",
+    "POST /v1/transactions",
+    "GET /v1/transactions",
+    "POST /v1/transactions/{transaction}:commit",
+    "POST /v1/transactions/{transaction}:abort",
+    "GET /v1/transactions/{transaction}",
+    "DELETE /v1/transactions/{transaction}",
+    "GET /v1/topics/{topic}/partitions/{partition}/transactions",
     "GET /v1/topics/{topic}/partitions/{partition}/records",
     "POST /v1/fetch",
     "GET /v1/topics/{topic}/partitions/{partition}/offsets",
@@ -80,7 +87,9 @@ CALLS = {
 }
 
 # Calls whose parameters are all in the path.
-WITHOUT_BODY = {"cordon_broker", "uncordon_broker", "drain_broker", "undrain_broker", "request_restart"}
+WITHOUT_BODY = {
+    "cordon_broker", "uncordon_broker", "drain_broker", "undrain_broker", "request_restart", "abort_transaction",
+}  # fmt: skip
 # Calls that read with a method other than GET; a group member's calls count as reading, as in Kafka's access rules.
 
 
@@ -128,7 +137,10 @@ NEEDS = {
     "self, write topic (each in the request)": "produce",
     "self, read topic (each in the request)": "fetch",
     "self, describe topic (each in the request)": "lookup_offsets",
-    "self, write producer (each in the request)": "allocate_producer",
+    "self, write producer (each in the request)": "allocate_producer begin_transaction abort_transaction",
+    "self, write producer (each in the request), write topic (each in the request)": "commit_transaction",
+    "self, delete producer (each in the request)": "delete_transaction",
+    "self, describe producer (each in the answer)": "list_transactions describe_transaction",
     "self, describe security (each in the request)": "check_acls",
     "describe cluster": "describe_cluster list_brokers describe_cluster_config describe_broker_config",
     "alter cluster": "alter_broker_config cordon_broker uncordon_broker drain_broker undrain_broker request_restart",
@@ -137,7 +149,7 @@ NEEDS = {
     "alter cluster, describe topic": "reassign_partition cancel_reassignment",
     "alter cluster, describe topic, delete topic (each in the request)": "elect_leader",
     "alter cluster, delete topic": "accept_damage",
-    "describe topic": "describe_topic partition_offsets",
+    "describe topic": "describe_topic partition_offsets partition_transactions",
     "alter topic": "alter_topic",
     "delete topic": "delete_topic delete_records",
     "read topic": "digest_partition fetch_partition tail_topic",

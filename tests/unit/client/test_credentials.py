@@ -225,7 +225,7 @@ async def test_a_source_that_fails_later_changes_nothing(
     """A source that never gave a token is an error; one that fails later leaves the previous token in use."""
     source, monotonic = Source(tmp_path), clock.monotonic
     token = CallerToken(WAYS[way](source))
-    with pytest.raises(SettingError, match="token_"):
+    with pytest.raises(SettingError):
         await token.text_for(HERE)
     source.give("first")
     assert await token.text_for(HERE) == "first"

@@ -14,11 +14,13 @@ import pytest
 
 from fairlead import Producer, clock
 from fairlead.errors import (
+    AckTimeoutError,
     BatchTooLargeError,
     CrcMismatchError,
     DeliveryTimeoutError,
     InvalidRecordError,
     InvalidTopicNameError,
+    MalformedBatchError,
     PartitionNotFoundError,
     RecordError,
     TopicNotFoundError,
@@ -26,6 +28,7 @@ from fairlead.errors import (
 )
 from fairlead_api.partitioning import partition_for_key
 from fairlead_api.problems import SideEffect
+from refusals import raises
 from waiting import until
 
 if TYPE_CHECKING:
@@ -142,7 +145,7 @@ async def test_a_problem_that_stays_wrong_is_raised_at_once(
 ) -> None:
     """A problem of the kind `fix` is raised without a retry, and the producer remains usable."""
     broker.refuse(PRODUCE, "crc_mismatch")
-    with pytest.raises(CrcMismatchError, match="produce to flights-0"):
+    with raises(CrcMismatchError, "flights-0"):
         await producer.send_and_wait("flights", b"x", partition=0)
 
     assert len(broker.received(PRODUCE)) == 1
@@ -248,7 +251,7 @@ async def test_without_retries_the_first_refusal_is_final(broker: ScriptedBroker
     """With `retries_max=0` a batch is never sent twice, for at-most-once delivery."""
     broker.refuse(PRODUCE, "ack_timeout")
     async with Producer(broker.url, retries_max=0, acks=1) as producer:
-        with pytest.raises(Exception, match="ack_timeout"):
+        with pytest.raises(AckTimeoutError):
             await producer.send_and_wait("flights", b"x")
 
     assert len(broker.received(PRODUCE)) == 1
@@ -259,10 +262,10 @@ async def test_flush_raises_failures_that_were_not_awaited(
 ) -> None:
     """A flush raises each failure once, as a group, unless its delivery was awaited."""
     broker.refuse(PRODUCE, "malformed_batch", "crc_mismatch")
-    with pytest.raises(Exception, match="malformed_batch"):
+    with pytest.raises(MalformedBatchError):
         await producer.send_and_wait("flights", b"seen", partition=0)
     await producer.send("flights", b"unseen", partition=0)
-    with pytest.raises(ExceptionGroup, match="1 records in 1 batches were not acknowledged") as raised:
+    with pytest.raises(ExceptionGroup) as raised:
         await producer.flush()
 
     assert [type(error) for error in raised.value.exceptions] == [CrcMismatchError]
@@ -278,7 +281,7 @@ async def test_leaving_the_block_flushes_and_raises(broker: ScriptedBroker) -> N
             await producer.send("flights", b"lingers", partition=1)
             broker.refuse(PRODUCE, "malformed_batch")
 
-    with pytest.raises(ExceptionGroup, match="not acknowledged"):
+    with pytest.raises(ExceptionGroup):
         await work()
 
 
@@ -294,11 +297,11 @@ async def test_leaving_the_block_by_an_exception_flushes_too(broker: ScriptedBro
             broker.refuse(PRODUCE, "malformed_batch")
             raise ValueError("mine")
 
-    with pytest.raises(ValueError, match="mine") as raised:
+    with raises(ValueError, "mine") as raised:
         await work()
 
     assert broker.values(1) == [b"kept"]
-    assert "1 records in 1 batches were not acknowledged" in raised.value.__notes__[0]
+    assert len(raised.value.__notes__) == 1
 
 
 async def test_a_full_buffer_makes_send_wait(broker: ScriptedBroker) -> None:
@@ -379,21 +382,21 @@ async def test_tables_and_records_keep_their_order(broker: ScriptedBroker, produ
 
 async def test_wrong_records_are_refused_before_they_can_spoil_a_batch(producer: Producer) -> None:
     """An invalid record is refused before it is added to a batch, and the error explains the next step."""
-    with pytest.raises(RecordError, match=r"value is str 'text'; give bytes, .*encode"):
+    with raises(RecordError, field="value"):
         await producer.send("flights", "text")  # type: ignore[arg-type]
-    with pytest.raises(RecordError, match="key"):
+    with raises(RecordError, field="key"):
         await producer.send("flights", b"x", key=1)  # type: ignore[arg-type]
-    with pytest.raises(RecordError, match="header h"):
+    with raises(RecordError, field="header h"):
         await producer.send("flights", b"x", headers=[("h", "text")])  # type: ignore[list-item]
-    with pytest.raises(PartitionNotFoundError, match="partitions 0 to 1, not 2"):
+    with raises(PartitionNotFoundError, 0, 1, 2):
         await producer.send("flights", b"x", partition=2)
     with pytest.raises(PartitionNotFoundError):
         await producer.send_batch("flights", pa.table({"value": [b"x"]}), partition=9)
-    with pytest.raises(InvalidRecordError, match="colour"):
+    with raises(InvalidRecordError, "colour"):
         await producer.send_batch("flights", pa.table({"value": [b"x"], "colour": ["red"]}))
     with pytest.raises(InvalidTopicNameError):
         await producer.send("no/slash", b"x")
-    with pytest.raises(TopicNotFoundError, match="topic trains"):
+    with raises(TopicNotFoundError, "trains"):
         await producer.send("trains", b"x")
 
 
@@ -424,14 +427,14 @@ async def test_headers_are_those_of_the_call(broker: ScriptedBroker, producer: P
 async def test_a_record_beyond_the_buffer_is_refused(broker: ScriptedBroker) -> None:
     """A record larger than the buffer is refused, because otherwise `send` would wait forever."""
     async with Producer(broker.url, buffer_bytes=1000) as producer:
-        with pytest.raises(BatchTooLargeError, match="buffer_bytes=1000"):
+        with raises(BatchTooLargeError, "buffer_bytes=1000"):
             await producer.send("flights", b"x" * 2000)
 
 
 async def test_an_unreachable_cluster_is_reported_with_every_address() -> None:
     """The error for an unreachable cluster is raised within the retry timeout and lists each address with its cause."""
     async with Producer("http://127.0.0.1:1,http://127.0.0.1:2", retry_timeout="200ms") as producer:
-        with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:1: .*127\.0\.0\.1:2: "):
+        with raises(UnreachableError, "127.0.0.1:1", "127.0.0.1:2"):
             await producer.send("flights", b"x")
 
 

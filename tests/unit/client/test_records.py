@@ -15,6 +15,7 @@ from fairlead.reading.cursors import Cursor, Fetched
 from fairlead.reading.reader import batches_in
 from fairlead_api.batch.batches import encode, record_batch
 from fairlead_api.batch.header import Attribute, Codec, make_stamp, read_header
+from refusals import raises
 
 if TYPE_CHECKING:
     from fairlead.records import ConsumerBatch
@@ -130,10 +131,8 @@ def test_a_damaged_batch_is_refused_with_its_place_after_the_good_ones() -> None
     batches = batches_in(fetched(good + bytes(bad), 40))
 
     assert next(batches).base_offset == 40
-    with pytest.raises(CrcMismatchError, match=f"flights-4 from offset 40, byte {len(good)}") as refused:
+    with raises(CrcMismatchError, "flights-4", 40, len(good)) as refused:
         next(batches)
-    assert "read again" in str(refused.value)
-    assert "Send the batch" not in str(refused.value)
     assert str(pickle.loads(pickle.dumps(refused.value))) == str(refused.value)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from fairlead.errors import SettingError
 from fairlead.timestamps import datetime_of, timestamp_us_of
+from refusals import raises
 
 
 def test_aware_datetimes_keep_their_microseconds() -> None:
@@ -26,5 +27,5 @@ def test_numbers_are_milliseconds() -> None:
 @pytest.mark.parametrize("value", [datetime(2013, 1, 1), "2013-01-01", 1.5, True, None])  # noqa: DTZ001
 def test_times_that_could_be_meant_otherwise_are_refused(value: object) -> None:
     """An ambiguous timestamp, such as a naive datetime, is refused, and the error names the argument."""
-    with pytest.raises(SettingError, match="timestamp"):
+    with raises(SettingError, "timestamp"):
         timestamp_us_of(value, "timestamp")  # type: ignore[arg-type]

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from fairlead_broker.controller.term import portions
-from fairlead_broker.registry.transactions import CreateRevision, Relation
+from fairlead_broker.registry.store_writes import CreateRevision, Relation
 
 
 def test_the_guard_compares_the_create_revision_of_the_controller_key(world: Any, kit: Any) -> None:

@@ -14,7 +14,7 @@ from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_broker.controlling.configs import ConfigAdmin
 from fairlead_broker.coordination.protocol import CoordinationUnavailable, UnknownOutcome
 from fairlead_broker.registry.records import ConfigRecord, ControllerRecord, DurabilityState, encode
-from fairlead_broker.registry.transactions import Delete, Put
+from fairlead_broker.registry.store_writes import Delete, Put
 
 BROKER = BrokerId(1)
 

@@ -20,7 +20,7 @@ from fairlead_broker.registry.records import (
     TopicState,
     encode,
 )
-from fairlead_broker.registry.transactions import Put
+from fairlead_broker.registry.store_writes import Put
 
 
 async def three(cluster: Any, partitions: int = 3, **config: Any) -> None:

@@ -12,7 +12,7 @@ from fairlead_api.identifiers import BrokerId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.controlling.configs import ConfigAdmin
 from fairlead_broker.registry.records import ClusterRecord, encode
-from fairlead_broker.registry.transactions import Put
+from fairlead_broker.registry.store_writes import Put
 
 ONE, TWO = BrokerId(1), BrokerId(2)
 

@@ -17,7 +17,7 @@ from fairlead_broker.controlling.housekeeping import (
 from fairlead_broker.coordination.protocol import Compacted, CoordinationClosed, CoordinationUnavailable
 from fairlead_broker.registry.records import encode
 from fairlead_broker.registry.security_records import TokenRecord
-from fairlead_broker.registry.transactions import Put
+from fairlead_broker.registry.store_writes import Put
 
 
 @pytest.fixture

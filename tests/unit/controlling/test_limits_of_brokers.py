@@ -10,7 +10,7 @@ from fairlead_api.identifiers import BrokerId, PartitionIndex, TimestampUs
 from fairlead_api.problems import ProblemError
 from fairlead_broker.registry.records import TopicState, encode
 from fairlead_broker.registry.security_records import QuotaRecord
-from fairlead_broker.registry.transactions import Put
+from fairlead_broker.registry.store_writes import Put
 from operations_kit import TOPIC, begin, catch_up, partitions_of, refusal, replicas
 
 P0 = PartitionIndex(0)

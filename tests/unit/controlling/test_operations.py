@@ -11,7 +11,7 @@ from fairlead_api.bodies.requests import CreateTopicRequest
 from fairlead_api.identifiers import BrokerEpoch, BrokerId, PartitionIndex, TopicId
 from fairlead_broker.controlling.operations import ElectionKind
 from fairlead_broker.registry.records import InSync, encode
-from fairlead_broker.registry.transactions import Put
+from fairlead_broker.registry.store_writes import Put
 from operations_kit import TOPIC, begin, catch_up, isr, partitions_of, refusal, replicas
 
 P0 = PartitionIndex(0)

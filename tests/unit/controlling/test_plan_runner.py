@@ -13,7 +13,8 @@ from fairlead_broker.coordination.protocol import (
     UnknownOutcome,
 )
 from fairlead_broker.registry.records import ConfigRecord, encode
-from fairlead_broker.registry.transactions import Put, Transaction, has_value, unchanged_since
+from fairlead_broker.registry.store_writes import Put, Transaction, has_value, unchanged_since
+from refusals import refuses
 
 
 def value(number: int) -> bytes:
@@ -172,5 +173,5 @@ async def test_what_a_plan_refuses_passes_through(runner: PlanRunner) -> None:
     def refuse(_: int) -> Sequence[Transaction]:
         raise ProblemError("topic_not_found", "there is none")
 
-    with pytest.raises(ProblemError, match="there is none"):
+    with refuses("topic_not_found"):
         await runner.complete(refuse)

@@ -7,6 +7,7 @@ from typing import Any
 from fairlead_api.identifiers import BrokerId
 from fairlead_broker.registry.records import BrokerState
 from operations_kit import begin, catch_up, isr, partitions_of, refusal, replicas
+from refusals import missing
 
 
 async def test_one_broker_may_restart_at_a_time(cluster: Any) -> None:
@@ -29,7 +30,7 @@ async def test_one_broker_may_restart_at_a_time(cluster: Any) -> None:
     assert (permit.broker, permit.seconds) == (first, 300)
     assert again == permit
     assert {each.code for each in (busy, needed, behind)} == {"restart_refused"}
-    assert f"broker {first} has the permit" in busy.detail
+    assert missing(busy.detail, first) == []
     assert needed.data["partitions"] == ["flights-0"]
     assert next_permit.broker == second
 
@@ -75,7 +76,7 @@ async def test_a_permit_ends_by_itself_five_minutes_after_it_was_asked_for_last(
     await pass_time(cluster, 101)
     permit = await operations.request_restart(second)
 
-    assert f"broker {first} has the permit" in busy.detail
+    assert missing(busy.detail, first) == []
     assert permit.broker == second
 
 
@@ -95,7 +96,7 @@ async def test_a_permit_ends_when_its_broker_is_unregistered(cluster: Any) -> No
     await operations.unregister(leaving)
     permit = await operations.request_restart(staying)
 
-    assert f"broker {leaving} has the permit" in busy.detail
+    assert missing(busy.detail, leaving) == []
     assert permit.broker == staying
 
 

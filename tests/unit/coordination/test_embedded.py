@@ -18,6 +18,7 @@ from fairlead_api.identifiers import Revision
 from fairlead_broker.clock import SystemClock
 from fairlead_broker.coordination.embedded import EmbeddedCoordination
 from fairlead_broker.coordination.protocol import (
+    Compacted,
     CoordinationClosed,
     CoordinationUnavailable,
     DeleteEvent,
@@ -26,7 +27,8 @@ from fairlead_broker.coordination.protocol import (
     WatchBatch,
 )
 from fairlead_broker.coordination.store_file import StoreDamaged, StoreHeld, StoreInaccessible, StoreTooNew
-from fairlead_broker.registry.transactions import Delete, Get, Put
+from fairlead_broker.registry.store_writes import Delete, Get, Put
+from refusals import missing, raises
 
 
 def closed_store_edited(path: Path, *statements: str) -> None:
@@ -73,7 +75,7 @@ async def test_revisions_do_not_go_back_when_the_last_change_is_compacted(path: 
         await store.compact(last.revision)
     async with await EmbeddedCoordination.open(path, clock) as store:
         page = await store.list("/")
-        with pytest.raises(Exception, match="compacted"):
+        with pytest.raises(Compacted):
             await store.list("/", revision=Revision(last.revision - 1))
 
     assert (page.items, page.revision) == ((), last.revision)
@@ -100,7 +102,7 @@ async def test_leases_end_with_the_process(path: Path, clock: Any) -> None:
 
 async def test_a_store_is_open_once(path: Path, clock: Any, store: EmbeddedCoordination) -> None:
     """A store can be opened once; the refusal names the process that has it open."""
-    with pytest.raises(StoreHeld, match=f"in use by process {os.getpid()} on") as refusal:
+    with raises(StoreHeld, os.getpid()) as refusal:
         await EmbeddedCoordination.open(path, clock)
 
     assert "stop that broker first" in str(refusal.value)
@@ -132,7 +134,7 @@ async def test_another_process_is_kept_out(path: Path, store: EmbeddedCoordinati
     )
 
     assert ended.returncode != 0
-    assert f"in use by process {os.getpid()}" in ended.stderr
+    assert missing(ended.stderr, os.getpid()) == []
 
 
 async def test_a_killed_process_leaves_what_was_answered(path: Path, clock: Any) -> None:
@@ -141,7 +143,7 @@ async def test_a_killed_process_leaves_what_was_answered(path: Path, clock: Any)
         "import asyncio, pathlib, sys\n"
         "from fairlead_broker.clock import SystemClock\n"
         "from fairlead_broker.coordination.embedded import EmbeddedCoordination\n"
-        "from fairlead_broker.registry.transactions import Put\n"
+        "from fairlead_broker.registry.store_writes import Put\n"
         "async def main():\n"
         "    store = await EmbeddedCoordination.open(pathlib.Path(sys.argv[1]), SystemClock())\n"
         "    for n in range(1000000):\n"
@@ -168,14 +170,14 @@ async def test_a_file_of_something_else_is_refused(path: Path, clock: Any) -> No
     """A file that is not a store is refused and stays unchanged, and the error names the next step."""
     noise = path.with_name("noise.sqlite")
     overwrite(noise, b"no database at all" * 1000)
-    with pytest.raises(StoreDamaged, match="is damaged: file is not a database") as refusal:
+    with pytest.raises(StoreDamaged) as refusal:
         await EmbeddedCoordination.open(noise, clock)
     closed_store_edited(path, "CREATE TABLE history (mine TEXT)")
     before = contents(path)
-    with pytest.raises(StoreDamaged, match="a database of another program"):
+    with pytest.raises(StoreDamaged):
         await EmbeddedCoordination.open(path, clock)
 
-    assert "Put back a copy of noise.sqlite" in str(refusal.value)
+    assert missing(refusal.value, "noise.sqlite") == []
     assert contents(path) == before
 
 
@@ -184,7 +186,7 @@ async def test_a_store_of_a_later_release_is_refused(path: Path, clock: Any) -> 
     async with await EmbeddedCoordination.open(path, clock):
         pass
     closed_store_edited(path, "PRAGMA user_version = 2")
-    with pytest.raises(StoreTooNew, match="has format 2, this release reads up to 1"):
+    with raises(StoreTooNew, 2, 1):
         await EmbeddedCoordination.open(path, clock)
 
 
@@ -197,7 +199,7 @@ async def test_a_damaged_page_is_found_at_opening(path: Path, clock: Any) -> Non
     for at in range(2 * 4096, len(data), 3 * 4096):
         data[at : at + 64] = b"\xff" * 64
     overwrite(path, bytes(data))
-    with pytest.raises(StoreDamaged, match="is damaged"):
+    with pytest.raises(StoreDamaged):
         await EmbeddedCoordination.open(path, clock)
 
 
@@ -207,17 +209,15 @@ async def test_a_changed_value_is_found_when_it_is_read(path: Path, clock: Any) 
         await store.transact((), (Put("/a", b"honest"), Put("/b", b"b")))
     closed_store_edited(path, "UPDATE history SET value = x'6c696172' WHERE key = '/a'")
     async with await EmbeddedCoordination.open(path, clock) as store:
-        with pytest.raises(StoreDamaged, match="the checksum of /a at revision 2 does not match"):
+        with raises(StoreDamaged, "/a", 2):
             await store.list("/")
-        with pytest.raises(
-            CoordinationUnavailable, match="the store stays closed until the broker is restarted"
-        ):
+        with pytest.raises(CoordinationUnavailable):
             await store.transact((), (Put("/b", b"2"),))
 
 
 async def test_a_folder_that_does_not_exist_is_refused(path: Path, clock: Any) -> None:
     """A store in a missing folder is refused, and no folder is created."""
-    with pytest.raises(StoreInaccessible, match="No such file or directory; check the data directory"):
+    with pytest.raises(StoreInaccessible):
         await EmbeddedCoordination.open(path.parent / "missing" / path.name, clock)
 
 
@@ -263,11 +263,11 @@ async def test_a_failed_commit_is_an_unknown_outcome(store: EmbeddedCoordination
     """A failed commit has an unknown outcome, and the store serves nothing after it."""
     await store.transact((), (Put("/a", b"1"),))
     await fail(store, "COMMIT", sqlite3.SQLITE_IOERR_FSYNC)
-    with pytest.raises(UnknownOutcome, match="the disk"):
+    with raises(UnknownOutcome, "disk"):
         await store.transact((), (Put("/a", b"2"),))
     await heal(store)
     for call in (store.list("/"), store.transact((), (Get("/a"),)), store.compact(Revision(2))):
-        with pytest.raises(CoordinationUnavailable, match="the store stays closed"):
+        with pytest.raises(CoordinationUnavailable):
             await call
 
 
@@ -278,7 +278,7 @@ async def test_a_full_disk_is_a_definite_failure_and_passes(
     """A transaction on a full disk has definitely failed; reads continue, and writes succeed once there is space."""
     before = await store.transact((), (Put("/a", b"1"),))
     await fail(store, statement, sqlite3.SQLITE_FULL)
-    with pytest.raises(CoordinationUnavailable, match="the disk"):
+    with raises(CoordinationUnavailable, "disk"):
         await store.transact((), (Put("/a", b"2"),))
     during = await store.list("/")
     await heal(store)
@@ -310,10 +310,10 @@ async def test_a_store_needs_no_descriptors_after_its_opening(store: EmbeddedCoo
 async def test_a_failed_write_before_the_commit_is_definite(store: EmbeddedCoordination) -> None:
     """A write that fails before the commit has definitely failed, and the store serves nothing after it."""
     await fail(store, "BEGIN", sqlite3.SQLITE_IOERR)
-    with pytest.raises(CoordinationUnavailable, match="cannot be used"):
+    with pytest.raises(CoordinationUnavailable):
         await store.transact((), (Put("/a", b"2"),))
     await heal(store)
-    with pytest.raises(CoordinationUnavailable, match="the store stays closed"):
+    with pytest.raises(CoordinationUnavailable):
         await store.list("/")
 
 
@@ -371,7 +371,7 @@ async def test_a_process_that_stood_still_does_not_lose_its_leases(path: Path) -
         "import asyncio, os, pathlib, signal, subprocess, sys\n"
         "from fairlead_broker.clock import SystemClock\n"
         "from fairlead_broker.coordination.embedded import EmbeddedCoordination\n"
-        "from fairlead_broker.registry.transactions import Put\n"
+        "from fairlead_broker.registry.store_writes import Put\n"
         "async def main():\n"
         "    store = await EmbeddedCoordination.open(pathlib.Path(sys.argv[1]), SystemClock())\n"
         "    lease = await store.grant_lease(1)\n"

@@ -27,7 +27,8 @@ from fairlead_broker.registry.group_records import (
     TargetRecord,
 )
 from fairlead_broker.registry.keys import GroupKeys, Keys
-from fairlead_broker.registry.transactions import Delete, Operation, Put
+from fairlead_broker.registry.store_writes import Delete, Operation, Put
+from refusals import raises
 
 KEYS = Keys("test")
 T = TopicId("1b4e28ba-2fa1-4d3b-a3f5-ef19b5a7633b")
@@ -94,7 +95,7 @@ async def test_a_claim_holds_until_its_holder_is_gone(store: GroupStore, brokers
     await brokers.leave(ONE)
     second = await claimed(store, TWO, two)
 
-    with pytest.raises(ClaimLost, match="etl"):
+    with raises(ClaimLost, "etl"):
         await store.write(first, (put_state(),))
     await store.write(second, (put_state(),))
 

@@ -7,7 +7,7 @@ import pytest
 from fairlead_broker.coordination.embedded import EmbeddedCoordination
 from fairlead_broker.coordination.measured import MeasuredCoordination
 from fairlead_broker.coordination.protocol import CoordinationUnavailable
-from fairlead_broker.registry.transactions import Get, Put
+from fairlead_broker.registry.store_writes import Get, Put
 
 
 async def test_every_call_is_timed_also_one_that_fails(

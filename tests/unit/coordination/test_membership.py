@@ -12,7 +12,8 @@ from fairlead_broker.coordination.embedded import EmbeddedCoordination
 from fairlead_broker.coordination.membership import Membership, MembershipLost
 from fairlead_broker.coordination.protocol import CoordinationClosed, CoordinationUnavailable, UnknownOutcome
 from fairlead_broker.registry.records import BrokerRegistration, BrokerState, decode, encode
-from fairlead_broker.registry.transactions import Delete, Get, KeyValue, Put
+from fairlead_broker.registry.store_writes import Delete, Get, KeyValue, Put
+from refusals import raises
 
 
 @pytest.fixture
@@ -78,7 +79,7 @@ async def test_an_ended_lease_is_the_end_of_this_life(
     """Keep-alives and updates report that a registration is lost if its lease has ended; leaving has no effect."""
     clock.seconds += kit.ttl_seconds + 1
     await store.expire_leases()
-    with pytest.raises(MembershipLost, match="broker 1 lost its registration of epoch"):
+    with raises(MembershipLost, 1):
         await membership.keep_alive()
     with pytest.raises(MembershipLost):
         await membership.update(drain)

@@ -18,7 +18,8 @@ from fairlead_broker.coordination.protocol import (
 )
 from fairlead_broker.registry.metadata import BrokerChange, ConfigChange, TopicChange
 from fairlead_broker.registry.records import ConfigRecord, RecordUnreadable, TopicRecord, TopicState, encode
-from fairlead_broker.registry.transactions import Delete, Put
+from fairlead_broker.registry.store_writes import Delete, Put
+from refusals import raises
 
 
 def topic(number: int) -> Put:
@@ -313,7 +314,7 @@ async def test_the_end_of_the_mirror_ends_all_waits(store: EmbeddedCoordination,
     await client.close()
     with pytest.raises(CoordinationClosed):
         await following
-    with pytest.raises(CoordinationUnavailable, match="ended before revision 10000"):
+    with raises(CoordinationUnavailable, 10000):
         await waiting
 
 
@@ -321,7 +322,7 @@ async def test_a_record_that_cannot_be_read_ends_the_mirror(store: EmbeddedCoord
     """A record that cannot be read ends the mirror, because the broker would act on incomplete metadata."""
     await store.transact((), (Put(kit.keys.cluster_config, b'{"v":2}'),))
     mirror = Mirror(store, kit.keys)
-    with pytest.raises(RecordUnreadable, match="start a newer release"):
+    with pytest.raises(RecordUnreadable):
         await mirror.load()
 
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead_api.identifiers import TopicId
-from fairlead_api.problems import ProblemError
 from fairlead_broker.groups.assignors import Candidate, Candidates, Shapes, Target, assign, check_assignor
 from fairlead_broker.groups.subscriptions import TopicShape
+from refusals import refuses
 
 A, B, C = TopicId("a"), TopicId("b"), TopicId("c")
 
@@ -255,5 +255,5 @@ def test_no_members_and_no_topics_make_an_empty_target(assignor: str) -> None:
 
 def test_an_assignor_that_does_not_exist_is_refused() -> None:
     """An unknown assignor is refused, and the refusal names the known ones."""
-    with pytest.raises(ProblemError, match="range, uniform"):
+    with refuses("malformed_request", "range", "uniform"):
         check_assignor("cooperative-sticky")

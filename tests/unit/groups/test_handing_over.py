@@ -20,6 +20,7 @@ from fairlead_broker.groups import (
     Subscription,
     TopicShape,
 )
+from refusals import refuses
 
 
 @pytest.fixture
@@ -272,7 +273,7 @@ def test_a_dropped_turn_leaves_no_trace(driven: Driven) -> None:
 
     assert after == before
     assert dropped == again
-    with pytest.raises(AssertionError, match="a turn that is not its last turn"):
+    with pytest.raises(AssertionError):
         driven.group.commit(dropped)
     driven.group.commit(again)
     assert set(driven.group.members) == {"b"}
@@ -283,7 +284,7 @@ def test_a_turn_without_a_change_cannot_be_committed(driven: Driven) -> None:
     turn = driven.group.turn((), FLIGHTS, driven.now, 0)
 
     assert turn.change is None
-    with pytest.raises(AssertionError, match="needs no commit"):
+    with pytest.raises(AssertionError):
         driven.group.commit(turn)
 
 
@@ -318,7 +319,7 @@ def test_founding_and_dissolving(driven: Driven) -> None:
     assert (driven.group.state, driven.state, driven.group.epoch) == (GroupState.DEAD, None, 0)
     assert (driven.group.assignor, driven.group.emptied_us) == ("uniform", None)
     driven.join("a")
-    with pytest.raises(ProblemError, match="group_not_empty"):
+    with refuses("group_not_empty"):
         driven.group.dissolution(driven.now)
 
 

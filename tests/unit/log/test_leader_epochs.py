@@ -27,7 +27,7 @@ def epochs_of(folder: Path, *starts: tuple[int, int]) -> LeaderEpochs:
     [(0, 0, 10), (1, 1, 10), (2, 2, 20), (3, 2, 20), (4, 4, 20), (5, 5, 40), (6, 5, 40), (7, 7, 50)],
 )
 def test_the_end_of_an_epoch(tmp_path: Path, asked: int, epoch: int, end_offset: int) -> None:
-    """A leader epoch ends at the next epoch's start or the log end, and an unlisted epoch means the last lower one."""
+    """A leader epoch ends at the next epoch's start or the log end; an unlisted epoch counts as the last lower one."""
     epochs = epochs_of(tmp_path, (2, 10), (4, 20), (5, 20), (7, 40))
 
     assert epochs.end_offset(asked, Offset(50)) == EpochEnd(LeaderEpoch(epoch), Offset(end_offset))

@@ -19,6 +19,7 @@ from fairlead_broker.log import (
     StorageFailed,
 )
 from log_kit import FIRST_TIME_US, BatchMaker, FaultyStorage, LogBox, begin, read_all, stored
+from refusals import raises
 
 SMALL = TopicConfig(segment_bytes=4096, index_interval_bytes=512)
 EVERY_DURABILITY = pytest.mark.parametrize("durability", list(Durability))
@@ -100,7 +101,7 @@ def test_offsets_outside_are_refused(box: LogBox, make: BatchMaker, offset: int)
     log = box.open()
     make.fill(log, 10)
 
-    with pytest.raises(OffsetOutOfRange, match="0 to 20") as refused:
+    with raises(OffsetOutOfRange, 0, 20) as refused:
         log.read(Offset(offset), 100, log.end_offset)
     assert (refused.value.log_start, refused.value.end) == (0, 20)
 
@@ -255,7 +256,7 @@ def test_the_first_failed_sync_ends_writing_for_good(
     log = box.open()
     make.fill(log, 5)
     faults.sync_error = errno.EIO
-    with pytest.raises(StorageFailed, match="cannot sync"):
+    with pytest.raises(StorageFailed):
         log.sync()
     faults.sync_error = 0
     syncs = len(faults.syncs)
@@ -277,7 +278,7 @@ def test_a_failed_write_ends_writing_for_good(box: LogBox, make: BatchMaker, fau
     log = box.open()
     batches = make.fill(log, 5)
     faults.write_error, faults.room_bytes = errno.EIO, 100
-    with pytest.raises(StorageFailed, match="cannot append at"):
+    with pytest.raises(StorageFailed):
         log.append([make(10)])
     faults.room_bytes = None
 
@@ -322,7 +323,7 @@ def test_epochs_begin_durably_and_only_rise(box: LogBox, make: BatchMaker, fault
     begin(log, 7)
 
     assert synced == "leader-epochs"
-    with pytest.raises(StaleLeaderEpoch, match="epoch 7 does not exceed the highest known epoch 7"):
+    with raises(StaleLeaderEpoch, 7):
         begin(log, 7)
     box.kill()
     log = box.open()
@@ -336,8 +337,8 @@ def test_truncation_drops_batches_and_epochs(box: LogBox, make: BatchMaker, stop
     """A truncation at any offset durably drops later batches and epochs, and appends continue at the new end."""
     batches = []
     log = box.open(TopicConfig(segment_bytes=2000, index_interval_bytes=300))
-    for epoch in range(1, 6):
-        begin(log, epoch)
+    for make.leader_epoch in range(1, 6):
+        begin(log, make.leader_epoch)
         batches += make.fill(log, 5, records=3)
     for offset in range(74, 0, -7):
         end = log.truncate_to(Offset(offset))
@@ -347,6 +348,7 @@ def test_truncation_drops_batches_and_epochs(box: LogBox, make: BatchMaker, stop
         assert log.synced_offset <= end
         assert read_all(log) == stored(*kept)
         assert [entry.start_offset for entry in log.leader_epochs] == [s for s in range(0, 75, 15) if s < end]
+        make.leader_epoch = log.last_epoch or 1
         batches = kept + make.fill(log, 1, records=3)
         assert read_all(log) == stored(*batches)
         log.sync()

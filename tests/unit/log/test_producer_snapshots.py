@@ -19,6 +19,7 @@ from fairlead_broker.log import DiskFull, PartitionLog, StampedBatch, StorageFai
 from fairlead_broker.log.segments.storage import Buffer, PosixFile, PosixStorage
 from fairlead_broker.producers import ProducerState, Snapshot, decode_snapshot, encode_snapshot
 from log_kit import FIRST_TIME_US, FaultyStorage, LogBox, begin, read_all
+from refusals import raises
 
 SMALL_SEGMENTS = TopicConfig(segment_bytes=4096)
 KEY_EVERY = 7
@@ -332,7 +333,7 @@ def test_a_disk_that_fails_ends_the_directory(tmp_path: Path) -> None:
     log = box.open()
     begin(log)
 
-    with pytest.raises(StorageFailed, match="producers"):
+    with raises(StorageFailed, "producers"):
         fill(log, 30)
     with pytest.raises(StorageFailed):
         fill(log, 1)

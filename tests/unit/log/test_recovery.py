@@ -14,6 +14,7 @@ from fairlead_api.identifiers import Offset
 from fairlead_broker.log import DamagedRange, LogDamaged, PartitionLog, StampedBatch
 from fairlead_broker.log.segments.batch_walk import UnknownFormat
 from log_kit import BatchMaker, LogBox, begin, read_all, stored
+from refusals import raises
 
 EVERY_DURABILITY = pytest.mark.parametrize("durability", list(Durability))
 SMALL = TopicConfig(segment_bytes=4096, index_interval_bytes=1000)
@@ -342,7 +343,7 @@ def test_a_batch_of_a_later_format_is_not_cut(box: LogBox, make: BatchMaker) -> 
     path.write_bytes(path.read_bytes()[: -batch.nbytes] + stamp + content)
     before = path.read_bytes()
 
-    with pytest.raises(UnknownFormat, match="format 9 is unknown"):
+    with raises(UnknownFormat, 9):
         box.open()
     assert path.read_bytes() == before
     assert len(stamp) == STAMP_BYTES

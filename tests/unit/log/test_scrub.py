@@ -90,6 +90,6 @@ def test_an_unreadable_segment_is_no_damage(box: LogBox, make: BatchMaker, fault
     walk = SegmentScrub(log, log.segments[0])
     faults.read_error = os.EX_IOERR
 
-    with pytest.raises(StorageFailed, match="cannot read"):
+    with pytest.raises(StorageFailed):
         walk.step()
     assert log.damaged == ()

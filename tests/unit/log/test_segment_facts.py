@@ -85,5 +85,5 @@ def test_a_disk_that_does_not_read_is_reported(box: LogBox, make: BatchMaker) ->
         path.unlink()
     log.segments[0].body = None  # closed, as by the cache after a long time without use
 
-    with pytest.raises(StorageFailed, match="cannot read"):
+    with pytest.raises(StorageFailed):
         retention_facts(log)

@@ -6,9 +6,9 @@ import structlog
 from prometheus_client import generate_latest
 
 from fairlead_operator.api_server.cache import WatchedObjects
-from fairlead_operator.naming import CLUSTER, TOPIC, Kind, Manifest
+from fairlead_operator.naming import CLUSTER, ETCD_BACKUP, REBALANCE, TOPIC, Kind, Manifest
 from fairlead_operator.telemetry import Telemetry
-from fairlead_operator.wiring import condition_rows
+from fairlead_operator.wiring import condition_rows, rebalance_rows
 
 
 def resource(kind: Kind, name: str, *conditions: tuple[str, str, str]) -> Manifest:
@@ -19,7 +19,7 @@ def resource(kind: Kind, name: str, *conditions: tuple[str, str, str]) -> Manife
 
 
 def test_conditions_are_series_with_names_and_reasons() -> None:
-    """A Cluster shows all conditions, and a Topic only conditions that need attention."""
+    """A Cluster shows all conditions, and other resources only conditions that need attention."""
     cache, telemetry = WatchedObjects(), Telemetry(structlog.get_logger())
     telemetry.show_conditions(lambda: condition_rows(cache))
     ready, lost = ("Ready", "True", "Available"), ("EtcdHealthy", "False", "QuorumLost")
@@ -28,6 +28,9 @@ def test_conditions_are_series_with_names_and_reasons() -> None:
     cache.observe(
         TOPIC, resource(TOPIC, "bad", ("Ready", "Unknown", "NotReconciled"), ("Warning", "True", "X"))
     )
+    cache.observe(ETCD_BACKUP, resource(ETCD_BACKUP, "nightly", ("Ready", "False", "SnapshotOverdue")))
+    cache.observe(ETCD_BACKUP, resource(ETCD_BACKUP, "hourly", ("Ready", "True", "Scheduled")))
+    cache.observe(REBALANCE, resource(REBALANCE, "spread", ("Ready", "False", "BrokersRefused")))
     cache.observe(
         TOPIC, {"metadata": {"name": "new", "namespace": "shop", "uid": "u", "resourceVersion": "1"}}
     )
@@ -46,5 +49,26 @@ def test_conditions_are_series_with_names_and_reasons() -> None:
         ("Cluster", "main", "Tomorrow", "True", "New"): 1.0,
         ("Topic", "bad", "Ready", "Unknown", "NotReconciled"): 1.0,
         ("Topic", "bad", "Warning", "True", "X"): 1.0,
+        ("EtcdBackup", "nightly", "Ready", "False", "SnapshotOverdue"): 1.0,
+        ("Rebalance", "spread", "Ready", "False", "BrokersRefused"): 1.0,
     }
     assert 'resource_namespace="shop"' in generate_latest(telemetry.registry).decode()
+
+
+def test_a_rebalance_in_progress_shows_the_partitions_that_are_left() -> None:
+    """A Rebalance that waits for approval, or is finished, has no series."""
+    cache, telemetry = WatchedObjects(), Telemetry(structlog.get_logger())
+    telemetry.show_rebalances(lambda: rebalance_rows(cache))
+    progress = {"partitionsTotal": 9, "partitionsMoved": 2, "partitionsMoving": 1}
+    states = {"moves": "Rebalancing", "waits": "ProposalReady", "begins": "Rebalancing", "done": "Completed"}
+    for name, state in states.items():
+        manifest = resource(REBALANCE, name)
+        manifest["status"] |= {"state": state} | ({} if name == "begins" else {"progress": progress})
+        cache.observe(REBALANCE, manifest)
+    name = "fairlead_operator_rebalance_partitions_left"
+    values = {
+        each: telemetry.registry.get_sample_value(name, {"resource_namespace": "shop", "resource": each})
+        for each in states
+    }
+
+    assert values == {"moves": 7.0, "waits": None, "begins": None, "done": None}

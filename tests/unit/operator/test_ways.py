@@ -34,7 +34,7 @@ from way_kit import Trace, listed, tracing
 if TYPE_CHECKING:
     import pytest
 
-NOBODY = "http://127.0.0.1:1"
+NO_BROKER = "http://127.0.0.1:1"
 MAIN = ObjectRef(CLUSTER, "shop", "main")
 BROKERS = ObjectRef(STATEFUL_SET, "shop", "main-a")
 BESIDE = {
@@ -54,10 +54,12 @@ BESIDE = {
     "operator/reconcile/namespace_end.py": "another part: a namespace that is being deleted",
     "operator/render/configuration.py": "another object: the configuration of the brokers",
     "operator/render/etcd.py": "another object: the StatefulSet of etcd",
+    "operator/render/etcd_restore.py": "another part: the start of etcd from a snapshot",
     "operator/render/fingerprints.py": "value: the hash of a pod template",
     "operator/render/merge.py": "value: a template of the user over the rendered one",
     "operator/render/metadata.py": "value: names and labels",
     "operator/render/policies.py": "another object: network policies and budgets",
+    "operator/render/routes.py": "another object: the Ingress and routes of the Gateway API",
     "operator/render/security.py": "another part: TLS, which the Cluster does not have",
     "operator/render/services.py": "another object: Services",
 }
@@ -67,7 +69,7 @@ WITHOUT_A_CALL = {
     "operator/brokers/calls.py": "brokers are asked once a pod exists, and no pod runs here",
     "operator/watching/events.py": "kopf calls it in a thread, with events of a real API server",
 }
-"""Modules of the way of which no function runs here."""
+"""Modules that the page lists although no function of them runs in this test, each with its reason."""
 
 
 class MemoryServer:
@@ -167,23 +169,23 @@ class CountedPasses:
             self.ended.set()
 
 
-async def test_the_page_lists_the_way_of_a_change_of_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the event of a changed Cluster to the patch of a StatefulSet, the listed modules run."""
-    monkeypatch.setattr(supervision, "EventThread", HandedEvents)
-    log, clock, cache, server = structlog.get_logger(), StandingClock(), WatchedObjects(), MemoryServer()
-    telemetry, connection = Telemetry(log), Connection(Path("none"))
+def operator_on(server: MemoryServer) -> tuple[Watching, WorkLoop, CountedPasses]:
+    """Return the operator's watch and loop over a server, with the passes that the loop makes."""
+    log, clock, cache = structlog.get_logger(), StandingClock(), WatchedObjects()
 
     def written(kind: Kind, manifest: Manifest) -> None:
         watching.written(kind, manifest)
 
     api = ApiClient(server, log, may_write=lambda: 60.0, seen=written)
-    watching = Watching(api, connection, cache, Scope(("shop",)), identity="a", clock=clock, log=log)
+    watching = Watching(
+        api, Connection(Path("none")), cache, Scope(("shop",)), identity="a", clock=clock, log=log
+    )
     passes = CountedPasses(
         ClusterReconciler(
             api,
             cache,
-            BrokerCalls(NOBODY),
-            EtcdStep(api, EtcdMembersClient(), url=NOBODY, tls_url=NOBODY, log=log),
+            BrokerCalls(NO_BROKER),
+            EtcdStep(api, EtcdMembersClient(), url=NO_BROKER, tls_url=NO_BROKER, log=log),
             certificates=CertificatesStep(api, clock, log),
             images=IMAGES,
             operator_namespace="operators",
@@ -204,10 +206,17 @@ async def test_the_page_lists_the_way_of_a_change_of_replicas(monkeypatch: pytes
         resync_seconds=1000.0,
         clock=clock,
         chance=lambda: 0.5,
-        telemetry=telemetry,
+        telemetry=Telemetry(log),
     )
     watching.tell(work)
+    return watching, work, passes
 
+
+async def test_the_page_lists_the_way_of_a_change_of_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the event of a changed Cluster to the patch of a StatefulSet, the listed modules run."""
+    monkeypatch.setattr(supervision, "EventThread", HandedEvents)
+    server = MemoryServer()
+    watching, work, passes = operator_on(server)
     cluster = server.put(MAIN, {"spec": {"brokers": [POOL]}})
 
     def replicas() -> int:

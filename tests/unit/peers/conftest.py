@@ -8,7 +8,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fairlead_api.identifiers import BrokerEpoch, BrokerId, Offset, TopicIdPartition
+from fairlead_api.identifiers import (
+    BrokerEpoch,
+    BrokerId,
+    Offset,
+    PartitionIndex,
+    ProducerEpoch,
+    ProducerId,
+    TopicId,
+    TopicIdPartition,
+)
 from fairlead_broker.clock import SystemClock
 from fairlead_broker.coordination.embedded import EmbeddedCoordination
 from fairlead_broker.coordination.mirror import Mirror
@@ -24,6 +33,7 @@ from fairlead_broker.peers.messages import (
 from fairlead_broker.peers.peers import Peers
 from fairlead_broker.peers.positions import PositionAsked, PositionTold
 from fairlead_broker.peers.proofs import BrokerKey, ProofMaker
+from fairlead_broker.peers.transaction_messages import EndMessage, OpenAt
 from fairlead_broker.registry.keys import Keys
 from fairlead_broker.registry.records import (
     Addresses,
@@ -33,7 +43,7 @@ from fairlead_broker.registry.records import (
     Directory,
     encode,
 )
-from fairlead_broker.registry.transactions import Put
+from fairlead_broker.registry.store_writes import Put
 from fairlead_broker.runtime.peer_serving.peer_side import PeerSide
 from fairlead_broker.runtime.quota_exchange import QuotaExchange
 from fairlead_broker.runtime.quota_view import QuotaMetrics, QuotaView
@@ -50,6 +60,34 @@ from fairlead_broker.telemetry import Telemetry
 CLUSTER_ID = "11111111-2222-4333-8444-555555555555"
 
 
+class Transactions:
+    """Stub that confirms the ends in partitions with even numbers, and stores the hints that it gets."""
+
+    def __init__(self) -> None:
+        self.ends = self.looks = self
+        self.hints: list[ProducerId] = []
+
+    async def end_here(self, ends: Sequence[EndMessage]) -> list[bool]:
+        """Confirm the ends of even partitions."""
+        return [end.partition % 2 == 0 for end in ends]
+
+    def hint(self, producers: Sequence[ProducerId]) -> None:
+        """Keep the hint."""
+        self.hints += producers
+
+    def open_at(self, producer_id: ProducerId) -> list[OpenAt]:
+        """Return one partition whose number is the producer's."""
+        return [
+            OpenAt(
+                topic_id=TopicId("0a0a0a0a-0b0b-4c0c-8d0d-0e0e0e0e0e0e"),
+                partition=PartitionIndex(producer_id),
+                epoch=ProducerEpoch(4),
+                first_offset=Offset(2),
+                age_seconds=0.5,
+            )
+        ]
+
+
 @dataclass
 class Replicas:
     """Replicas that return given answers and keep the received requests."""
@@ -61,6 +99,7 @@ class Replicas:
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     asked: list[tuple[PeerIncarnation, object]] = field(default_factory=list)
     ends: dict[TopicIdPartition, LogEnd] = field(default_factory=dict)
+    transactions: Transactions = field(default_factory=Transactions)
 
     async def fetch(self, peer: PeerIncarnation, request: ReplicaFetchRequest) -> ReplicaFetchAnswer:
         """Return the answer, after the event if there is one."""
@@ -186,6 +225,7 @@ class World:
                     mirror,
                     SystemClock(),
                 ),
+                replicas.transactions,  # type: ignore[arg-type]
             ).endpoints(),
             SystemClock(),
             RequestMetrics(telemetry, access_log=False),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from fairlead_api.batch.header import checksum
 from fairlead_api.identifiers import Offset, ProducerEpoch, ProducerId, TimestampUs
 from fairlead_broker.producers import (
+    AbortedTransaction,
     ProducerState,
     Snapshot,
     decode_snapshot,
@@ -33,7 +34,11 @@ def states(draw: st.DrawFn) -> ProducerState:
             draw(st.integers(0, 2**62)),
             draw(times),
         )
-        state.replay(ProducerId(draw(st.integers(0, 4))), ProducerEpoch(draw(st.integers(0, 1))), batch)
+        producer_id, epoch = ProducerId(draw(st.integers(0, 4))), ProducerEpoch(draw(st.integers(0, 1)))
+        if draw(st.booleans()):
+            state.replay(producer_id, epoch, batch, draw(st.booleans()))
+        else:
+            state.replay_marker(producer_id, epoch, batch.base_offset, batch.append_time_us)
     for _ in range(draw(st.integers(0, 5))):
         base = draw(st.integers(0, 2**62))
         state.replay_key(
@@ -46,18 +51,26 @@ def states(draw: st.DrawFn) -> ProducerState:
     return state
 
 
-@given(states(), st.integers(0, 2**62))
-def test_a_snapshot_brings_everything_back(state: ProducerState, offset: int) -> None:
-    """A snapshot restores state, order and time; the same state gives the same bytes."""
-    data = encode_snapshot(Snapshot(Offset(offset), state))
+NUMBERS = st.integers(0, 2**62)
+ABORTED = st.builds(AbortedTransaction, NUMBERS, NUMBERS, NUMBERS, st.integers(0, 2**31 - 1))
+
+
+@given(states(), NUMBERS, st.lists(ABORTED, max_size=3))
+def test_a_snapshot_brings_everything_back(
+    state: ProducerState, offset: int, aborted: list[AbortedTransaction]
+) -> None:
+    """A snapshot restores state, order, time and aborted transactions; the same state gives the same bytes."""
+    data = encode_snapshot(Snapshot(Offset(offset), state, tuple(aborted)))
     found = decode_snapshot(data)
 
     assert found is not None
+    assert found.aborted == tuple(aborted)
     assert found.offset == offset
     assert list(found.state.producers.items()) == list(state.producers.items())
     assert list(found.state.keys.items()) == list(state.keys.items())
     assert found.state.last_append_time_us == state.last_append_time_us
     assert found.state.partition_time_us == state.partition_time_us
+    assert dict(found.state.transactions.first_offsets) == dict(state.transactions.first_offsets)
     assert encode_snapshot(found) == data
 
 
@@ -84,7 +97,7 @@ def test_what_is_no_snapshot_is_none(data: bytes | None) -> None:
 def test_a_snapshot_of_a_later_release_is_done_without() -> None:
     """A snapshot of a later release is ignored."""
     good = encode_snapshot(Snapshot(Offset(5), ProducerState()))
-    head = good[:4] + struct.pack("<H", 3) + good[6:12]
+    head = good[:4] + struct.pack("<H", 4) + good[6:12]
     body = good[HEADER_BYTES:]
     sealed = head + struct.pack("<I", checksum(body, 0, len(body), checksum(head, 0, len(head)))) + body
 

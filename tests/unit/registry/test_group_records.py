@@ -15,6 +15,7 @@ from fairlead_broker.registry.group_records import (
     TargetRecord,
 )
 from fairlead_broker.registry.records import Record, RecordUnreadable, decode, encode
+from refusals import raises
 
 T = TopicId("1b4e28ba-2fa1-4d3b-a3f5-ef19b5a7633b")
 RECORDS: list[Record] = [
@@ -69,5 +70,5 @@ def test_an_offset_keeps_what_a_later_release_has_added_to_it() -> None:
 
 def test_a_value_that_is_no_such_record_is_named() -> None:
     """A value that is not a group record is refused, and the refusal names its key."""
-    with pytest.raises(RecordUnreadable, match="groups/etl/state"):
+    with raises(RecordUnreadable, "groups/etl/state"):
         decode("groups/etl/state", b'{"v":1,"epoch":-1}', GroupRecord)

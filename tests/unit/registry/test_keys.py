@@ -22,6 +22,7 @@ from fairlead_broker.registry.keys import (
     TopicKey,
     encode_name,
 )
+from refusals import raises
 
 KEYS = Keys("prod")
 ID = TopicId("1b4e28ba-2fa1-4d3b-a3f5-ef19b5a7633b")
@@ -106,11 +107,11 @@ def test_every_name_is_found_again_in_its_key(name: str) -> None:
 def test_names_take_at_most_255_bytes() -> None:
     """A name of more than 255 bytes, and an empty one, are refused with their length."""
     assert len(encode_name("a" * 255)) == 255
-    with pytest.raises(ValueError, match="takes 256 bytes"):
+    with raises(ValueError, 256):
         encode_name("a" * 256)
-    with pytest.raises(ValueError, match="takes 258 bytes"):
+    with raises(ValueError, 258):
         encode_name("/" * 86)
-    with pytest.raises(ValueError, match="takes 0 bytes"):
+    with raises(ValueError, 0):
         Keys("")
 
 

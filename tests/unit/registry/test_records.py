@@ -32,6 +32,7 @@ from fairlead_broker.registry.records import (
     decode,
     encode,
 )
+from refusals import raises
 
 ID = "1b4e28ba-2fa1-4d3b-a3f5-ef19b5a7633b"
 STORED: list[tuple[Any, dict[str, Any]]] = [
@@ -222,7 +223,7 @@ def test_fields_with_a_default_may_be_missing() -> None:
 )
 def test_what_cannot_be_read_names_the_key_and_the_reason(value: bytes, reason: str) -> None:
     """A damaged value, a wrong type, a missing field or a later version is refused with the key and the reason."""
-    with pytest.raises(RecordUnreadable, match="/k") as error:
+    with raises(RecordUnreadable, "/k") as error:
         decode("/k", value, ControllerEpochRecord)
 
     assert reason in str(error.value)
@@ -232,7 +233,7 @@ def test_what_cannot_be_read_names_the_key_and_the_reason(value: bytes, reason: 
 def test_a_nested_entry_of_another_type_is_refused() -> None:
     """A list entry that is not an object is refused."""
     document = {**STORED[-1][1], "isr": [1, 2]}
-    with pytest.raises(RecordUnreadable, match="isr"):
+    with raises(RecordUnreadable, "isr"):
         decode("/k", json.dumps(document).encode(), PartitionRecord)
 
 

@@ -8,7 +8,7 @@ from fairlead_broker.registry.keys import Keys
 from fairlead_broker.registry.metadata import ClusterMetadata
 from fairlead_broker.registry.records import Addresses, encode
 from fairlead_broker.registry.security_records import AclRecord, QuotaRecord, TokenRecord
-from fairlead_broker.registry.transactions import KeyValue
+from fairlead_broker.registry.store_writes import KeyValue
 
 KEYS = Keys("test")
 

@@ -320,36 +320,36 @@ class TestInvariants:
 
     def test_leader_is_in_the_isr(self) -> None:
         """A broker outside of the ISR cannot become leader."""
-        with pytest.raises(AssertionError, match="not in the isr"):
+        with pytest.raises(AssertionError):
             Office(partition_record(isr=entries([SECOND])))
 
     def test_high_watermark_lies_within_the_log(self) -> None:
         """A high watermark beyond the log end is rejected."""
-        with pytest.raises(AssertionError, match="within the log"):
+        with pytest.raises(AssertionError):
             Office(end=3, high_watermark=4)
 
     def test_nothing_is_synced_beyond_the_end(self) -> None:
         """A synced offset beyond the log end is rejected, at the start and later."""
-        with pytest.raises(AssertionError, match="beyond the end"):
+        with pytest.raises(AssertionError):
             Office(end=3, synced=4)
 
         leadership = Office(end=3)
 
-        with pytest.raises(AssertionError, match="beyond the end"):
+        with pytest.raises(AssertionError):
             leadership.sync(4)
 
     def test_log_of_a_leader_does_not_shrink(self) -> None:
         """The log of a leader does not shrink; only followers cut theirs."""
         leadership = Office(end=3)
 
-        with pytest.raises(AssertionError, match="moved back"):
+        with pytest.raises(AssertionError):
             leadership.append(2)
 
     def test_other_leader_epoch_needs_another_machine(self) -> None:
         """A state machine refuses a different leader epoch, which needs a state machine of its own."""
         leadership = Office()
 
-        with pytest.raises(AssertionError, match="serves one leader epoch"):
+        with pytest.raises(AssertionError):
             leadership.change(51, leader_epoch=4)
 
     def test_older_version_of_the_record_is_ignored(self) -> None:

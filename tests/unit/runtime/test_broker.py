@@ -17,6 +17,7 @@ from fairlead_broker.registry.caller_side import CallerSide
 from fairlead_broker.registry.records import DurabilityState, TopicState
 from fairlead_broker.runtime import Broker, Phase
 from fairlead_broker.runtime.peer_serving.positions import look_up
+from refusals import raises, refuses
 from runtime_kit import TopicClient, WatchedStorage, new_id, topic
 from waiting import until
 
@@ -95,7 +96,7 @@ class TestLife:
         runtime = await start_runtime(storage)
         flights = await topic(runtime)
         storage.failing = True
-        with pytest.raises(ProblemError, match="storage_failed"):
+        with refuses("storage_failed"):
             await flights.produce(b"lost?")
         await runtime.stop()
 
@@ -139,7 +140,7 @@ class TestLife:
         """A second broker on the same directory is refused with the owner of the lock, and leaves nothing open."""
         first = await start_runtime()
 
-        with pytest.raises(LogError, match="pid"):
+        with raises(LogError, "pid"):
             await start_runtime()
 
         assert first.ready
@@ -149,7 +150,7 @@ class TestLife:
         first = await start_runtime()
         await first.stop()
 
-        with pytest.raises(IdentityMismatch, match="broker 0"):
+        with raises(IdentityMismatch, 0):
             await start_runtime(id=1)
 
         assert (await start_runtime()).ready
@@ -250,14 +251,14 @@ class TestTopics:
         await flights.produce(b"a")
         await runtime.delete_topic("flights")
 
-        with pytest.raises(ProblemError, match="topic_not_found"):
+        with refuses("topic_not_found"):
             flights.handle()
 
         assert not (tmp_path / "data" / flights.topic_id).exists()
 
         again = await topic(runtime)
 
-        with pytest.raises(ProblemError, match="topic_recreated"):
+        with refuses("topic_recreated"):
             flights.handle()
 
         assert (await again.fetch()).next_offset == 0
@@ -307,7 +308,7 @@ class TestTopics:
         await runtime.stop()
         again = await start_runtime()
 
-        with pytest.raises(ProblemError, match="epoch"):
+        with refuses("internal", "epoch"):
             again.replicas.find(flights.topic_id, PartitionIndex(0))
 
         assert again.ready
@@ -356,9 +357,9 @@ class TestTopics:
 
     async def test_unfit_requests_are_refused(self, runtime: Broker) -> None:
         """A replication factor above the number of brokers and an unknown topic are refused."""
-        with pytest.raises(ProblemError, match="replica"):
+        with refuses("invalid_config", "flights", 2):
             await runtime.create_topic(CreateTopicRequest(name="flights", replication_factor=2))
-        with pytest.raises(ProblemError, match="topic_not_found"):
+        with refuses("topic_not_found"):
             await runtime.delete_topic("flights")
 
 

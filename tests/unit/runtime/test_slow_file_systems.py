@@ -15,7 +15,7 @@ from fairlead_api.identifiers import LeaderEpoch, PartitionIndex
 from fairlead_api.problems import ProblemError
 from fairlead_broker.log.segments.storage import PosixStorage
 from fairlead_broker.registry.records import encode
-from fairlead_broker.registry.transactions import Put
+from fairlead_broker.registry.store_writes import Put
 from fairlead_broker.runtime import Broker
 from runtime_kit import TopicClient, topic
 from waiting import until

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from refusals import raises
+
 types = pytest.importorskip("pyspark.sql.types", reason="these tests need the extra spark")
 
 from fairlead_spark.catalog_tables import (  # noqa: E402 - needs pyspark
@@ -51,7 +53,7 @@ def test_a_frame_is_no_table() -> None:
 
     assert created_options({"subscribe": "flights", "provider": "parquet"}) is None
     assert stored_options(schema) == stored_options(types.StructType()) == {}
-    with pytest.raises(OptionError, match="nearest: subscribe"):
+    with raises(OptionError, "subscribe"):
         table_schema({"subscribe": "flights", "subscribes": "flights"})
 
 
@@ -60,7 +62,7 @@ def test_a_write_knows_its_table_or_is_refused() -> None:
     mine, other = table_schema({"subscribe": "a"}), table_schema({"subscribe": "b"})
     narrow = table_schema({"subscribe": "a", "columns": "key,value"})
     for schema in (types.StructType([*mine.fields[:4], *other.fields[4:]]), narrow):
-        with pytest.raises(OptionError, match="names its columns"):
+        with pytest.raises(OptionError):
             written_options(schema)
 
     assert written_options(types.StructType([types.StructField("value", types.BinaryType())])) is None

@@ -11,6 +11,7 @@ from fairlead.cli.main import run_command
 from fairlead.cli.session import ExitCode
 from fairlead_spark.jobs.requirements import java_release
 from fairlead_spark.pipelines import NAMES
+from refusals import missing
 
 PAGE = Path(__file__).parents[3] / "docs/how-to/pipelines.md"
 NOBODY = "http://127.0.0.1:1"
@@ -107,7 +108,7 @@ def test_no_java(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
     code = run_command(["job", "run", "sessions", "--bootstrap", NOBODY])
 
     assert code == ExitCode.FAILED
-    assert "Spark needs Java 17 or newer, and there is no java in PATH" in capsys.readouterr().err
+    assert missing(capsys.readouterr().err, "Java", 17, "PATH") == []
 
 
 def test_old_java(
@@ -138,7 +139,7 @@ def test_old_pyspark(
     code = run_command(["job", "run", "sessions", "--bootstrap", NOBODY])
 
     assert code == ExitCode.FAILED
-    assert "PySpark 4.1.2 is too old for jobs: they need 4.2 or newer" in capsys.readouterr().err
+    assert missing(capsys.readouterr().err, "PySpark", "4.1.2", "4.2") == []
 
 
 @pytest.mark.slow

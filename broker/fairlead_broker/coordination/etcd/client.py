@@ -56,7 +56,7 @@ from fairlead_broker.coordination.protocol import (
     TransactionTooLarge,
     check_transaction,
 )
-from fairlead_broker.registry.transactions import Compare, Get, LeaseId, Operation, Put, TransactionResult
+from fairlead_broker.registry.store_writes import Compare, Get, LeaseId, Operation, Put, TransactionResult
 
 
 async def connect(options: EtcdOptions) -> EtcdCoordination:

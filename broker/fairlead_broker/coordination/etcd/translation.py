@@ -12,7 +12,7 @@ from typing import Final, assert_never
 from fairlead_api.identifiers import Revision
 from fairlead_broker.coordination.etcd import etcd_pb2 as messages
 from fairlead_broker.coordination.protocol import DeleteEvent, Event, PutEvent, WatchBatch
-from fairlead_broker.registry.transactions import (
+from fairlead_broker.registry.store_writes import (
     Compare,
     CreateRevision,
     Delete,

@@ -24,17 +24,22 @@ def first_damage(
     offset: int,
     next_offset: int,
     offset_stop: int | None = None,
+    epoch_min: int = NO_EPOCH,
 ) -> DamagedRange | None:
     """Return the first unreadable range at or after an offset, or None if every batch is readable.
 
-    The walk begins at `position` with the batch whose base offset is `expected`, which is at or below `offset`.
-    The segment ends at `next_offset`, so missing offsets before `next_offset` are damage. A batch that begins at
-    `offset_stop` or later belongs to another segment. Raises `OSError`.
+    A batch with records at or after the offset is bad if its leader epoch is below `epoch_min`. The walk begins at
+    `position` with the batch whose base offset is `expected`, which is at or below `offset`. The segment ends at
+    `next_offset`, so missing offsets before `next_offset` are damage. A batch that begins at `offset_stop` or later
+    belongs to another segment. Raises `OSError`.
     """
     epoch = NO_EPOCH
     while True:
         try:
             for batch in verify_batches(file, position, size, expected, offset_stop, epoch):
+                if batch.header.next_offset > offset and batch.header.leader_epoch < epoch_min:
+                    epoch = epoch_min
+                    raise BadBatch(batch.position, batch.end, "the batch has an earlier leader epoch")
                 position, expected = batch.end, batch.header.next_offset
                 epoch = batch.header.leader_epoch
             break

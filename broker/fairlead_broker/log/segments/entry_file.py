@@ -33,6 +33,7 @@ class EntryKind(IntEnum):
     OFFSET_INDEX = 1
     TIME_INDEX = 2
     LEADER_EPOCHS = 3
+    ABORTED = 4
 
 
 @dataclass(frozen=True, slots=True)

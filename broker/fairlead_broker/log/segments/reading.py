@@ -2,7 +2,8 @@
 
 The module is pure except for its buffer. `segments` calls the module for cached reads and for reads from the
 disk. A read checks that every returned batch follows the batch before it, by its offset and its leader epoch: a
-lost write may leave an intact older batch between two good ones. The bytes between two entries of the index form a
+lost write may leave an intact older batch between two good ones; `readable_log` checks the leader epoch of the first
+batch. The bytes between two entries of the index form a
 run of small batches or one large batch. numpy walks all runs of a read at once, so a read of large batches takes a
 single step. The contents of batches are not checked, because readers verify every checksum.
 """
@@ -53,6 +54,11 @@ class LogRead:
     """Offset at which the next read begins."""
     ends_at_stale: bool = False
     """Whether the batch after these has an earlier leader epoch, so that it is not a part of the log."""
+
+    @property
+    def first_batch(self) -> tuple[int, int]:
+        """Base offset and leader epoch of the first batch, which must exist."""
+        return batch_span(self.data)[0], _epoch(self.data, 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,10 +188,13 @@ class SegmentWriter:
             return
         self._flushed, self._flushed_size = count, size
 
-    def seal(self) -> None:
-        """Close the segment and complete both index files. The next sync of the log makes the files durable."""
+    def seal(self, others: Iterable[File] = ()) -> None:
+        """Close the segment and complete both index files. The next sync of the log makes the files durable.
+
+        `others`: further files of the segment to sync.
+        """
         self.flush_index(now=True)
-        body, files = self._body, [self._body.file]
+        body, files = self._body, [self._body.file, *others]
         try:
             if self._flushed == len(body.index):
                 index_files = self._open_index_files()

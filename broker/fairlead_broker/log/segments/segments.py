@@ -41,7 +41,8 @@ from fairlead_broker.log.segments.reading import (
 from fairlead_broker.log.segments.storage import File, Storage, read_whole
 
 LOG_SUFFIX: Final = ".log"
-INDEX_SUFFIXES: Final = (".index", ".timeindex", ".producers", ".producers-begin")
+ABORTED_SUFFIX: Final = ".aborted"
+INDEX_SUFFIXES: Final = (".index", ".timeindex", ".producers", ".producers-begin", ABORTED_SUFFIX)
 """Suffixes of the files that belong to a segment besides its batches and are removed with the segment."""
 
 
@@ -138,10 +139,11 @@ class Segment:
         except WrongBytes as wrong:
             raise self._damaged(wrong, offset) from wrong
 
-    def first_damage(self, offset: Offset) -> DamagedRange | None:
+    def first_damage(self, offset: Offset, epoch_min: int = NO_EPOCH) -> DamagedRange | None:
         """Return the first unreadable range at or after an offset, or None if every batch can be read.
 
-        The call reads to the end of the segment. Raises `StorageFailed` if the disk cannot be read.
+        `epoch_min`: lowest leader epoch of batches with records at or after the offset. The call reads to the end of
+        the segment. Raises `StorageFailed` if the disk cannot be read.
         """
         # The offset is read before the size: an append publishes the size first, so the size includes every batch
         # below the offset.
@@ -149,7 +151,9 @@ class Segment:
         position, expected = body.index.place_at_or_below(offset)
         expected = max(expected, self.base_offset)
         try:
-            return first_damage(body.file, body.size, position, expected, offset, next_offset, stop)
+            return first_damage(
+                body.file, body.size, position, expected, offset, next_offset, stop, epoch_min
+            )
         except OSError as error:
             raise self._unreadable(position, error) from error
 

@@ -490,9 +490,10 @@ class PosixStorage:
 
 
 def log_files_from_descriptor_limit() -> int:
-    """Return the number of log files to keep open: most of the quarter of the descriptors that connections leave.
+    """Return the number of log files to keep open, which is a little less than a quarter of the descriptor limit.
 
-    The rest of the quarter, at least 32, is for folders, sockets to other brokers and etcd.
+    Connections of clients may use three quarters. Out of the last quarter, 32 descriptors or more are kept for folders
+    and for sockets to other brokers and etcd.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:

@@ -1,6 +1,6 @@
 """Pace at which this broker copies the replicas that moves add to it.
 
-All fetchers of a broker share one throttle. A replica is paced from the begin of its move until it is in sync, so that
+All fetchers of a broker share one throttle. A replica is paced from the start of its move until it is in sync, so that
 the pace never delays an acknowledgement for long (decision 0141). The cost is one call for each answer that has records
 of such a replica.
 """

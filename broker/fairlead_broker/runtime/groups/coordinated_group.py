@@ -38,7 +38,7 @@ from fairlead_broker.groups import (
     rest_interval_ms,
 )
 from fairlead_broker.registry.group_records import OffsetEntry
-from fairlead_broker.registry.transactions import Operation
+from fairlead_broker.registry.store_writes import Operation
 from fairlead_broker.runtime.groups import refusals as group_refusals
 from fairlead_broker.runtime.groups.meters import GroupMeters
 from fairlead_broker.runtime.groups.offset_budget import OffsetBudget

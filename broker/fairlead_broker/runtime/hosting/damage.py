@@ -22,7 +22,7 @@ from fairlead_broker.coordination.protocol import (
 from fairlead_broker.log import LogError, PartitionLog, SegmentScrub, StorageFailed
 from fairlead_broker.registry.isr import taken_out
 from fairlead_broker.registry.records import encode
-from fairlead_broker.registry.transactions import Put, created_at, unchanged_since
+from fairlead_broker.registry.store_writes import Put, created_at, unchanged_since
 from fairlead_broker.runtime import refusals
 from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.hosting.replicas import Replicas

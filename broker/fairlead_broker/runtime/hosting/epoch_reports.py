@@ -20,7 +20,7 @@ from fairlead_broker.coordination.membership import Incarnation
 from fairlead_broker.coordination.mirror import Mirror
 from fairlead_broker.coordination.protocol import Coordination, CoordinationClosed, CoordinationError
 from fairlead_broker.registry.records import InSync, encode
-from fairlead_broker.registry.transactions import Put, created_at, unchanged_since
+from fairlead_broker.registry.store_writes import Put, created_at, unchanged_since
 from fairlead_broker.runtime.hosting.replicas import Replicas
 from fairlead_broker.telemetry import Log
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from fairlead_api.identifiers import Offset, PartitionIndex, TopicId
 from fairlead_api.problems import ProblemError
@@ -34,6 +35,8 @@ EPOCH_WAIT_SECONDS_MAX = 1.0
 """Maximum number of seconds for which a fetch that names a later leader epoch waits until this broker's mirror shows
 the epoch."""
 NEVER_ENOUGH_BYTES = 1 << 62
+SKIPPED_BYTES_MAX = 16 << 20
+"""Maximum number of bytes of aborted transactions that one call reads in a partition without finding a batch."""
 
 FindPartition = Callable[[TopicId, PartitionIndex], LeaderReplica]
 
@@ -45,12 +48,38 @@ class _Reading:
     call if its first batch is larger than the remaining bytes of the call.
     """
 
-    __slots__ = ("_data", "_future", "_nbytes", "_next_offset", "_room", "_wanted", "limit", "partition")
+    __slots__ = (
+        "_committed",
+        "_data",
+        "_future",
+        "_high_watermark",
+        "_nbytes",
+        "_next_offset",
+        "_pool",
+        "_room",
+        "_skipped",
+        "_wanted",
+        "limit",
+        "partition",
+    )
 
-    def __init__(self, partition: LeaderReplica, offset: Offset, wanted: int, room: float) -> None:
+    def __init__(
+        self,
+        partition: LeaderReplica,
+        offset: Offset,
+        wanted: int,
+        room: float,
+        pool: DiskPool,
+        *,
+        committed: bool,
+    ) -> None:
         """`wanted`: number of bytes to read; `room`: maximum size of the first batch."""
         self.partition = partition
-        self.limit = partition.readable_limit
+        self.limit = partition.stable_limit if committed else partition.readable_limit
+        self._high_watermark = partition.readable_limit if committed else self.limit
+        self._committed = committed
+        self._pool = pool
+        self._skipped = 0
         self._next_offset = offset
         self._wanted = wanted
         self._room = room
@@ -65,7 +94,7 @@ class _Reading:
             return False
         if self._data:
             return self._wanted - self._nbytes >= CACHED_READ_BYTES
-        return self._room > 0
+        return self._room > 0 and self._skipped < SKIPPED_BYTES_MAX
 
     @property
     def claimed_bytes(self) -> int:
@@ -77,32 +106,39 @@ class _Reading:
 
     def read_cached(self, on_loop: int) -> int:
         """Read the next batches as long as they are in the page cache; return the number of bytes read."""
-        while self._nbytes < on_loop and self.wants_more:
+        while self._nbytes + self._skipped < on_loop and self.wants_more:
             left = max(min(self._wanted - self._nbytes, CACHED_READ_BYTES), 1)
-            read = self.partition.read_cached(self._next_offset, left)
+            read = self.partition.read_cached(self._next_offset, left, self.limit)
             if read is None or not self._take(read):
                 break
-        return self._nbytes
+        return self._nbytes + self._skipped
 
-    def submit(self, pool: DiskPool) -> None:
+    def submit(self) -> None:
         """Start a read in the disk pool for the bytes that are not in the page cache."""
         left = max(self._wanted - self._nbytes, 1)
-        self._future = pool.submit(self.partition.read, self._next_offset, left, self.limit)
+        read = self.partition.read
+        if self._committed:
+            read = partial(read, committed=True)
+        self._future = self._pool.submit(read, self._next_offset, left, self.limit)
 
     async def finish(self) -> FetchResult | ProblemError:
         """Wait for the read in the disk pool, if one was started, and return the partition's result."""
-        if self._future is not None:
+        while self._future is not None:
+            future, self._future = self._future, None
             try:
-                self._take(await self._future)
+                self._take(await future)
             except ProblemError as problem:
                 if not self._data:
                     return problem
+                break
+            if self._skipped and not self._data and self.wants_more:
+                self.submit()
         return FetchResult(
             data=self._data,
             next_offset=self._next_offset,
-            high_watermark=self.limit,
+            high_watermark=self._high_watermark,
             log_start_offset=self.partition.log_start_offset,
-            last_stable_offset=self.limit,
+            last_stable_offset=self.limit if self._committed else self.partition.stable_limit,
             leader_epoch=self.partition.leader_epoch,
         )
 
@@ -114,8 +150,17 @@ class _Reading:
         if not nbytes or nbytes > (self._wanted - self._nbytes if self._data else self._room):
             self._room = self._wanted = 0
             return False
-        self._data.append(read.data)
-        self._nbytes += nbytes
+        if self._committed:
+            parts = self.partition.without_aborted(read)
+            if parts is None:
+                return False
+            kept = sum(map(len, parts))
+            self._data += parts
+            self._nbytes += kept
+            self._skipped += nbytes - kept
+        else:
+            self._data.append(read.data)
+            self._nbytes += nbytes
         self._next_offset = read.next_offset
         return True
 
@@ -177,7 +222,7 @@ class Fetching:
             answers = await self._read(spec, held)
         missing = self._missing_bytes(spec, answers)
         if missing > 0 and spec.max_wait_seconds > 0:
-            marks = [_high_watermark(answer) for answer in answers]
+            marks = [_limit(spec, answer) for answer in answers]
             # A waiting poll keeps no bytes in memory. The result with too few bytes is dropped and read again after the
             # wait.
             del answers
@@ -251,14 +296,16 @@ class Fetching:
             if isinstance(answer, ProblemError):
                 return 0
             missing -= answer.nbytes
-            if answer.nbytes >= fetch.bytes_max or answer.next_offset < answer.high_watermark:
+            if answer.nbytes >= fetch.bytes_max or _lags(spec, answer):
                 return 0  # A limit was reached, so waiting longer would not allow more bytes.
+            if spec.committed and not answer.data and answer.next_offset > fetch.offset:
+                return 0  # The reader continues after the batches of aborted transactions.
         return missing
 
     async def _wait(
         self,
         spec: FetchSpec,
-        high_watermarks: list[Offset | None],
+        limits: list[Offset | None],
         missing: int,
         disconnected: asyncio.Event | None,
     ) -> None:
@@ -266,15 +313,16 @@ class Fetching:
             waiting = f"{len(self._waiting)} fetches wait for records"
             raise refusals.overloaded(waiting)
         partitions = []
-        for fetch, high_watermark in zip(spec.partitions, high_watermarks, strict=True):
+        for fetch, limit in zip(spec.partitions, limits, strict=True):
             try:
                 partition = self._find(fetch.topic_id, fetch.partition)
             except ProblemError:
                 return  # The leadership ended during the read in the pool; the next read returns the problem.
-            if high_watermark is not None and partition.readable_limit > high_watermark:
-                return  # The log start moved during the read in the pool.
+            present = partition.stable_limit if spec.committed else partition.readable_limit
+            if limit is not None and present > limit:
+                return  # The limit or the log start moved during the read in the pool.
             partitions.append(partition)
-        poll = LongPoll(missing)
+        poll = LongPoll(missing, committed=spec.committed)
         self._waiting[poll] = None
         try:
             await poll.wait(partitions, min(spec.max_wait_seconds, self._wait_seconds_max), disconnected)
@@ -298,13 +346,14 @@ class Fetching:
         readings: list[_Reading | ProblemError] = []
         for fetch in spec.partitions:
             try:
-                reading = self._begin(fetch, budget, math.inf if first and not crowded else budget)
+                room = math.inf if first and not crowded else budget
+                reading = self._begin(fetch, budget, room, committed=spec.committed)
                 on_loop -= reading.read_cached(on_loop)
             except ProblemError as problem:
                 readings.append(problem)
                 continue
             if reading.wants_more:
-                reading.submit(self._pool)
+                reading.submit()
                 pooled = True
             budget -= reading.claimed_bytes
             first = first and not reading.claimed_bytes
@@ -317,24 +366,29 @@ class Fetching:
             _hold_back(spec, answers, bytes_max)
         nbytes = sum(answer.nbytes for answer in answers if isinstance(answer, FetchResult))
         held.resize(nbytes)
-        if crowded and not nbytes and any(map(_lags, answers)):
+        if crowded and not nbytes and any(_lags(spec, answer) for answer in answers):
             waiting = f"answers not yet received by clients leave no room for a batch above {bytes_max} bytes"
             raise refusals.overloaded(waiting)
         return answers
 
-    def _begin(self, fetch: PartitionFetch, budget: int, room: float) -> _Reading:
+    def _begin(self, fetch: PartitionFetch, budget: int, room: float, *, committed: bool) -> _Reading:
         partition = self._find(fetch.topic_id, fetch.partition)
         partition.check_fetch(fetch.offset, fetch.leader_epoch, fetch.last_epoch)
-        return _Reading(partition, fetch.offset, min(fetch.bytes_max, budget), room)
+        wanted = min(fetch.bytes_max, budget)
+        return _Reading(partition, fetch.offset, wanted, room, self._pool, committed=committed)
 
 
-def _high_watermark(answer: FetchResult | ProblemError) -> Offset | None:
-    return answer.high_watermark if isinstance(answer, FetchResult) else None
+def _limit(spec: FetchSpec, answer: FetchResult | ProblemError) -> Offset | None:
+    """Return the offset below which the read could return records."""
+    if isinstance(answer, ProblemError):
+        return None
+    return answer.last_stable_offset if spec.committed else answer.high_watermark
 
 
-def _lags(answer: FetchResult | ProblemError) -> bool:
-    """Return whether the partition has more committed records than the answer."""
-    return isinstance(answer, FetchResult) and answer.next_offset < answer.high_watermark
+def _lags(spec: FetchSpec, answer: FetchResult | ProblemError) -> bool:
+    """Return whether the partition has more records for the reader than the answer."""
+    limit = _limit(spec, answer)
+    return limit is not None and isinstance(answer, FetchResult) and answer.next_offset < limit
 
 
 def _hold_back(spec: FetchSpec, answers: list[FetchResult | ProblemError], left: int) -> None:

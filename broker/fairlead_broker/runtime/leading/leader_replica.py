@@ -5,14 +5,15 @@
 
 While an append runs in the pool, further batches accumulate in the queue and are then appended as one group. All code
 except the disk calls runs on the event loop without locks. `replication.PartitionLeader` decides, and `leadership`
-passes the decisions on to followers and to the coordination store.
+passes the decisions on to followers and to the coordination store. The module is a single file because appending,
+reading and waiting share the queue and the offsets of one partition.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TypeAlias
 
@@ -22,6 +23,7 @@ from fairlead_api.identifiers import (
     Acks,
     LeaderEpoch,
     Offset,
+    ProducerEpoch,
     ProducerId,
     Revision,
     TimestampUs,
@@ -36,9 +38,15 @@ from fairlead_broker.runtime import refusals
 from fairlead_broker.runtime.engine.sync_rounds import ReplicaSync
 from fairlead_broker.runtime.leading.leadership import Leadership
 from fairlead_broker.runtime.leading.long_poll import LongPoll
-from fairlead_broker.runtime.leading.producer_order import PendingAppend, ProducerOrder
+from fairlead_broker.runtime.leading.producer_order import (
+    PendingAppend,
+    PendingProduce,
+    ProducerOrder,
+    pending_end,
+)
 from fairlead_broker.runtime.leading.shared_parts import SharedParts
 from fairlead_broker.runtime.meters import TopicMeters
+from fairlead_broker.runtime.requests import TransactionEnd
 from fairlead_broker.runtime.topic_views import limits_of
 
 SYNCED_ALONE_BYTES_MAX = 1 << 16
@@ -98,7 +106,10 @@ class LeaderReplica:
             shared,
             meters,
             self._work.set,
+            log.end_offset,
         )
+        self._stable_limit = Offset(0)
+        """Last stable offset of which polls of readers of committed records were last notified."""
         self.change_config(config)
 
     # -- state for callers
@@ -134,13 +145,30 @@ class LeaderReplica:
 
     @property
     def last_stable_offset(self) -> Offset:
-        """Last stable offset; equal to the high watermark, because there are no transactions."""
-        return self.high_watermark
+        """Offset below which every record is committed, and every transaction decided.
+
+        Raises `offset_not_available` like `high_watermark`.
+        """
+        return self._order.stable_offset(self.high_watermark, self.log_start_offset)
 
     @property
     def readable_limit(self) -> Offset:
         """Offset below which records may be served, even while the high watermark is unknown."""
         return self._leader.readable_limit
+
+    @property
+    def stable_limit(self) -> Offset:
+        """Last stable offset below `readable_limit`."""
+        return self._order.stable_offset(self._leader.readable_limit, self.log_start_offset)
+
+    @property
+    def has_open_transactions(self) -> bool:
+        """Whether a transaction is open in the partition."""
+        return self._order.has_open
+
+    def open_transactions(self) -> Iterator[tuple[ProducerId, ProducerEpoch, Offset]]:
+        """Return producer id, epoch and first offset of each open transaction, in ascending order of offsets."""
+        return self._order.open_transactions()
 
     @property
     def size_bytes(self) -> int:
@@ -190,6 +218,20 @@ class LeaderReplica:
         if append.acks is Acks.NONE:
             append.accepted(self.leader_epoch)
         self._work.set()
+
+    async def end_transaction(self, end: TransactionEnd, timeout_seconds: float) -> None:
+        """Append the marker of a decided transaction, unless the partition has it; return once it is committed.
+
+        Raises the problem of an append that failed or took too long; the call may be repeated.
+        """
+        self.check_writable(Acks.ALL)
+        call = PendingProduce(1)
+        append = pending_end(call, end)
+        call.appends.append((self.leadership, append))
+        self.enqueue(append)
+        [answer] = await call.wait(timeout_seconds)
+        if isinstance(answer, ProblemError):
+            raise answer
 
     async def run(self, failed: Callable[[Exception], None] | None = None) -> None:
         """Append queued batches until the task is cancelled or fails; the partition has no other task.
@@ -245,6 +287,8 @@ class LeaderReplica:
         self._let_go(group, nbytes)
         self._uncommitted.extend(group)
         self._order.appended(group, group[0].append_time_us)
+        if self._order.has_open:
+            self._shared.looks.has_open(self)
         if self._refusal is not None:
             # During the disk write, the directory failed or the topic was deleted. The batches of the group may be
             # stored.
@@ -332,6 +376,8 @@ class LeaderReplica:
         If the partition has only one replica, this makes its high watermark known.
         """
         self._order.committed(self._leader.readable_limit)
+        if self._order.has_open:
+            self._shared.looks.took_office(self)
         self.leadership.synced(self.log.synced_offset)
         self.leadership.time_passed()
 
@@ -357,8 +403,18 @@ class LeaderReplica:
             nbytes += append.nbytes
             append.stored(self.leader_epoch)
         self._order.committed(high_watermark)
+        if self._polls:
+            self._notify_polls(nbytes)
+
+    def _notify_polls(self, nbytes: int) -> None:
+        """Notify polls of a new high watermark, and polls for committed records if the last stable offset moved."""
+        before, self._stable_limit = self._stable_limit, self.stable_limit
         for poll in tuple(self._polls):
-            poll.advanced(nbytes)
+            if not poll.committed:
+                poll.advanced(nbytes)
+            elif self._stable_limit > before:
+                # The bytes between two last stable offsets are not counted, so the poll is answered.
+                poll.wake()
 
     @property
     def _counts_synced(self) -> bool:
@@ -369,6 +425,8 @@ class LeaderReplica:
     def add_poll(self, poll: LongPoll) -> None:
         """Register a long poll that is notified of later advances of the high watermark."""
         self._polls[poll] = None
+        if poll.committed:
+            self._stable_limit = self.stable_limit
 
     def remove_poll(self, poll: LongPoll) -> None:
         """Unregister a long poll."""
@@ -402,10 +460,15 @@ class LeaderReplica:
         if end is not None and end.end_offset < offset and offset > self.log_start_offset:
             raise refusals.log_truncated(self.topic, self.index, end.epoch, end.end_offset)
 
-    def read_cached(self, offset: Offset, bytes_max: int) -> LogRead | None:
-        """Return committed batches from the page cache without blocking; None if the batches are not cached."""
+    def read_cached(self, offset: Offset, bytes_max: int, limit: Offset | None = None) -> LogRead | None:
+        """Return batches from the page cache without blocking; None if the batches are not cached.
+
+        `limit`: by default `readable_limit`.
+        """
         try:
-            return self.log.read_cached(offset, bytes_max, self._leader.readable_limit)
+            return self.log.read_cached(
+                offset, bytes_max, self._leader.readable_limit if limit is None else limit
+            )
         except LogError as error:
             raise self._read_problem(error, offset) from error
 
@@ -424,9 +487,14 @@ class LeaderReplica:
         """Return the end of this log if the follower's log is empty and starts beyond this end; None otherwise."""
         return end_before(self.log.leader_epochs, self._leader.end_offset, deleted_epoch, fetch_offset)
 
-    def read(self, offset: Offset, bytes_max: int, limit: Offset) -> LogRead:
-        """Return batches below a limit. The call blocks and runs in the disk pool."""
+    def read(self, offset: Offset, bytes_max: int, limit: Offset, *, committed: bool = False) -> LogRead:
+        """Return batches below a limit. The call blocks and runs in the disk pool.
+
+        `committed`: whether `without_aborted` is called next.
+        """
         try:
+            if committed:
+                self.log.load_aborted()
             return self.log.read(offset, bytes_max, limit)
         except LogError as error:
             raise self._read_problem(error, offset) from error
@@ -440,6 +508,10 @@ class LeaderReplica:
             return self.log.offset_for_time(timestamp_us)
         except LogError as error:
             raise self._read_problem(error, self.log_start_offset) from error
+
+    def without_aborted(self, read: LogRead) -> list[memoryview] | None:
+        """Return the batches of a read without those of aborted transactions; None if a read in the pool is needed."""
+        return self.log.without_aborted(read)
 
     def _read_problem(self, error: LogError, offset: Offset) -> ProblemError:
         if isinstance(error, OffsetOutOfRange):

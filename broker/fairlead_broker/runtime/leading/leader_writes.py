@@ -21,7 +21,7 @@ from fairlead_broker.coordination.protocol import (
 )
 from fairlead_broker.registry.keys import Keys
 from fairlead_broker.registry.records import PartitionRecord, decode, encode
-from fairlead_broker.registry.transactions import (
+from fairlead_broker.registry.store_writes import (
     Compare,
     Get,
     KeyValue,

@@ -26,10 +26,12 @@ class Watched(Protocol):
 class LongPoll:
     """A waiting fetch."""
 
-    __slots__ = ("_missing_bytes", "_woken")
+    __slots__ = ("_missing_bytes", "_woken", "committed")
 
-    def __init__(self, missing_bytes: int) -> None:
+    def __init__(self, missing_bytes: int, *, committed: bool = False) -> None:
         self._missing_bytes = missing_bytes
+        self.committed = committed
+        """Whether the fetch waits for the last stable offset instead of the high watermark."""
         self._woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def advanced(self, nbytes: int) -> None:

@@ -13,12 +13,15 @@ future for each partition would cost more than the append.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as SequenceOf
 from enum import Enum, auto
-from typing import Protocol, assert_never
+from typing import Final, Protocol, assert_never
 
-from fairlead_api.batch.header import NO_PRODUCER, BatchHeader
+import msgspec
+
+from fairlead_api.batch.control_batches import Marker, pack_marker
+from fairlead_api.batch.header import HEADER_BYTES, NO_PRODUCER, BatchHeader, pack_header, read_header
 from fairlead_api.identifiers import (
     Acks,
     LeaderEpoch,
@@ -31,13 +34,17 @@ from fairlead_api.identifiers import (
 )
 from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_broker.producers import (
+    AlreadyEnded,
     AnswerAsAppended,
     AnswerStored,
     Append,
     Appended,
     AppendFailed,
+    AppendMarker,
     Effect,
+    EndDecided,
     KeyedArrived,
+    Look,
     PartitionProducers,
     ProducerState,
     Refuse,
@@ -49,7 +56,10 @@ from fairlead_broker.producers import (
 from fairlead_broker.runtime import refusals
 from fairlead_broker.runtime.leading.shared_parts import SharedParts
 from fairlead_broker.runtime.meters import TopicMeters
-from fairlead_broker.runtime.requests import AppendResult, KeyedRequest
+from fairlead_broker.runtime.requests import AppendResult, KeyedRequest, TransactionEnd
+
+NO_SEQUENCE: Final = -1
+"""Base sequence of a batch of a transaction that the leader numbers."""
 
 
 class AppendState(Enum):
@@ -76,6 +86,7 @@ class PendingAppend:
         "batch",
         "call",
         "duplicate",
+        "end",
         "header",
         "is_ordered",
         "keyed",
@@ -93,6 +104,7 @@ class PendingAppend:
         header: BatchHeader,
         acks: Acks,
         keyed: KeyedRequest | None = None,
+        end: TransactionEnd | None = None,
     ) -> None:
         self.call = call
         self.slot = slot
@@ -102,16 +114,28 @@ class PendingAppend:
         self.header = header
         self.keyed = keyed
         """Idempotency key under which the batch is stored; None if the request has no key."""
+        self.end = end
+        """Decision whose marker is appended; None for a batch of a client."""
         self.is_ordered = keyed is not None or header.producer_id != NO_PRODUCER
         """Whether the partition must check for an earlier attempt before it appends the batch."""
         self.duplicate = False
         """Whether an earlier attempt has stored the batch."""
-        self.nbytes = header.total_bytes
+        self.nbytes = 0 if end is not None else header.total_bytes
+        """Size in the budget, to which markers do not count."""
         self.acks = acks
         self.state = AppendState.QUEUED
         self.base_offset = Offset(-1)
         self.next_offset = Offset(-1)
         self.append_time_us = TimestampUs(-1)
+
+    def number(self, base_sequence: int) -> BatchHeader:
+        """Give a sequence to a batch of a transaction that a broker encoded, and return the new header."""
+        assert self.batch is not None, "a queued batch has its bytes"
+        header = msgspec.structs.replace(self.header, base_sequence=base_sequence)
+        rest = self.batch[HEADER_BYTES:]
+        self.batch = memoryview(pack_header(header, [rest]) + rest)
+        self.header = read_header(self.batch)
+        return self.header
 
     @property
     def side_effect(self) -> SideEffect:
@@ -148,6 +172,12 @@ class PendingAppend:
     def _settle(self, answer: AppendResult | ProblemError) -> None:
         self.state = AppendState.SETTLED
         self.call.settle(self.slot, answer)
+
+
+def pending_end(call: PendingProduce, end: TransactionEnd) -> PendingAppend:
+    """Return the only append of a call that ends a transaction; the marker gets its first offset when it is ordered."""
+    marker = pack_marker(Marker(end.producer_id, end.epoch, end.kind, None, end.decided_us))
+    return PendingAppend(call, 0, memoryview(marker), read_header(marker), Acks.ALL, end=end)
 
 
 class Acknowledging(Protocol):
@@ -209,6 +239,7 @@ class ProducerOrder:
     """Shell of one partition's `PartitionProducers`."""
 
     __slots__ = (
+        "_end_offset",
         "_followers",
         "_group",
         "_high_watermark",
@@ -232,8 +263,9 @@ class ProducerOrder:
         shared: SharedParts,
         meters: TopicMeters,
         wake: Callable[[], None],
+        end_offset: Offset,
     ) -> None:
-        """`state`: producers known to the log. The object takes ownership of the state.
+        """`state`: producers known to the log, which ends at `end_offset`. The object takes ownership of the state.
 
         `wake` makes the partition's task call `take` again.
         """
@@ -244,7 +276,9 @@ class ProducerOrder:
         self._shared = shared
         self._meters = meters
         self._wake = wake
+        self._end_offset = end_offset
         self._group: list[PendingAppend] = []
+        """Batches of the next group. The answer to an append may already order markers for the next group."""
         self._followers: list[tuple[PendingAppend, PendingAppend]] = []
         self._repeats: list[PendingAppend] = []
         self._high_watermark = Offset(0)
@@ -258,6 +292,19 @@ class ProducerOrder:
     def knows_producer(self, producer_id: ProducerId) -> bool:
         """Return whether the producer wrote to the partition within the last 24 hours."""
         return self._machine.knows_producer(producer_id)
+
+    def stable_offset(self, high_watermark: Offset, log_start: Offset) -> Offset:
+        """Return the last stable offset at a high watermark."""
+        return self._machine.transactions.stable_offset(high_watermark, log_start)
+
+    @property
+    def has_open(self) -> bool:
+        """Whether a transaction is open in the partition."""
+        return bool(self._machine.transactions.first_offsets)
+
+    def open_transactions(self) -> Iterator[tuple[ProducerId, ProducerEpoch, Offset]]:
+        """Return producer id, epoch and first offset of each open transaction."""
+        return self._machine.open_transactions()
 
     def digest_of(self, key: bytes) -> bytes | None:
         """Return the digest of the request that used an idempotency key; None if the key was not used."""
@@ -273,8 +320,7 @@ class ProducerOrder:
         """Return the batches of a queue that can be appended now, in order; all other batches are held or answered."""
         if self._machine.held_count:
             self._withdraw_answered()
-        group: list[PendingAppend] = []
-        self._group = group
+        group = self._group
         now = self._shared.clock.monotonic()
         for append in queue:
             if append.state is not AppendState.QUEUED:
@@ -286,13 +332,20 @@ class ProducerOrder:
                 group.append(append)
         if self._machine.held_count:
             self._mind_the_time(now)
+        self._group = []
         return group
 
     def _admit(self, append: PendingAppend, now: float) -> None:
-        header, keyed = append.header, append.keyed
+        header, keyed, end = append.header, append.keyed, append.end
+        if end is not None:
+            decided = EndDecided(append, end.producer_id, end.epoch, end.kind, end.decided_us)
+            self._run(self._machine.step(decided))
+            return
         if keyed is not None:
             self._run(self._machine.step(KeyedArrived(append, keyed.key, keyed.digest)))
             return
+        if header.base_sequence == NO_SEQUENCE:
+            header = append.number(self._machine.expected_sequence(header.producer_id, header.producer_epoch))
         self._run(
             self._machine.step(
                 SequencedArrived(
@@ -302,6 +355,7 @@ class ProducerOrder:
                     Sequence(header.base_sequence),
                     advanced(header.base_sequence, header.last_offset_delta),
                     now,
+                    header.is_transactional,
                 )
             )
         )
@@ -312,6 +366,18 @@ class ProducerOrder:
                 case Append(request):
                     request.state = AppendState.APPENDING
                     self._group.append(request)
+                case AppendMarker(request, marker):
+                    packed = pack_marker(marker)
+                    request.batch, request.header = memoryview(packed), read_header(packed)
+                    request.state = AppendState.APPENDING
+                    self._group.append(request)
+                case AlreadyEnded(request):
+                    # The marker may be in the log without being committed.
+                    last = Offset(self._end_offset - 1)
+                    request.is_repeat_of(last, last, TimestampUs(-1))
+                    self._answer_when_committed(request)
+                case Look(producer_id):
+                    self._shared.looks.hint((producer_id,))
                 case AnswerStored(request, base_offset, last_offset, append_time_us):
                     self._let_go(request)
                     self._answer_repeat(request, base_offset, last_offset, append_time_us)
@@ -352,13 +418,19 @@ class ProducerOrder:
     def appended(self, group: SequenceOf[PendingAppend], append_time_us: TimestampUs) -> None:
         """Notify the state machine that a group was appended to the log."""
         ordered = [append for append in group if append.is_ordered]
-        self._machine.step(
+        self._end_offset = group[-1].next_offset
+        effects = self._machine.step(
             Appended(
                 [append.base_offset for append in ordered],
                 [Offset(append.next_offset - 1) for append in ordered],
                 append_time_us,
             )
         )
+        if any(append.end is not None for append in ordered):
+            self._machine.transactions.committed(self._high_watermark)
+        if effects:
+            self._run(effects)
+            self._wake()
         followers, self._followers = self._followers, []
         for follower, original in followers:
             last_offset = Offset(original.next_offset - 1)
@@ -366,7 +438,9 @@ class ProducerOrder:
 
     def failed(self, problem: ProblemError) -> None:
         """Notify the state machine that the append of a group failed or has an unknown outcome."""
-        self._machine.step(AppendFailed())
+        self._run(self._machine.step(AppendFailed()))
+        if self._group:
+            self._wake()
         followers, self._followers = self._followers, []
         for follower, _ in followers:
             follower.refused(problem)
@@ -385,6 +459,12 @@ class ProducerOrder:
             self._machine.step(Withdrawn(append))
             self._let_go(append)
             append.refused(refusal(append.side_effect))
+        for append in self._group:
+            self._let_go(append)
+            append.refused(refusal(append.side_effect))
+        for append in self._machine.waiting_ends():
+            append.refused(refusal(append.side_effect))
+        self._group = []
         for append in self._repeats:
             append.refused(refusal(append.side_effect))
         self._repeats.clear()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fairlead_api.batch.header import HEADER_BYTES, BatchHeader, Codec
@@ -50,6 +50,7 @@ class Producing:
         "_on_loop_bytes_max",
         "_pool",
         "_stopping",
+        "_takes_transactions",
         "_timeout_seconds_max",
     )
 
@@ -62,6 +63,7 @@ class Producing:
         *,
         on_loop_bytes_max: int,
         timeout_seconds_max: float,
+        takes_transactions: Callable[[], bool],
     ) -> None:
         """`pool` validates compressed batches, and batches beyond the first `on_loop_bytes_max` bytes of a call."""
         self._clock = clock
@@ -75,6 +77,7 @@ class Producing:
         self._stopping = False
         self._on_loop_bytes_max = on_loop_bytes_max
         self._timeout_seconds_max = timeout_seconds_max
+        self._takes_transactions = takes_transactions
 
     async def produce(
         self, items: Sequence[ProduceItem], *, acks: Acks, timeout_seconds: float
@@ -127,7 +130,7 @@ class Producing:
         # Bytes are counted before a batch waits for a thread, because batches that wait are large or become large when
         # decompressed.
         reserved = deque(
-            (slot, item, self._pool.submit(self._validate, item))
+            (slot, item, self._pool.submit(self._validate, item, acks))
             for slot, item in items
             if self._reserve(call, slot, item, acks)
         )
@@ -152,7 +155,7 @@ class Producing:
         if not self._reserve(call, slot, item, acks):
             return
         try:
-            header = self._validate(item)
+            header = self._validate(item, acks)
         except ProblemError as problem:
             call.settle(slot, problem)
             self._budget.give_back(len(item.batch))
@@ -195,10 +198,27 @@ class Producing:
         call.appends.append((partition.leadership, append))
         partition.enqueue(append)
 
-    def _validate(self, item: ProduceItem) -> BatchHeader:
+    def _validate(self, item: ProduceItem, acks: Acks) -> BatchHeader:
         partition = item.partition
         own = NO_EXTENSIONS if item.keyed is None else KEYED_EXTENSIONS
-        return validate_produced(item.batch, partition.validation_limits, self._clock.now_us(), own)
+        header = validate_produced(item.batch, partition.validation_limits, self._clock.now_us(), own)
+        if header.is_transactional:
+            self._check_transactional(acks)
+        return header
+
+    def _check_transactional(self, acks: Acks) -> None:
+        """Raise the problem of a transactional batch that other brokers might not understand, or may lose."""
+        if not self._takes_transactions():
+            raise ProblemError(
+                "malformed_batch",
+                "attribute bit 0 (transactional) is set; transactions need feature level 2 of the cluster",
+            )
+        if acks is not Acks.ALL:
+            raise ProblemError(
+                "unknown_option",
+                f"acks={acks.value} is not supported for records of a transaction; supported: all",
+                data={"parameter": "acks", "value": acks.value, "supported": ["all"]},
+            )
 
 
 def _compressed(batch: memoryview) -> bool:

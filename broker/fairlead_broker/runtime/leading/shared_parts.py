@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from fairlead_api.identifiers import BrokerEpoch, Revision, TopicIdPartition
+from fairlead_api.identifiers import (
+    BrokerEpoch,
+    Offset,
+    PartitionIndex,
+    ProducerEpoch,
+    ProducerId,
+    Revision,
+    TopicId,
+    TopicIdPartition,
+)
 from fairlead_broker.clock import Clock
 from fairlead_broker.log import LogError
 from fairlead_broker.registry.records import InSync, PartitionRecord
@@ -14,6 +23,7 @@ from fairlead_broker.replication import PartitionLeader, WriteOutcome, WriteReco
 from fairlead_broker.runtime.engine.budget import ByteBudget
 from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.engine.sync_rounds import SyncRounds
+from fairlead_broker.runtime.requests import TransactionEnd
 
 
 class RecordOwner(Protocol):
@@ -50,6 +60,44 @@ class RecordOwner(Protocol):
         ...
 
 
+class TransactionalPartition(Protocol):
+    """Leader replica as the looks at its open transactions see it."""
+
+    topic_id: TopicId
+    index: PartitionIndex
+    key: TopicIdPartition
+    closed: bool
+
+    @property
+    def has_open_transactions(self) -> bool:
+        """Whether a transaction is open in the partition."""
+        ...
+
+    def open_transactions(self) -> Iterator[tuple[ProducerId, ProducerEpoch, Offset]]:
+        """Return producer id, epoch and first offset of each open transaction, in ascending order of offsets."""
+        ...
+
+    async def end_transaction(self, end: TransactionEnd, timeout_seconds: float) -> None:
+        """Append the marker of a decided transaction; return once it is committed."""
+        ...
+
+
+class WatchesTransactions(Protocol):
+    """Interface of the looks at open transactions, as used by leader replicas."""
+
+    def hint(self, producers: Iterable[ProducerId]) -> None:
+        """Read the records of producers soon, if they have open transactions."""
+        ...
+
+    def has_open(self, partition: TransactionalPartition) -> None:
+        """Watch a partition with an open transaction."""
+        ...
+
+    def took_office(self, partition: TransactionalPartition) -> None:
+        """Watch a partition that began to be led with an open transaction, and read the records soon."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class SharedParts:
     """Components and limits that all partitions share; the limits are copies of settings."""
@@ -68,3 +116,4 @@ class SharedParts:
     lease_confirmed: Callable[[BrokerEpoch], bool]
     """Function that returns whether an epoch is the current epoch of this broker and the lease of that epoch cannot
     have expired yet."""
+    looks: WatchesTransactions

@@ -21,7 +21,7 @@ from fairlead_broker.registry.isr import taken_out
 from fairlead_broker.registry.keys import Keys
 from fairlead_broker.registry.metadata import ClusterMetadata
 from fairlead_broker.registry.records import PartitionRecord, decode, encode
-from fairlead_broker.registry.transactions import Get, Put, created_at, unchanged_since
+from fairlead_broker.registry.store_writes import Get, Put, created_at, unchanged_since
 
 
 def names_a_newer_incarnation(

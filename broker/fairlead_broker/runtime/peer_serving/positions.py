@@ -282,18 +282,19 @@ Position: TypeAlias = Literal["earliest", "latest"] | int
 
 
 async def look_up(
-    partition: LeaderReplica, position: Position, pool: DiskPool
+    partition: LeaderReplica, position: Position, pool: DiskPool, *, committed: bool = False
 ) -> tuple[Offset | None, TimestampUs | None]:
     """Return the offset at a position, with the record's time if the position is a time.
 
-    The result is (None, None) when no committed record is at or after the time. Raises `offset_not_available` for
-    `latest` while the high watermark is unknown.
+    `committed`: whether the log ends at the last stable offset instead of the high watermark. The result is
+    (None, None) when no record below the end is at or after the time. Raises `offset_not_available` for `latest` while
+    the high watermark is unknown.
     """
     if position == "earliest":
         return partition.log_start_offset, None
     if position == "latest":
-        return partition.high_watermark, None
-    limit = partition.high_watermark
+        return partition.last_stable_offset if committed else partition.high_watermark, None
+    limit = partition.last_stable_offset if committed else partition.high_watermark
     found = await pool.submit(partition.offset_for_time, TimestampUs(position))
     if found is None or found[0] >= limit:
         return None, None

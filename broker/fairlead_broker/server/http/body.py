@@ -43,8 +43,8 @@ must take less than 0.1 s. A lower value reduces goodput: at twice the peak load
 and 20 ms gave 0.95 to 1.0 with later refusals."""
 CALLS_MIN: Final = 64
 """Minimum of the limit, which is enough to keep event loop, disk and network busy."""
-FAIR_PERCENT: Final = 110
-"""Part of the limit, in percent, up to which the calls of callers with few calls are admitted."""
+EXCESS_PERCENT: Final = 10
+"""Number of calls of callers with few calls that are admitted at the limit, in percent of the limit."""
 _DECREASE: Final = 0.7
 _INCREASE: Final = 16
 """Number by which the limit grows at each measurement; the limit grows from its minimum to 1,000 in three seconds."""
@@ -56,7 +56,7 @@ class CallLimit:
     At the limit, a caller with fewer calls under way than its equal part of the limit is still admitted (rule Q9).
     """
 
-    __slots__ = ("_calls_max", "_under_way", "calls", "limit")
+    __slots__ = ("_calls_max", "_excess", "_excess_of", "_under_way", "calls", "limit")
 
     def __init__(self, calls_max: int) -> None:
         self._calls_max = calls_max
@@ -66,6 +66,10 @@ class CallLimit:
         """Number of calls under way."""
         self._under_way: dict[str, int] = {}
         """Number of calls under way of each caller that has some."""
+        self._excess = 0
+        """Number of calls under way that were admitted at the limit. Calls that go on are not among them."""
+        self._excess_of: dict[str, int] = {}
+        """These calls by caller."""
 
     def observe_lag(self, seconds: float) -> None:
         """Adjust the limit to the measured lag of the event loop."""
@@ -88,12 +92,15 @@ class CallLimit:
             return True
         own = self._under_way.get(caller, 0)
         callers = len(self._under_way) + (not own)
-        return self.calls * 100 < self.limit * FAIR_PERCENT and own * callers < self.limit
+        return self._excess * 100 < self.limit * EXCESS_PERCENT and own * callers < self.limit
 
     def begin(self, caller: str) -> bool:
         """Count a call and return True, or return False when it is not admitted."""
         if not self.admits(caller):
             return False
+        if self.calls >= self.limit:
+            self._excess += 1
+            self._excess_of[caller] = self._excess_of.get(caller, 0) + 1
         self.go_on(caller)
         return True
 
@@ -105,11 +112,16 @@ class CallLimit:
     def end(self, caller: str) -> None:
         """Stop counting a call."""
         self.calls -= 1
-        left = self._under_way[caller] - 1
-        if left:
-            self._under_way[caller] = left
-        else:
-            del self._under_way[caller]
+        _take_one(self._under_way, caller)
+        if caller in self._excess_of:
+            self._excess -= 1
+            _take_one(self._excess_of, caller)
+
+
+def _take_one(counts: dict[str, int], caller: str) -> None:
+    counts[caller] -= 1
+    if not counts[caller]:
+        del counts[caller]
 
 
 JSON_TYPES = frozenset({JSON, CLOUD_EVENT, CLOUD_EVENTS})
@@ -342,7 +354,7 @@ class BodyReader:
         self.complete = False
         self._counted = False
         self._caller = ANONYMOUS
-        """Caller among whose calls the request is counted."""
+        """Caller whose number of concurrent calls includes the request."""
         self._aside = False
         self._produces = False
         """Whether the body belongs to a produce call."""

@@ -136,7 +136,7 @@ class Call:
 
     @property
     def caller_side(self) -> CallerSide:
-        """Side from which the client reaches brokers, also if another broker forwarded the request."""
+        """Side from which the client reaches brokers, even if another broker forwarded the request."""
         if self.peer is not None:
             return CallerSide.of_text(self.header_text(CALLER_SCHEME) or "http")
         scheme = str(self.scope["scheme"])
@@ -152,7 +152,7 @@ class Call:
 
     @property
     def client_address(self) -> str:
-        """Address of the client, also if another broker forwarded the request."""
+        """Address of the client, even if another broker forwarded the request."""
         if self.peer is not None and (given := self.header_text(CALLER_ADDRESS)):
             return given
         address: str = (self.scope.get("client") or UNKNOWN)[0]

@@ -91,7 +91,7 @@ def listed_sockets(ports: Iterable[int]) -> Mapping[int, list[ListedSocket]]:
 def shut_down(peers: set[Peer], port: int | None = None) -> int:
     """Shut down the TCP connections of this process to these peers, and return their number.
 
-    `port`: own port of the connections; None for any. Raises OSError if the process has no free descriptors.
+    `port`: local port of the connections; None for any. Raises OSError if the process has no free descriptors.
     """
     return sum(_shut_down(int(entry.name), peers, port) for entry in list(OWN_DESCRIPTORS.iterdir()))
 

@@ -17,7 +17,12 @@ from fairlead_api.access_needs import Kind, Operation
 from fairlead_api.batch.header import Buffer
 from fairlead_api.bodies.json_records import Encoding
 from fairlead_api.bodies.media_types import ARROW_STREAM, BATCHES, FRAMES
-from fairlead_api.bodies.requests import FetchRequest, PartitionFetchRequest, decode_request
+from fairlead_api.bodies.requests import (
+    READ_COMMITTED,
+    FetchRequest,
+    PartitionFetchRequest,
+    decode_request,
+)
 from fairlead_api.identifiers import BrokerId, LeaderEpoch, Offset, TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_api.routes.query_parameters import OffsetExpression, OffsetOrigin
@@ -84,24 +89,19 @@ class FetchCalls:
             await self._forwarding.answer(call, heard)
             return
         replica = found.replica
-        offset = await self._start_offset(replica, query.offset("offset"), query.timestamp_us("timestamp"))
+        committed = query.text("isolation") == READ_COMMITTED
+        offset = await self._start_offset(
+            replica, query.offset("offset"), query.timestamp_us("timestamp"), committed=committed
+        )
         bytes_max = query.integer("max_bytes")
         if media_type != BATCHES:
             bytes_max = min(bytes_max, DECODED_BYTES_MAX)
-        last_epoch = query.integer_or_none("last_epoch")
-        wanted = PartitionFetch(
-            replica.topic_id,
-            replica.index,
-            offset,
-            last_epoch=None if last_epoch is None else LeaderEpoch(last_epoch),
-            leader_epoch=call.leader_epoch,
-            bytes_max=bytes_max,
-        )
         spec = FetchSpec(
-            partitions=[wanted],
+            partitions=[_wanted(call, replica, offset, bytes_max)],
             min_bytes=query.integer("min_bytes"),
             max_bytes=bytes_max,
             max_wait_seconds=wait_seconds_max,
+            committed=committed,
         )
         call.held = self._broker.answers.hold()
         with (
@@ -166,6 +166,7 @@ class FetchCalls:
             min_bytes=request.min_bytes,
             max_bytes=request.max_bytes,
             max_wait_seconds=request.max_wait_ms / 1000,
+            committed=request.isolation == READ_COMMITTED,
         )
         with (
             DisconnectWatch(call.receive) as watch,
@@ -241,20 +242,44 @@ class FetchCalls:
             remote.release()
 
     async def _start_offset(
-        self, replica: LeaderReplica, asked: OffsetExpression, timestamp_us: int | None
+        self,
+        replica: LeaderReplica,
+        asked: OffsetExpression,
+        timestamp_us: int | None,
+        *,
+        committed: bool,
     ) -> Offset:
         if timestamp_us is not None:
-            found, _ = await look_up(replica, timestamp_us, self._broker.disk)
-            return replica.high_watermark if found is None else found
+            found, _ = await look_up(replica, timestamp_us, self._broker.disk, committed=committed)
+            return _end(replica, committed=committed) if found is None else found
         match asked.origin:
             case OffsetOrigin.NUMBER:
                 return Offset(asked.number)
             case OffsetOrigin.EARLIEST:
                 return replica.log_start_offset
             case OffsetOrigin.LATEST:
-                return replica.high_watermark
+                return _end(replica, committed=committed)
             case OffsetOrigin.BEFORE_END:
-                return Offset(max(replica.log_start_offset, replica.high_watermark - asked.number))
+                return Offset(
+                    max(replica.log_start_offset, _end(replica, committed=committed) - asked.number)
+                )
+
+
+def _wanted(call: Call, replica: LeaderReplica, offset: Offset, bytes_max: int) -> PartitionFetch:
+    last_epoch = call.query.integer_or_none("last_epoch")
+    return PartitionFetch(
+        replica.topic_id,
+        replica.index,
+        offset,
+        last_epoch=None if last_epoch is None else LeaderEpoch(last_epoch),
+        leader_epoch=call.leader_epoch,
+        bytes_max=bytes_max,
+    )
+
+
+def _end(replica: LeaderReplica, *, committed: bool) -> Offset:
+    """Return the offset at which the log ends for a reader."""
+    return replica.last_stable_offset if committed else replica.high_watermark
 
 
 def _same_offset(offset: OffsetExpression) -> HeaderList:

@@ -18,8 +18,15 @@ from urllib.parse import parse_qsl, urlencode
 import msgspec
 
 from fairlead_api.batch.header import Buffer
-from fairlead_api.bodies.frames import encode_frame, iterate_frames
-from fairlead_api.bodies.requests import FetchFrameMeta, FetchProblemMeta, FetchRequest, PartitionFetchRequest
+from fairlead_api.bodies.frames import Frame, encode_frame, iterate_frames
+from fairlead_api.bodies.requests import (
+    READ_COMMITTED,
+    FetchFrameMeta,
+    FetchProblemMeta,
+    FetchRequest,
+    Isolation,
+    PartitionFetchRequest,
+)
 from fairlead_api.identifiers import BrokerId, LeaderEpoch, Offset, PartitionIndex, TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.access.caller_access import CallerAccess
@@ -47,11 +54,13 @@ class FetchedPartition:
     frame: Sequence[Buffer]
     nbytes: int
     refused: bool
+    has_moved: bool = False
+    """Whether the reader continues at a later offset."""
 
     @property
     def ends_wait(self) -> bool:
-        """Whether the partition has records or a problem, which ends the wait of a long poll."""
-        return self.nbytes > 0 or self.refused
+        """Whether the partition has records, skipped offsets or a problem, which ends the wait of a long poll."""
+        return self.has_moved or self.refused
 
 
 Places = Mapping[int, PartitionFetchRequest]
@@ -133,7 +142,13 @@ class FetchRouting:
         return [answers[place] for place in range(len(request.partitions))]
 
     async def fetch_here(
-        self, wanted: Places, wait_ms: int, min_bytes: int, max_bytes: int, held: HeldAnswer
+        self,
+        wanted: Places,
+        wait_ms: int,
+        min_bytes: int,
+        max_bytes: int,
+        held: HeldAnswer,
+        isolation: Isolation,
     ) -> Answers:
         """Return the answers of this broker for the partitions that it leads."""
         if not wanted:
@@ -143,6 +158,7 @@ class FetchRouting:
             min_bytes=min_bytes,
             max_bytes=max_bytes,
             max_wait_seconds=wait_ms / 1000,
+            committed=isolation == READ_COMMITTED,
         )
         try:
             results: Sequence[FetchResult | ProblemError] = await self._broker.fetching.fetch(spec, held)
@@ -161,10 +177,15 @@ class FetchRouting:
         wait_ms: int,
         min_bytes: int,
         max_bytes: int,
+        isolation: Isolation,
     ) -> Answers:
         """Return the answers from another broker for the partitions that it leads."""
         request = FetchRequest(
-            max_wait_ms=wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, partitions=list(wanted.values())
+            max_wait_ms=wait_ms,
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            isolation=isolation,
+            partitions=list(wanted.values()),
         )
         limit = wait_ms / 1000 + ANSWER_MARGIN_SECONDS
         body = messages.encode(request)
@@ -181,10 +202,8 @@ class FetchRouting:
             return {place: refused(each, problem) for place, each in wanted.items()}
         frames = iterate_frames(heard.body)
         return {
-            place: FetchedPartition(
-                encode_frame(frame.meta, [frame.data]), len(frame.data), refused=_has_problem(frame.meta)
-            )
-            for place, frame in zip(wanted, frames, strict=True)
+            place: _passed_on(each, frame)
+            for (place, each), frame in zip(wanted.items(), frames, strict=True)
         }
 
 
@@ -205,6 +224,7 @@ class _Poll:
         self._routing = routing
         self._access = access
         self._held = held
+        self._isolation = request.isolation
         self._share = max(1, request.max_bytes // (len(elsewhere) + bool(self._here)))
         """Maximum number of bytes to request from each broker, so that the whole answer stays within the requested
         limit."""
@@ -236,10 +256,10 @@ class _Poll:
 
     def _asking(self, wait_ms: int) -> Iterator[Coroutine[Any, Any, Answers]]:
         if self._here:
-            yield self._routing.fetch_here(self._here, wait_ms, 1, self._share, self._held)
+            yield self._routing.fetch_here(self._here, wait_ms, 1, self._share, self._held, self._isolation)
         for leader, wanted in self._elsewhere.items():
             yield self._routing.fetch_at(
-                self._access, leader, wanted, wait_ms, 1, min(self._share, PEER_BYTES_MAX)
+                self._access, leader, wanted, wait_ms, 1, min(self._share, PEER_BYTES_MAX), self._isolation
             )
 
 
@@ -268,7 +288,12 @@ def fetched(wanted: PartitionFetchRequest, result: FetchResult | ProblemError) -
         last_stable_offset=result.last_stable_offset,
         leader_epoch=result.leader_epoch,
     )
-    return FetchedPartition(encode_frame(meta, result.data), result.nbytes, refused=False)
+    return FetchedPartition(
+        encode_frame(meta, result.data),
+        result.nbytes,
+        refused=False,
+        has_moved=result.next_offset > wanted.offset,
+    )
 
 
 def refused(wanted: PartitionFetchRequest, problem: ProblemError) -> FetchedPartition:
@@ -280,16 +305,24 @@ def refused(wanted: PartitionFetchRequest, problem: ProblemError) -> FetchedPart
 
 
 class _Told(msgspec.Struct):
-    """Subset of a frame's metadata that contains the problem."""
+    """Subset of a frame's metadata that decides about the wait of a long poll."""
 
     problem: dict[str, object] | None = None
+    next_offset: int = 0
 
 
-def _has_problem(meta: bytes) -> bool:
-    return msgspec.json.decode(meta, type=_Told).problem is not None
+def _passed_on(wanted: PartitionFetchRequest, frame: Frame) -> FetchedPartition:
+    """Return a frame from another broker."""
+    told = msgspec.json.decode(frame.meta, type=_Told)
+    return FetchedPartition(
+        encode_frame(frame.meta, [frame.data]),
+        len(frame.data),
+        refused=told.problem is not None,
+        has_moved=told.next_offset > wanted.offset,
+    )
 
 
 def _enough(answers: Answers, min_bytes: int) -> bool:
-    if any(answer.refused for answer in answers.values()):
+    if any(answer.refused or (answer.has_moved and not answer.nbytes) for answer in answers.values()):
         return True
     return sum(answer.nbytes for answer in answers.values()) >= min_bytes

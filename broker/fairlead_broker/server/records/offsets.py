@@ -12,10 +12,12 @@ from http import HTTPStatus
 from fairlead_api.access_needs import Kind, Operation
 from fairlead_api.bodies.requests import (
     HIGH_WATERMARK,
+    READ_COMMITTED,
     AcceptDamageAnswer,
     AcceptDamageRequest,
     DeleteRecordsAnswer,
     DeleteRecordsRequest,
+    Isolation,
     OffsetAtTime,
     OffsetsLookupAnswer,
     OffsetsLookupRequest,
@@ -75,7 +77,8 @@ class OffsetCalls:
                 leader_epoch=replica.leader_epoch,
             )
         else:
-            offset, found_us = await look_up(replica, timestamp_us, self._broker.disk)
+            committed = call.query.text("isolation") == READ_COMMITTED
+            offset, found_us = await look_up(replica, timestamp_us, self._broker.disk, committed=committed)
             answer = OffsetAtTime(
                 offset=offset, timestamp=_formatted(found_us), leader_epoch=replica.leader_epoch
             )
@@ -105,11 +108,11 @@ class OffsetCalls:
             else:
                 answers[place] = found
         for asked in await asyncio.gather(
-            *(self._ask(call, leader, each) for leader, each in elsewhere.items())
+            *(self._ask(call, leader, each, request.isolation) for leader, each in elsewhere.items())
         ):
             answers |= asked
         for place, replica in here.items():
-            answers[place] = await self._looked_up(request.partitions[place], replica)
+            answers[place] = await self._looked_up(request.partitions[place], replica, request.isolation)
         return [answers[place] for place in range(len(request.partitions))]
 
     async def _locate(self, call: Call, wanted: TopicOffsetLookup) -> Location | PartitionOffsetsLookup:
@@ -153,9 +156,9 @@ class OffsetCalls:
         )
 
     async def _ask(
-        self, call: Call, leader: BrokerId, wanted: Mapping[int, TopicOffsetLookup]
+        self, call: Call, leader: BrokerId, wanted: Mapping[int, TopicOffsetLookup], isolation: Isolation
     ) -> dict[int, PartitionOffsetsLookup]:
-        body = messages.encode(OffsetsLookupRequest(partitions=list(wanted.values())))
+        body = messages.encode(OffsetsLookupRequest(isolation=isolation, partitions=list(wanted.values())))
         headers = [JSON_BODY, caller_header(call.access)]
         try:
             heard = await self._forwarding.ask(
@@ -173,10 +176,15 @@ class OffsetCalls:
         answer = messages.decode(OffsetsLookupAnswer, heard.body)
         return dict(zip(wanted, answer.partitions, strict=True))
 
-    async def _looked_up(self, wanted: TopicOffsetLookup, replica: LeaderReplica) -> PartitionOffsetsLookup:
+    async def _looked_up(
+        self, wanted: TopicOffsetLookup, replica: LeaderReplica, isolation: Isolation
+    ) -> PartitionOffsetsLookup:
         try:
             check_epoch(replica, None if wanted.leader_epoch is None else LeaderEpoch(wanted.leader_epoch))
-            offset, timestamp_us = await look_up(replica, wanted.position, self._broker.disk)
+            committed = isolation == READ_COMMITTED
+            offset, timestamp_us = await look_up(
+                replica, wanted.position, self._broker.disk, committed=committed
+            )
         except ProblemError as problem:
             return _refused(wanted, problem, replica.topic_id)
         return PartitionOffsetsLookup(

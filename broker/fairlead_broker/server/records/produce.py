@@ -17,6 +17,7 @@ from fairlead_api.bodies.requests import ProduceResult
 from fairlead_api.identifiers import Acks, PartitionIndex
 from fairlead_api.problems import ProblemError
 from fairlead_api.timestamps import format_timestamp
+from fairlead_api.transaction_id import TransactionId
 from fairlead_broker.clock import Clock
 from fairlead_broker.runtime import AppendResult, Broker, KeyedRequest, ProduceItem, TopicView
 from fairlead_broker.runtime.refusals import partition_not_found
@@ -25,6 +26,7 @@ from fairlead_broker.server.http.call import Call, Endpoint, record_body_type
 from fairlead_broker.server.records.line_produce import LineProduce
 from fairlead_broker.server.records.produce_head import (
     IN_THE_BATCH,
+    LINES,
     acknowledgement,
     keyed_request,
     producer_stamp,
@@ -33,6 +35,12 @@ from fairlead_broker.server.records.produce_head import (
 )
 from fairlead_broker.server.records.produced_records import encoded, read_records
 from fairlead_broker.server.records.record_storing import Share, create_to_write
+from fairlead_broker.server.records.transaction_headers import (
+    name_partition,
+    refuse_transaction,
+    stamp_of,
+    transaction_of,
+)
 from fairlead_broker.server.routing.forwarding import Forwarding
 from fairlead_broker.server.routing.locate import Elsewhere, locate_path, topic_to_write
 
@@ -64,6 +72,7 @@ class ProduceCalls:
         acks, timeout_seconds = acknowledgement(call)
         media_type = record_body_type(call)
         if media_type == NDJSON:
+            refuse_transaction(call, LINES)
             await self._lines.answer(call, acks, timeout_seconds, partial(_to_partition, call.partition))
             return
         topic, missing = await topic_to_write(call, self._broker)
@@ -78,9 +87,11 @@ class ProduceCalls:
         if media_type == BATCHES:
             refuse_producer_headers(call, IN_THE_BATCH)
             refuse_idempotency_key(call)
-            batch, keyed = memoryview(body), None
+            refuse_transaction(call, IN_THE_BATCH)
+            transaction, batch, keyed = None, memoryview(body), None
         else:
-            batch, keyed = await self._batch(call, topic, media_type, body)
+            transaction = transaction_of(call)
+            batch, keyed = await self._batch(call, topic, media_type, body, transaction)
         if found is None:
             batches = [(batch, keyed is not None)]
             topic = await create_to_write(call, self._broker, self._forwarding, topic, batches)
@@ -88,6 +99,8 @@ class ProduceCalls:
             if isinstance(found, Elsewhere):
                 await self._forwarding.pass_on(call, found.broker, body, timeout_seconds, writing=True)
                 return
+        if transaction is not None:
+            await name_partition(call, self._broker, transaction, topic.topic_id, call.partition)
         item = ProduceItem(found.replica, batch, keyed)
         [result] = await self._broker.producing.produce([item], acks=acks, timeout_seconds=timeout_seconds)
         if isinstance(result, ProblemError):
@@ -98,10 +111,15 @@ class ProduceCalls:
             await answer_result(call, result)
 
     async def _batch(
-        self, call: Call, topic: TopicView, media_type: str, body: bytes
+        self,
+        call: Call,
+        topic: TopicView,
+        media_type: str,
+        body: bytes,
+        transaction: TransactionId | None,
     ) -> tuple[memoryview, KeyedRequest | None]:
         """Return the batch of a JSON or Arrow body, and the idempotency key of the request."""
-        producer = producer_stamp(call)
+        producer = producer_stamp(call) if transaction is None else stamp_of(transaction)
         keyed = await keyed_request(call, media_type, body)
         records = await read_records(call, media_type, body, self._clock.now_us())
         return await encoded(records, topic.config, producer, keyed), keyed

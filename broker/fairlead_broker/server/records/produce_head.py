@@ -23,6 +23,7 @@ from fairlead_broker.server.http.call import BINARY_EVENT, Call
 REQUEST_DIGEST: Final = "fairlead-request-digest"
 """Header of calls between brokers that contains a digest, which distinguishes requests with the same idempotency
 key."""
+LINES: Final = "an NDJSON body is stored in several batches; send a JSON body"
 IN_THE_BATCH: Final = "none for a binary body, whose batch contains the producer"
 ON_LOOP_BYTES_MAX: Final = 128 << 10
 """Maximum number of bytes of a body whose digest is computed on the event loop; 1 MiB would block the loop for a
@@ -35,7 +36,7 @@ _PRODUCER: Final = (
     (Header.PRODUCER_EPOCH, _INT32_MAX),
     (Header.BASE_SEQUENCE, _INT32_MAX),
 )
-_ALL: Final = tuple(header.lower().encode() for header, _ in _PRODUCER)
+PRODUCER_HEADER_NAMES: Final = tuple(header.lower().encode() for header, _ in _PRODUCER)
 
 
 def acknowledgement(call: Call) -> tuple[Acks, float]:
@@ -45,17 +46,18 @@ def acknowledgement(call: Call) -> tuple[Acks, float]:
 
 def producer_stamp(call: Call) -> ProducerStamp | None:
     """Return the idempotent producer of a JSON or Arrow request, if any. Raises ProblemError malformed_request."""
-    given = [name for name in _ALL if name in call.headers]
+    given = [name for name in PRODUCER_HEADER_NAMES if name in call.headers]
     if not given:
         return None
-    if len(given) < len(_ALL):
+    if len(given) < len(PRODUCER_HEADER_NAMES):
         missing = next(header for header, _ in _PRODUCER if header.lower().encode() not in call.headers)
         _refuse(
             missing,
             "",
             "the headers Fairlead-Producer-Id, -Producer-Epoch and -Base-Sequence must be sent together",
         )
-    return ProducerStamp(*(_number(call, header, maximum) for header, maximum in _PRODUCER))
+    producer_id, epoch, sequence = (_number(call, header, maximum) for header, maximum in _PRODUCER)
+    return ProducerStamp(producer_id, epoch, sequence)
 
 
 async def keyed_request(call: Call, media_type: str, body: bytes) -> KeyedRequest | None:
@@ -73,7 +75,7 @@ async def keyed_request(call: Call, media_type: str, body: bytes) -> KeyedReques
             call.header_text(_KEY),
             f"1 to {IDEMPOTENCY_KEY_BYTES_MAX} visible ASCII characters",
         )
-    if any(name in call.headers for name in _ALL):
+    if any(name in call.headers for name in PRODUCER_HEADER_NAMES):
         _refuse(
             Header.IDEMPOTENCY_KEY,
             call.header_text(_KEY),

@@ -81,21 +81,27 @@ async def encoded(
 
 
 async def all_encoded(
-    shares: Sequence[pa.RecordBatch], config: TopicConfig, keyed: KeyedRequest | None
+    shares: Sequence[pa.RecordBatch],
+    config: TopicConfig,
+    producer: ProducerStamp | None,
+    keyed: KeyedRequest | None,
 ) -> list[memoryview | ProblemError]:
     """Return each share as one batch, or the problem of a share that cannot be encoded."""
     if len(shares) <= ON_LOOP_BATCHES_MAX and sum(share.nbytes for share in shares) <= ON_LOOP_BYTES_MAX:
-        return _all_encoded(shares, config, keyed)
-    return await in_thread(_all_encoded, shares, config, keyed)
+        return _all_encoded(shares, config, producer, keyed)
+    return await in_thread(_all_encoded, shares, config, producer, keyed)
 
 
 def _all_encoded(
-    shares: Sequence[pa.RecordBatch], config: TopicConfig, keyed: KeyedRequest | None
+    shares: Sequence[pa.RecordBatch],
+    config: TopicConfig,
+    producer: ProducerStamp | None,
+    keyed: KeyedRequest | None,
 ) -> list[memoryview | ProblemError]:
     batches: list[memoryview | ProblemError] = []
     for share in shares:
         try:
-            batches.append(_encoded(share, config, None, keyed))
+            batches.append(_encoded(share, config, producer, keyed))
         except ProblemError as problem:
             batches.append(problem)
     return batches

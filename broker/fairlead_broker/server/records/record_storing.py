@@ -18,11 +18,13 @@ from fairlead_api.batch.partitioning import NO_PARTITION, partitions_for_keys
 from fairlead_api.bodies.requests import CreateTopicRequest
 from fairlead_api.identifiers import Acks, PartitionIndex
 from fairlead_api.problems import ProblemError
+from fairlead_api.transaction_id import TransactionId
 from fairlead_broker.runtime import Broker, KeyedRequest, TopicView
 from fairlead_broker.server.http.call import Call
 from fairlead_broker.server.http.codec_threads import in_thread
 from fairlead_broker.server.records.produce_frames import Outcome, ProduceRouting, RoutedBatch
 from fairlead_broker.server.records.produced_records import ON_LOOP_BYTES_MAX, all_encoded
+from fairlead_broker.server.records.transaction_headers import name_partition, stamp_of
 from fairlead_broker.server.routing.forwarding import Forwarding
 
 
@@ -74,19 +76,24 @@ class RecordStoring:
         acks: Acks,
         timeout_seconds: float,
         keyed: KeyedRequest | None = None,
+        transaction: TransactionId | None = None,
     ) -> Stored:
         """Store the records. `target` is the result of ``topic_to_write``.
 
         Raises problems that concern the whole request.
         """
         topic, missing = target
+        producer = None if transaction is None else stamp_of(transaction)
         shares = await _assigned(split(topic, records), records)
-        batches = await all_encoded([share.records for share in shares], topic.config, keyed)
+        batches = await all_encoded([share.records for share in shares], topic.config, producer, keyed)
         if missing:
             topic = await self._created(call, topic, batches, keyed)
             # In the meantime, another request may have created the topic with a different number of partitions.
             shares = await _assigned(split(topic, records), records)
-            batches = await all_encoded([share.records for share in shares], topic.config, keyed)
+            batches = await all_encoded([share.records for share in shares], topic.config, producer, keyed)
+        if transaction is not None:
+            for share in shares:
+                await name_partition(call, self._broker, transaction, topic.topic_id, share.partition)
         routed = [
             batch if isinstance(batch, ProblemError) else RoutedBatch(topic.topic_id, share.partition, batch)
             for share, batch in zip(shares, batches, strict=True)

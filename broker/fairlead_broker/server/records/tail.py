@@ -19,9 +19,11 @@ from fairlead_api.access_needs import Kind, Operation
 from fairlead_api.bodies.frames import Frame, iterate_frames
 from fairlead_api.bodies.json_records import Encoding, FetchedRecord
 from fairlead_api.bodies.requests import (
+    READ_COMMITTED,
     FetchFrameMeta,
     FetchProblemMeta,
     FetchRequest,
+    Isolation,
     OffsetsLookupRequest,
     PartitionFetchRequest,
     TopicOffsetLookup,
@@ -143,6 +145,7 @@ class TailCalls:
         request = FetchRequest(
             max_wait_ms=wait_ms,
             max_bytes=ROUND_BYTES_MAX,
+            isolation=_isolation(call),
             partitions=[
                 PartitionFetchRequest(
                     topic_id=topic.topic_id, partition=partition, offset=offset, max_bytes=ROUND_BYTES_MAX
@@ -178,7 +181,12 @@ class TailCalls:
         [frame] = iterate_frames(b"".join(answer.frame))
         if answer.refused:
             return await self._meet(tail, msgspec.json.decode(frame.meta, type=FetchProblemMeta))
-        if not answer.nbytes or tail.complete:
+        if tail.complete:
+            return 0.0
+        if not answer.nbytes:
+            if answer.has_moved:
+                meta = msgspec.json.decode(frame.meta, type=FetchFrameMeta)
+                tail.positions[meta.partition] = meta.next_offset
             return 0.0
         partition, records = _fetched(frame, tail.positions)
         slices = records.slices(Encoding(tail.call.query.text("encoding")))
@@ -231,7 +239,8 @@ class TailCalls:
             TopicOffsetLookup(topic=topic.name, topic_id=topic.topic_id, partition=each, timestamp=where)
             for each in partitions
         ]
-        found = await self._offsets.look_up(call, OffsetsLookupRequest(partitions=wanted))
+        request = OffsetsLookupRequest(isolation=_isolation(call), partitions=wanted)
+        found = await self._offsets.look_up(call, request)
         positions: Positions = {}
         for entry in found:
             if isinstance(entry.problem, dict):
@@ -281,6 +290,10 @@ class _Tail:
         """Send text in pieces."""
         for at in range(0, len(text), PART_BYTES_MAX):
             await self.call.send_piece(text[at : at + PART_BYTES_MAX])
+
+
+def _isolation(call: Call) -> Isolation:
+    return READ_COMMITTED if call.query.text("isolation") == READ_COMMITTED else "read_uncommitted"
 
 
 async def _next_slice(records: FetchedRecords, slices: Iterator[list[FetchedRecord]]) -> list[FetchedRecord]:

@@ -29,12 +29,14 @@ from fairlead_broker.server.records.line_produce import LineProduce
 from fairlead_broker.server.records.produce import DUPLICATE
 from fairlead_broker.server.records.produce_frames import partition_result
 from fairlead_broker.server.records.produce_head import (
+    LINES,
     acknowledgement,
     keyed_request,
     refuse_producer_headers,
 )
 from fairlead_broker.server.records.produced_records import read_records
 from fairlead_broker.server.records.record_storing import RecordStoring, Share, shares_of
+from fairlead_broker.server.records.transaction_headers import refuse_transaction, transaction_of
 from fairlead_broker.server.routing.forwarding import Forwarding
 from fairlead_broker.server.routing.locate import named_leader, topic_to_write
 
@@ -73,8 +75,10 @@ class TopicProduceCalls:
         acks, timeout_seconds = acknowledgement(call)
         media_type = record_body_type(call)
         if media_type == NDJSON:
+            refuse_transaction(call, LINES)
             await self._lines.answer(call, acks, timeout_seconds, self._split)
             return
+        transaction = transaction_of(call)
         refuse_producer_headers(call, SEQUENCES_ARE_OF_PARTITIONS)
         topic, missing = await topic_to_write(call, self._broker)
         call.begin_produce()
@@ -86,7 +90,7 @@ class TopicProduceCalls:
         target = (topic, missing)
         split = partial(self._split, keyed=keyed)
         topic, shares, outcomes = await self._storing.store(
-            call, target, records, split, acks, timeout_seconds, keyed
+            call, target, records, split, acks, timeout_seconds, keyed, transaction
         )
         problems = [outcome for outcome in outcomes if isinstance(outcome, ProblemError)]
         if len(problems) == len(shares) and len({problem.code for problem in problems}) == 1:

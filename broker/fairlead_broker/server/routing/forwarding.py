@@ -51,8 +51,8 @@ MIRROR_SECONDS_MAX: Final = 5.0
 the change.
 """
 CONTROLLER_SECONDS_MAX: Final = 5.0
-"""Maximum number of seconds for which a call waits for a controller, since a cluster has no controller during a start
-and until a lease expires.
+"""Maximum number of seconds for which a call waits for a controller. A cluster has no controller while it starts, and
+after the loss of its controller until the lease of that broker expires.
 """
 RETRY_SECONDS: Final = 0.2
 """Number of seconds after which a retry is advised when an election is probably under way."""

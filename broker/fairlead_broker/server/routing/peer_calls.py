@@ -23,15 +23,26 @@ from fairlead_broker.peers.messages import (
 from fairlead_broker.peers.peers import (
     DIGEST_PATH,
     LOG_ENDS_PATH,
+    OPEN_TRANSACTIONS_PATH,
     POSITIONS_PATH,
     PROGRESS_PATH,
     REPLICA_FETCH_PATH,
+    TRANSACTION_ENDS_PATH,
+    TRANSACTION_LOOKS_PATH,
     USAGE_PATH,
 )
 from fairlead_broker.peers.positions import PositionsAnswer, PositionsRequest
+from fairlead_broker.peers.transaction_messages import (
+    EndsAnswer,
+    EndsRequest,
+    LookRequest,
+    OpenAnswer,
+    OpenRequest,
+)
 from fairlead_broker.peers.usage import UsageRequest
 from fairlead_broker.runtime.peer_serving.peer_side import PeerSide
 from fairlead_broker.runtime.quota_exchange import QuotaExchange
+from fairlead_broker.runtime.transactions.transactions import Transactions
 from fairlead_broker.server.http.call import Call, Endpoint
 from fairlead_broker.server.http.disconnect import unless_gone
 
@@ -57,6 +68,11 @@ PEER_ROUTES: Final = (
     _route("log_ends", LOG_ENDS_PATH, "Ask a replica for the ends of its logs"),
     _route("replica_digest", DIGEST_PATH, "Ask a replica for the checksum of a range"),
     _route("usage", USAGE_PATH, "Report the use of limits to the controller"),
+    _route("transaction_ends", TRANSACTION_ENDS_PATH, "Tell a leader of committed transactions"),
+    _route(
+        "transaction_looks", TRANSACTION_LOOKS_PATH, "Tell a broker that records of producers have changed"
+    ),
+    _route("open_transactions", OPEN_TRANSACTIONS_PATH, "Ask a broker for open transactions of a producer"),
     _route("positions", POSITIONS_PATH, "Ask a leader for the offsets of its partitions"),
 )
 
@@ -64,9 +80,10 @@ PEER_ROUTES: Final = (
 class PeerCalls:
     """Endpoints of the calls between brokers."""
 
-    def __init__(self, side: PeerSide, quotas: QuotaExchange) -> None:
+    def __init__(self, side: PeerSide, quotas: QuotaExchange, transactions: Transactions) -> None:
         self._side = side
         self._quotas = quotas
+        self._transactions = transactions
 
     def endpoints(self) -> Mapping[str, Endpoint]:
         """Return the endpoint of each route of this family, by route name."""
@@ -77,6 +94,9 @@ class PeerCalls:
             "replica_digest": self.replica_digest,
             "positions": self.positions,
             "usage": self.usage,
+            "transaction_ends": self.transaction_ends,
+            "transaction_looks": self.transaction_looks,
+            "open_transactions": self.open_transactions,
         }
 
     async def replica_fetch(self, call: Call) -> None:
@@ -108,6 +128,24 @@ class PeerCalls:
         """``POST /peer/v1/positions``."""
         request = messages.decode(PositionsRequest, await call.body(REQUEST_BYTES_MAX))
         told = PositionsAnswer(partitions=await self._side.positions(request.partitions))
+        await call.answer(200, [(b"content-type", JSON.encode())], messages.encode(told))
+
+    async def transaction_ends(self, call: Call) -> None:
+        """``POST /peer/v1/transaction-ends``."""
+        request = messages.decode(EndsRequest, await call.body(REQUEST_BYTES_MAX))
+        told = EndsAnswer(confirmed=await self._transactions.ends.end_here(request.ends))
+        await call.answer(200, [(b"content-type", JSON.encode())], messages.encode(told))
+
+    async def transaction_looks(self, call: Call) -> None:
+        """``POST /peer/v1/transaction-looks``."""
+        request = messages.decode(LookRequest, await call.body(REQUEST_BYTES_MAX))
+        self._transactions.looks.hint(request.producer_ids)
+        await call.answer(204, [])
+
+    async def open_transactions(self, call: Call) -> None:
+        """``POST /peer/v1/open-transactions``."""
+        request = messages.decode(OpenRequest, await call.body(REQUEST_BYTES_MAX))
+        told = OpenAnswer(open_at=self._transactions.looks.open_at(request.producer_id))
         await call.answer(200, [(b"content-type", JSON.encode())], messages.encode(told))
 
     async def usage(self, call: Call) -> None:

@@ -183,7 +183,7 @@ async def _print_as_member(
     count: int | None,
     line: Line,
 ) -> None:
-    from fairlead.cli.verbs.group_reading import GroupReading
+    from fairlead.cli.group_reading import GroupReading
 
     def print_batch(batch: ConsumerBatch, left: int | None) -> int:
         records = list(islice(batch, left))

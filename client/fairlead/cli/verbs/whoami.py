@@ -13,7 +13,9 @@ from fairlead_api.bodies.security import WhoAmI
 
 
 def whoami(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE) -> None:
-    """Show the principal of your token, the security mode of the cluster, and the limits that apply to you.
+    """Show the principal of your token, and the security mode of the cluster.
+
+    A table below them shows the limits of quotas that apply to you, with their use.
 
     Example: fairlead whoami
     """

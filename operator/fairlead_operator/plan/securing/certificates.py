@@ -26,7 +26,7 @@ from fairlead_operator.naming import (
     etcd_tls_name,
     external_service_name,
 )
-from fairlead_operator.render.addresses import broker_ids
+from fairlead_operator.render.addresses import broker_hosts, broker_ids
 
 ETCD_CLIENT_NAMES: Final = ("etcd-client",)
 """Names in the certificate of the callers of etcd, which etcd does not read."""
@@ -303,23 +303,9 @@ def etcd_names(cluster: Cluster) -> tuple[str, ...]:
 
 
 def _advertised_hosts(cluster: Cluster) -> list[str]:
-    """Return the hosts that the Cluster advertises to clients, with an id in place of a placeholder."""
-    host = cluster.spec.listeners.data.advertised_host
-    if host is None:
-        return []
-    bare = host.rpartition("://")[2].rpartition(":")[0] or host.rpartition("://")[2]
-    places = {"{namespace}": cluster.namespace}
-    found = []
-    for pool, broker in broker_ids(cluster, {}):
-        text = bare
-        for place, word in {
-            **places,
-            "{id}": str(broker),
-            "{pod}": f"{cluster.name}-{pool}-{broker}",
-        }.items():
-            text = text.replace(place, word)
-        found.append(text)
-    return found
+    """Return the hosts that the Cluster advertises to clients: of its route, and of each broker."""
+    route = cluster.spec.listeners.data.route
+    return [*([] if route is None else [route.host]), *broker_hosts(cluster, {}).values()]
 
 
 def _brokers(ids: list[int]) -> str:

@@ -19,6 +19,8 @@ class Outside:
     """Address of each broker that does not share the bootstrap address."""
     deaf: frozenset[int] = frozenset()
     """Brokers without a listener for clients outside."""
+    missing_kind: str = ""
+    """Kind of the route that the API server does not have; empty if it has the kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

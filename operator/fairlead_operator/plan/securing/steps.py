@@ -47,8 +47,8 @@ def reports_of(answer: BrokersAnswer | None, etcd: frozenset[str] = frozenset())
 def until_removed(cluster: Cluster, observed: Observed) -> Cluster:
     """Return the Cluster; with an open security, if it has none but its pods still need certificates.
 
-    Without `spec.security`, TLS between brokers and to etcd ends first, and the certificates are removed after it. The
-    security mode is lowered before, while the operator has a token.
+    Without `spec.security`, the security mode is lowered first, while the operator still has a token. Then TLS between
+    brokers and to etcd ends, and at last the certificates are removed.
     """
     if cluster.spec.security is not None or not _needs_certificates(observed):
         return cluster

@@ -200,7 +200,7 @@ def plan_token(user: User, held: str, stored: Iterable[TokenDescription], now: d
 
 
 def _is_due(user: User, token: TokenDescription, now: datetime) -> bool:
-    """Return whether a token is replaced; a token is used for half of its life at least.
+    """Return whether it is time to replace a token, at the earliest after half of its life.
 
     The rules of the resource refuse a token that ends before its renewal, but they do not change stored Users.
     """

@@ -8,7 +8,7 @@ from itertools import islice
 import pytest
 
 from fairlead import Admin, ConsumerBatch, Producer
-from fairlead.cli.verbs.group_reading import GroupReading
+from fairlead.cli.group_reading import GroupReading
 
 
 @pytest.mark.slow

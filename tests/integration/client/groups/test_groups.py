@@ -12,6 +12,7 @@ import pytest
 import fairlead
 from fairlead import Admin, Consumer, Producer, TopicPartition
 from fairlead.errors import ClosedError, InstanceFencedError, InvalidPatternError
+from refusals import raises
 from waiting import until
 
 PARTITIONS = 6
@@ -175,7 +176,7 @@ async def test_a_static_member_comes_back_to_its_partitions(bootstrap: str) -> N
             assert len(other.moves) == moves
             second = Consumer(bootstrap, group="g", topics="flights", instance_id="one", session_timeout="2s")
             async with second:
-                with pytest.raises(InstanceFencedError, match="one"):
+                with raises(InstanceFencedError, "one"):
                     await second.next_batch(timeout="40s")
             assert after.partitions == kept
 
@@ -201,7 +202,7 @@ async def test_an_invalid_pattern_is_an_error_for_the_reader(bootstrap: str) -> 
     """A consumer with an invalid pattern gets an error from every take, because no topic can match."""
     async with Consumer(bootstrap, group="g", pattern="fl(") as consumer:
         for _ in range(2):
-            with pytest.raises(InvalidPatternError, match="fl"):
+            with raises(InvalidPatternError, "fl"):
                 await consumer.next_batch(timeout="30s")
         assert consumer.membership.state == "failed"
 

@@ -11,7 +11,7 @@ import pytest
 from fairlead_api.routes import ROUTES, Listener
 
 HOW_TO = Path(__file__).parents[4] / "docs" / "how-to"
-PAGES = ("http.md", "groups.md", "disk-faults.md")
+PAGES = ("http.md", "groups.md", "disk-faults.md", "transactions.md")
 COMMANDS = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ASSIGNED = re.compile(r"^(\w+)=(http://\S+)$", re.MULTILINE)
 VERBS = re.compile(r"^for (\w+) in ([a-z ]+); do$", re.MULTILINE)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fairlead_api.batch.arrow_message import METADATA_BYTES_MAX, read_message
 from fairlead_api.batch.columns import SCHEMA, SCHEMA_WITH_OFFSETS, compact, record_batch
 from fairlead_api.problems import ProblemError
+from refusals import refuses
 
 BUFFERS, NODES = 17, 7
 PREFIX = 8
@@ -92,9 +93,9 @@ def test_the_offset_column_is_expected_when_asked_for() -> None:
     message = batch.serialize().to_pybytes()
 
     assert read_message(message, offset_column=True).null_counts == (1, 1, 0, 1, 0, 0, 0, 0)
-    with pytest.raises(ProblemError, match="8 nodes; the schema has 7"):
+    with refuses("malformed_batch", 8, 7):
         read_message(message)
-    with pytest.raises(ProblemError, match="7 nodes; the schema has 8"):
+    with refuses("malformed_batch", 7, 8):
         read_message(columns().serialize().to_pybytes(), offset_column=True)
 
 
@@ -123,26 +124,26 @@ def with_views() -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("message", "says"),
+    ("message", "named"),
     [
-        (b"", "0 bytes are too few"),
-        (bytes(7), "7 bytes are too few"),
-        (bytes(64), "begins with 0x00000000"),
-        (b"\xff" * 4 + struct.pack("<I", 12) + bytes(64), "metadata of 12 bytes"),
-        (b"\xff" * 4 + struct.pack("<I", 72) + bytes(64), "metadata of 72 bytes"),
-        (b"\xff" * 4 + struct.pack("<I", METADATA_BYTES_MAX + 8) + bytes(9000), "metadata of 4104 bytes"),
-        (b"\xff" * 4 + bytes(4), "refers to positions outside itself"),
-        (bytes(SCHEMA.serialize().to_pybytes()), "type 1"),
-        (written_with(pa.ipc.IpcWriteOptions(metadata_version=pa.ipc.MetadataVersion.V4)), "version 3"),
-        (written_with(pa.ipc.IpcWriteOptions(compression="lz4")), "the Arrow message is compressed"),
-        (of_other_schema(), "nodes; the schema has 7"),
+        (b"", "0"),
+        (bytes(7), "7"),
+        (bytes(64), "0x00000000"),
+        (b"\xff" * 4 + struct.pack("<I", 12) + bytes(64), "12"),
+        (b"\xff" * 4 + struct.pack("<I", 72) + bytes(64), "72"),
+        (b"\xff" * 4 + struct.pack("<I", METADATA_BYTES_MAX + 8) + bytes(9000), "4104"),
+        (b"\xff" * 4 + bytes(4), ""),
+        (bytes(SCHEMA.serialize().to_pybytes()), "1"),
+        (written_with(pa.ipc.IpcWriteOptions(metadata_version=pa.ipc.MetadataVersion.V4)), "3"),
+        (written_with(pa.ipc.IpcWriteOptions(compression="lz4")), "compressed"),
+        (of_other_schema(), "7"),
         (with_views(), "variadic"),
-        (bytes(columns().serialize().to_pybytes()) + bytes(8), "Arrow body length"),
+        (bytes(columns().serialize().to_pybytes()) + bytes(8), "length"),
     ],
 )
-def test_another_message_is_refused(message: bytes, says: str) -> None:
+def test_another_message_is_refused(message: bytes, named: str) -> None:
     """A message with a wrong kind, version, schema or length is malformed, and the detail describes the error."""
-    with pytest.raises(ProblemError, match=f"^malformed_batch: .*{says}"):
+    with refuses("malformed_batch", *named.split()):
         read_message(message)
 
 
@@ -150,7 +151,7 @@ def test_custom_metadata_is_refused() -> None:
     """A message with custom metadata is refused, unless its list of custom metadata is empty."""
     written = Written(columns())
     written.data = bytearray(written_with(custom_metadata={"who": "smuggler"}))
-    with pytest.raises(ProblemError, match="custom metadata"):
+    with refuses("malformed_batch", "metadata"):
         read_message(written.data)
     root = PREFIX + written.u32(PREFIX)
     written.put("I", written.follow(written.field(root, 4)), 0)
@@ -159,45 +160,45 @@ def test_custom_metadata_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "named"),
     [
-        (lambda it: it.put("q", it.field(it.batch, 0), 4), "column key has 3 rows; allowed: 4"),
-        (lambda it: it.put("H", it.slot(it.batch, 0), 0), "column key has 3 rows; allowed: 0"),
-        (lambda it: it.put_node(0, 0, -1), "column key has -1 rows"),
-        (lambda it: it.put_node(6, 0, 1), "column headers.item.value has 1 rows; allowed: 2"),
-        (lambda it: it.put_node(4, 0, -1), "column headers.item has 0 nulls in -1 rows"),
-        (lambda it: it.put_node(1, 1, 4), "column value has 4 nulls in 3 rows"),
-        (lambda it: it.put_node(1, 1, -1), "column value has -1 nulls in 3 rows"),
-        (lambda it: it.put_node(1, 1, 0), "column value has a null count of 0"),
-        (lambda it: it.put_node(2, 1, 1), "bitmap of column timestamp has 0 bytes"),
-        (lambda it: it.put_buffer(0, 1, 0), "bitmap of column key has 0 bytes"),
-        (lambda it: it.put_buffer(1, 1, 12), "a buffer of column key begins at 8 with 12 bytes"),
-        (lambda it: it.put_buffer(7, 1, 16), "a buffer of column timestamp"),
-        (lambda it: it.put_buffer(2, 1, -1), "a buffer of column key"),
-        (lambda it: it.put_buffer(4, 0, 4), "a buffer of column value"),
-        (lambda it: it.put_buffer(4, 0, -8), "a buffer of column value"),
-        (lambda it: it.put_buffer(16, 1, 2**62), "the Arrow buffers end at"),
-        (lambda it: it.put_buffer(16, 0, 2**62), "the Arrow buffers end at"),
+        (lambda it: it.put("q", it.field(it.batch, 0), 4), "key 3 4"),
+        (lambda it: it.put("H", it.slot(it.batch, 0), 0), "key 3 0"),
+        (lambda it: it.put_node(0, 0, -1), "key -1"),
+        (lambda it: it.put_node(6, 0, 1), "headers.item.value 1 2"),
+        (lambda it: it.put_node(4, 0, -1), "headers.item 0 -1"),
+        (lambda it: it.put_node(1, 1, 4), "value 4 3"),
+        (lambda it: it.put_node(1, 1, -1), "value -1 3"),
+        (lambda it: it.put_node(1, 1, 0), "value 0"),
+        (lambda it: it.put_node(2, 1, 1), "bitmap timestamp 0"),
+        (lambda it: it.put_buffer(0, 1, 0), "bitmap key 0"),
+        (lambda it: it.put_buffer(1, 1, 12), "buffer key 8 12"),
+        (lambda it: it.put_buffer(7, 1, 16), "buffer timestamp"),
+        (lambda it: it.put_buffer(2, 1, -1), "buffer key"),
+        (lambda it: it.put_buffer(4, 0, 4), "buffer value"),
+        (lambda it: it.put_buffer(4, 0, -8), "buffer value"),
+        (lambda it: it.put_buffer(16, 1, 2**62), "buffers"),
+        (lambda it: it.put_buffer(16, 0, 2**62), "buffers"),
         (lambda it: it.put("I", it.nodes - 4, 6), "6 nodes"),
         (lambda it: it.put("I", it.buffers - 4, 18), "18 buffers"),
         (lambda it: it.put("H", it.slot(it.batch, 1), 0), "0 nodes"),
-        (lambda it: it.put("I", it.field(it.root, 2), 2**31), "refers to positions outside itself"),
-        (lambda it: it.put("H", it.slot(it.root, 2), 0), "refers to positions outside itself"),
-        (lambda it: it.put("i", it.root, it.root), "refers to positions outside itself"),
-        (lambda it: it.put("i", it.root, -(2**31)), "refers to positions outside itself"),
-        (lambda it: it.put("I", PREFIX, 2**32 - 1), "refers to positions outside itself"),
-        (lambda it: it.put("I", it.field(it.batch, 2), 2**31), "refers to positions outside itself"),
-        (lambda it: it.put("H", it.vtable(it.root), 0), "version 0 and type 0"),
-        (lambda it: it.put("H", it.slot(it.root, 3), 0), "Arrow body length 0"),
+        (lambda it: it.put("I", it.field(it.root, 2), 2**31), ""),
+        (lambda it: it.put("H", it.slot(it.root, 2), 0), ""),
+        (lambda it: it.put("i", it.root, it.root), ""),
+        (lambda it: it.put("i", it.root, -(2**31)), ""),
+        (lambda it: it.put("I", PREFIX, 2**32 - 1), ""),
+        (lambda it: it.put("I", it.field(it.batch, 2), 2**31), ""),
+        (lambda it: it.put("H", it.vtable(it.root), 0), "version type 0"),
+        (lambda it: it.put("H", it.slot(it.root, 3), 0), "length 0"),
     ],
 )
-def test_a_number_that_lies_is_refused(change: Callable[[Written], None], says: str) -> None:
+def test_a_number_that_lies_is_refused(change: Callable[[Written], None], named: str) -> None:
     """A length, count, position or reference that contradicts the rest of the message is refused and named."""
     written = Written(columns())
     read_message(written.data)
     change(written)
 
-    with pytest.raises(ProblemError, match=f"^malformed_batch: .*{says}"):
+    with refuses("malformed_batch", *named.split()):
         read_message(written.data)
 
 
@@ -218,13 +219,13 @@ def test_bitmaps_of_ones_are_taken_for_no_nulls(rows: int) -> None:
     for row in (0, rows - 1):
         changed = bytearray(written.data)
         changed[at + row // 8] ^= 1 << row % 8
-        with pytest.raises(ProblemError, match="column value has a null count of 0"):
+        with refuses("malformed_batch", "value", 0):
             read_message(changed)
     short = Written(batch.set_column(1, "value", some_null))
     short.put_node(1, 1, 0)
     short.put_buffer(3, 1, bitmap.size - 1)
     if bitmap.size > 1:
-        with pytest.raises(ProblemError, match="bitmap of column value"):
+        with refuses("malformed_batch", "value"):
             read_message(short.data)
 
 

@@ -23,7 +23,7 @@ from fairlead_api.batch.columns import (
     record_batch,
     split,
 )
-from fairlead_api.problems import ProblemError
+from refusals import refuses
 
 NOW_US = 1_700_000_000_000_000
 HEADERS = st.none() | st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=3)
@@ -98,7 +98,7 @@ def test_columns_that_are_not_given_are_null_or_the_default() -> None:
 )
 def test_a_list_that_fits_no_column_is_refused_by_name(columns: dict[str, Any], name: str) -> None:
     """A list with a wrong type, a wrong length or a null header name is an invalid record that names the column."""
-    with pytest.raises(ProblemError, match=f"^invalid_record: column {name}"):
+    with refuses("invalid_record", name):
         record_batch(**columns, default_timestamp_us=NOW_US)
 
 
@@ -203,45 +203,45 @@ def test_headers_of_several_layouts_are_taken(kind: pa.DataType) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "name"),
+    ("fields", "named"),
     [
-        ({"key": pa.array([b""])}, "column value is missing"),
-        ({"value": pa.array([b""]), "offset": pa.array([1])}, "column offset is unknown"),
-        ({"value": pa.array([1])}, "column value has type int64"),
-        ({"value": pa.array([b""]), "key": pa.array([1.0])}, "column key has type double"),
-        ({"value": pa.array([b""]), "timestamp": pa.array([1])}, "column timestamp has type int64"),
+        ({"key": pa.array([b""])}, "value"),
+        ({"value": pa.array([b""]), "offset": pa.array([1])}, "offset"),
+        ({"value": pa.array([1])}, "value int64"),
+        ({"value": pa.array([b""]), "key": pa.array([1.0])}, "key double"),
+        ({"value": pa.array([b""]), "timestamp": pa.array([1])}, "timestamp int64"),
         (
             {"value": pa.array([b""]), "timestamp": pa.array([2**60], pa.timestamp("s"))},
-            "column timestamp of type",
+            "timestamp",
         ),
-        ({"value": pa.array([b""]), "headers": pa.array(["a"])}, "column headers has type string"),
-        ({"value": pa.array([b""]), "headers": pa.array([["a"]])}, "column headers has type list"),
-        ({"value": pa.array([b""]), "headers": pa.array([[{"key": "a"}]])}, "column headers has type list"),
+        ({"value": pa.array([b""]), "headers": pa.array(["a"])}, "headers string"),
+        ({"value": pa.array([b""]), "headers": pa.array([["a"]])}, "headers"),
+        ({"value": pa.array([b""]), "headers": pa.array([[{"key": "a"}]])}, "headers"),
         (
             {"value": pa.array([b""]), "headers": pa.array([[{"k": "a", "v": b""}]])},
-            "column headers has type list",
+            "headers",
         ),
         (
             {"value": pa.array([b""]), "headers": pa.array([[{"key": 1, "value": b""}]])},
-            "column headers has type list",
+            "headers",
         ),
         (
             {"value": pa.array([b""]), "headers": pa.array([[{"key": "a", "value": 1}]])},
-            "column headers has type list",
+            "headers",
         ),
         (
             {"value": pa.array([b""]), "headers": pa.array([[{"key": None, "value": b""}]], HEADERS_TYPE)},
-            "column headers: a header or its name",
+            "headers",
         ),
         (
             {"value": pa.array([b""]), "headers": pa.array([[None]], HEADERS_TYPE)},
-            "column headers: a header or",
+            "headers",
         ),
     ],
 )
-def test_a_column_that_cannot_be_cast_is_refused_by_name(fields: dict[str, pa.Array], name: str) -> None:
+def test_a_column_that_cannot_be_cast_is_refused_by_name(fields: dict[str, pa.Array], named: str) -> None:
     """A missing, unknown or wrong column is an invalid record whose detail names the column."""
-    with pytest.raises(ProblemError, match=f"^invalid_record: {name}"):
+    with refuses("invalid_record", *named.split()):
         canonical(pa.table(fields), NOW_US)
 
 
@@ -249,7 +249,7 @@ def test_a_column_that_is_there_twice_is_refused() -> None:
     """A table in which two columns have the same name, which Arrow allows, is refused as ambiguous."""
     table = column([b"a"], pa.binary())
 
-    with pytest.raises(ProblemError, match="is repeated"):
+    with refuses("invalid_record"):
         canonical(table.append_column("value", table.column(0)), NOW_US)
 
 
@@ -257,7 +257,7 @@ def test_a_column_beyond_two_gigabytes_is_refused() -> None:
     """A column beyond two gigabytes is refused before it is copied, because Arrow's offsets have 32 bits."""
     chunk = pa.array([bytes(64 << 20)])
 
-    with pytest.raises(ProblemError, match=r"column value has .* bytes; allowed: 2147483647"):
+    with refuses("invalid_record", "value", 2147483647):
         canonical(pa.table({"value": pa.chunked_array([chunk] * 32)}), NOW_US)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from fairlead_api.batch.compressed_frames import check_one_frame
 from fairlead_api.batch.header import Codec
-from fairlead_api.problems import ProblemError
+from refusals import refuses
 
 NAMES = {Codec.LZ4: "lz4", Codec.ZSTD: "zstd"}
 CODECS = [pytest.param(codec, id=name) for codec, name in NAMES.items()]
@@ -50,14 +50,14 @@ def test_anything_behind_or_missing_is_refused(codec: Codec) -> None:
     frame = compressed(codec, b"content")
     behind = [b"\0", bytes(8), frame, compressed(codec, b""), b"\x50\x2a\x4d\x18" + bytes(4)]
     for wrong in [frame + more for more in behind] + [frame[:stop] for stop in range(len(frame))]:
-        with pytest.raises(ProblemError, match=r"^malformed_batch: "):
+        with refuses("malformed_batch"):
             check_one_frame(wrong, codec)
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_another_format_is_refused(codec: Codec) -> None:
     """A body that does not begin with the codec's magic number is refused."""
-    with pytest.raises(ProblemError, match="begins with 0x00000000"):
+    with refuses("malformed_batch", "0x00000000"):
         check_one_frame(bytes(64), codec)
 
 
@@ -75,7 +75,7 @@ def test_every_optional_part_of_an_lz4_frame_is_walked(flags: int) -> None:
 @pytest.mark.parametrize("flags", [0b0000_0000, 0b1000_0000, 0b0100_0001])
 def test_lz4_frames_of_other_versions_or_with_a_dictionary_are_refused(flags: int) -> None:
     """An LZ4 frame of a different version or with a dictionary is refused, because not every reader could open it."""
-    with pytest.raises(ProblemError, match="without a dictionary"):
+    with refuses("malformed_batch", "dictionary"):
         check_one_frame(struct.pack("<IBB", 0x184D2204, flags, 0x40) + bytes(32), Codec.LZ4)
 
 
@@ -94,7 +94,7 @@ def test_every_form_of_a_zstd_header_is_walked(flags: int, rest: int) -> None:
 
 def test_zstd_frames_with_a_dictionary_are_refused() -> None:
     """A zstd frame with a dictionary is refused, because no reader has the dictionary."""
-    with pytest.raises(ProblemError, match="dictionary"):
+    with refuses("malformed_batch", "dictionary"):
         check_one_frame(struct.pack("<IB", 0xFD2FB528, 1) + bytes(32), Codec.ZSTD)
 
 
@@ -105,5 +105,5 @@ def test_zstd_windows_are_those_that_every_decoder_has(descriptor: int, allowed:
     if allowed:
         check_one_frame(frame, Codec.ZSTD)
     else:
-        with pytest.raises(ProblemError, match="window"):
+        with refuses("malformed_batch", "window"):
             check_one_frame(frame, Codec.ZSTD)

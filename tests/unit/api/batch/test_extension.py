@@ -14,7 +14,7 @@ from fairlead_api.batch.extension import (
     unpack_extension,
 )
 from fairlead_api.batch.header import HEADER_BYTES, BatchHeader, pack_header, read_header
-from fairlead_api.problems import ProblemError
+from refusals import refuses
 
 ENTRIES = st.lists(st.builds(ExtensionEntry, st.integers(1, 0x7FFF), st.binary(max_size=70)), max_size=5)
 
@@ -51,7 +51,7 @@ def test_entries_come_back_in_order(entries: list[ExtensionEntry]) -> None:
 )
 def test_an_extension_that_cannot_be_read_is_refused(extension: bytes) -> None:
     """An extension with an unknown type that must not be skipped, a truncated entry or nonzero padding is malformed."""
-    with pytest.raises(ProblemError, match=r"^malformed_batch: "):
+    with refuses("malformed_batch"):
         read_extension(*batch(extension))
 
 

@@ -27,7 +27,7 @@ from fairlead_api.batch.header import (
     pack_header,
     read_header,
 )
-from fairlead_api.problems import ProblemError
+from refusals import refuses
 
 CHECK_INPUT, CHECK_VALUE = b"123456789", 0xE3069283
 """The standard check value of CRC-32C, as published in catalogues of checksums."""
@@ -42,11 +42,6 @@ def header(**fields: int) -> BatchHeader:
 def batch(content: bytes = bytes(16), **fields: int) -> bytes:
     """Return a batch whose body is arbitrary bytes, which the tests never open."""
     return pack_header(header(length=HEADER_BYTES - 12 + len(content), **fields), [content]) + content
-
-
-def refused(code: str) -> pytest.RaisesContext[ProblemError]:
-    """Expect a problem with the given code."""
-    return pytest.raises(ProblemError, match=f"^{code}: ")
 
 
 def test_every_field_stands_where_the_table_says() -> None:
@@ -131,9 +126,9 @@ def test_a_producer_is_there_unless_its_id_says_none() -> None:
         (pack_header(header(record_count=-1), []), "malformed_batch"),
     ],
 )
-def test_a_header_that_contradicts_itself_is_refused(raw: bytes, code: str) -> None:
+def test_a_header_that_contradicts_itself_is_refuses(raw: bytes, code: str) -> None:
     """A header that is too short or has an unknown format or an impossible length is refused as such."""
-    with refused(code):
+    with refuses(code):
         read_header(raw)
 
 
@@ -151,7 +146,7 @@ def test_a_walk_refuses_a_batch_that_is_cut_off() -> None:
     walk = iterate_headers(batch() + batch()[:-8])
     next(walk)
 
-    with refused("malformed_batch"):
+    with refuses("malformed_batch"):
         next(walk)
 
 
@@ -160,7 +155,7 @@ def test_a_span_has_the_base_offset_and_size_of_a_batch() -> None:
     stamped = make_stamp(read_header(batch(last_offset_delta=4)), 70, 1, 2) + batch(last_offset_delta=4)[36:]
 
     assert batch_span(bytes(8) + stamped, 8) == (70, 104, 4)
-    with refused("malformed_batch"):
+    with refuses("malformed_batch"):
         batch_span(bytes(44))
 
 
@@ -190,7 +185,7 @@ def test_a_flipped_bit_of_the_stamp_is_found(at: int, bit: int) -> None:
     stamped = bytearray(bytes(8) + make_stamp(header(), 5, 6, 7) + bytes(60))
     stamped[8 + at] ^= 1 << bit
 
-    with refused("crc_mismatch"):
+    with refuses("crc_mismatch"):
         check_stamp_checksum(stamped, 8)
 
 
@@ -204,9 +199,9 @@ def test_a_flipped_bit_of_the_content_is_found(content: bytes, at: int) -> None:
     check_unread_checksum(memoryview(whole))
     whole[at] ^= 1
 
-    with refused("crc_mismatch"):
+    with refuses("crc_mismatch"):
         check_content_checksum(memoryview(whole), 0, found)
-    with refused("crc_mismatch"):
+    with refuses("crc_mismatch"):
         check_unread_checksum(memoryview(whole))
 
 
@@ -219,7 +214,7 @@ def test_both_checksums_of_a_stored_batch_are_checked(at: int) -> None:
     check_checksums(stored, 8, found)
     stored[at if at < 0 else 8 + at] ^= 1
 
-    with refused("crc_mismatch"):
+    with refuses("crc_mismatch"):
         check_checksums(stored, 8, found)
 
 
@@ -238,14 +233,14 @@ def test_sizes_are_checked_before_anything_is_believed() -> None:
     whole = batch()
     check_sizes(whole, len(whole))
 
-    with refused("batch_too_large") as caught:
+    with refuses("batch_too_large") as caught:
         check_sizes(whole, len(whole) - 1)
     assert caught.value.data == {"limit_bytes": len(whole) - 1}
     for wrong in (whole[:36], whole[:-8], whole + bytes(8)):
-        with refused("malformed_batch"):
+        with refuses("malformed_batch"):
             check_sizes(wrong, 1000)
     odd = batch(bytes(4))
-    with refused("malformed_batch"):
+    with refuses("malformed_batch"):
         check_sizes(odd, 1000)
 
 

@@ -28,6 +28,7 @@ from fairlead_api.batch.validation import (
 )
 from fairlead_api.problems import ProblemError
 from fairlead_api.timestamps import YEAR_1_US, YEAR_10000_US
+from refusals import refuses
 
 NOW_US = 1_700_000_000_000_000
 HOUR_US = 3_600_000_000
@@ -120,6 +121,22 @@ def test_timestamps_keep_the_window(time_us: int, limits: ValidationLimits, acce
             assert problem_of(raw, limits).code == "invalid_record"
 
 
+@pytest.mark.parametrize(
+    ("producer", "accepted"),
+    [((5, 2, 0), True), ((5, 2, -1), True), ((-1, -1, -1), False), ((5, 2, -2), False)],
+)
+def test_a_transactional_batch_has_a_producer(producer: tuple[int, int, int], accepted: bool) -> None:
+    """A batch of a transaction names its producer and epoch; its sequence may be left to the leader."""
+    raw = batch(NOW_US, producer=ProducerStamp(5, 2, 0, is_transactional=True))
+    struct.pack_into("<qii", raw, 64, *producer)
+    sealed = resealed(raw)
+
+    if accepted:
+        assert validate_produced(sealed, LIMITS, NOW_US).is_transactional
+    else:
+        assert problem_of(sealed).code == "malformed_batch"
+
+
 @pytest.mark.parametrize("producer", [(0, -1, 0), (0, 0, -1), (-1, 0, 0), (-2, -2, -2), (-1, -1, 0)])
 def test_a_producer_is_whole_or_absent(producer: tuple[int, int, int]) -> None:
     """Producer id, epoch and sequence of a batch are all at least 0, or all -1."""
@@ -176,7 +193,7 @@ def test_only_a_broker_writes_idempotency_keys() -> None:
 
 def test_a_batch_with_a_horizon_is_refused() -> None:
     """A batch with a horizon extension is refused, even if the broker built the batch from a keyed request."""
-    with pytest.raises(ProblemError, match="extension type 1"):
+    with refuses("malformed_batch", 1):
         validate_produced(keyed(ExtensionEntry(1, bytes(8))), LIMITS, NOW_US, KEYED_EXTENSIONS)
 
 

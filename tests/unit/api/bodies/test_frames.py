@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead_api.bodies.frames import META_BYTES_MAX, Frame, encode_frame, iterate_frames
-from fairlead_api.problems import ProblemError
+from refusals import raises, refuses
 
 WORDS = st.lists(st.binary(min_size=8, max_size=8), max_size=4)
 
@@ -64,33 +64,33 @@ def test_the_layout_is_two_lengths_meta_and_data() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "message"),
+    ("body", "named"),
     [
-        (bytes(4), "frame 0 is truncated"),
-        (joined(b"{}", []) + bytes(7), "frame 1 is truncated"),
-        (struct.pack("<II", 0, 0), "frame 0 has 0 bytes of metadata"),
+        (bytes(4), "0"),
+        (joined(b"{}", []) + bytes(7), "1"),
+        (struct.pack("<II", 0, 0), "0"),
         (
             struct.pack("<II", META_BYTES_MAX + 8, 0) + bytes(META_BYTES_MAX + 8),
-            "frame 0 has 65544 bytes of metadata",
+            "0 65544",
         ),
-        (struct.pack("<II", 4, 4) + b"{}  data", "multiples of 8"),
-        (struct.pack("<II", 8, 4) + b"{}      data", "multiples of 8"),
+        (struct.pack("<II", 4, 4) + b"{}  data", "8"),
+        (struct.pack("<II", 8, 4) + b"{}      data", "8"),
         (
             joined(b"{}", [bytes(8)])[:-8],
-            "frame 0 has 8 bytes of metadata and 8 bytes of data; only 8 bytes remain",
+            "0 8",
         ),
-        (struct.pack("<II", 8, 0xFFFFFFF8) + b"{}      ", "4294967288 bytes of data; only 8 bytes remain"),
-        (3 * joined(b"{}", []), "more than 2 frames"),
+        (struct.pack("<II", 8, 0xFFFFFFF8) + b"{}      ", "4294967288 8"),
+        (3 * joined(b"{}", []), "2"),
     ],
 )
-def test_a_frame_that_does_not_fit_is_named(body: bytes, message: str) -> None:
+def test_a_frame_that_does_not_fit_is_named(body: bytes, named: str) -> None:
     """A body with wrong lengths in a frame, or one frame too many, is malformed, and the detail names the frame."""
-    with pytest.raises(ProblemError, match=f"^malformed_request: .*{message}"):
+    with refuses("malformed_request", *named.split()):
         list(iterate_frames(body, 2))
 
 
 @pytest.mark.parametrize(("meta", "data"), [(b"", []), (bytes(META_BYTES_MAX + 1), []), (b"{}", [bytes(4)])])
 def test_an_unreadable_frame_is_not_written(meta: bytes, data: list[bytes]) -> None:
     """A frame whose metadata is empty or too long, or whose data is unaligned, is refused with ValueError."""
-    with pytest.raises(ValueError, match="a frame cannot have"):
+    with raises(ValueError):
         encode_frame(meta, data)

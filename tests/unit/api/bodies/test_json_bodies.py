@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from enum import StrEnum
 from typing import Literal
 
@@ -21,6 +20,7 @@ from fairlead_api.bodies.json_bodies import (
 )
 from fairlead_api.bodies.json_slices import DEPTH_MAX, OBJECTS_MAX
 from fairlead_api.problems import ProblemError
+from refusals import missing, refuses
 
 
 class Gear(StrEnum):
@@ -143,7 +143,7 @@ def test_a_wrong_choice_is_refused_with_those_that_are_allowed(
 
     assert problem.code == "malformed_request"
     assert problem.data == {"parameter": parameter, "value": value, "allowed": allowed}
-    assert f"at {parameter}; allowed are {', '.join(allowed)}" in problem.detail
+    assert missing(problem.detail, parameter, *allowed) == []
 
 
 def test_a_missing_field_is_named() -> None:
@@ -226,9 +226,8 @@ def test_what_is_kept_as_it_came_is_utf_8() -> None:
     decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
     assert decode_kept_json(decoder, memoryview('{"a": "é"}'.encode()))["a"] == msgspec.Raw('"é"'.encode())
-    with pytest.raises(ProblemError, match="not valid JSON") as refused:
+    with refuses("malformed_request"):
         decode_kept_json(decoder, b'{"a": "\xff"}')
-    assert refused.value.code == "malformed_request"
 
 
 @pytest.mark.parametrize("number", ["1e999", "-1E+309", "NaN", "Infinity", "-Infinity"])
@@ -239,9 +238,8 @@ def test_a_number_that_json_cannot_have_is_named(number: str, body: str) -> None
     text = (body % number).encode()
 
     for decode in (lambda: decode_kept_json(decoder, text), lambda: decode_request(dict[str, object], text)):
-        with pytest.raises(ProblemError, match=re.escape(f"{number} is not a number that JSON")) as refused:
+        with refuses("malformed_request", number) as refused:
             decode()
-        assert refused.value.code == "malformed_request"
         assert refused.value.data["value"] == number
 
 
@@ -256,7 +254,7 @@ def test_a_number_of_any_digits_is_one() -> None:
 def test_what_is_kept_nests_no_deeper_than_other_bodies() -> None:
     """Raw JSON has the same depth limit as other bodies, which is checked before decoding."""
     body = b"[" * (DEPTH_MAX + 1) + b"]" * (DEPTH_MAX + 1)
-    with pytest.raises(ProblemError, match="nests deeper") as refused:
+    with refuses("malformed_request") as refused:
         decode_kept_json(msgspec.json.Decoder(list[msgspec.Raw]), body)
     assert refused.value.data["allowed"] == DEPTH_MAX
 
@@ -264,7 +262,7 @@ def test_what_is_kept_nests_no_deeper_than_other_bodies() -> None:
 def test_a_long_number_is_named_by_its_beginning() -> None:
     """The refusal of a long number shows its first 80 characters."""
     body = b"[" + b"9" * 1000 + b".5]"
-    with pytest.raises(ProblemError, match=r"9{80}\.\.\. is not a number") as refused:
+    with refuses("malformed_request", "9" * 80 + "...") as refused:
         decode_kept_json(msgspec.json.Decoder(list[msgspec.Raw]), body)
     assert len(str(refused.value.data["value"])) <= 83
 

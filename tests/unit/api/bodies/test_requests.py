@@ -26,7 +26,6 @@ from fairlead_api.bodies.requests import (
     ProduceResult,
     RecordStatus,
     TopicProduceAnswer,
-    check_isolation,
     decode_request,
     produce_entry,
 )
@@ -122,12 +121,6 @@ def test_configuration_of_a_topic_is_any_scalar() -> None:
             "$.max_wait_ms",
         ),
         (FetchRequest, {"partitions": [fetch()], "isolation": "dirty"}, "malformed_request", "$.isolation"),
-        (
-            FetchRequest,
-            {"partitions": [fetch()], "isolation": "read_committed"},
-            "invalid_config",
-            "not supported yet",
-        ),
         (FetchRequest, {"partitions": [fetch()], "formats": [2]}, "unsupported_version", "[2]"),
         (FetchRequest, {"partitions": [fetch()], "formats": []}, "unsupported_version", "[]"),
         (ProduceFrameMeta, {"topic_id": TOPIC_ID}, "malformed_request", "`partition`"),
@@ -176,15 +169,6 @@ def test_a_fetch_has_the_defaults_of_the_contract() -> None:
     assert partition == PartitionFetchRequest(
         topic_id=TOPIC_ID, partition=0, offset=0, leader_epoch=None, last_epoch=None, max_bytes=1 << 20
     )
-
-
-def test_isolation_of_committed_reads_is_not_supported_yet() -> None:
-    """The isolation level `read_uncommitted` passes, and `read_committed` is refused as not supported yet."""
-    check_isolation("read_uncommitted")
-    with pytest.raises(ProblemError, match="not supported yet") as refused:
-        check_isolation("read_committed")
-
-    assert refused.value.data["key"] == "isolation"
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
 
-import pytest
-
 from fairlead_api.resources.condition_definitions import ConditionName
 from fairlead_api.resources.conditions import (
     MESSAGE_LENGTH_MAX,
@@ -14,6 +12,7 @@ from fairlead_api.resources.conditions import (
     set_condition,
     without_condition,
 )
+from refusals import raises
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 LATER = NOON + timedelta(minutes=5)
@@ -81,13 +80,13 @@ def test_a_condition_is_found_and_taken_away_by_its_type() -> None:
 
 def test_a_reason_outside_of_the_catalogue_is_a_broken_invariant() -> None:
     """A reason that is not in the catalogue fails an assertion."""
-    with pytest.raises(AssertionError, match="condition Ready has no reason Whatever"):
+    with raises(AssertionError, "Ready", "Whatever"):
         ready("False", "Whatever", NOON)
 
 
 def test_a_status_that_does_not_go_with_the_reason_is_a_broken_invariant() -> None:
     """A status that the catalogue does not allow for a reason fails an assertion."""
-    with pytest.raises(AssertionError, match="condition Ready is not False for the reason Available"):
+    with raises(AssertionError, "Ready", "Available"):
         ready("False", "Available", NOON)
 
 

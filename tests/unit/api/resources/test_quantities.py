@@ -5,6 +5,7 @@ from fractions import Fraction
 import pytest
 
 from fairlead_api.resources.quantities import quantity
+from refusals import raises
 
 
 @pytest.mark.parametrize(
@@ -38,7 +39,7 @@ def test_a_quantity_is_the_number_that_kubernetes_reads(text: str | int, number:
 )
 def test_what_is_no_quantity_is_refused(text: str) -> None:
     """A quantity that Kubernetes refuses, or whose exponent is too large to store, is refused."""
-    with pytest.raises(ValueError, match="is not a quantity"):
+    with raises(ValueError):
         quantity(text)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from fairlead_api.bodies.json_bodies import decode_request
-from fairlead_api.problems import ProblemError
 from fairlead_api.routes import route
 from fairlead_api.routes.producers import AllocateProducerRequest
+from refusals import refuses
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ def test_a_name_is_optional(body: bytes, name: str | None) -> None:
 @pytest.mark.parametrize("name", ["", "a/b", "..", "x" * 250])
 def test_names_follow_the_common_rule(name: str) -> None:
     """A producer's name follows the same rule as names of topics and groups."""
-    with pytest.raises(ProblemError, match="invalid_group_name"):
+    with refuses("invalid_group_name"):
         AllocateProducerRequest(name=name)
 
 

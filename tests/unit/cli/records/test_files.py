@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fairlead.cli.records.files import FileError, table_file
+from refusals import raises
 
 CSV = b"carrier,delay\nUA,2\nAA,\n"
 
@@ -76,24 +77,24 @@ def test_an_ndjson_line_is_the_value_as_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "key_column", "named"),
     [
-        ("a.txt", b"", None, "unknown kind of file"),
+        ("a.txt", b"", None, "a.txt"),
         ("a.csv", b"x,y\n1\n", None, "a.csv"),
-        ("a.csv", b"x\n1\n", "y", "no column 'y'; it has x"),
-        ("a.ndjson", b'{"x": 1}\nnot json\n', None, "line 2"),
-        ("a.ndjson", b'{"x": 1}\n', "y", "no member 'y'"),
-        ("a.ndjson", b"[1]\n", None, "not a JSON object"),
-        ("a.ndjson", b'{"x": "\xff"}\n', None, "line 1: not a JSON object"),
-        ("a.ndjson", b'{"\xff": 1}\n', "x", "line 1: not a JSON object"),
-        ("a.ndjson", b'{"x": [1, -1e999]}\n', None, "line 1: not a JSON object \\(-1e999 is not a number"),
-        ("a.ndjson", b'{"x": 1e999}\n', "x", "line 1: not a JSON object \\(1e999 is not a number"),
-        ("a.ndjson", b'{"x": NaN}\n', None, "line 1: not a JSON object \\(NaN is not a number"),
-        ("a.ndjson", b'{"x":' + b"[" * 10**5 + b"]" * 10**5 + b"}\n", None, "line 1: not a JSON object"),
-        ("a.csv", b"x,x\n1,2\n", None, "two columns have the name 'x'"),
-        ("a.csv", "x,y\n1,2\n".encode("utf-16"), None, "a.csv: 'utf-8' codec"),
-        ("a.csv.gz", b"x\n1\n", None, "a.csv.gz: Not a gzipped file"),
-        ("a.csv.gz", gzip.compress(CSV, mtime=0)[:-9], None, "a.csv.gz: Compressed file ended"),
-        ("a.ndjson.gz", gzip.compress(b"", mtime=0)[:10] + b"\xff" * 9, None, "a.ndjson.gz: Error -3"),
-        ("a.csv.zip", b"x\n1\n", None, "a.csv.zip: File is not a zip file"),
+        ("a.csv", b"x\n1\n", "y", "'y' x"),
+        ("a.ndjson", b'{"x": 1}\nnot json\n', None, "2"),
+        ("a.ndjson", b'{"x": 1}\n', "y", "'y'"),
+        ("a.ndjson", b"[1]\n", None, "1 JSON"),
+        ("a.ndjson", b'{"x": "\xff"}\n', None, "1 JSON"),
+        ("a.ndjson", b'{"\xff": 1}\n', "x", "1 JSON"),
+        ("a.ndjson", b'{"x": [1, -1e999]}\n', None, "1 -1e999"),
+        ("a.ndjson", b'{"x": 1e999}\n', "x", "1 1e999"),
+        ("a.ndjson", b'{"x": NaN}\n', None, "1 NaN"),
+        ("a.ndjson", b'{"x":' + b"[" * 10**5 + b"]" * 10**5 + b"}\n", None, "1 JSON"),
+        ("a.csv", b"x,x\n1,2\n", None, "'x'"),
+        ("a.csv", "x,y\n1,2\n".encode("utf-16"), None, "a.csv 'utf-8'"),
+        ("a.csv.gz", b"x\n1\n", None, "a.csv.gz"),
+        ("a.csv.gz", gzip.compress(CSV, mtime=0)[:-9], None, "a.csv.gz"),
+        ("a.ndjson.gz", gzip.compress(b"", mtime=0)[:10] + b"\xff" * 9, None, "a.ndjson.gz"),
+        ("a.csv.zip", b"x\n1\n", None, "a.csv.zip"),
     ],
 )
 def test_what_cannot_be_loaded_is_named(
@@ -103,7 +104,7 @@ def test_what_cannot_be_loaded_is_named(
     path = tmp_path / name
     path.write_bytes(content)
 
-    with pytest.raises(FileError, match=named):
+    with raises(FileError, *named.split()):
         rows(path, key_column)
 
 
@@ -120,7 +121,7 @@ def test_a_column_that_is_no_text_is_no_key(tmp_path: Path) -> None:
     """A column of lists is refused as the key, because a list has no text form."""
     pq.write_table(pa.table({"x": [[1, 2]]}), tmp_path / "a.parquet")
 
-    with pytest.raises(FileError, match=r"column x is list.*, which cannot be a key"):
+    with raises(FileError, "x"):
         rows(tmp_path / "a.parquet", "x")
 
 
@@ -130,22 +131,22 @@ def test_a_missing_file_and_a_zip_of_two_are_refused(tmp_path: Path) -> None:
         archive.writestr("1.csv", CSV)
         archive.writestr("2.csv", CSV)
 
-    with pytest.raises(FileError, match="no file"):
+    with pytest.raises(FileError):
         table_file(tmp_path / "nothing.csv")
-    with pytest.raises(FileError, match="contains 2 files"):
+    with raises(FileError, 2):
         table_file(tmp_path / "two.csv.zip")
 
 
 @pytest.mark.parametrize(
     ("name", "start", "good", "bad", "named", "count"),
     [
-        ("a.ndjson", b"", b'{"a":1}\n', b"bad\n", "line 4", 3),
-        ("a.ndjson", b"", b'{"a":1}\n', b"bad\n", "line 700001", 700_000),
-        ("a.csv", b"a,b\n", b"1,some\n", b"bad\n", "Row #5", 3),
+        ("a.ndjson", b"", b'{"a":1}\n', b"bad\n", "4", 3),
+        ("a.ndjson", b"", b'{"a":1}\n', b"bad\n", "700001", 700_000),
+        ("a.csv", b"a,b\n", b"1,some\n", b"bad\n", "#5", 3),
         pytest.param(
-            "a.csv", b"a,b\n", b"1,some\n", b"bad\n", "Row #700002", 700_000, marks=pytest.mark.scenario
+            "a.csv", b"a,b\n", b"1,some\n", b"bad\n", "#700002", 700_000, marks=pytest.mark.scenario
         ),
-        ("a.csv", b"a,b\n\n", b"1,some\n", b"x,not a number\n", "Row #700002", 700_000),
+        ("a.csv", b"a,b\n\n", b"1,some\n", b"x,not a number\n", "#700002", 700_000),
     ],
 )
 def test_the_rows_before_a_wrong_one_are_handed_out(
@@ -156,7 +157,7 @@ def test_the_rows_before_a_wrong_one_are_handed_out(
     path.write_bytes(start + good * count + bad + good)
     came: list[pa.RecordBatch] = []
 
-    with pytest.raises(FileError, match=named):
+    with raises(FileError, named):
         came.extend(block.records for block in table_file(path).blocks(None))
 
     assert sum(records.num_rows for records in came) == count
@@ -170,5 +171,5 @@ def test_a_line_of_a_file_is_bounded(tmp_path: Path) -> None:
     blocks = table_file(path).blocks(None, line_bytes_max=100)
 
     assert next(blocks).records.num_rows == 1
-    with pytest.raises(FileError, match="line 2: longer than 100 bytes"):
+    with raises(FileError, 2, 100):
         next(blocks)

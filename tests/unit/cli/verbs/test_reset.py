@@ -6,6 +6,7 @@ import pytest
 
 from fairlead.cli.verbs.group import ResetTargetError, reset_target, reset_topics
 from fairlead_api.bodies.group_requests import ResetPartition, ResetTarget
+from refusals import raises
 
 
 @pytest.mark.parametrize(
@@ -31,7 +32,7 @@ def test_each_form_names_its_position(text: str, expected: object) -> None:
 @pytest.mark.parametrize("text", ["", "end", "@", "@yesterday", "1.5", "10 m", "+", "--5", "٣"])
 def test_anything_else_is_refused_with_what_is_allowed(text: str) -> None:
     """A position in an unknown form is refused, and the error quotes it."""
-    with pytest.raises(ResetTargetError, match="--to "):
+    with raises(ResetTargetError, "--to"):
         reset_target(text)
 
 
@@ -50,5 +51,5 @@ def test_topics_and_partitions_are_named_once() -> None:
 @pytest.mark.parametrize("text", ["", "no/slash", "orders:", "orders:x", "orders:-1", "orders:0,", ":1"])
 def test_a_topic_that_cannot_be_is_refused(text: str) -> None:
     """An invalid topic name or partition is refused, and the error quotes it."""
-    with pytest.raises(ResetTargetError, match="--topic "):
+    with raises(ResetTargetError, "--topic"):
         reset_topics([text])

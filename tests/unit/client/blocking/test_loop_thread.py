@@ -57,7 +57,7 @@ def test_a_call_that_the_end_cuts_off_says_so() -> None:
         call = others.submit(lambda: thread.run(wait()))
         assert begun.wait(20)
         thread.stop()
-        with pytest.raises(ClosedError, match="the fairlead consumer is not open"):
+        with pytest.raises(ClosedError):
             call.result(20)
 
 

@@ -15,6 +15,7 @@ from fairlead.connection.metadata import MetadataCache, topic_not_found
 from fairlead.connection.transport import Call, Transport
 from fairlead.errors import InvalidTopicNameError, TopicNotFoundError
 from fairlead.settings import ConnectionSettings
+from refusals import raises
 
 if TYPE_CHECKING:
     from conftest import Received, Reply, ScriptedBroker
@@ -89,7 +90,7 @@ async def test_a_missing_topic_is_reported_and_not_requested_again(
 ) -> None:
     """A missing topic is reported, is not requested again, and does not affect the other topics."""
     await metadata.topic("flights")
-    with pytest.raises(TopicNotFoundError, match="planes"):
+    with raises(TopicNotFoundError, "planes"):
         await metadata.topics(["flights", "planes"])
     await metadata.refresh()
 
@@ -101,7 +102,7 @@ async def test_a_broker_that_refuses_the_whole_call_for_one_name_is_asked_withou
 ) -> None:
     """If a broker refuses the request because of one missing topic, the request is repeated without that topic."""
     broker.refuse(METADATA, "topic_not_found", topic="planes")
-    with pytest.raises(TopicNotFoundError, match="planes"):
+    with raises(TopicNotFoundError, "planes"):
         await metadata.topics(["flights", "planes"])
 
     assert metadata.picture.topics.keys() == {"flights"}
@@ -143,7 +144,7 @@ async def test_more_names_than_a_url_holds(broker: ScriptedBroker, metadata: Met
     broker.topics = [f"flights-of-the-year-{number}" for number in range(2_000)]
     wanted = broker.topics[:1_500]
     found = await metadata.topics(wanted)
-    with pytest.raises(TopicNotFoundError, match="nothing"):
+    with raises(TopicNotFoundError, "nothing"):
         await metadata.topic("nothing")
     await metadata.refresh()
 

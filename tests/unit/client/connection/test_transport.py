@@ -21,6 +21,7 @@ from fairlead.errors import (
 )
 from fairlead.settings import ConnectionSettings
 from fairlead_api.problems import SideEffect
+from refusals import raises
 from waiting import pause, pause_blocking
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ async def test_an_answer_of_a_proxy_is_an_error_too(broker: ScriptedBroker, tran
         return 502, {"content-type": "text/html"}, b"<h1>Bad Gateway</h1>"
 
     broker.script("/v1/versions", page)
-    with pytest.raises(BugError, match="status 502 without a problem document"):
+    with raises(BugError, 502):
         await transport.send(CALL, broker.url)
 
 
@@ -144,7 +145,7 @@ async def test_a_refused_connection_has_no_side_effect() -> None:
     """A refused connection has no side effect, because no request was sent."""
     settings = ConnectionSettings(bootstrap=("http://127.0.0.1:1",), retry_timeout_seconds=0.05)
     async with Transport(settings) as transport:
-        with pytest.raises(UnreachableError, match="refused") as raised:
+        with pytest.raises(UnreachableError) as raised:
             await transport.call(CALL)
 
     assert raised.value.side_effect is SideEffect.NONE
@@ -201,7 +202,7 @@ async def test_a_silent_broker_may_have_acted(broker: ScriptedBroker) -> None:
     async with Transport(ConnectionSettings(bootstrap=(broker.url,))) as transport:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("fairlead.connection.transport.ANSWER_MARGIN_SECONDS", -0.8)
-            with pytest.raises(UnreachableError, match=r"no answer within 0\.2 s") as raised:
+            with raises(UnreachableError, "0.2") as raised:
                 await transport.send(CALL, broker.url)
 
     assert raised.value.side_effect is SideEffect.MAYBE
@@ -220,10 +221,10 @@ async def test_a_closed_transport_says_so(broker: ScriptedBroker) -> None:
 
 async def test_what_is_open_is_not_opened_again(broker: ScriptedBroker, transport: Transport) -> None:
     """An open transport or producer refuses to be opened again, because its first connections would leak."""
-    with pytest.raises(SettingError, match="while it is open"):
+    with raises(SettingError, name="start"):
         await transport.__aenter__()
     async with Producer(broker.url) as producer:
-        with pytest.raises(SettingError, match="while it is open"):
+        with raises(SettingError, name="start"):
             await producer.start()
 
 

@@ -10,34 +10,35 @@ from fairlead import Consumer
 from fairlead.errors import InvalidGroupNameError, InvalidTopicNameError, SettingError
 from fairlead.group.settings import CommitMode, GroupSettings
 from fairlead.settings import OffsetPolicy
+from refusals import raises
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "name"),
     [
-        ({"topics": "flights"}, "group=None"),
-        ({"group": "g"}, "topics=None"),
-        ({"group": "g", "topics": "flights", "pattern": "f.*"}, "pattern instead"),
-        ({"group": "g", "topics": "flights", "commit": "sometimes"}, "commit='sometimes'"),
-        ({"group": "g", "topics": "flights", "start": "middle"}, "start='middle'"),
-        ({"group": "g", "topics": "flights", "session_timeout": "10ms"}, "session_timeout='0.01 s'"),
-        ({"group": "g", "topics": "flights", "rebalance_timeout": "2h"}, "rebalance_timeout='7200 s'"),
-        ({"group": "g", "topics": "flights", "processing_timeout": "0s"}, "processing_timeout=0"),
-        ({"group": "g", "topics": "flights", "auto_commit_interval": "0s"}, "auto_commit_interval=0"),
-        ({"group": "g", "topics": "flights", "assignor": "sticky"}, "assignor='sticky'"),
+        ({"topics": "flights"}, "group"),
+        ({"group": "g"}, "topics"),
+        ({"group": "g", "topics": "flights", "pattern": "f.*"}, "topics"),
+        ({"group": "g", "topics": "flights", "commit": "sometimes"}, "commit"),
+        ({"group": "g", "topics": "flights", "start": "middle"}, "start"),
+        ({"group": "g", "topics": "flights", "session_timeout": "10ms"}, "session_timeout"),
+        ({"group": "g", "topics": "flights", "rebalance_timeout": "2h"}, "rebalance_timeout"),
+        ({"group": "g", "topics": "flights", "processing_timeout": "0s"}, "processing_timeout"),
+        ({"group": "g", "topics": "flights", "auto_commit_interval": "0s"}, "auto_commit_interval"),
+        ({"group": "g", "topics": "flights", "assignor": "sticky"}, "assignor"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused_by_name(settings: dict[str, str], told: str) -> None:
+def test_settings_that_make_no_sense_are_refused_by_name(settings: dict[str, str], name: str) -> None:
     """An invalid setting is refused with its name, its value and the allowed values."""
-    with pytest.raises(SettingError, match=told):
+    with raises(SettingError, name=name):
         Consumer(**settings)  # type: ignore[arg-type]
 
 
 def test_names_are_checked_as_the_cluster_does() -> None:
     """Names of groups, static members and topics are checked by the cluster's rules."""
-    with pytest.raises(InvalidGroupNameError, match="a group"):
+    with pytest.raises(InvalidGroupNameError):
         Consumer(group="a group", topics="flights")
-    with pytest.raises(InvalidGroupNameError, match="an id"):
+    with pytest.raises(InvalidGroupNameError):
         Consumer(group="g", topics="flights", instance_id="an id")
     with pytest.raises(InvalidTopicNameError):
         Consumer(group="g", topics=["flights", "no topic"])
@@ -66,10 +67,10 @@ def test_a_subscription_contains_all_settings() -> None:
 async def test_what_needs_a_group_or_none_says_so() -> None:
     """A member of a group refuses `assign`, and a consumer without a group refuses `membership` and `commit`."""
     async with Consumer(group="g", topics="flights") as member, Consumer() as alone:
-        with pytest.raises(SettingError, match="group='g'"):
+        with raises(SettingError, name="group", value="g"):
             await member.assign(topic="flights")
-        with pytest.raises(SettingError, match="group=None"):
+        with raises(SettingError, name="group", value=None):
             await alone.commit()
-        with pytest.raises(SettingError, match="group=None"):
+        with raises(SettingError, name="group", value=None):
             _ = alone.membership
         assert member.membership.state == "joining"

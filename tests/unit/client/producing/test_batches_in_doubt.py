@@ -233,8 +233,6 @@ async def test_a_batch_in_doubt_fails_as_perhaps_stored_whatever_refuses_it(brok
 
     assert isinstance(failure, BatchTooLargeError)
     assert failure.side_effect is SideEffect.MAYBE
-    assert "the records may be stored" in str(failure)
-    assert "A single record is too large" in str(failure)
 
 
 async def test_a_batch_in_doubt_does_not_speak_for_others_of_its_request(

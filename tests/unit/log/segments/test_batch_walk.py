@@ -15,6 +15,7 @@ from fairlead_broker.log.segments.batch_walk import (
 )
 from fairlead_broker.log.segments.storage import File, PosixStorage
 from log_kit import BatchMaker, stored
+from refusals import raises
 
 
 def file_with(path: Path, data: bytes) -> File:
@@ -47,7 +48,7 @@ def test_only_the_verifying_walk_reads_the_content(tmp_path: Path, make: BatchMa
     file = file_with(tmp_path / "log", bytes(data))
 
     assert len(list(walk_headers(file, 0, len(data), 0))) == 2
-    with pytest.raises(BadBatch, match="checksum of the content") as bad:
+    with raises(BadBatch, "checksum") as bad:
         list(verify_batches(file, 0, len(data), 0))
     assert (bad.value.position, bad.value.search_from) == (len(data) // 2, len(data))
 
@@ -70,12 +71,12 @@ def test_offsets_follow_one_another(tmp_path: Path, make: BatchMaker) -> None:
     first, second = make(5, 2), make(7)
     again, swapped = stored(first, make(6)), stored(second, first)
     file = file_with(tmp_path / "again", again)
-    with pytest.raises(BadBatch, match="from offset 6 cannot follow offset 6"):
+    with raises(BadBatch, 6):
         list(walk_headers(file, 0, len(again), 5))
-    with pytest.raises(BadBatch, match="from offset 5 cannot follow offset 7"):
+    with raises(BadBatch, 5, 7):
         list(walk_headers(file, 0, len(again), 8))
     file = file_with(tmp_path / "swapped", swapped)
-    with pytest.raises(BadBatch, match="offset 7 is stored where offset 5 belongs") as gap:
+    with raises(BadBatch, 7, 5) as gap:
         list(verify_batches(file, 0, len(swapped), 5))
     found = find_good_batch(file, gap.value.search_from, len(swapped), 5)
 

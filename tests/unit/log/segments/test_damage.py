@@ -19,6 +19,7 @@ from fairlead_broker.log.leader_epochs import LEADER_EPOCHS, EpochStart
 from fairlead_broker.log.segments.damage import DamagedRange, merge_ranges, readable_until, skip_accepted
 from fairlead_broker.replication.divergence import divergence, end_before, epochs_between
 from log_kit import BatchMaker, FaultyStorage, LogBox, begin, read_all, stored
+from refusals import raises
 
 
 def ranges(*pairs: tuple[int, int]) -> list[DamagedRange]:
@@ -141,8 +142,11 @@ def test_a_read_in_a_gap_reports_the_damage_behind_it(box: LogBox, make: BatchMa
     assert told == [(11, 22)] * 4
 
 
+@pytest.mark.parametrize("scrubbed", [False, True])
 @pytest.mark.parametrize("stop", ["in order", "killed", "running"])
-def test_whole_batches_that_changed_places_are_damage(box: LogBox, make: BatchMaker, stop: str) -> None:
+def test_whole_batches_that_changed_places_are_damage(
+    box: LogBox, make: BatchMaker, stop: str, scrubbed: bool
+) -> None:
     """Two good batches in the wrong order on the disk are reported as damage, and no reader silently skips a record."""
     log = box.open(TopicConfig(durability=Durability.SYNCED))
     begin(log)
@@ -157,6 +161,12 @@ def test_whole_batches_that_changed_places_are_damage(box: LogBox, make: BatchMa
         file.write(stored(second, first))
     if stop != "running":
         log = box.open()
+    if scrubbed:
+        walk = SegmentScrub(log, log.segments[0])
+        while walk.step():
+            pass
+        walk.finish()
+        assert log.damaged == tuple(ranges((0, 10)))
     found = []
     for offset in (0, 10, 20):
         try:
@@ -236,7 +246,7 @@ def test_a_log_that_cannot_go_on_durably_is_where_it_was(
     # The space is enough for the list of leader epochs, but not for the checkpoint.
     faults.full_suffixes = {".tmp"}
     faults.room_bytes = len(LEADER_EPOCHS.encode_header()) + len(LEADER_EPOCHS.encode([(0, 0), (5, 4)]))
-    with pytest.raises(DiskFull, match="checkpoint"):
+    with raises(DiskFull, "checkpoint"):
         log.skip_to(Offset(8), lost)
     faults.room_bytes = None
     assert (log.end_offset, log.synced_offset, log.last_epoch, log.damaged) == (3, 3, 1, ())

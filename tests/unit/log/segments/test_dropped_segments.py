@@ -18,6 +18,7 @@ from fairlead_broker.log import (
 )
 from fairlead_broker.log.segments.storage import PosixStorage
 from log_kit import PARTITION, TOPIC, BatchMaker, LogBox, TightStorage, read_all, stored
+from refusals import raises
 
 SMALL = TopicConfig(segment_bytes=4096)
 NOW_US, LATER_US = TimestampUs(1000), TimestampUs(2000)
@@ -117,7 +118,7 @@ def test_a_disk_that_does_not_delete_has_failed(box: LogBox, log: PartitionLog) 
     log.advance_log_start(Offset(61), remove_us=NOW_US)
     _in_the_way(box.log_files()[0])
 
-    with pytest.raises(StorageFailed, match="cannot remove"):
+    with pytest.raises(StorageFailed):
         log.remove_dropped(NOW_US)
     assert box.opened.failure is not None
 
@@ -156,7 +157,7 @@ def test_an_index_that_cannot_be_removed_is_reported(box: LogBox, make: BatchMak
     _in_the_way(box.log_files()[0].with_suffix(".index"))
 
     disk.fill()
-    with pytest.raises(StorageFailed, match="cannot remove its indexes"):
+    with raises(StorageFailed, "indexes"):
         make_starts_durable(box.opened.write_checkpoint, [log])
 
 

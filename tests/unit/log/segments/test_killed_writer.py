@@ -19,10 +19,11 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from log_kit import BatchMaker, LogBox
 from fairlead_api.configuration import Durability, TopicConfig
-box, make = LogBox(Path(sys.argv[2])), BatchMaker()
+box = LogBox(Path(sys.argv[2]))
 log = box.open(TopicConfig(segment_bytes=30_000, index_interval_bytes=500, durability=Durability(sys.argv[3])))
 highest = max((entry.epoch for entry in log.leader_epochs), default=0)
 log.begin_epoch(highest + 1)
+make = BatchMaker(highest + 1)
 while True:
     group = []
     for number in range(5):

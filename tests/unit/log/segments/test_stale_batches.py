@@ -7,7 +7,7 @@ import pytest
 from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import Offset
 from fairlead_broker.log import DamagedRange, LogDamaged, SegmentScrub
-from log_kit import BatchMaker, LogBox, StampedBatch, read_all, stored
+from log_kit import BatchMaker, LogBox, StampedBatch, begin, read_all, stored
 
 SMALL = TopicConfig(segment_bytes=4096, index_interval_bytes=1000)
 LARGE = TopicConfig(index_interval_bytes=1)
@@ -60,6 +60,42 @@ def test_a_read_does_not_serve_stale_batches(
     assert read.next_offset == first
     with pytest.raises(LogDamaged) as refused:
         log.read(first, 1 << 20, log.end_offset)
+    assert (refused.value.first_offset, refused.value.next_good_offset) == (first, following)
+    assert read_all(log, offset=following) == stored(*batches[numbers[-1] + 1 :])
+
+
+@pytest.mark.parametrize("config", [LARGE, SMALL, TopicConfig()])
+@pytest.mark.parametrize("numbers", [(0,), (7,), (7, 8), (12,), (18, 19)])
+@pytest.mark.parametrize("finder", ["first", "amid", "scrub"])
+def test_the_list_of_leader_epochs_shows_stale_batches(
+    box: LogBox, make: BatchMaker, config: TopicConfig, numbers: tuple[int, ...], finder: str
+) -> None:
+    """Reads and scrubs find a stale batch at the start of a read, a segment or an epoch, where none is before it."""
+    log, make.leader_epoch = box.open(config), 3
+    begin(log, 3)
+    batches = make.fill(log, 12)
+    make.leader_epoch = 4
+    begin(log, 4)
+    batches += make.fill(log, 8)
+    make.leader_epoch = 4 if numbers[0] >= 12 else 3
+    leave_stale(box, make, batches, *numbers)
+    first, following = Offset(2 * numbers[0]), Offset(2 * numbers[-1] + 2)
+    at = Offset(0)
+    if finder == "scrub":
+        for segment in log.segments:
+            walk = SegmentScrub(log, segment)
+            while walk.step():
+                pass
+            walk.finish()
+    elif finder == "first":
+        assert log.read_cached(first, 1, log.end_offset) is None
+    while finder == "amid" and at < first:
+        read = log.read(at, 1 << 20, log.end_offset)
+        assert read.data == stored(*batches[at // 2 : read.next_offset // 2])
+        at = read.next_offset
+
+    with pytest.raises(LogDamaged) as refused:
+        log.read(first, 1, log.end_offset)
     assert (refused.value.first_offset, refused.value.next_good_offset) == (first, following)
     assert read_all(log, offset=following) == stored(*batches[numbers[-1] + 1 :])
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fairlead_broker.log.segments.storage import PosixStorage, _after, read_whole, write_atomically
+from refusals import raises
 
 
 def test_a_write_of_many_buffers_arrives_in_order(tmp_path: Path) -> None:
@@ -97,7 +98,7 @@ def test_a_closed_file_that_was_replaced_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").rename(kept)
     (tmp_path / "file").write_bytes(b"other")
 
-    with pytest.raises(OSError, match="replaced"):
+    with raises(OSError, "replaced"):
         file.size()
     assert len(others) == 3
 

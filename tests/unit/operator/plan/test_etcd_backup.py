@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,9 +17,12 @@ from fairlead_operator.plan.etcd_backup import (
     BackupView,
     backup_status,
     due,
+    failure_of,
     obstacle,
+    refusal_of,
     results_of,
 )
+from refusals import missing
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -115,12 +119,43 @@ def test_a_missing_snapshot_is_overdue_after_a_while() -> None:
         False,
         False,
     ]
-    assert ready(backup_status(wanted, None, missed, NOON))[1:] == (
-        "SnapshotOverdue",
-        f"a snapshot was due at {HALF_PAST}; the last one is from: never",
-    )
+    _, reason, message = ready(backup_status(wanted, None, missed, NOON))
+    assert (reason, missing(message, HALF_PAST)) == ("SnapshotOverdue", [])
     assert ready(backup_status(wanted, None, behind, NOON))[2].endswith(ELEVEN)
     assert ready(backup_status(wanted, None, young, NOON))[1] == "SnapshotPending"
+
+
+def attempt(reason: str, note: str, seconds: int) -> Manifest:
+    """Return an Event on a Job."""
+    return {"reason": reason, "note": note, "metadata": {}, "eventTime": f"2026-01-01T11:00:{seconds:02}Z"}
+
+
+def test_a_refused_pod_is_reported_in_the_words_of_the_api_server() -> None:
+    """The last attempt of the Job decides, and a Job that has failed without a pod is a failed snapshot."""
+    refused = attempt("FailedCreate", "Error creating: pods forbidden: exceeded quota", 1)
+    created = attempt("SuccessfulCreate", "Created pod: hourly-backup-x", 2)
+    words = [refusal_of(events) for events in ((), (refused,), (created, refused), (created,))]
+    failed = {"type": "Failed", "status": "True", "reason": "DeadlineExceeded", "message": "took too long"}
+    failures = [
+        failure_of({"status": status})
+        for status in (
+            None,
+            {"conditions": [{"type": "Complete", "status": "True"}]},
+            {"conditions": [failed]},
+            {"conditions": [{**failed, "message": None}]},
+            {"conditions": [{"type": "Failed", "status": "True"}]},
+        )
+    ]
+    waiting = seen(scheduled="2026-01-01T11:59:00Z")
+    refusal, failure = replace(waiting, refusal="exceeded quota"), replace(waiting, failure="took too long")
+
+    assert words == ["", "pods forbidden: exceeded quota", "", ""]
+    assert failures == ["", "", "took too long", "DeadlineExceeded", "the Job failed"]
+    assert [ready(backup_status(backup(), None, each, NOON))[1:] for each in (refusal, failure)] == [
+        ("PodsRefused", "exceeded quota"),
+        ("SnapshotFailed", "took too long"),
+    ]
+    assert ready(backup_status(backup(), None, waiting, NOON))[1] == "SnapshotPending"
 
 
 def test_an_obstacle_is_reported_before_all_else() -> None:

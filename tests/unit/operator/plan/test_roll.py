@@ -9,6 +9,7 @@ from fairlead_operator.plan.actions import RestartBroker, RestartReason
 from fairlead_operator.plan.observed import BrokersAnswer, ObservedPod
 from fairlead_operator.plan.roll import RollInput, RollPlan, plan_roll, told_by
 from plan_kit import NEW, answer, claim, gone_broker, old_pod, pod
+from refusals import missing
 
 
 def plan(pods: Iterable[ObservedPod], says: BrokersAnswer | None, **said: Any) -> RollPlan:
@@ -86,7 +87,7 @@ def test_a_ready_broker_stays_while_another_is_not_ready() -> None:
         assert planned.restarts == ()
         assert planned.hindrance is not None
         assert (planned.hindrance.reason, planned.hindrance.brokers) == ("BrokersNotReady", frozenset({2}))
-        assert planned.hindrance.message == "broker 2 is not ready"
+        assert missing(planned.hindrance.message, 2) == []
 
 
 def test_a_ready_broker_stays_while_another_is_not_registered() -> None:
@@ -95,7 +96,7 @@ def test_a_ready_broker_stays_while_another_is_not_registered() -> None:
 
     assert planned.restarts == ()
     assert planned.hindrance is not None
-    assert planned.hindrance.message == "broker 2 is ready, but not registered"
+    assert missing(planned.hindrance.message, 2) == []
 
 
 def test_a_pod_that_is_not_ready_goes_first() -> None:

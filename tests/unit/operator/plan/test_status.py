@@ -22,6 +22,7 @@ from fairlead_operator.plan.roll import Hindrance, RollPlan
 from fairlead_operator.plan.scale import Blocked, Leaving, ScalePlan, StoragePlan
 from fairlead_operator.plan.status import Facts, Outside, cluster_status, paused_status, unreadable_status
 from plan_kit import NEW, NOW, answer, gone_broker, old_pod, pod, stateful_set
+from refusals import missing
 
 LATER = NOW + timedelta(minutes=1)
 MUCH_LATER = NOW + timedelta(minutes=6)
@@ -121,9 +122,10 @@ def test_clients_outside_have_a_listener_of_their_own() -> None:
     """The status tells the addresses of clients outside, and a warning why they reach no broker or no leader."""
     known, unknown = Outside(bootstrap="b", addresses={0: "lb:1"}), Outside(bootstrap="", addresses={})
     cases = (("nodeport", known), ("loadbalancer", replace(unknown, deaf=frozenset({1}))))
-    seen, deaf, nodes, proxy = (
+    unrouted = replace(known, missing_kind="HTTPRoute")
+    seen, deaf, nodes, proxy, gateway = (
         after(facts(READY, spec={"listeners": {"data": {"type": type_}}}, outside=outside))
-        for type_, outside in (*cases, ("nodeport", unknown), ("clusterip", unknown))
+        for type_, outside in (*cases, ("nodeport", unknown), ("clusterip", unknown), ("clusterip", unrouted))
     )
     listed = [(each.name, each.bootstrap, each.brokers[0].address) for each in seen.listeners]
 
@@ -131,6 +133,7 @@ def test_clients_outside_have_a_listener_of_their_own() -> None:
     assert {state_of(each, ConditionName.WARNING) for each in (seen, proxy)} == {("True", "SecurityOpen")}
     assert state_of(deaf, ConditionName.WARNING) == ("True", "SeveralWarnings")
     assert state_of(nodes, ConditionName.WARNING) == ("True", "NoExternalAddress")
+    assert state_of(gateway, ConditionName.WARNING) == ("True", "RouteKindMissing")
 
 
 def test_the_status_has_the_condition_of_the_certificates() -> None:
@@ -155,9 +158,7 @@ def test_a_cluster_that_starts_is_not_ready() -> None:
 
     assert state_of(status, ConditionName.READY) == ("False", "Starting")
     assert state_of(status, ConditionName.PROGRESSING) == ("True", "Creating")
-    assert found(status, ConditionName.READY).message == (
-        "brokers 1, 2 are not ready; main-a-2: broker: ErrImagePull"
-    )
+    assert missing(found(status, ConditionName.READY).message, 1, 2, "main-a-2", "ErrImagePull") == []
 
 
 def test_a_cluster_stays_ready_while_one_broker_is_away() -> None:
@@ -341,9 +342,9 @@ def test_a_missing_broker_is_reported_with_its_late_partitions() -> None:
         status = after(facts(first, now=LATER, roll=roll, brokers=answer([0, 1, 2], topics=topics)))
         return found(status, ConditionName.ROLL_BLOCKED).message
 
-    assert message(None) == "broker 0 is not ready"
-    assert message({"orders": replicas[1:]}) == "broker 0 is not ready"
-    assert message({"orders": replicas}).startswith("broker 0 is not ready; ")
+    assert missing(message(None), 0) == []
+    assert message({"orders": replicas[1:]}) == message(None)
+    assert message({"orders": replicas}).startswith(message(None))
     assert re.findall(r"orders-\d", message({"orders": replicas})) == ["orders-0"]
 
 
@@ -482,9 +483,7 @@ def test_refused_pods_of_a_running_cluster_are_a_warning() -> None:
 
     assert state_of(status, ConditionName.READY) == ("True", "Available")
     assert state_of(status, ConditionName.WARNING) == ("True", "ObjectsRefused")
-    assert found(status, ConditionName.ROLL_BLOCKED).message == (
-        "broker 2 is not ready; the pod of broker 2 is refused: exceeded quota"
-    )
+    assert "exceeded quota" in found(status, ConditionName.ROLL_BLOCKED).message
     assert state_of(two, ConditionName.READY) == ("False", "BrokersNotReady")
     assert "exceeded quota" in found(two, ConditionName.READY).message
 

@@ -65,7 +65,7 @@ def field(api: Secrets, ref: ObjectRef, name: str) -> bytes:
 
 
 def reports(api: Secrets) -> Reports:
-    """Return the reports of brokers that have loaded what the Secret has."""
+    """Return the reports of brokers that have loaded the certificate and the authorities in the Secret."""
     leaf = read_certificate(field(api, LEAF, "tls.crt"))
     if leaf is None:
         return Reports()

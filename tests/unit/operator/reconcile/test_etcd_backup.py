@@ -12,8 +12,10 @@ from fairlead_operator.naming import (
     CLUSTER,
     CRON_JOB,
     ETCD_BACKUP,
+    EVENT,
     JOB,
     POD,
+    Kind,
     Manifest,
     ObjectRef,
 )
@@ -21,6 +23,7 @@ from fairlead_operator.ports import Invalid, Key
 from fairlead_operator.reconcile.etcd_backup import DUE_SECONDS, REFUSED_SECONDS, EtcdBackupReconciler
 from memory_api import MemoryApi, MemoryCache, StandingClock
 
+CREATED = "2026-01-01T11:57:00Z"
 KEY = Key("EtcdBackup", "shop", "hourly")
 
 
@@ -36,9 +39,18 @@ class Server(MemoryApi):
         kind = CRON_JOB if manifest["kind"] == "CronJob" else JOB
         metadata = manifest["metadata"]
         status = {"status": live["status"]} if live is not None and "status" in live else {}
-        self.objects[ObjectRef(kind, metadata["namespace"], metadata["name"])] = {**manifest, **status}
+        made = {**metadata, "creationTimestamp": CREATED}
+        ref = ObjectRef(kind, metadata["namespace"], metadata["name"])
+        self.objects[ref] = {**manifest, "metadata": made, **status}
         self.writes.append(manifest["kind"])
         return True
+
+    async def list(
+        self, kind: Kind, namespace: str | None, selector: str = "", *, fields: str = ""
+    ) -> list[Manifest]:
+        """Return the Events on a Job."""
+        assert fields.startswith("regarding.kind=Job,regarding.name=hourly-backup")
+        return [each for ref, each in self.objects.items() if ref.kind == kind and ref.namespace == namespace]
 
 
 @pytest.fixture
@@ -83,8 +95,8 @@ SNAPSHOT = json.dumps(
 async def test_one_snapshot_is_made_once(api: Server, reconciler: EtcdBackupReconciler) -> None:
     """A Job is applied once, its snapshot is reported with one Event, and no other Job follows."""
     ref = put_backup(api)
-    for _ in range(2):
-        assert await reconciler.reconcile(KEY) is None
+    assert await reconciler.reconcile(KEY) is None
+    assert await reconciler.reconcile(KEY) == DUE_SECONDS
     pending = ready(api, ref)
     put_pod(api, SNAPSHOT)
     assert await reconciler.reconcile(KEY) is None
@@ -95,6 +107,25 @@ async def test_one_snapshot_is_made_once(api: Server, reconciler: EtcdBackupReco
     assert api.objects[ref]["status"]["lastSnapshot"]["revision"] == 7
     assert api.writes == ["Job", "status", "status"]
     assert api.events == [("Normal", "SnapshotPending"), ("Normal", "SnapshotMade")]
+
+
+@pytest.mark.parametrize("schedule", [None, "@hourly"])
+async def test_a_refused_pod_is_reported(
+    api: Server, reconciler: EtcdBackupReconciler, schedule: str | None
+) -> None:
+    """While the API server refuses the pod of the newest Job, its words are reported; the pass is repeated."""
+    ref = put_backup(api, spec={} if schedule is None else {"schedule": schedule})
+    await reconciler.reconcile(KEY)
+    if schedule is not None:
+        labels = {BACKUP_LABEL: "hourly"}
+        api.put(JOB, "hourly-backup-1", metadata={"labels": labels, "creationTimestamp": CREATED})
+        api.objects[ObjectRef(CRON_JOB, "shop", "hourly-backup")]["status"] = {"lastScheduleTime": CREATED}
+    note = "Error creating: pods are forbidden: exceeded quota"
+    api.put(EVENT, "refused", reason="FailedCreate", note=note, eventTime=CREATED)
+    waits = await reconciler.reconcile(KEY)
+
+    assert (waits, ready(api, ref)) == (DUE_SECONDS, "PodsRefused")
+    assert api.events[-1] == ("Warning", "PodsRefused")
 
 
 async def test_a_started_snapshot_is_waited_for(api: Server, reconciler: EtcdBackupReconciler) -> None:

@@ -22,6 +22,7 @@ from fairlead_operator.render import (
     split_config,
 )
 from fairlead_operator.render.etcd import quota_told
+from refusals import missing
 
 
 def test_config_goes_where_its_key_belongs() -> None:
@@ -40,8 +41,6 @@ def test_config_goes_where_its_key_belongs() -> None:
     assert split.dynamic == {"retention.ms": "60000"}
     assert split.restart == {"num.io.threads": "8"}
     assert set(split.forbidden) == {"cordoned", "no.such.key", "segment.bytes", "cleanup.policy"}
-    assert "by the operator itself" in split.forbidden["cordoned"]
-    assert "unknown" in split.forbidden["no.such.key"]
     assert "much" in split.forbidden["segment.bytes"]
 
 
@@ -52,7 +51,7 @@ def test_refused_keys_cause_one_list_of_all_allowed_keys() -> None:
     known = forbidden_text(split_config({"cordoned": "true"}).forbidden)
 
     assert told.count("allowed are") == 1
-    assert "the nearest is num.io.threads" in told
+    assert missing(told, "num.io.threads") == []
     assert listed == [
         name for name, key in KEYS.items() if key.supported and name not in ("cordoned", "draining")
     ]

@@ -10,6 +10,7 @@ import render_kit
 from fairlead_operator.naming import Manifest
 from fairlead_operator.render import EtcdInputs, Images, RenderInputs, TemplateRefused
 from fairlead_operator.render.merge import strategic_merge
+from refusals import raises
 
 HASH = "fairlead.dev/pod-spec-hash"
 RESTART_HASH = "fairlead.dev/restart-config-hash"
@@ -101,29 +102,29 @@ def test_what_a_pod_is_known_by_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "message"),
+    ("spec", "field"),
     [
-        ({"containers": {"broker": {}}}, "spec.containers is not a list"),
-        ({"containers": None}, "spec.containers is not a list"),
-        ({"containers": [{"image": "x"}]}, r"spec.containers\[0\] has no name"),
-        ({"containers": [{"name": "broker", "env": ["A=B"]}]}, r"spec.containers\[0\].env\[0\] has no name"),
-        ({"volumes": [{"name": None}]}, r"spec.volumes\[0\] has no name"),
-        ({"volumes": [{"name": ["a"]}]}, r"spec.volumes\[0\].name is neither text nor a number"),
+        ({"containers": {"broker": {}}}, "spec.containers"),
+        ({"containers": None}, "spec.containers"),
+        ({"containers": [{"image": "x"}]}, "spec.containers[0]"),
+        ({"containers": [{"name": "broker", "env": ["A=B"]}]}, "spec.containers[0].env[0]"),
+        ({"volumes": [{"name": None}]}, "spec.volumes[0]"),
+        ({"volumes": [{"name": ["a"]}]}, "spec.volumes[0].name"),
         (
             {"containers": [{"name": "broker", "ports": [{"containerPort": 1, "name": {}}]}]},
-            r"spec.containers\[0\].ports\[0\].name is neither text nor a number",
+            "spec.containers[0].ports[0].name",
         ),
         (
             {"topologySpreadConstraints": [{"topologyKey": "zone", "whenUnsatisfiable": []}]},
-            r"spec.topologySpreadConstraints\[0\].whenUnsatisfiable is neither text nor a number",
+            "spec.topologySpreadConstraints[0].whenUnsatisfiable",
         ),
-        ({"initContainers": [{"name": "a", "volumeMounts": [{}]}]}, r"volumeMounts\[0\] has no mountPath"),
-        ({"strange": {"volumes": 7}}, "spec.strange.volumes is not a list"),
+        ({"initContainers": [{"name": "a", "volumeMounts": [{}]}]}, "spec.initContainers[0].volumeMounts[0]"),
+        ({"strange": {"volumes": 7}}, "spec.strange.volumes"),
     ],
 )
-def test_a_template_without_form_is_refused_by_its_field(spec: dict[str, Any], message: str) -> None:
+def test_a_template_without_form_is_refused_by_its_field(spec: dict[str, Any], field: str) -> None:
     """A template that cannot be merged is refused with the path of its field."""
-    with pytest.raises(TemplateRefused, match=message):
+    with raises(TemplateRefused, field):
         pool_with({"spec": spec})
 
 

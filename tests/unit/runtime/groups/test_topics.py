@@ -29,7 +29,7 @@ from fairlead_broker.registry.records import (
     TopicState,
     encode,
 )
-from fairlead_broker.registry.transactions import KeyValue
+from fairlead_broker.registry.store_writes import KeyValue
 from fairlead_broker.runtime.groups.claims import claimant_of
 from fairlead_broker.runtime.groups.topics import GroupTopics
 

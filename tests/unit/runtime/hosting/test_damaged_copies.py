@@ -23,7 +23,7 @@ from fairlead_api.problems import ProblemError
 from fairlead_broker.log import DamagedRange, PartitionLog
 from fairlead_broker.log.segments.storage import PosixFile, PosixStorage
 from fairlead_broker.registry.records import InSync, PartitionRecord, encode
-from fairlead_broker.registry.transactions import Put
+from fairlead_broker.registry.store_writes import Put
 from fairlead_broker.replication import EpochStart, end_before
 from fairlead_broker.runtime import Broker, refusals
 from fairlead_broker.runtime.hosting.hosted_log import drop_damaged

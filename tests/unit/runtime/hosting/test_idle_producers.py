@@ -15,11 +15,17 @@ from runtime_kit import topic
 
 
 class LaterClock(SystemClock):
-    """The system's clock plus a week and a second."""
+    """The clocks of the system, moved forward by `seconds`."""
+
+    seconds = 0
 
     def now_us(self) -> TimestampUs:
-        """Return the time a week and a second from now."""
-        return TimestampUs(super().now_us() + NAME_IDLE_US + 1_000_000)
+        """Return the moved wall clock."""
+        return TimestampUs(super().now_us() + self.seconds * 1_000_000)
+
+    def monotonic(self) -> float:
+        """Return the moved monotonic clock."""
+        return super().monotonic() + self.seconds
 
 
 async def test_a_name_whose_producer_still_writes_is_kept(runtime: Broker) -> None:
@@ -29,9 +35,10 @@ async def test_a_name_whose_producer_still_writes_is_kept(runtime: Broker) -> No
     silent = await runtime.allocate_producer("silent")
     columns = record_batch([b"a"], default_timestamp_us=SystemClock().now_us())
     await flights.produce_batch(encode(columns, producer=ProducerStamp(writing.producer_id, 0, 0)).to_bytes())
-    parts = runtime
-    registry = ProducerRegistry(parts.entry.coordination, parts.metadata.keys, LaterClock())
-    names = ProducerNames(registry, parts.replicas, structlog.get_logger())
+    clock = LaterClock()
+    registry = ProducerRegistry(runtime.entry.coordination, runtime.metadata.keys, clock)
+    names = ProducerNames(registry, runtime.replicas, structlog.get_logger())
+    clock.seconds = NAME_IDLE_US // 1_000_000 + 1
 
     dropped = await names.forget_idle()
     again = await runtime.allocate_producer("writing")

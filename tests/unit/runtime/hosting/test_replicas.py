@@ -16,8 +16,9 @@ from fairlead_api.identifiers import Acks, BrokerEpoch, BrokerId, LeaderEpoch, P
 from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_broker.log.segments.storage import Buffer, PosixFile, PosixStorage
 from fairlead_broker.registry.records import ConfigRecord, InSync, PartitionRecord, Replica, encode
-from fairlead_broker.registry.transactions import Put
+from fairlead_broker.registry.store_writes import Put
 from fairlead_broker.runtime import Broker
+from refusals import refuses
 from runtime_kit import TopicClient, WatchedFile, WatchedStorage, WatchedVolume, topic
 from waiting import until
 
@@ -68,7 +69,7 @@ class TestRecords:
         await flights.produce(b"kept")
         before = await change_record(flights, leader=None)
 
-        with pytest.raises(ProblemError, match="no_leader"):
+        with refuses("no_leader"):
             flights.handle()
 
         await change_record(flights, leader=before.leader, leader_epoch=LeaderEpoch(before.leader_epoch + 1))

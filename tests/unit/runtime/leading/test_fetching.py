@@ -14,6 +14,7 @@ from fairlead_api.problems import ProblemError
 from fairlead_broker.log import DamagedRange
 from fairlead_broker.runtime import Broker, FetchResult, FetchSpec, PartitionFetch
 from fairlead_broker.runtime.leading.fetching import EPOCH_WAIT_SECONDS_MAX
+from refusals import refuses
 from runtime_kit import TopicClient, WatchedStorage, batch, topic
 from waiting import until
 
@@ -160,7 +161,7 @@ class TestRefusals:
         await flights.produce(b"a")
         epoch = flights.handle().leader_epoch
 
-        with pytest.raises(ProblemError, match=code):
+        with refuses(code):
             await flights.fetch(leader_epoch=LeaderEpoch(epoch + step))
 
         assert (await flights.fetch(leader_epoch=epoch, last_epoch=epoch)).next_offset == 1
@@ -178,7 +179,7 @@ class TestRefusals:
 
         await runtime.delete_topic("flights")
 
-        with pytest.raises(ProblemError, match="topic_not_found"):
+        with refuses("topic_not_found"):
             await asyncio.wait_for(fetching, EPOCH_WAIT_SECONDS_MAX / 2)
 
     async def test_last_epoch_of_another_history(self, start_runtime: StartRuntime) -> None:
@@ -193,9 +194,9 @@ class TestRefusals:
 
         with pytest.raises(ProblemError) as cut:
             await flights.fetch(3, last_epoch=old)
-        with pytest.raises(ProblemError, match="log_truncated"):
+        with refuses("log_truncated"):
             await flights.fetch(9, last_epoch=old)
-        with pytest.raises(ProblemError, match="unknown_leader_epoch"):
+        with refuses("unknown_leader_epoch"):
             await flights.fetch(3, last_epoch=LeaderEpoch(flights.handle().leader_epoch + 1))
 
         assert cut.value.code == "log_truncated"
@@ -291,7 +292,7 @@ class TestLongPoll:
             await flights.broker.stop_answering()
         [result] = poll.result()
 
-        with pytest.raises(ProblemError, match="shutting_down"):
+        with refuses("shutting_down"):
             await flights.fetch()
 
         assert isinstance(result, FetchResult)

@@ -60,7 +60,7 @@ async def test_a_store_that_is_away_is_tried_until_it_is_there() -> None:
 async def test_what_waiting_does_not_mend_ends_the_attempts(error: Exception) -> None:
     """An error that a retry cannot solve is raised at once."""
     attempts = Attempts(CoordinationUnavailable("away"), error, CoordinationUnavailable("never asked"))
-    with pytest.raises(type(error), match=str(error)):
+    with pytest.raises(type(error)):
         await patiently(attempts, "register", CapturingLogger())
 
     assert len(attempts.errors) == 1

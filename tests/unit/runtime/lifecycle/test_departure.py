@@ -31,7 +31,7 @@ from fairlead_broker.registry.records import (
     TopicState,
     encode,
 )
-from fairlead_broker.registry.transactions import Put
+from fairlead_broker.registry.store_writes import Put
 from fairlead_broker.runtime.lifecycle.departure import Departure
 from fairlead_broker.runtime.lifecycle.own_registration import OwnRegistration
 from waiting import until

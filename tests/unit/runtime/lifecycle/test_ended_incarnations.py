@@ -12,7 +12,7 @@ import pytest
 from fairlead_api.identifiers import Acks, PartitionIndex
 from fairlead_api.problems import ProblemError
 from fairlead_broker.registry.records import encode
-from fairlead_broker.registry.transactions import Put
+from fairlead_broker.registry.store_writes import Put
 from fairlead_broker.runtime import Broker
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 from runtime_kit import TopicClient, WatchedStorage, topic

@@ -23,7 +23,7 @@ from fairlead_broker.registry.records import (
     Directory,
     decode,
 )
-from fairlead_broker.registry.transactions import Compare, Delete, Get, KeyValue, Operation, TransactionResult
+from fairlead_broker.registry.store_writes import Compare, Delete, Get, KeyValue, Operation, TransactionResult
 from fairlead_broker.runtime.lifecycle.own_registration import OwnRegistration
 
 KEYS = Keys("test")

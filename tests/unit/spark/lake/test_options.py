@@ -7,6 +7,7 @@ import pytest
 from fairlead_spark.lake.options import LakeOptions
 from fairlead_spark.options import OptionError
 from fairlead_spark.pipelines import PipelineOptionError, find
+from refusals import raises
 
 
 def test_options_of_a_store_are_kept_apart() -> None:
@@ -35,40 +36,40 @@ def test_a_folder_may_be_a_uri() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "named"),
     [
-        ({"path": ""}, "option path is missing; allowed: an absolute folder, or a URI"),
-        ({"path": "table"}, "option path='table' is not allowed; allowed: an absolute folder, or a URI"),
-        ({"compressoin": "zstd"}, "option compressoin is not allowed.*nearest: compression"),
+        ({"path": ""}, "path"),
+        ({"path": "table"}, "path='table'"),
+        ({"compressoin": "zstd"}, "compressoin compression"),
         (
             {"compression": "brotli"},
-            "option compression='brotli' is not allowed; allowed: zstd, snappy, lz4, gzip",
+            "compression='brotli' zstd snappy lz4 gzip",
         ),
-        ({"partitionBy": "a,b,a"}, "option partitionBy='a,b,a' is not allowed; allowed: each column once"),
-        ({"mergeSchema": "yes"}, "option mergeSchema='yes' is not allowed; allowed: true or false"),
-        ({"compactEvery": "1", "vacuumHours": "167"}, "a whole number, 168 or more"),
-        ({"vacuumHours": "168"}, "only together with compactEvery"),
-        ({"txnAppId": "load"}, "both txnAppId and txnVersion"),
-        ({"txnVersion": "-1"}, "option txnVersion='-1' is not allowed; allowed: a whole number, 0 or more"),
+        ({"partitionBy": "a,b,a"}, "partitionBy='a,b,a'"),
+        ({"mergeSchema": "yes"}, "mergeSchema='yes' true false"),
+        ({"compactEvery": "1", "vacuumHours": "167"}, "vacuumHours='167' 168"),
+        ({"vacuumHours": "168"}, "vacuumHours=168 compactEvery"),
+        ({"txnAppId": "load"}, "txnAppId txnVersion"),
+        ({"txnVersion": "-1"}, "txnVersion='-1' 0"),
     ],
 )
-def test_a_wrong_option_is_named(options: dict[str, str], says: str) -> None:
+def test_a_wrong_option_is_named(options: dict[str, str], named: str) -> None:
     """A wrong option is refused with its name, its value and the allowed values."""
-    with pytest.raises(OptionError, match=says):
+    with raises(OptionError, *named.split()):
         LakeOptions.parse({"path": "/lake/table"} | options)
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "named"),
     [
-        ({"topics": ","}, "needs a name in the option topics"),
-        ({"text": "maybe"}, "option text='maybe'; it must be true or false"),
-        ({"compactEvery": "0"}, "option compactEvery='0'; it must be a whole number, 1 or more"),
-        ({"vacuumHours": "200"}, "needs the option compactEvery"),
-        ({"storage": "AWS_REGION"}, "it must be NAME=VALUE pairs separated by commas"),
+        ({"topics": ","}, "topics"),
+        ({"text": "maybe"}, "text='maybe' true false"),
+        ({"compactEvery": "0"}, "compactEvery='0' 1"),
+        ({"vacuumHours": "200"}, "compactEvery"),
+        ({"storage": "AWS_REGION"}, "NAME=VALUE"),
     ],
 )
-def test_the_pipeline_refuses_before_spark_is_started(options: dict[str, str], says: str) -> None:
+def test_the_pipeline_refuses_before_spark_is_started(options: dict[str, str], named: str) -> None:
     """The pipeline refuses wrong values before Spark is started."""
-    with pytest.raises(PipelineOptionError, match=says):
+    with raises(PipelineOptionError, *named.split()):
         find("topic_to_delta").complete({"topics": "flights", "path": "/lake/flights"} | options)

@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.fs
 import pytest
 
+from refusals import raises
+
 pytest.importorskip("pyspark.sql.datasource", reason="the sink needs the extra spark")
 
 from deltalake import DeltaTable
@@ -135,7 +137,7 @@ def test_a_refused_deletion_hides_neither_a_repeat_nor_a_refused_frame(
     writer(tmp_path).commit([write(tmp_path, 0, "again")], 0)
     other = {"type": "struct", "fields": [*FRAME["fields"], {"name": "more", "type": "long"}]}
 
-    with pytest.raises(SchemaMismatch, match="column more is not in the table"):
+    with raises(SchemaMismatch, "more"):
         writer(tmp_path, other).commit([write(tmp_path, 1, "done")], 1)
     assert DeltaTable(tmp_path).to_pyarrow_table()["number"].to_pylist() == [0]
 

@@ -19,6 +19,7 @@ from fairlead_spark.lake import files as lake_files
 from fairlead_spark.lake.files import DataFile, PartitionValueError, TaskFiles
 from fairlead_spark.lake.statistics import lower, statistics_of, upper
 from fairlead_spark.lake.storage import file_system
+from refusals import raises
 
 SCHEMA = pa.schema(
     [("number", pa.int64()), ("text", pa.string()), ("at", pa.timestamp("us", "UTC")), ("day", pa.date32())]
@@ -123,10 +124,10 @@ def test_names_of_folders_are_safe_and_values_are_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("days", "says"),
-    [(2_932_897, "is 10000-01-01"), (-719_163, "is 0000-12-31"), (2**31 - 1, "is .*2147483647.*")],
+    ("days", "named"),
+    [(2_932_897, "10000-01-01"), (-719_163, "0000-12-31"), (2**31 - 1, "2147483647")],
 )
-def test_a_day_that_no_reader_knows_is_refused(tmp_path: Path, days: int, says: str) -> None:
+def test_a_day_that_no_reader_knows_is_refused(tmp_path: Path, days: int, named: str) -> None:
     """The first and the last day of Python's calendar are valid partitions, and a day outside of it is refused."""
     known = [date.min, date.max]
     with task(tmp_path, "day") as open_task:
@@ -138,9 +139,7 @@ def test_a_day_that_no_reader_knows_is_refused(tmp_path: Path, days: int, says: 
 
     assert found == ["0001-01-01", "9999-12-31"]
     with (
-        pytest.raises(
-            PartitionValueError, match=f"column day.*{says}; allowed: dates of the years 1 to 9999"
-        ),
+        raises(PartitionValueError, "day", named),
         task(tmp_path / "beyond", "day") as open_task,
     ):
         open_task.write(rows)
@@ -152,9 +151,7 @@ def test_text_to_partition_by_is_utf8(tmp_path: Path) -> None:
     schema = pa.schema([("number", pa.int64()), ("place", pa.string())])
     text = pa.array([b"a", b"\xff\xfe"]).view(pa.string())
     with (
-        pytest.raises(
-            PartitionValueError, match=r"column place.* is b'\\xff\\xfe'; allowed: text in UTF-8, or null"
-        ),
+        raises(PartitionValueError, "place", "b'\\xff\\xfe'"),
         TaskFiles(file_system(str(tmp_path), {}), schema, ["place"], "part", "zstd") as open_task,
     ):
         open_task.write(pa.record_batch([pa.array([1, 2]), text], schema=schema))

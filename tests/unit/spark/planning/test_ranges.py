@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-import pytest
-
 from fairlead_spark.planning.losses import DataLoss, Loss, LossKind
 from fairlead_spark.planning.offsets import PartitionOffset, StreamOffsets, TopicOffsets
 from fairlead_spark.planning.ranges import OffsetRange, expired, plan_between, unexpired
+from refusals import missing
 
 
 def stands(topic_id: str = "A", **offsets: int) -> StreamOffsets:
@@ -38,8 +37,7 @@ def test_a_recreated_topic_is_a_loss_and_read_from_its_beginning() -> None:
 
     assert plan.ranges == [OffsetRange("a", "B", 0, 0, 9, stop_epoch=3)]
     assert [loss.kind for loss in plan.losses] == [LossKind.TOPIC_RECREATED]
-    assert "its id was A and is B" in str(plan.losses[0])
-    assert "0:5" in str(plan.losses[0])
+    assert missing(str(plan.losses[0]), "A", "B", "0:5") == []
 
 
 def test_a_topic_whose_id_is_not_known_is_taken_as_it_is() -> None:
@@ -55,10 +53,7 @@ def test_a_log_that_ends_earlier_is_a_loss_with_numbers() -> None:
     plan = plan_between(stands(p0=9), stands(p0=4))
 
     assert plan.ranges == []
-    assert [str(loss) for loss in plan.losses] == [
-        "a-0: the end of the log was lost, as after an unclean election: the query has read up to offset 9, "
-        "and the log ends at 4"
-    ]
+    assert [missing(str(loss), "a-0", 9, 4) for loss in plan.losses] == [[]]
 
 
 def test_a_topic_that_is_gone_is_a_loss() -> None:
@@ -66,7 +61,7 @@ def test_a_topic_that_is_gone_is_a_loss() -> None:
     plan = plan_between(stands(p0=9, p1=2), StreamOffsets())
 
     assert [(loss.kind, loss.topic) for loss in plan.losses] == [(LossKind.TOPIC_GONE, "a")]
-    assert "0:9, 1:2" in str(plan.losses[0])
+    assert missing(str(plan.losses[0]), "0:9", "1:2") == []
 
 
 def test_the_error_of_losses_says_each_and_what_to_do() -> None:
@@ -76,15 +71,7 @@ def test_the_error_of_losses_says_each_and_what_to_do() -> None:
         Loss(LossKind.TOPIC_GONE, "b", detail="the query was at 0:1"),
     ]
 
-    with pytest.raises(DataLoss) as raised:
-        raise DataLoss(losses)
-
-    assert "a-1: records were deleted before they were read: offset 3 is below log start 8; b: the" in str(
-        raised.value
-    )
-    assert "failOnDataLoss=false the query continues from the first available record and continues" in str(
-        raised.value
-    )
+    assert missing(str(DataLoss(losses)), "a-1", 3, 8, "b", "0:1", "failOnDataLoss=false") == []
 
 
 def test_a_part_of_a_range_keeps_the_epoch_of_its_beginning_alone() -> None:
@@ -105,7 +92,9 @@ def test_an_expired_range_is_a_loss_with_numbers() -> None:
         (2, 5, 9),
         (3, 5, 9),
     ]
-    assert [str(loss) for loss in expired(ranges, beginnings)] == [
-        f"a-{index}: records were deleted before they were read: offset 5 of a-{index} is below log start {begin}"
-        for index, begin in ((0, 7), (1, 9))
+    losses = expired(ranges, beginnings)
+    assert [(loss.kind, loss.partition) for loss in losses] == [
+        (LossKind.LOG_START, 0),
+        (LossKind.LOG_START, 1),
     ]
+    assert (missing(str(losses[0]), "a-0", 5, 7), missing(str(losses[1]), "a-1", 5, 9)) == ([], [])

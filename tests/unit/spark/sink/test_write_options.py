@@ -4,6 +4,7 @@ import pytest
 
 from fairlead_spark.options import OptionError
 from fairlead_spark.sink.write_options import WriteOptions
+from refusals import raises
 
 ADDRESS = "http://127.0.0.1:9520"
 
@@ -44,7 +45,7 @@ def test_an_option_that_makes_no_sense_is_named(name: str, value: str, allowed: 
 
 def test_the_value_of_an_unknown_option_is_not_printed() -> None:
     """The value of an unknown option is not printed, because it may be a secret."""
-    with pytest.raises(OptionError, match=r"option topik is not allowed.* nearest: topic") as refused:
+    with raises(OptionError, "topik", "topic") as refused:
         WriteOptions.parse({"bootstrap": ADDRESS, "topik": "s3cret"})
 
     assert "s3cret" not in str(refused.value)
@@ -52,5 +53,5 @@ def test_the_value_of_an_unknown_option_is_not_printed() -> None:
 
 def test_an_idempotent_producer_needs_all_acknowledgements() -> None:
     """An idempotent producer with acks=1 is refused."""
-    with pytest.raises(OptionError, match="false with acks=1"):
+    with raises(OptionError, "acks=1"):
         WriteOptions.parse({"bootstrap": ADDRESS, "acks": "1", "idempotent": "true"})

@@ -218,7 +218,7 @@ def test_a_quota_belongs_to_the_first_owner(
 
 
 @pytest.mark.parametrize(("hours", "reasons"), [(361, []), (360, ["ExpiresSoon"]), (None, [])])
-def test_a_token_that_is_not_replaced_in_time_is_told(hours: int | None, reasons: list[str]) -> None:
+def test_a_token_that_is_not_replaced_in_time_is_reported(hours: int | None, reasons: list[str]) -> None:
     """Half of the time for renewals may pass without a new token (rule K12)."""
     ends = None if hours is None else (NOW + timedelta(hours=hours)).isoformat()
 

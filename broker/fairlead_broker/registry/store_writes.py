@@ -1,6 +1,6 @@
-"""Keys as read from the store, and the transactions that planners request.
+"""Keys as read from the store, and the compares, reads and writes that planners request.
 
-Planners create transactions from records that they have read, and `coordination` runs the transactions. All
+Planners create writes from records that they have read, and `coordination` carries the writes out. All
 values are pure and independent of the store. Compares have the same meaning as in etcd.
 """
 

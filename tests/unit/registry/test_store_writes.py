@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from fairlead_broker.registry.transactions import (
+from fairlead_broker.registry.store_writes import (
     CreateRevision,
     ModRevision,
     Relation,

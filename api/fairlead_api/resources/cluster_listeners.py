@@ -1,0 +1,138 @@
+"""Listeners of a Cluster: how clients inside and outside of Kubernetes reach the brokers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal, TypeAlias
+
+from pydantic import ConfigDict, Field
+
+from fairlead_api.resources.cluster_parts import Annotations
+from fairlead_api.resources.resource import Part
+from fairlead_api.resources.schema_rules import Rule, kubernetes, rules
+from fairlead_api.resources.texts import NamespaceName, ObjectName
+
+ListenerType: TypeAlias = Literal["internal", "nodeport", "loadbalancer", "clusterip"]
+RouteKind: TypeAlias = Literal["Ingress", "HTTPRoute", "TLSRoute"]
+GATEWAYS_MAX: Final = 8
+"""Maximum number of Gateways of a route, which is more than the number of networks with clients."""
+
+
+class RouteGateway(Part):
+    """Gateway to which a route is attached."""
+
+    name: ObjectName
+    """Name of the Gateway."""
+    namespace: NamespaceName | None = None
+    """Namespace of the Gateway; by default the namespace of the Cluster."""
+    section_name: ObjectName | None = None
+    """Name of a listener of the Gateway; by default every listener that allows the route."""
+
+
+class ListenerRoute(Part):
+    """Route from an Ingress controller or a Gateway to the brokers."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            Rule(
+                "self.kind == 'Ingress' || !(has(self.ingressClassName) || has(self.tlsSecretName))",
+                "ingressClassName and tlsSecretName are allowed only for the kind Ingress",
+            ),
+            Rule(
+                "(self.kind == 'Ingress') != (has(self.gateways) && size(self.gateways) > 0)",
+                "the kinds HTTPRoute and TLSRoute have gateways, and the kind Ingress has none",
+                ".gateways",
+            ),
+            Rule(
+                "self.kind != 'TLSRoute' || self.scheme == 'https'",
+                "a TLSRoute has the scheme https",
+                ".scheme",
+            ),
+        )
+    )
+
+    kind: RouteKind
+    """Kind of the objects that the operator creates. Ingress: one Ingress for all hosts. HTTPRoute: one route of the \
+Gateway API for each host. TLSRoute: the same for a Gateway that passes TLS through to the brokers."""
+    host: Annotated[
+        str,
+        kubernetes(
+            maxLength=253,
+            minLength=1,
+            pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+        ),
+    ]
+    """Host name of the bootstrap address, such as fairlead.example.com."""
+    scheme: Literal["http", "https"] = "https"
+    """Scheme with which clients call the Ingress controller or the Gateway."""
+    port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    """Port at which clients reach the Ingress controller or the Gateway; by default the port of the scheme."""
+    ingress_class_name: ObjectName | None = None
+    """Class of the Ingress; by default the default class of the Kubernetes cluster."""
+    tls_secret_name: ObjectName | None = None
+    """Secret with the certificate that the Ingress controller shows to clients."""
+    gateways: Annotated[
+        tuple[RouteGateway, ...],
+        kubernetes(
+            **{
+                "maxItems": GATEWAYS_MAX,
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["name"],
+            }
+        ),
+    ] = ()
+    """Gateways of an HTTPRoute or a TLSRoute."""
+    annotations: Annotations = Field(default_factory=dict)
+    """Annotations of the created objects, for Ingress controllers and DNS controllers."""
+
+
+class DataListener(Part):
+    """Listener at which clients reach the brokers."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            Rule(
+                "!has(self.nodePort) || self.type == 'nodeport'",
+                "nodePort is allowed only for the type nodeport",
+                ".nodePort",
+            ),
+            Rule(
+                "!has(self.advertisedHost) || self.type == 'nodeport' || "
+                "self.advertisedHost.contains('{id}') || self.advertisedHost.contains('{pod}')",
+                "advertisedHost must contain {id} or {pod}, so that each broker has its own host",
+                ".advertisedHost",
+            ),
+            Rule(
+                "!has(self.route) || self.type == 'clusterip'",
+                "route is allowed only for the type clusterip",
+                ".route",
+            ),
+        )
+    )
+
+    type: ListenerType = "internal"
+    """Type of the listener. internal: brokers are reachable only inside the Kubernetes cluster. nodeport: brokers are \
+reachable at a port of every node. loadbalancer: brokers are reachable through a load balancer of the cloud. \
+clusterip: brokers are reachable through an Ingress or a Gateway with `route`, or through another proxy that you \
+create in front of the Services for clients outside."""
+    per_broker: bool = False
+    """Whether each broker has its own Service, so that clients outside reach leaders directly. Without their own \
+Services, clients outside call one address, and brokers forward requests to the leaders."""
+    advertised_host: Annotated[str, kubernetes(maxLength=253, minLength=1)] | None = None
+    """Host at which clients outside reach each broker, with the placeholders {id}, {pod} and {namespace}, for example \
+broker-{id}.example.com; for the type nodeport also one host of all nodes. By default the load balancer of the broker, \
+or the address of its node. The host may have a port, and for the type clusterip also the scheme of the proxy, as in \
+https://broker-{id}.example.com:443. For the type internal, the host for every client."""
+    annotations: Annotations = Field(default_factory=dict)
+    """Annotations of the Services, for load balancers and DNS controllers."""
+    node_port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    """Port of every node for the bootstrap Service; by default Kubernetes chooses a port."""
+    route: ListenerRoute | None = None
+    """Route of an Ingress controller or a Gateway to the Services of the type clusterip, which the operator creates. \
+With perBroker, each broker has a host of its own, given by advertisedHost."""
+
+
+class Listeners(Part):
+    """Listeners of the brokers."""
+
+    data: DataListener = DataListener()
+    """Listener for producers, consumers and tools."""

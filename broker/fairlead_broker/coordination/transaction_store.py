@@ -1,0 +1,145 @@
+"""Stored transactions: reads of many records, and writes of many decisions by one compare-and-set (rule 7.1).
+
+The runtime calls the store. Any broker may change any record, so every write compares the revision at which each record
+was read. A write that another broker has overtaken changes nothing and returns the records as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from fairlead_api.identifiers import ProducerEpoch, ProducerId, Revision
+from fairlead_broker.coordination.protocol import Coordination
+from fairlead_broker.registry.keys import Keys
+from fairlead_broker.registry.records import ProducerNameRecord, decode, encode
+from fairlead_broker.registry.store_writes import (
+    Compare,
+    Delete,
+    Get,
+    KeyValue,
+    Operation,
+    Put,
+    absent,
+    unchanged_since,
+)
+from fairlead_broker.registry.transaction_records import TransactionRecord
+
+READ_MAX: Final = 100
+"""Maximum number of records in one read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Record of a producer as it was read."""
+
+    record: TransactionRecord | None
+    revision: Revision
+    """Mod revision of the record, or 0 for a producer without a record."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedProducer:
+    """Producer that has a name."""
+
+    producer_id: ProducerId
+    is_transactional: bool
+    revision: Revision
+    """Mod revision of the name's key."""
+
+
+ABSENT: Final = Standing(None, Revision(0))
+
+
+class TransactionStore:
+    """Access to stored transactions.
+
+    All methods may raise `CoordinationError`; methods that write also raise `UnknownOutcome`.
+    """
+
+    __slots__ = ("_coordination", "_keys")
+
+    def __init__(self, coordination: Coordination, keys: Keys) -> None:
+        self._coordination = coordination
+        self._keys = keys
+
+    async def read(self, producers: Sequence[ProducerId]) -> dict[ProducerId, Standing]:
+        """Return the records of up to `READ_MAX` different producers, as of one revision."""
+        assert len(producers) <= READ_MAX, f"a read of {len(producers)} records"
+        gets = [Get(self._keys.transaction(each)) for each in producers]
+        result = await self._coordination.transact((), gets)
+        return dict(zip(producers, map(_standing, result.reads), strict=True))
+
+    async def write(
+        self, changes: Mapping[ProducerId, tuple[Standing, TransactionRecord]]
+    ) -> tuple[bool, dict[ProducerId, Standing]]:
+        """Replace records, if all of them stand as they were read; otherwise nothing is written.
+
+        Returns whether the records are written, and how all of them stand now.
+        """
+        key = self._keys.transaction
+        compares = [unchanged_since(key(each), read.revision) for each, (read, _) in changes.items()]
+        puts = [Put(key(each), encode(record)) for each, (_, record) in changes.items()]
+        gets = [Get(key(each)) for each in changes]
+        result = await self._coordination.transact(compares, puts, gets)
+        if not result.succeeded:
+            return False, dict(zip(changes, map(_standing, result.reads), strict=True))
+        return True, {each: Standing(record, result.revision) for each, (_, record) in changes.items()}
+
+    async def find_name(self, name: str) -> NamedProducer | None:
+        """Return the producer of a name, or None."""
+        key = self._keys.producer_name(name)
+        [item] = (await self._coordination.transact((), (Get(key),))).reads
+        if item is None:
+            return None
+        record = decode(key, item.value, ProducerNameRecord)
+        return NamedProducer(record.producer_id, record.transactional, item.mod_revision)
+
+    async def create(
+        self, producer_id: ProducerId, record: TransactionRecord, replaced: NamedProducer | None
+    ) -> Standing | None:
+        """Write the first record of a producer, together with its name, if it has one.
+
+        `replaced`: producer that had the name. Returns None if the name was taken or changed by another call.
+        """
+        key = self._keys.transaction(producer_id)
+        compares: list[Compare] = [absent(key)]
+        puts: list[Operation] = [Put(key, encode(record))]
+        if record.name is not None:
+            name = self._keys.producer_name(record.name)
+            compares.append(unchanged_since(name, 0 if replaced is None else replaced.revision))
+            named = ProducerNameRecord(
+                producer_id=producer_id,
+                producer_epoch=ProducerEpoch(0),
+                used_us=record.used_us,
+                transactional=True,
+            )
+            puts.append(Put(name, encode(named)))
+        result = await self._coordination.transact(compares, puts)
+        return Standing(record, result.revision) if result.succeeded else None
+
+    async def forget(self, producer_id: ProducerId, standing: Standing) -> bool:
+        """Delete the record of a producer and its name. Returns False if the record was changed in the meantime."""
+        key = self._keys.transaction(producer_id)
+        deletes = [Delete(key)]
+        if standing.record is not None and standing.record.name is not None:
+            deletes.append(Delete(self._keys.producer_name(standing.record.name)))
+        result = await self._coordination.transact((unchanged_since(key, standing.revision),), deletes)
+        return result.succeeded
+
+    async def page(
+        self, after: ProducerId | None, limit: int
+    ) -> tuple[list[tuple[ProducerId, Standing]], bool]:
+        """Return records in the order of their keys, and whether more follow."""
+        keys = self._keys
+        start = None if after is None else keys.transaction(after)
+        found = await self._coordination.list(keys.transactions, after=start, limit=limit)
+        items = [(ProducerId(int(item.key.rpartition("/")[2])), _standing(item)) for item in found.items]
+        return items, found.next is not None
+
+
+def _standing(item: KeyValue | None) -> Standing:
+    if item is None:
+        return ABSENT
+    return Standing(decode(item.key, item.value, TransactionRecord), item.mod_revision)

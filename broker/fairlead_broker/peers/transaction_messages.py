@@ -1,0 +1,67 @@
+"""Messages between brokers about transactions: ends of commits, hints to look, and open transactions.
+
+The messages are encoded by `messages`. The module must not know how an answer is used.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlead_api.identifiers import (
+    Offset,
+    PartitionIndex,
+    ProducerEpoch,
+    ProducerId,
+    TimestampUs,
+    TopicId,
+)
+
+
+class EndMessage(msgspec.Struct, frozen=True, array_like=True):
+    """Commit whose marker is due in a partition that the receiver leads."""
+
+    producer_id: ProducerId
+    epoch: ProducerEpoch
+    topic_id: TopicId
+    partition: PartitionIndex
+    decided_us: TimestampUs
+
+
+class EndsRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Commits; they are decided, so that they may be believed at any later time."""
+
+    ends: list[EndMessage]
+
+
+class EndsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether each marker is committed, in the order of the request."""
+
+    confirmed: list[bool]
+
+
+class LookRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Producers whose records have changed, as a hint."""
+
+    producer_ids: list[ProducerId]
+
+
+class OpenRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Question for the partitions in which transactions of a producer are open."""
+
+    producer_id: ProducerId
+
+
+class OpenAt(msgspec.Struct, frozen=True, kw_only=True):
+    """Open transaction in a partition that the answering broker leads."""
+
+    topic_id: TopicId
+    partition: PartitionIndex
+    epoch: ProducerEpoch
+    first_offset: Offset
+    age_seconds: float
+
+
+class OpenAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Partitions in which transactions of the producer are open."""
+
+    open_at: list[OpenAt]

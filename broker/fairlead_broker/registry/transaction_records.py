@@ -1,0 +1,78 @@
+"""The values of the keys `transactions/<producer id>`: the newest transactions of one producer (rule 7.1).
+
+Any broker changes a record by a put that compares the revision of the record as it was read. Records of transactions
+are not mirrored. The module is pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import ClassVar
+
+import msgspec
+
+from fairlead_api.identifiers import ProducerEpoch, TimestampUs, TopicId
+from fairlead_broker.registry.records import Entry, Positive, Record
+
+
+class Outcome(StrEnum):
+    """Decision about a transaction."""
+
+    COMMIT = "commit"
+    ABORT = "abort"
+
+
+class EndReason(StrEnum):
+    """Cause of the end of a transaction."""
+
+    CLIENT = "client"
+    """The producer committed or aborted the transaction."""
+    FENCED = "fenced"
+    """Another instance with the same name began a transaction."""
+    TIMEOUT = "timeout"
+    """The transaction was open for longer than its timeout."""
+    OPERATOR = "operator"
+    RESTORED = "restored"
+    """The coordination store was restored to a time before the transaction began."""
+
+
+class EndedTransaction(Entry, frozen=True, kw_only=True):
+    """The newest transaction of a producer that is decided."""
+
+    epoch: ProducerEpoch
+    outcome: Outcome
+    reason: EndReason
+    at_us: TimestampUs
+
+
+class UnfinishedCommit(Entry, frozen=True, kw_only=True):
+    """A committed transaction that some of its partitions have not confirmed."""
+
+    epoch: ProducerEpoch
+    partitions: dict[TopicId, tuple[int, ...]]
+    """Partitions without a confirmed marker, in ascending order."""
+
+
+class TransactionRecord(Record, frozen=True, kw_only=True):
+    """Value of `transactions/<producer id>`."""
+
+    nested: ClassVar[Mapping[str, type[Entry]]] = {"ended": EndedTransaction, "unfinished": UnfinishedCommit}
+
+    name: str | None = None
+    """Name of the producer, or None for a producer without a name."""
+    epoch: ProducerEpoch
+    """Epoch of the only transaction that can be committed; all lower epochs are decided."""
+    timeout_ms: Positive
+    ended: EndedTransaction | None = None
+    """The newest decided transaction, or None before the first decision."""
+    named: dict[TopicId, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    """Partitions that produce calls named for the open transaction, in ascending order."""
+    unfinished: tuple[UnfinishedCommit, ...] = ()
+    """Commits in ascending order of epochs."""
+    metadata: str | None = None
+    """Text that the last commit left."""
+    owner: str | None = None
+    """Principal that began the producer's first transaction, or None without authentication."""
+    used_us: TimestampUs
+    """Time of the last change by a client."""

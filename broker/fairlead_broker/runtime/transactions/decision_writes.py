@@ -1,0 +1,213 @@
+"""Writes of decisions: changes of many producers that arrive together share one compare-and-set (rule 7.6).
+
+A change is a pure function of the record as it was read. While a write is under way, further changes gather. A change
+whose answer needs no write is answered from a read that began after the change arrived. After an unknown outcome, the
+records are read again: the compare lets either the first or the second attempt succeed, never both (rule 7.1.1).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, TypeVar
+
+from fairlead_api.identifiers import ProducerId, TimestampUs
+from fairlead_api.problems import ProblemError, SideEffect
+from fairlead_broker.clock import Clock
+from fairlead_broker.coordination.protocol import CoordinationError, UnknownOutcome
+from fairlead_broker.coordination.transaction_store import Standing, TransactionStore
+from fairlead_broker.registry.records import RecordUnreadable
+from fairlead_broker.registry.transaction_records import TransactionRecord
+from fairlead_broker.runtime import refusals
+
+GATHERED_MAX: Final = 60
+"""Maximum number of changes in one write, which has a compare, a put and a read for each of them."""
+UNDER_WAY_MAX: Final = 2
+"""Maximum number of concurrent writes. More writes would delay the keep-alives of leases."""
+CACHED_MAX: Final = 10_000
+"""Maximum number of records in memory; the least recently used record is dropped first."""
+SECONDS_MAX: Final = 10.0
+"""Maximum number of seconds for which a change is attempted."""
+RETRY_SECONDS: Final = 0.2
+
+A = TypeVar("A")
+Change = Callable[[TransactionRecord | None, TimestampUs], "tuple[TransactionRecord | None, A]"]
+"""Function from the record, as it was read, and the time to the record to write, or None, and the answer."""
+
+
+@dataclass(slots=True, eq=False)
+class _Pending(Generic[A]):
+    producer_id: ProducerId
+    change: Change[A]
+    deadline: float
+    answer: asyncio.Future[A] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    is_fresh: bool = False
+    """Whether the record in memory was read after the change arrived."""
+    side_effect: SideEffect = SideEffect.NONE
+
+    def succeed(self, answer: A) -> None:
+        """Set the answer, unless the caller has gone."""
+        if not self.answer.done():
+            self.answer.set_result(answer)
+
+    def fail(self, error: Exception) -> None:
+        """Set the error, unless the caller has gone."""
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+class DecisionWrites:
+    """Queue of changes, and the records that this broker read or wrote last."""
+
+    __slots__ = ("_busy", "_cache", "_clock", "_queue", "_spawn", "_store", "_writers")
+
+    def __init__(
+        self,
+        store: TransactionStore,
+        clock: Clock,
+        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+    ) -> None:
+        """`spawn` starts a supervised task."""
+        self._store = store
+        self._clock = clock
+        self._spawn = spawn
+        self._queue: deque[_Pending[Any]] = deque()
+        self._cache: OrderedDict[ProducerId, Standing] = OrderedDict()
+        self._busy: set[ProducerId] = set()
+        """Producers whose change is under way; further changes of the same producers wait."""
+        self._writers = 0
+
+    async def change(self, producer_id: ProducerId, change: Change[A]) -> A:
+        """Change a record and return the answer of the function that was written.
+
+        The function may be called several times. It may raise a `ProblemError` for a record that was read after the
+        call began. Raises `coordination_unavailable` if the store does not answer in time, and `internal` for a record
+        that cannot be read.
+        """
+        pending = _Pending(producer_id, change, self._clock.monotonic() + SECONDS_MAX)
+        self._queue.append(pending)
+        if self._writers < UNDER_WAY_MAX:
+            self._writers += 1
+            self._spawn(self._write_queued(), "transaction decisions")
+        return await pending.answer
+
+    def noted(self, producer_id: ProducerId, standing: Standing) -> None:
+        """Keep a record that was read or written elsewhere."""
+        self._cache[producer_id] = standing
+        self._cache.move_to_end(producer_id)
+        if len(self._cache) > CACHED_MAX:
+            self._cache.popitem(last=False)
+
+    async def _write_queued(self) -> None:
+        try:
+            while group := self._take():
+                try:
+                    await self._carry_out(group)
+                finally:
+                    self._busy -= group.keys()
+        finally:
+            self._writers -= 1
+
+    def _take(self) -> dict[ProducerId, _Pending[Any]]:
+        """Return the next changes, at most one of each producer."""
+        group: dict[ProducerId, _Pending[Any]] = {}
+        later: list[_Pending[Any]] = []
+        while self._queue and len(group) < GATHERED_MAX:
+            pending = self._queue.popleft()
+            if pending.producer_id in group or pending.producer_id in self._busy:
+                later.append(pending)
+            elif not pending.answer.done():
+                group[pending.producer_id] = pending
+        self._queue.extendleft(reversed(later))
+        self._busy |= group.keys()
+        return group
+
+    async def _carry_out(self, group: dict[ProducerId, _Pending[Any]]) -> None:
+        """Answer every change of a group. The last attempts of a change that others overtake are made alone."""
+        left = dict(group)
+        try:
+            while left:
+                await self._attempt(left)
+                for producer_id in [each for each, pending in left.items() if pending.answer.done()]:
+                    del left[producer_id]
+        except asyncio.CancelledError:
+            for pending in left.values():
+                pending.fail(refusals.shutting_down())
+            raise
+
+    async def _attempt(self, left: dict[ProducerId, _Pending[Any]]) -> None:
+        try:
+            await self._read([each for each in left if each not in self._cache], left)
+            changes = self._changes(left)
+            stale = [
+                each for each, pending in left.items() if not pending.answer.done() and not pending.is_fresh
+            ]
+            await self._read([each for each in stale if each not in changes], left)
+            if not changes:
+                return
+            written, standings = await self._store.write(
+                {each: (self._cache[each], record) for each, (record, _) in changes.items()}
+            )
+        except UnknownOutcome as error:
+            await self._wait_or_fail(left, error, SideEffect.MAYBE)
+        except CoordinationError as error:
+            await self._wait_or_fail(left, error, SideEffect.NONE)
+        except RecordUnreadable as error:
+            for pending in left.values():
+                pending.fail(ProblemError("internal", str(error)))
+        else:
+            for producer_id, standing in standings.items():
+                self.noted(producer_id, standing)
+                pending = left[producer_id]
+                pending.is_fresh = True
+                if written:
+                    pending.succeed(changes[producer_id][1])
+
+    async def _read(self, producers: list[ProducerId], left: dict[ProducerId, _Pending[Any]]) -> None:
+        if not producers:
+            return
+        for producer_id, standing in (await self._store.read(producers)).items():
+            self.noted(producer_id, standing)
+            left[producer_id].is_fresh = True
+
+    def _changes(
+        self, left: dict[ProducerId, _Pending[Any]]
+    ) -> dict[ProducerId, tuple[TransactionRecord, Any]]:
+        """Return the records to write with their answers, and answer changes that need no write."""
+        changes: dict[ProducerId, tuple[TransactionRecord, Any]] = {}
+        now_us = self._clock.now_us()
+        for producer_id, pending in left.items():
+            try:
+                record, answer = pending.change(self._cache[producer_id].record, now_us)
+            except ProblemError as problem:
+                if pending.is_fresh:
+                    pending.fail(problem)
+                continue
+            if record is not None:
+                changes[producer_id] = (record, answer)
+            elif pending.is_fresh:
+                pending.succeed(answer)
+        return changes
+
+    async def _wait_or_fail(
+        self, left: dict[ProducerId, _Pending[Any]], error: CoordinationError, effect: SideEffect
+    ) -> None:
+        """Fail the changes whose time is over, and wait before the next attempt of the others."""
+        now = self._clock.monotonic()
+        for producer_id, pending in left.items():
+            self._cache.pop(producer_id, None)
+            pending.is_fresh = False
+            if effect is SideEffect.MAYBE:
+                pending.side_effect = effect
+            if now + RETRY_SECONDS >= pending.deadline:
+                pending.fail(
+                    ProblemError(
+                        "coordination_unavailable",
+                        f"the coordination store did not answer: {error}",
+                        side_effect=pending.side_effect,
+                    )
+                )
+        if not all(pending.answer.done() for pending in left.values()):
+            await asyncio.sleep(RETRY_SECONDS)  # noqa: TID251 - no event announces that the store answers again

@@ -1,0 +1,211 @@
+"""Ends of committed transactions: tell the leaders of the partitions, until each has confirmed its marker (rule 7.3.1).
+
+The broker that wrote a commit does this. A leader that is never told finds the commit by its own look, so everything is
+forgotten when the broker stops. A partition of a deleted topic counts as confirmed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from fairlead_api.batch.control_batches import MarkerKind
+from fairlead_api.identifiers import BrokerId, PartitionIndex, ProducerEpoch, ProducerId, TimestampUs, TopicId
+from fairlead_api.problems import ProblemError
+from fairlead_broker.clock import Clock
+from fairlead_broker.peers.peers import Peers, PeerUnavailable
+from fairlead_broker.peers.transaction_messages import EndMessage, EndsRequest
+from fairlead_broker.registry.metadata import ClusterMetadata
+from fairlead_broker.registry.transaction_records import TransactionRecord
+from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
+from fairlead_broker.runtime.requests import TransactionEnd
+
+FIRST_RETRY_SECONDS: Final = 0.1
+RETRY_SECONDS_MAX: Final = 5.0
+MARKER_SECONDS_MAX: Final = 4.0
+"""Maximum number of seconds for which a leader waits until a marker is committed."""
+ENDS_MAX: Final = 1_000
+"""Maximum number of ends in one request to a leader."""
+CLEAN_SECONDS: Final = 10.0
+"""Seconds after a confirmation until the producer's record is written without its confirmed commits, unless another
+change has written it."""
+
+
+class End(NamedTuple):
+    """Commit whose marker is due in a partition."""
+
+    producer_id: ProducerId
+    epoch: ProducerEpoch
+    topic_id: TopicId
+    partition: PartitionIndex
+
+
+@dataclass(slots=True)
+class _Due:
+    decided_us: TimestampUs
+    at: float
+    delay: float = FIRST_RETRY_SECONDS
+    is_under_way: bool = False
+
+
+class TransactionEnds:
+    """Commits that partitions have not confirmed to this broker, and confirmed ones that records still contain."""
+
+    __slots__ = (
+        "_clean_at",
+        "_clock",
+        "_confirmed",
+        "_due",
+        "_find",
+        "_metadata",
+        "_peers",
+        "_spawn",
+        "_wake",
+    )
+
+    def __init__(
+        self,
+        find: Callable[[TopicId, PartitionIndex], LeaderReplica],
+        metadata: ClusterMetadata,
+        peers: Peers,
+        clock: Clock,
+        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+    ) -> None:
+        """`find` raises the problem of a partition that this broker does not lead."""
+        self._find = find
+        self._metadata = metadata
+        self._peers = peers
+        self._clock = clock
+        self._spawn = spawn
+        self._due: dict[End, _Due] = {}
+        self._confirmed: dict[ProducerId, set[tuple[ProducerEpoch, TopicId, int]]] = {}
+        self._clean_at: dict[ProducerId, float] = {}
+        self._wake = asyncio.Event()
+
+    @property
+    def unconfirmed(self) -> int:
+        """Number of markers that partitions have not confirmed."""
+        return len(self._due)
+
+    def confirmed(self, producer_id: ProducerId) -> set[tuple[ProducerEpoch, TopicId, int]]:
+        """Return the confirmed markers of a producer's unfinished commits."""
+        return self._confirmed.get(producer_id, set())
+
+    def written(self, producer_id: ProducerId, record: TransactionRecord) -> None:
+        """Report the unfinished commits of a record, which was written or read, to the leaders."""
+        now = self._clock.monotonic()
+        listed = {
+            (commit.epoch, topic_id, partition)
+            for commit in record.unfinished
+            for topic_id, partitions in commit.partitions.items()
+            for partition in partitions
+        }
+        confirmed = self.confirmed(producer_id) & listed
+        if confirmed:
+            self._confirmed[producer_id] = confirmed
+        else:
+            self._confirmed.pop(producer_id, None)
+            self._clean_at.pop(producer_id, None)
+        for epoch, topic_id, partition in listed - confirmed:
+            end = End(producer_id, epoch, topic_id, PartitionIndex(partition))
+            self._due.setdefault(end, _Due(record.used_us, now))
+        if self._due:
+            self._wake.set()
+
+    async def run(self, clean: Callable[[ProducerId], Awaitable[None]]) -> None:
+        """Report commits to leaders until cancelled.
+
+        `clean` writes the record of a producer without its confirmed commits.
+        """
+        while True:
+            now = self._clock.monotonic()
+            self._tell_due(now)
+            self._clean_due(now, clean)
+            times = [due.at for due in self._due.values() if not due.is_under_way]
+            soonest = min([*times, *self._clean_at.values()], default=None)
+            try:
+                async with asyncio.timeout(None if soonest is None else max(soonest - now, 0.01)):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+            self._wake.clear()
+
+    async def end_here(self, ends: Sequence[EndMessage]) -> list[bool]:
+        """Append the markers of commits in partitions that this broker leads; return which of them are committed."""
+        return list(await asyncio.gather(*(self._end_here(each) for each in ends)))
+
+    async def _end_here(self, end: EndMessage) -> bool:
+        try:
+            replica = self._find(end.topic_id, end.partition)
+            decided = TransactionEnd(end.producer_id, end.epoch, MarkerKind.COMMIT, end.decided_us)
+            await replica.end_transaction(decided, MARKER_SECONDS_MAX)
+        except ProblemError:
+            # The end is repeated, at the leader by the newest metadata.
+            return False
+        return True
+
+    def _tell_due(self, now: float) -> None:
+        by_leader: dict[BrokerId | None, list[End]] = defaultdict(list)
+        for end, due in self._due.items():
+            if not due.is_under_way and due.at <= now:
+                by_leader[self._leader(end)].append(end)
+        for leader, ends in by_leader.items():
+            if leader is None:
+                self._answered(ends, [self._is_deleted(end) for end in ends])
+                continue
+            for at in range(0, len(ends), ENDS_MAX):
+                told = ends[at : at + ENDS_MAX]
+                for end in told:
+                    self._due[end].is_under_way = True
+                self._spawn(self._tell(leader, told), "transaction ends")
+
+    async def _tell(self, leader: BrokerId, ends: Sequence[End]) -> None:
+        messages = [EndMessage(*end, self._due[end].decided_us) for end in ends]
+        confirmed: Iterable[bool] = [False] * len(ends)
+        try:
+            if leader == self._peers.own.broker:
+                confirmed = await self.end_here(messages)
+            else:
+                confirmed = await self._peers.transaction_ends(leader, EndsRequest(ends=messages))
+        except (PeerUnavailable, ProblemError):
+            pass
+        finally:
+            self._answered(ends, confirmed)
+            self._wake.set()
+
+    def _answered(self, ends: Sequence[End], confirmed: Iterable[bool]) -> None:
+        now = self._clock.monotonic()
+        for end, is_confirmed in zip(ends, confirmed, strict=True):
+            due = self._due[end]
+            if is_confirmed:
+                del self._due[end]
+                of_producer = self._confirmed.setdefault(end.producer_id, set())
+                of_producer.add((end.epoch, end.topic_id, end.partition))
+                self._clean_at.setdefault(end.producer_id, now + CLEAN_SECONDS)
+            else:
+                due.is_under_way = False
+                due.at = now + due.delay
+                due.delay = min(due.delay * 2, RETRY_SECONDS_MAX)
+
+    def _clean_due(self, now: float, clean: Callable[[ProducerId], Awaitable[None]]) -> None:
+        for producer_id in [each for each, at in self._clean_at.items() if at <= now]:
+            self._clean_at[producer_id] = now + CLEAN_SECONDS
+            self._spawn(_attempt(clean, producer_id), "transaction record")
+
+    def _leader(self, end: End) -> BrokerId | None:
+        record = self._metadata.partitions(end.topic_id).get(end.partition)
+        leader = record and record.value.leader
+        return leader.broker if leader else None
+
+    def _is_deleted(self, end: End) -> bool:
+        return end.topic_id in self._metadata.deleted_topics
+
+
+async def _attempt(clean: Callable[[ProducerId], Awaitable[None]], producer_id: ProducerId) -> None:
+    # The next attempt follows.
+    with suppress(ProblemError):
+        await clean(producer_id)

@@ -1,0 +1,256 @@
+"""Looks at open transactions: a leader reads producers' records and ends decided transactions (rules 7.3.2, 7.3.3).
+
+Leader replicas report partitions with open transactions. One task watches these partitions while there are any,
+schedules looks by `transactions.looking`, aborts transactions that are open for longer than their timeout, and appends
+markers. A broker without open transactions does nothing here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from fairlead_api.batch.control_batches import MarkerKind
+from fairlead_api.identifiers import Offset, ProducerEpoch, ProducerId, TimestampUs
+from fairlead_api.problems import ProblemError
+from fairlead_broker.clock import Clock
+from fairlead_broker.coordination.protocol import CoordinationError
+from fairlead_broker.coordination.transaction_store import TransactionStore
+from fairlead_broker.peers.transaction_messages import OpenAt
+from fairlead_broker.registry.records import RecordUnreadable
+from fairlead_broker.registry.transaction_records import EndReason, Outcome, TransactionRecord
+from fairlead_broker.runtime.leading.shared_parts import TransactionalPartition
+from fairlead_broker.runtime.requests import TransactionEnd
+from fairlead_broker.runtime.transactions.decision_writes import DecisionWrites
+from fairlead_broker.telemetry import Log
+from fairlead_broker.transactions.decisions import Decide, Write, decide, restored
+from fairlead_broker.transactions.looking import Looks
+from fairlead_broker.transactions.outcomes import Finding, finding
+
+TICK_SECONDS: Final = 0.1
+"""Maximum number of seconds between a hint and the look."""
+MARKER_SECONDS_MAX: Final = 4.0
+"""Maximum number of seconds for which a marker is awaited; the next look repeats it."""
+
+
+class _Open(NamedTuple):
+    """Transaction that is open in a partition."""
+
+    partition: TransactionalPartition
+    producer_id: ProducerId
+    epoch: ProducerEpoch
+    first_offset: Offset
+
+
+@dataclass(slots=True)
+class _Watched:
+    since: float
+    """Monotonic time at which this leader first saw the transaction."""
+    is_ending: bool = False
+
+
+class TransactionLooks:
+    """Watch over the open transactions of the partitions that this broker leads."""
+
+    __slots__ = (
+        "_clock", "_hints", "_log", "_looks", "_partitions", "_spawn", "_store", "_wake", "_watched", "_writes",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        store: TransactionStore,
+        writes: DecisionWrites,
+        clock: Clock,
+        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+        log: Log,
+    ) -> None:
+        self._store = store
+        self._writes = writes
+        self._clock = clock
+        self._spawn = spawn
+        self._log = log
+        self._looks = Looks()
+        self._partitions: dict[TransactionalPartition, None] = {}
+        self._watched: dict[_Open, _Watched] = {}
+        self._hints: set[ProducerId] = set()
+        self._wake = asyncio.Event()
+
+    # -- reports
+
+    def has_open(self, partition: TransactionalPartition) -> None:
+        """Watch a partition with an open transaction. Called for each appended group while one is open."""
+        if partition not in self._partitions:
+            self._partitions[partition] = None
+            self._wake.set()
+
+    def took_office(self, partition: TransactionalPartition) -> None:
+        """Watch a partition that began to be led with open transactions, and look at once."""
+        self._hints |= {producer_id for producer_id, _, _ in partition.open_transactions()}
+        self.has_open(partition)
+
+    def hint(self, producers: Iterable[ProducerId]) -> None:
+        """Look soon at producers with open transactions."""
+        if self._partitions:
+            self._hints.update(producers)
+
+    # -- reading
+
+    @property
+    def oldest_seconds(self) -> float:
+        """Age of the oldest open transaction; 0 without one."""
+        oldest = min((each.since for each in self._watched.values()), default=None)
+        return 0.0 if oldest is None else self._clock.monotonic() - oldest
+
+    @property
+    def open_count(self) -> int:
+        """Number of open transactions in partitions that this broker leads."""
+        return len(self._watched)
+
+    def age_seconds(
+        self, partition: TransactionalPartition, producer_id: ProducerId, first_offset: Offset
+    ) -> float:
+        """Return the seconds since this leader first saw an open transaction."""
+        now = self._clock.monotonic()
+        for each, watched in self._watched.items():
+            if (each.partition, each.producer_id, each.first_offset) == (
+                partition,
+                producer_id,
+                first_offset,
+            ):
+                return now - watched.since
+        return 0.0
+
+    def open_at(self, producer_id: ProducerId) -> list[OpenAt]:
+        """Return the partitions led by this broker with open transactions of a producer."""
+        now = self._clock.monotonic()
+        return [
+            OpenAt(
+                topic_id=each.partition.topic_id,
+                partition=each.partition.index,
+                epoch=each.epoch,
+                first_offset=each.first_offset,
+                age_seconds=now - watched.since,
+            )
+            for each, watched in self._watched.items()
+            if each.producer_id == producer_id
+        ]
+
+    # -- the task
+
+    async def run(self) -> None:
+        """Look at open transactions until cancelled."""
+        while True:
+            if not self._partitions:
+                await self._wake.wait()
+            self._wake.clear()
+            now = self._clock.monotonic()
+            self._watch(now)
+            taken = self._looks.take(now)
+            if taken:
+                await self._look(taken)
+            await asyncio.sleep(TICK_SECONDS)  # noqa: TID251 - no event announces that a transaction is old
+
+    def _watch(self, now: float) -> None:
+        """Compare the open transactions with those of the previous tick."""
+        found: dict[_Open, _Watched] = {}
+        for partition in list(self._partitions):
+            if partition.closed or not partition.has_open_transactions:
+                del self._partitions[partition]
+                continue
+            for producer_id, epoch, first_offset in partition.open_transactions():
+                each = _Open(partition, producer_id, epoch, first_offset)
+                found[each] = self._watched.get(each) or _Watched(now)
+        producers = {each.producer_id for each in found}
+        for producer_id in {each.producer_id for each in self._watched} - producers:
+            self._looks.ended(producer_id)
+        for producer_id in producers:
+            self._looks.opened(producer_id, now)
+        self._watched = found
+        self._looks.hinted(self._hints & producers, now)
+        self._hints.clear()
+
+    async def _look(self, producers: list[ProducerId]) -> None:
+        try:
+            standings = await self._store.read(producers)
+        except (CoordinationError, RecordUnreadable) as error:
+            # The next look follows. Until then, nothing is decided.
+            self._log.warning("records of transactions not read", reason=str(error))
+            return
+        now, now_us = self._clock.monotonic(), self._clock.now_us()
+        for producer_id, standing in standings.items():
+            self._writes.noted(producer_id, standing)
+        for each, watched in self._watched.items():
+            if each.producer_id not in standings or watched.is_ending:
+                continue
+            record = standings[each.producer_id].record
+            found = finding(record, each.epoch, each.partition.topic_id, each.partition.index)
+            if found is Finding.OPEN:
+                assert record is not None, "an open transaction has a record"
+                if now - watched.since < record.timeout_ms / 1000:
+                    continue
+            watched.is_ending = True
+            self._spawn(
+                self._end(each, watched, found, _decided_us(record, each.epoch, now_us)), "transaction end"
+            )
+
+    async def _end(self, each: _Open, watched: _Watched, found: Finding, decided_us: TimestampUs) -> None:
+        """Write the abort of a transaction that is too old or not known to the store, then append the marker."""
+        try:
+            if found is Finding.OPEN:
+                found = await self._writes.change(
+                    each.producer_id, lambda record, now_us: _expired(each, record, now_us)
+                )
+                if found is Finding.ABORT:
+                    self._log.warning(
+                        "transaction aborted after its timeout",
+                        transaction=f"{each.producer_id}.{each.epoch}",
+                        partition=str(each.partition.key),
+                    )
+            elif found is Finding.RESTORED:
+                found = await self._writes.change(
+                    each.producer_id, lambda record, now_us: _restored(each, record, now_us)
+                )
+            if found in (Finding.ABORT, Finding.COMMIT):
+                kind = MarkerKind.COMMIT if found is Finding.COMMIT else MarkerKind.ABORT
+                end = TransactionEnd(each.producer_id, each.epoch, kind, decided_us)
+                await each.partition.end_transaction(end, MARKER_SECONDS_MAX)
+        except ProblemError as problem:
+            self._log.info(
+                "transaction not ended yet",
+                transaction=f"{each.producer_id}.{each.epoch}",
+                partition=str(each.partition.key),
+                reason=problem.detail,
+            )
+        finally:
+            watched.is_ending = False
+
+
+def _found(each: _Open, record: TransactionRecord | None) -> Finding:
+    return finding(record, each.epoch, each.partition.topic_id, each.partition.index)
+
+
+def _expired(
+    each: _Open, record: TransactionRecord | None, now_us: TimestampUs
+) -> tuple[TransactionRecord | None, Finding]:
+    """Return the record that aborts a transaction after its timeout, unless it is decided."""
+    if record is not None and record.epoch == each.epoch:
+        write = decide(record, Decide(each.epoch, Outcome.ABORT, EndReason.TIMEOUT), frozenset(), now_us)
+        assert isinstance(write, Write), "an open transaction can be aborted"
+        return write.record, Finding.ABORT
+    return None, _found(each, record)
+
+
+def _restored(
+    each: _Open, record: TransactionRecord | None, now_us: TimestampUs
+) -> tuple[TransactionRecord | None, Finding]:
+    """Return the record that aborts a transaction that a restored store does not know."""
+    if record is not None and record.epoch < each.epoch:
+        return restored(record, each.epoch, now_us), Finding.ABORT
+    return None, _found(each, record)
+
+
+def _decided_us(record: TransactionRecord | None, epoch: ProducerEpoch, now_us: TimestampUs) -> TimestampUs:
+    ended = None if record is None else record.ended
+    return ended.at_us if ended is not None and ended.epoch == epoch else now_us

@@ -1,0 +1,292 @@
+"""Transactions as clients use them: begin, commit, abort, names of partitions, descriptions (rule 7.1).
+
+The server calls `Transactions` on any broker. The pure package `transactions` decides, `decision_writes` writes, `ends`
+tells the leaders of a commit, and other brokers get a hint to look after an abort.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fairlead_api.identifiers import BrokerId, PartitionIndex, ProducerEpoch, ProducerId, TimestampUs, TopicId
+from fairlead_api.problems import ProblemError
+from fairlead_api.transaction_id import TransactionId
+from fairlead_broker.clock import Clock, ExpiryTime
+from fairlead_broker.coordination.protocol import CoordinationError, UnknownOutcome
+from fairlead_broker.coordination.transaction_store import NamedProducer, Standing, TransactionStore
+from fairlead_broker.peers.peers import Peers, PeerUnavailable
+from fairlead_broker.peers.transaction_messages import OpenAt
+from fairlead_broker.registry.metadata import ClusterMetadata
+from fairlead_broker.registry.transaction_records import Outcome, TransactionRecord
+from fairlead_broker.runtime import refusals
+from fairlead_broker.runtime.transactions.decision_writes import DecisionWrites
+from fairlead_broker.runtime.transactions.ends import TransactionEnds
+from fairlead_broker.runtime.transactions.looks import TransactionLooks
+from fairlead_broker.transactions.decisions import (
+    Begin,
+    Decide,
+    Decided,
+    Write,
+    begin,
+    decide,
+    is_forgotten,
+    name_partition,
+    without_confirmed,
+)
+
+Authorize = Callable[[TransactionRecord], None]
+"""Function that raises the problem of a caller that may not change the transactions of a producer."""
+TRANSACTION_LEVEL: Final = 2
+"""Feature level from which every broker understands transactions."""
+ATTEMPTS_MAX: Final = 20
+"""Maximum number of attempts to create a name. Each failed attempt means that another call changed the name."""
+PAGE_MAX: Final = 100
+"""Number of records that are examined at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """New open transaction."""
+
+    transaction: TransactionId
+    record: TransactionRecord
+
+
+class Transactions:
+    """Transactions of all producers, on one broker."""
+
+    def __init__(
+        self,
+        store: TransactionStore,
+        writes: DecisionWrites,
+        ends: TransactionEnds,
+        looks: TransactionLooks,
+        new_id: Callable[[], Awaitable[ProducerId]],
+        metadata: ClusterMetadata,
+        peers: Peers,
+        clock: Clock,
+        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+    ) -> None:
+        """`new_id` returns a producer id that was never used."""
+        self._store = store
+        self._writes = writes
+        self.ends = ends
+        self.looks = looks
+        self._new_id = new_id
+        self._metadata = metadata
+        self._peers = peers
+        self._clock = clock
+        self._expiry = ExpiryTime(clock)
+        self._spawn = spawn
+
+    async def begin(self, request: Begin, authorize: Authorize) -> Begun:
+        """Begin a transaction. With a name, the open transaction of the name's producer is aborted (rule 7.1.2).
+
+        Raises `conflict` for the name of a producer without transactions, `coordination_unavailable`.
+        """
+        try:
+            for _ in range(ATTEMPTS_MAX):
+                named = None if request.name is None else await self._find(request.name)
+                begun = None if named is None else await self._begin_again(named, request, authorize)
+                begun = begun or await self._create(request, named)
+                if begun is not None:
+                    return begun
+        except CoordinationError as error:
+            raise refusals.store_unavailable(error) from error
+        raise ProblemError(
+            "conflict", f"other calls changed the producer name {request.name} at the same time"
+        )
+
+    async def decide(self, producer_id: ProducerId, request: Decide, authorize: Authorize) -> Decided:
+        """Commit or abort a transaction (rules 7.1.3 to 7.1.5).
+
+        Raises `transaction_not_found`, `producer_fenced`, `transaction_committed`, `transaction_aborted`,
+        `transaction_unfinished`, `transaction_too_large`, `coordination_unavailable`.
+        """
+        transaction = TransactionId(producer_id, request.epoch)
+        seen: list[TransactionRecord] = []
+
+        def change(
+            record: TransactionRecord | None, now_us: TimestampUs
+        ) -> tuple[TransactionRecord | None, Decided]:
+            if record is not None:
+                authorize(record)
+                seen[:] = [record]
+            outcome = decide(record, request, self.ends.confirmed(producer_id), now_us)
+            if isinstance(outcome, Write):
+                seen[:] = [outcome.record]
+                return outcome.record, outcome.answer
+            if isinstance(outcome, Decided):
+                return None, outcome
+            raise refusals.from_transactions(outcome, transaction)
+
+        try:
+            decided = await self._writes.change(producer_id, change)
+        finally:
+            for record in seen:
+                self.ends.written(producer_id, record)
+        if decided.outcome is Outcome.ABORT:
+            self._hint(producer_id)
+        return decided
+
+    async def name_partition(
+        self, transaction: TransactionId, topic_id: TopicId, partition: PartitionIndex, authorize: Authorize
+    ) -> None:
+        """Write that a transaction has records in a partition, before the first of them is appended (rule 7.1.6)."""
+
+        def change(
+            record: TransactionRecord | None, now_us: TimestampUs
+        ) -> tuple[TransactionRecord | None, None]:
+            del now_us
+            if record is not None:
+                authorize(record)
+            outcome = name_partition(record, transaction.epoch, topic_id, partition)
+            if not isinstance(outcome, TransactionRecord):
+                raise refusals.from_transactions(outcome, transaction)
+            return (None if outcome is record else outcome), None
+
+        await self._writes.change(transaction.producer_id, change)
+
+    async def standing(self, producer_id: ProducerId) -> TransactionRecord | None:
+        """Return the record of a producer, as the store has it now. Raises `coordination_unavailable`."""
+        try:
+            standing = (await self._store.read([producer_id]))[producer_id]
+        except CoordinationError as error:
+            raise refusals.store_unavailable(error) from error
+        self._writes.noted(producer_id, standing)
+        return standing.record
+
+    async def find(self, name: str) -> ProducerId | None:
+        """Return the producer of a name that has transactions. Raises `coordination_unavailable`."""
+        try:
+            named = await self._store.find_name(name)
+        except CoordinationError as error:
+            raise refusals.store_unavailable(error) from error
+        return named.producer_id if named is not None and named.is_transactional else None
+
+    async def page(
+        self, after: ProducerId | None, limit: int
+    ) -> tuple[list[tuple[ProducerId, TransactionRecord]], bool]:
+        """Return records in the order of their keys, and whether more follow. Raises `coordination_unavailable`."""
+        try:
+            found, more = await self._store.page(after, limit)
+        except CoordinationError as error:
+            raise refusals.store_unavailable(error) from error
+        return [(each, standing.record) for each, standing in found if standing.record is not None], more
+
+    async def open_at(self, producer_id: ProducerId) -> tuple[list[tuple[BrokerId, OpenAt]], list[BrokerId]]:
+        """Return the partitions with open transactions of a producer with their leaders, and brokers without answer."""
+        own = self._peers.own.broker
+        found = [(own, each) for each in self.looks.open_at(producer_id)]
+        silent: list[BrokerId] = []
+
+        async def ask(broker: BrokerId) -> None:
+            try:
+                told = await self._peers.open_transactions(broker, producer_id)
+            except (PeerUnavailable, ProblemError):
+                silent.append(broker)
+            else:
+                found.extend((broker, each) for each in told)
+
+        await asyncio.gather(*(ask(broker) for broker in self._metadata.brokers if broker != own))
+        return found, sorted(silent)
+
+    async def clean(self, producer_id: ProducerId) -> None:
+        """Write a record without its confirmed commits (rule 7.3.4)."""
+        seen: list[TransactionRecord] = []
+
+        def change(
+            record: TransactionRecord | None, now_us: TimestampUs
+        ) -> tuple[TransactionRecord | None, None]:
+            del now_us
+            if record is None:
+                return None, None
+            cleaned = without_confirmed(record, self.ends.confirmed(producer_id))
+            seen[:] = [record if cleaned is None else cleaned]
+            return cleaned, None
+
+        await self._writes.change(producer_id, change)
+        for record in seen:
+            self.ends.written(producer_id, record)
+
+    async def forget_idle(self, expiration_us: int) -> int:
+        """Delete records that were not used for long, with their names; return their number (rule 7.1.8).
+
+        Commits that another broker left unfinished are reported to the leaders. Raises `CoordinationError`.
+        """
+        forgotten, after, more = 0, None, True
+        while more:
+            found, more = await self._store.page(after, PAGE_MAX)
+            now_us = self._expiry.now_us()
+            for producer_id, standing in found:
+                record = standing.record
+                assert record is not None, "a listed key has a record"
+                if record.unfinished:
+                    self.ends.written(producer_id, record)
+                elif is_forgotten(record, now_us, expiration_us):
+                    forgotten += await self._store.forget(producer_id, standing)
+                after = producer_id
+        return forgotten
+
+    # -- inside
+
+    async def _find(self, name: str) -> NamedProducer | None:
+        named = await self._store.find_name(name)
+        if named is not None and not named.is_transactional:
+            raise ProblemError("conflict", f"producer {name} has no transactions; choose another name")
+        return named
+
+    async def _begin_again(self, named: NamedProducer, request: Begin, authorize: Authorize) -> Begun | None:
+        """Begin the next transaction of a name; None if the name needs another producer id."""
+        producer_id = named.producer_id
+        seen: list[TransactionRecord] = []
+
+        def change(
+            record: TransactionRecord | None, now_us: TimestampUs
+        ) -> tuple[TransactionRecord | None, TransactionRecord | None]:
+            if record is None:
+                return None, None
+            authorize(record)
+            begun = begin(record, request, now_us)
+            seen[:] = [begun or record]
+            return begun, begun
+
+        record = await self._writes.change(producer_id, change)
+        for each in seen:
+            self.ends.written(producer_id, each)
+        self._hint(producer_id)
+        return None if record is None else Begun(TransactionId(producer_id, record.epoch), record)
+
+    async def _create(self, request: Begin, replaced: NamedProducer | None) -> Begun | None:
+        producer_id = await self._new_id()
+        record = begin(None, request, self._clock.now_us())
+        assert record is not None, "a new producer id has a first epoch"
+        try:
+            standing = await self._store.create(producer_id, record, replaced)
+        except UnknownOutcome:
+            # The next attempt finds the name, or takes another id.
+            return None
+        if standing is None:
+            return None
+        self._writes.noted(producer_id, Standing(record, standing.revision))
+        return Begun(TransactionId(producer_id, ProducerEpoch(record.epoch)), record)
+
+    def _hint(self, producer_id: ProducerId) -> None:
+        """Let all live brokers look at the open transactions of a producer, once."""
+        self.looks.hint((producer_id,))
+        others = [broker for broker in self._metadata.brokers if broker != self._peers.own.broker]
+        if others:
+            self._spawn(self._hint_others(others, (producer_id,)), "transaction hints")
+
+    async def _hint_others(self, brokers: Iterable[BrokerId], producers: tuple[ProducerId, ...]) -> None:
+        async def tell(broker: BrokerId) -> None:
+            try:
+                await self._peers.transaction_looks(broker, producers)
+            except (PeerUnavailable, ProblemError):
+                # The broker looks by itself.
+                return
+
+        await asyncio.gather(*map(tell, brokers))

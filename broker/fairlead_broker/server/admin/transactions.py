@@ -1,0 +1,295 @@
+"""Calls about transactions of producers: begin, commit, abort, list, describe, abort by an operator.
+
+Callers: ``application`` for the routes named in ``endpoints``. Any broker answers; the coordination store decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from fairlead_api.access_needs import Kind, Operation
+from fairlead_api.bodies.metadata import Page
+from fairlead_api.bodies.requests import decode_request
+from fairlead_api.bodies.transactions import (
+    BeginRequest,
+    CommitTransactionRequest,
+    DecidedTransaction,
+    EndedTransactionAnswer,
+    NamedPartitions,
+    OpenPartition,
+    OutcomeName,
+    PartitionTransaction,
+    PartitionTransactions,
+    TopicPartitions,
+    TransactionAnswer,
+    TransactionDescription,
+    UnfinishedTransaction,
+)
+from fairlead_api.bodies.transactions import TransactionState as TransactionStateName
+from fairlead_api.identifiers import ProducerEpoch, ProducerId, TopicId
+from fairlead_api.problems import ProblemError
+from fairlead_api.timestamps import format_timestamp
+from fairlead_api.transaction_id import TransactionId, parse_transaction_id
+from fairlead_broker.registry.transaction_records import EndReason, Outcome, TransactionRecord
+from fairlead_broker.runtime import Broker
+from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
+from fairlead_broker.runtime.refusals import partition_not_found
+from fairlead_broker.server.http.call import Call, Endpoint, json_body
+from fairlead_broker.server.http.paging import cursor_of, name_behind
+from fairlead_broker.server.routing.forwarding import Forwarding
+from fairlead_broker.server.routing.locate import checked_topic
+from fairlead_broker.server.routing.transaction_access import authorize, check_level, is_seen
+from fairlead_broker.transactions.decisions import Begin, Decide, Decided, Partitions, merged
+from fairlead_broker.transactions.outcomes import TransactionState, state_of
+
+_STATE_NAMES: Final[dict[TransactionState, TransactionStateName]] = {
+    TransactionState.OPEN: "open",
+    TransactionState.UNFINISHED: "unfinished",
+    TransactionState.ENDED: "ended",
+}
+_STATES: Final[dict[Outcome, OutcomeName]] = {Outcome.COMMIT: "committed", Outcome.ABORT: "aborted"}
+
+
+class TransactionCalls:
+    """Endpoints of the calls about transactions."""
+
+    def __init__(self, broker: Broker, forwarding: Forwarding) -> None:
+        self._broker = broker
+        self._forwarding = forwarding
+
+    def endpoints(self) -> Mapping[str, Endpoint]:
+        """Return the endpoint of each route of this family, by route name."""
+        return {
+            "begin_transaction": self.begin,
+            "commit_transaction": self.commit,
+            "abort_transaction": self.abort,
+            "list_transactions": self.list_all,
+            "describe_transaction": self.describe,
+            "delete_transaction": self.delete,
+            "partition_transactions": self._forwarding.at_leader(self.of_partition, writing=False),
+        }
+
+    async def begin(self, call: Call) -> None:
+        """``POST /v1/transactions``."""
+        self._broker.admit()
+        check_level(self._broker)
+        request = decode_request(BeginRequest, await json_body(call) or b"{}")
+        longest_ms = self._broker.configs.transaction_timeout_ms_max
+        if request.timeout_ms > longest_ms:
+            raise ProblemError(
+                "invalid_transaction",
+                f"timeout_ms {request.timeout_ms} is not allowed; allowed: up to {longest_ms}"
+                " (transaction.max.timeout.ms)",
+                data={"parameter": "timeout_ms"},
+            )
+        if request.name is not None:
+            call.access.require(Operation.WRITE, Kind.PRODUCER, request.name)
+        wanted = Begin(request.timeout_ms, request.name, request.above, call.access.owner)
+        begun = await self._broker.transactions.begin(wanted, lambda record: authorize(call.access, record))
+        await call.answer_json(
+            TransactionAnswer(
+                transaction=str(begun.transaction),
+                producer_id=begun.transaction.producer_id,
+                producer_epoch=begun.transaction.epoch,
+                name=begun.record.name,
+                timeout_ms=begun.record.timeout_ms,
+                metadata=begun.record.metadata,
+            ),
+            201,
+        )
+
+    async def commit(self, call: Call) -> None:
+        """``POST /v1/transactions/{transaction}:commit``."""
+        transaction = transaction_in_path(call)
+        request = decode_request(CommitTransactionRequest, await json_body(call) or b"{}")
+        partitions = self._partitions(call, request.partitions)
+        wanted = Decide(transaction.epoch, Outcome.COMMIT, partitions=partitions, metadata=request.metadata)
+        await self._decide(call, transaction, wanted)
+
+    async def abort(self, call: Call) -> None:
+        """``POST /v1/transactions/{transaction}:abort``."""
+        transaction = transaction_in_path(call)
+        await self._decide(call, transaction, Decide(transaction.epoch, Outcome.ABORT))
+
+    async def list_all(self, call: Call) -> None:
+        """``GET /v1/transactions``."""
+        query = call.query
+        limit, after = query.integer("limit"), query.text_or_none("after")
+        state, begin = query.text("state"), query.text_or_none("name") or ""
+        behind = None if after is None else _behind(after)
+        found, more = await self._broker.transactions.page(behind, limit)
+        items = [
+            self._description(TransactionId(producer_id, record.epoch), record)
+            for producer_id, record in found
+            if (record.name or "").startswith(begin)
+            and (state != "unfinished" or record.unfinished)
+            and is_seen(call.access, record)
+        ]
+        following = cursor_of(str(found[-1][0])) if more and found else None
+        await call.answer_json(Page(items=items, next=following))
+
+    async def describe(self, call: Call) -> None:
+        """``GET /v1/transactions/{name or transaction}``."""
+        transaction, record = await self._find(call)
+        producer_id = transaction.producer_id
+        if not is_seen(call.access, record):
+            raise _not_found(call.parameters["transaction"])
+        open_at, silent = await self._broker.transactions.open_at(producer_id)
+        await call.answer_json(
+            msgspec.structs.replace(
+                self._description(transaction, record),
+                open_at=[
+                    OpenPartition(
+                        transaction=str(TransactionId(producer_id, each.epoch)),
+                        topic=self._broker.metadata.topic_name(each.topic_id),
+                        partition=each.partition,
+                        first_offset=each.first_offset,
+                        age_seconds=round(each.age_seconds, 3),
+                        leader=leader,
+                    )
+                    for leader, each in open_at
+                ],
+                silent_brokers=list(silent),
+            )
+        )
+
+    async def delete(self, call: Call) -> None:
+        """``DELETE /v1/transactions/{name or transaction}``."""
+        transaction, record = await self._find(call)
+        name = record.name
+        if name is None:
+            authorize(call.access, record)
+        else:
+            call.access.require(Operation.DELETE, Kind.PRODUCER, name)
+        request = Decide(transaction.epoch, Outcome.ABORT, EndReason.OPERATOR)
+        decided = await self._broker.transactions.decide(transaction.producer_id, request, lambda _: None)
+        await call.answer_json(_answer(transaction, decided))
+
+    async def of_partition(self, call: Call, replica: LeaderReplica) -> None:
+        """``GET /v1/topics/{topic}/partitions/{partition}/transactions``."""
+        looks = self._broker.transactions.looks
+        await call.answer_json(
+            PartitionTransactions(
+                last_stable_offset=replica.last_stable_offset,
+                high_watermark=replica.high_watermark,
+                items=[
+                    PartitionTransaction(
+                        transaction=str(TransactionId(producer_id, epoch)),
+                        first_offset=first_offset,
+                        age_seconds=round(looks.age_seconds(replica, producer_id, first_offset), 3),
+                    )
+                    for producer_id, epoch, first_offset in replica.open_transactions()
+                ],
+            )
+        )
+
+    async def _decide(self, call: Call, transaction: TransactionId, request: Decide) -> None:
+        self._broker.admit()
+        check_level(self._broker)
+        decided = await self._broker.transactions.decide(
+            transaction.producer_id, request, lambda record: authorize(call.access, record)
+        )
+        await call.answer_json(_answer(transaction, decided))
+
+    def _partitions(self, call: Call, named: Sequence[TopicPartitions]) -> Partitions:
+        """Return the partitions of a commit. Raises the problem of one that does not exist or may not be written."""
+        found: dict[TopicId, tuple[int, ...]] = {}
+        views = self._broker.views
+        for each in named:
+            expected = None if each.topic_id is None else TopicId(each.topic_id)
+            if each.topic is not None:
+                topic = checked_topic(views.by_name(each.topic), expected)
+            else:
+                assert expected is not None, "an entry has a topic or an id"
+                topic = views.by_id(expected)
+            call.access.require(Operation.WRITE, Kind.TOPIC, topic.name)
+            for partition in each.partitions:
+                if partition >= topic.partition_count:
+                    raise partition_not_found(topic.name, partition, topic.partition_count)
+            found = merged(found, {topic.topic_id: each.partitions})
+        return found
+
+    async def _find(self, call: Call) -> tuple[TransactionId, TransactionRecord]:
+        """Return the transaction in the path, or the newest one of the name in the path, with the record.
+
+        Raises `transaction_not_found`.
+        """
+        self._broker.admit()
+        text = call.parameters["transaction"]
+        transactions = self._broker.transactions
+        producer_id: ProducerId | None
+        epoch: ProducerEpoch | None = None
+        try:
+            producer_id, epoch = parse_transaction_id(text)
+        except ProblemError:
+            producer_id = await transactions.find(text)
+        record = None if producer_id is None else await transactions.standing(producer_id)
+        if producer_id is None or record is None or (epoch is not None and epoch > record.epoch):
+            raise _not_found(text)
+        return TransactionId(producer_id, record.epoch if epoch is None else epoch), record
+
+    def _description(self, transaction: TransactionId, record: TransactionRecord) -> TransactionDescription:
+        ended, producer_id = record.ended, transaction.producer_id
+        return TransactionDescription(
+            transaction=str(transaction),
+            name=record.name,
+            state=_STATE_NAMES[state_of(record, transaction.epoch)],
+            timeout_ms=record.timeout_ms,
+            ended=None
+            if ended is None
+            else EndedTransactionAnswer(
+                transaction=str(TransactionId(producer_id, ended.epoch)),
+                state=_STATES[ended.outcome],
+                reason=ended.reason.value,
+                at=format_timestamp(ended.at_us),
+            ),
+            named=self._named(record.named),
+            unfinished=[
+                UnfinishedTransaction(
+                    transaction=str(TransactionId(producer_id, ProducerEpoch(commit.epoch))),
+                    partitions=self._named(commit.partitions),
+                )
+                for commit in record.unfinished
+            ],
+            metadata=record.metadata,
+            owner=record.owner,
+        )
+
+    def _named(self, partitions: Partitions) -> list[NamedPartitions]:
+        return [
+            NamedPartitions(
+                topic=self._broker.metadata.topic_name(topic_id), topic_id=topic_id, partitions=list(numbers)
+            )
+            for topic_id, numbers in partitions.items()
+        ]
+
+
+def transaction_in_path(call: Call) -> TransactionId:
+    """Return the transaction in the path. Raises `malformed_request`."""
+    return parse_transaction_id(call.parameters["transaction"])
+
+
+def _answer(transaction: TransactionId, decided: Decided) -> DecidedTransaction:
+    following = decided.next
+    return DecidedTransaction(
+        transaction=str(transaction),
+        state=_STATES[decided.outcome],
+        next=None if following is None else str(TransactionId(transaction.producer_id, following)),
+        duplicate=decided.duplicate,
+    )
+
+
+def _behind(cursor: str) -> ProducerId:
+    text = name_behind(cursor)
+    if not text.isdecimal():
+        raise ProblemError("malformed_request", "after is not a cursor of this list")
+    return ProducerId(int(text))
+
+
+def _not_found(text: str) -> ProblemError:
+    return ProblemError(
+        "transaction_not_found", f"no producer has transactions as {text}", data={"transaction": text}
+    )

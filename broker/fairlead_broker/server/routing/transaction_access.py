@@ -1,0 +1,39 @@
+"""Conditions of calls about transactions: access to a producer's transactions, and the feature level of the cluster."""
+
+from __future__ import annotations
+
+from fairlead_api.access_needs import Kind, Operation
+from fairlead_api.configuration import FEATURE_LEVEL_KEY
+from fairlead_api.problems import ProblemError
+from fairlead_broker.access.caller_access import CallerAccess
+from fairlead_broker.registry.transaction_records import TransactionRecord
+from fairlead_broker.runtime import Broker
+from fairlead_broker.runtime.transactions.transactions import TRANSACTION_LEVEL
+
+
+def authorize(access: CallerAccess, record: TransactionRecord) -> None:
+    """Raise `forbidden` for a caller that may not change a producer's transactions.
+
+    The resource is the name of the producer. A producer without a name belongs to the principal that began it.
+    """
+    if record.name is not None:
+        access.require(Operation.WRITE, Kind.PRODUCER, record.name)
+    elif access.owner is not None and record.owner is not None and access.owner != record.owner:
+        access.require(Operation.WRITE, Kind.PRODUCER, "*")
+
+
+def is_seen(access: CallerAccess, record: TransactionRecord) -> bool:
+    """Return whether the caller may describe a producer's transactions."""
+    if record.name is None and access.owner is not None and access.owner == record.owner:
+        return True
+    return access.sees(Kind.PRODUCER, record.name or "*")
+
+
+def check_level(broker: Broker) -> None:
+    """Raise `not_possible_now` if the cluster's feature level allows a release without transactions."""
+    if broker.feature_level < TRANSACTION_LEVEL:
+        raise ProblemError(
+            "not_possible_now",
+            f"transactions need feature level {TRANSACTION_LEVEL}, the cluster is at {broker.feature_level}; raise it"
+            f" with: fairlead cluster config -c {FEATURE_LEVEL_KEY}={TRANSACTION_LEVEL}",
+        )

@@ -1,0 +1,150 @@
+"""The transactions of one producer: begin, the partitions with its records, commit and abort.
+
+The producer calls this module; the module knows the calls of the cluster, but not how batches are built and sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from fairlead import clock
+from fairlead.connection.transport import Transport, decoded, json_call
+from fairlead.errors import (
+    ClusterError,
+    CommitUnknownError,
+    FairleadError,
+    RefreshError,
+    RetryError,
+    TransactionAbortedError,
+    UnreachableError,
+    error_of,
+)
+from fairlead.producing.pending_batch import PendingBatch, ProducerIdentity
+from fairlead_api.bodies.transactions import (
+    BeginRequest,
+    CommitTransactionRequest,
+    DecidedTransaction,
+    TopicPartitions,
+    TransactionAnswer,
+)
+from fairlead_api.problems import ProblemError
+from fairlead_api.transaction_id import TransactionId, parse_transaction_id
+
+BEGIN_PATH: Final = "/v1/transactions"
+
+
+class OpenTransaction:
+    """Identity of the open transaction, and what its batches have become so far."""
+
+    __slots__ = ("failure", "identity", "partitions")
+
+    def __init__(self, identity: ProducerIdentity) -> None:
+        self.identity = identity
+        self.partitions: dict[str, set[int]] = {}
+        """Partitions with acknowledged batches, by topic id."""
+        self.failure: FairleadError | None = None
+        """Failure of the first failed batch."""
+
+    @property
+    def id(self) -> str:
+        """Id of the transaction, such as `17.4`."""
+        return f"{self.identity.producer_id}.{self.identity.epoch}"
+
+    def settled(self, batch: PendingBatch) -> None:
+        """Record the outcome of a batch."""
+        if batch.error is not None:
+            self.failure = self.failure or batch.error
+        else:
+            topic_id = batch.queue.topic_id
+            assert topic_id is not None, "the topic of a stored batch is known"
+            self.partitions.setdefault(topic_id, set()).add(batch.partition)
+
+
+class ProducerTransactions:
+    """Begins, commits and aborts the transactions of a producer, one after the other."""
+
+    __slots__ = ("_name", "_next", "_timeout_ms", "_transport")
+
+    def __init__(self, transport: Transport, name: str | None, timeout_seconds: float) -> None:
+        self._transport = transport
+        self._name = name
+        self._timeout_ms = round(timeout_seconds * 1000)
+        self._next: ProducerIdentity | None = None
+        """Transaction that the last answer allows to use at once."""
+
+    async def begin(self) -> OpenTransaction:
+        """Return the next transaction; the first one, and one after an unknown outcome, is begun at the cluster."""
+        if self._next is None:
+            subject = "transaction" if self._name is None else f"transaction of {self._name}"
+            request = BeginRequest(name=self._name, timeout_ms=self._timeout_ms)
+            answer = await self._transport.call(json_call("POST", BEGIN_PATH, subject, body=request))
+            found = decoded(answer, TransactionAnswer, subject)
+            self._next = ProducerIdentity(found.producer_id, found.producer_epoch, is_transactional=True)
+        return OpenTransaction(self._next)
+
+    async def commit(self, transaction: OpenTransaction) -> None:
+        """Commit a transaction whose batches are all acknowledged.
+
+        Raises `TransactionAbortedError`, `ProducerFencedError`, `CommitUnknownError`, and the errors of a refused
+        commit, after which the transaction can be aborted.
+        """
+        request = CommitTransactionRequest(
+            partitions=tuple(
+                TopicPartitions(topic_id=topic_id, partitions=tuple(sorted(partitions)))
+                for topic_id, partitions in transaction.partitions.items()
+            )
+        )
+        began = clock.monotonic()
+        try:
+            await self._end(transaction, "commit", request)
+        except (UnreachableError, RetryError, RefreshError) as error:
+            # A repeated commit can have been decided by an earlier attempt.
+            self._next = None
+            raise CommitUnknownError(transaction.id, clock.monotonic() - began) from error
+
+    async def abort(self, transaction: OpenTransaction) -> None:
+        """Abort a transaction. Raises `ProducerFencedError`.
+
+        Without an answer, the transaction is aborted after its timeout, or when the name begins another transaction.
+        """
+        try:
+            await self._end(transaction, "abort", None)
+        except (UnreachableError, RetryError, RefreshError):
+            self._next = None
+
+    async def _end(
+        self, transaction: OpenTransaction, how: str, request: CommitTransactionRequest | None
+    ) -> None:
+        subject = f"{how} of transaction {transaction.id}"
+        call = json_call("POST", f"{BEGIN_PATH}/{transaction.id}:{how}", subject, body=request)
+        self._next = None
+        try:
+            answer = await self._transport.call(call)
+        except ClusterError as error:
+            following = error.data.get("next")
+            if isinstance(following, str):
+                self._next = _identity(parse_transaction_id(following))
+            elif not isinstance(error, TransactionAbortedError):
+                self._next = transaction.identity
+            raise
+        decided = decoded(answer, DecidedTransaction, subject)
+        if decided.next is not None:
+            self._next = _identity(parse_transaction_id(decided.next))
+
+
+def aborted(transaction: OpenTransaction, causes: Iterable[FairleadError]) -> TransactionAbortedError:
+    """Return the error of a transaction that the producer aborts because some of its records were not acknowledged."""
+    problem = ProblemError(
+        "transaction_aborted",
+        f"transaction {transaction.id} is aborted, since some of its records were not acknowledged",
+        data={"transaction": transaction.id, "reason": "client", "next": None},
+    )
+    error = error_of(problem, subject=f"transaction {transaction.id}")
+    assert isinstance(error, TransactionAbortedError), "the class of the code"
+    error.__cause__ = next(iter(causes), None)
+    return error
+
+
+def _identity(transaction: TransactionId) -> ProducerIdentity:
+    return ProducerIdentity(transaction.producer_id, transaction.epoch, is_transactional=True)

@@ -1,0 +1,82 @@
+"""A transaction of a producer: records of several topics that committed readers see all or none.
+
+    async with Producer(url, transactional="billing") as producer:
+        async with producer.transaction() as transaction:
+            await transaction.send("orders", b"paid", key=b"7")
+            await transaction.send("ledger", b"+10", key=b"7")
+
+Leaving the block commits the transaction; an exception in the block aborts it.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from fairlead.errors import FairleadError
+from fairlead.producing.delivery import BatchDelivery, Delivery, RecordMetadata
+from fairlead.records import Headers
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from fairlead.producer import Producer
+
+
+class Transaction:
+    """One transaction. Open it with `async with producer.transaction()`; a producer has one at a time."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self._id: str | None = None
+
+    @property
+    def id(self) -> str | None:
+        """Id of the transaction, such as `17.4`; None before the block."""
+        return self._id
+
+    async def __aenter__(self) -> Self:
+        self._id = await self._producer._begin_transaction()  # noqa: SLF001 - two halves of one object
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self._producer._commit_transaction()  # noqa: SLF001 - two halves of one object
+            return
+        try:
+            await self._producer._abort_transaction()  # noqa: SLF001 - two halves of one object
+        except FairleadError as failed:
+            error.add_note(f"the abort of transaction {self._id} failed: {failed}")
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        timestamp: datetime | int | None = None,
+        partition: int | None = None,
+    ) -> Delivery:
+        """Append one record to the transaction; see `Producer.send`. The commit waits for its acknowledgement."""
+        return await self._producer.send(topic, value, key, headers, timestamp, partition)
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        timestamp: datetime | int | None = None,
+        partition: int | None = None,
+    ) -> RecordMetadata:
+        """Send one record and wait for its acknowledgement; see `Producer.send_and_wait`."""
+        return await self._producer.send_and_wait(topic, value, key, headers, timestamp, partition)
+
+    async def send_batch(
+        self, topic: str, data: pa.Table | pa.RecordBatch, partition: int | None = None
+    ) -> list[BatchDelivery]:
+        """Send a table in the transaction; see `Producer.send_batch`."""
+        return await self._producer.send_batch(topic, data, partition)

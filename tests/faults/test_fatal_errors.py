@@ -1,0 +1,39 @@
+"""What a broker writes when an error ends it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from broker_process import BrokerProcess
+
+PROGRAM = """
+import sys
+from fairlead.cli.main import main
+from fairlead_broker.runtime.groups.upkeep import GroupUpkeep
+
+async def look_at_a_folder_that_has_gone(self):
+    list(__import__("pathlib").Path("/folder/that/has/gone").iterdir())
+
+GroupUpkeep.look_at_all = look_at_a_folder_that_has_gone
+del sys.argv[0]
+main()
+"""
+
+
+def test_a_fatal_error_names_path_call_and_stack(tmp_path: Path) -> None:
+    """A broker that ends by an unexpected error writes the error with its path, the failed call and the stack."""
+    broker = BrokerProcess(tmp_path / "data", prefix=(sys.executable, "-c", PROGRAM))
+    try:
+        broker.start()
+        assert broker._process is not None
+        code = broker._process.wait(20)
+    finally:
+        broker.kill()
+    written = (tmp_path / "data.log").read_text()
+
+    assert code == 1
+    assert "/folder/that/has/gone" in written
+    assert "in look_at_a_folder_that_has_gone" in written
+    assert "groups/upkeep.py" in written
+    assert "the broker failed: FileNotFoundError" in written

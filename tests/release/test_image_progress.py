@@ -1,0 +1,43 @@
+"""A build of images reports its steps while they run, since the longest takes a quarter of an hour."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import checkout
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+
+def bases() -> Any:
+    """Load .ci/image_bases.py as a module."""
+    spec = importlib.util.spec_from_file_location("image_bases", checkout.ROOT / ".ci/image_bases.py")
+    assert spec is not None, "the file exists"
+    assert spec.loader is not None, "a file has a loader"
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look for their module here
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_long_step_says_that_it_runs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A step is named when it begins and again while it runs; its output and input are complete."""
+    end = tmp_path / "end"
+    os.mkfifo(end)
+    script = ["sh", "-c", f"cat - {end}"]
+    with ThreadPoolExecutor(1) as pool:
+        step = pool.submit(bases().run, script, text="given ", step="download packages", report_seconds=0.01)
+        told = ""
+        while told.count("download packages") < 3:
+            told += capfd.readouterr().err
+        end.write_text("found")
+
+    assert step.result() == "given found"
+    assert told.splitlines()[:2] == ["download packages", "download packages: 0 s"]

@@ -1,0 +1,65 @@
+"""Tests of markers as bytes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead_api.batch.control_batches import (
+    MARKER_BYTES,
+    Marker,
+    MarkerKind,
+    pack_marker,
+    read_marker,
+)
+from fairlead_api.batch.extension import ExtensionEntry, ExtensionType, pack_extension
+from fairlead_api.batch.header import check_content_checksum, read_header
+from fairlead_api.problems import ProblemError
+
+MARKERS = st.builds(
+    Marker,
+    producer_id=st.integers(0, 2**63 - 1),
+    epoch=st.integers(0, 2**31 - 1),
+    kind=st.sampled_from(MarkerKind),
+    first_offset=st.none() | st.integers(0, 2**63 - 1),
+    decided_us=st.integers(0, 2**62),
+)
+
+
+@given(marker=MARKERS)
+def test_a_marker_is_read_as_written(marker: Marker) -> None:
+    """A marker has 112 bytes, a right checksum, the transactional and control bits, no record, and its fields."""
+    packed = pack_marker(marker)
+    header = read_header(packed)
+    check_content_checksum(packed, 0, header)
+
+    assert len(packed) == header.total_bytes == MARKER_BYTES
+    assert (header.is_control, header.is_transactional, header.record_count) == (True, True, 0)
+    assert (header.next_offset, header.base_sequence) == (1, -1)
+    assert read_marker(packed[88:], header.producer_id, header.producer_epoch) == marker
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (bytes.fromhex("0200") + bytes(18), ExtensionType.MARKER),
+        (bytes.fromhex("01000200") + bytes(16), ExtensionType.MARKER),
+        (bytes(8), ExtensionType.HORIZON),
+    ],
+    ids=["a later version", "another kind", "no marker"],
+)
+def test_control_batches_of_later_releases_are_no_markers(value: bytes, kind: int) -> None:
+    """Control batches of an unknown version or kind are skipped."""
+    extension = pack_extension((ExtensionEntry(kind, value),))
+
+    assert read_marker(extension, 1, 2) is None
+
+
+def test_a_malformed_marker_is_refused() -> None:
+    """A marker of another length is malformed."""
+    extension = pack_extension((ExtensionEntry(ExtensionType.MARKER, bytes(19)),))
+    with pytest.raises(ProblemError) as caught:
+        read_marker(extension, 1, 2)
+
+    assert caught.value.code == "malformed_batch"

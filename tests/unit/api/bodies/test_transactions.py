@@ -1,0 +1,57 @@
+"""Bodies of the calls about transactions."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead_api.bodies.json_bodies import Request, decode_request
+from fairlead_api.bodies.transactions import (
+    METADATA_BYTES_MAX,
+    BeginRequest,
+    CommitTransactionRequest,
+    TopicPartitions,
+)
+from fairlead_api.problems import ProblemError
+
+TOPIC_ID = "6ba7b810-9dad-41d1-80b4-00c04fd430c8"
+
+
+def test_requests_have_defaults() -> None:
+    """A begin request has no name and a timeout of a minute by default, and a commit request may be empty."""
+    begin = decode_request(BeginRequest, b"{}")
+    commit = decode_request(
+        CommitTransactionRequest, b'{"partitions": [{"topic": "a", "partitions": [0, 2]}]}'
+    )
+
+    assert (begin.name, begin.timeout_ms, begin.above) == (None, 60_000, None)
+    assert decode_request(BeginRequest, b'{"name": "billing"}').name == "billing"
+    assert decode_request(CommitTransactionRequest, b'{"metadata": "m"}').metadata == "m"
+    assert commit.partitions == (TopicPartitions(topic="a", partitions=(0, 2)),)
+
+
+@pytest.mark.parametrize(
+    ("type_", "body", "code"),
+    [
+        (BeginRequest, b'{"name": "a b"}', "invalid_transaction"),
+        (BeginRequest, b'{"timeout_ms": 999}', "invalid_transaction"),
+        (BeginRequest, b'{"above": -1}', "malformed_request"),
+        (BeginRequest, b'{"colour": "red"}', "unknown_option"),
+        (CommitTransactionRequest, b'{"partitions": [{"partitions": [0]}]}', "malformed_request"),
+        (
+            CommitTransactionRequest,
+            b'{"partitions": [{"topic": "a", "partitions": []}]}',
+            "malformed_request",
+        ),
+        (
+            CommitTransactionRequest,
+            b'{"metadata": "%s"}' % (b"m" * (METADATA_BYTES_MAX + 1)),
+            "malformed_request",
+        ),
+    ],
+)
+def test_invalid_requests_are_refused(type_: type[Request], body: bytes, code: str) -> None:
+    """A request with a value that is never allowed is refused."""
+    with pytest.raises(ProblemError) as refused:
+        decode_request(type_, body)
+
+    assert refused.value.code == code

@@ -1,0 +1,155 @@
+"""Open transactions of a partition, and the last stable offset."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from fairlead_api.identifiers import Offset, ProducerEpoch, ProducerId, TimestampUs
+from fairlead_broker.producers import ProducerState, state, stored_batch
+from fairlead_broker.producers.open_transactions import OpenTransactions
+from fairlead_broker.producers.state import RETENTION_US, STEP_US_MAX
+
+if TYPE_CHECKING:
+    import pytest
+
+START_US = 1_700_000_000_000_000
+
+
+def batch_of(known: ProducerState, producer: int, epoch: int, offset: int, time_us: int = START_US) -> None:
+    """Apply a transactional batch of one record, the first of its epoch."""
+    known.replay(ProducerId(producer), ProducerEpoch(epoch), stored_batch(0, 0, offset, time_us), True)
+
+
+def marker_of(known: ProducerState, producer: int, epoch: int, offset: int, time_us: int = START_US) -> None:
+    """Apply a marker."""
+    known.replay_marker(ProducerId(producer), ProducerEpoch(epoch), Offset(offset), TimestampUs(time_us))
+
+
+@dataclass
+class Transaction:
+    """What the model knows about a transaction."""
+
+    first: int
+    marker: int | None = None
+
+
+@dataclass
+class Model:
+    """Log of transactions, as a list."""
+
+    end: int = 0
+    high_watermark: int = 0
+    transactions: list[Transaction] = field(default_factory=list)
+    open: dict[int, Transaction] = field(default_factory=dict)
+
+
+class StableOffsets(RuleBasedStateMachine):
+    """The last stable offset equals that of a naive walk over all transactions, and never goes back."""
+
+    def __init__(self) -> None:
+        """Begin with an empty log."""
+        super().__init__()
+        self.state = ProducerState()
+        self.model = Model()
+        self.epochs = dict.fromkeys(range(3), 0)
+        self.before = 0
+
+    @rule(producer=st.integers(0, 2))
+    def append(self, producer: int) -> None:
+        """Append a batch of the producer's open transaction, or open one."""
+        model, offset = self.model, self.model.end
+        batch_of(self.state, producer, self.epochs[producer], offset)
+        if producer not in model.open:
+            model.open[producer] = Transaction(offset)
+            model.transactions.append(model.open[producer])
+        model.end += 1
+
+    @rule(producer=st.integers(0, 2))
+    def end_transaction(self, producer: int) -> None:
+        """Append a marker, also where nothing is open."""
+        marker_of(self.state, producer, self.epochs[producer], self.model.end)
+        if producer in self.model.open:
+            self.model.open.pop(producer).marker = self.model.end
+        self.epochs[producer] += 1
+        self.model.end += 1
+
+    @rule(share=st.floats(0, 1))
+    def raise_high_watermark(self, share: float) -> None:
+        """Move the high watermark towards the end."""
+        model = self.model
+        model.high_watermark += int((model.end - model.high_watermark) * share)
+
+    @rule()
+    def copy(self) -> None:
+        """Continue with a copy, as a new leader does."""
+        self.state = self.state.copy()
+
+    @invariant()
+    def agrees(self) -> None:
+        """Compare with the definition."""
+        high = self.model.high_watermark
+        unstable = [
+            each.first for each in self.model.transactions if each.marker is None or each.marker >= high
+        ]
+        found = self.state.transactions.stable_offset(Offset(high), Offset(0))
+        assert found == min([high, *unstable])
+        assert found >= self.before
+        self.before = found
+
+
+TestStableOffsets = StableOffsets.TestCase
+
+
+def test_the_log_start_bounds_the_stable_offset() -> None:
+    """A log start inside an open transaction moves the last stable offset."""
+    transactions = OpenTransactions([(ProducerId(1), Offset(3))])
+
+    assert transactions.stable_offset(Offset(9), Offset(5)) == 5
+
+
+def test_a_marker_ends_the_epoch() -> None:
+    """After a marker the entry has no batches; an older marker changes nothing, and one for nothing fences."""
+    known = ProducerState()
+    batch_of(known, 7, 4, 0)
+    marker_of(known, 7, 3, 1)
+    still_open = 7 in known.transactions
+    marker_of(known, 7, 4, 2)
+    marker_of(known, 8, 1, 3)
+    entries = [known.producer(7), known.producer(8)]
+
+    assert still_open
+    assert len(known.transactions) == 0
+    assert [(each.epoch, each.is_ended, each.batches, each.next_sequence) for each in entries if each] == [
+        (4, True, (), 0),
+        (1, True, (), 0),
+    ]
+
+
+def test_an_open_transaction_does_not_expire() -> None:
+    """The entry of an open transaction outlives a day and the limit of producers."""
+    known = ProducerState()
+    batch_of(known, 7, 0, 0)
+    known.replay(ProducerId(8), ProducerEpoch(0), stored_batch(0, 0, 1, START_US))
+    for time_us in range(START_US, START_US + RETENTION_US + 2 * STEP_US_MAX, STEP_US_MAX):
+        known.advance(time_us)
+
+    assert list(known.producers) == [7]
+    assert known.producer(7) is not None
+    marker_of(known, 7, 0, 2, START_US + RETENTION_US)
+    assert list(known.producers) == [7]
+
+
+def test_an_open_transaction_is_not_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the limit of producers, the least recently active one without an open transaction goes."""
+    monkeypatch.setattr(state, "PRODUCERS_MAX", 2)
+    known = ProducerState()
+    batch_of(known, 7, 0, 0)
+    for offset, producer in enumerate((8, 9, 10), start=1):
+        known.replay(ProducerId(producer), ProducerEpoch(0), stored_batch(0, 0, offset, START_US))
+
+    assert 7 in known.producers
+    assert 10 in known.producers

@@ -1,0 +1,184 @@
+"""Writes of decisions: changes share writes, and no fault of the store makes two different decisions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead_api.identifiers import ProducerEpoch, ProducerId, Revision, TimestampUs
+from fairlead_api.problems import ProblemError, SideEffect
+from fairlead_broker.coordination.embedded import EmbeddedCoordination
+from fairlead_broker.coordination.protocol import CoordinationUnavailable, UnknownOutcome
+from fairlead_broker.coordination.transaction_store import ABSENT, Standing, TransactionStore
+from fairlead_broker.registry.keys import Keys
+from fairlead_broker.registry.store_writes import Compare, Operation, Put, TransactionResult
+from fairlead_broker.registry.transaction_records import Outcome, TransactionRecord
+from fairlead_broker.runtime.transactions import decision_writes
+from fairlead_broker.runtime.transactions.decision_writes import DecisionWrites
+from fairlead_broker.transactions.decisions import Begin, Decide, Write, begin, decide
+from log_kit import SteppingClock
+
+KEYS = Keys("test")
+PRODUCER = ProducerId(7)
+
+
+class FaultyStore:
+    """Client of a store whose next writes fail: `away`, `lost` before the change, or `applied` with a lost answer."""
+
+    def __init__(self, store: EmbeddedCoordination) -> None:
+        self._store = store
+        self.faults: list[str] = []
+        self.writes = 0
+
+    async def transact(
+        self, compares: Sequence[Compare], success: Sequence[Operation], failure: Sequence[Operation] = ()
+    ) -> TransactionResult:
+        """Run a transaction; faults apply to writes."""
+        is_write = any(isinstance(each, Put) for each in success)
+        self.writes += is_write
+        fault = self.faults.pop(0) if self.faults and is_write else ""
+        if fault == "away":
+            raise CoordinationUnavailable(fault)
+        if fault == "lost":
+            raise UnknownOutcome(fault)
+        result = await self._store.transact(compares, success, failure)
+        if fault == "applied":
+            raise UnknownOutcome(fault)
+        return result
+
+
+class Scene:
+    """Two brokers that decide about transactions in one store."""
+
+    def __init__(self, store: EmbeddedCoordination) -> None:
+        self.clock = SteppingClock()
+        self.faulty = FaultyStore(store)
+        self.store = TransactionStore(self.faulty, KEYS)  # type: ignore[arg-type]
+        self.other = TransactionStore(store, KEYS)
+        self.writes = DecisionWrites(self.store, self.clock, self.spawn)
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Start a task."""
+        self.tasks.append(asyncio.get_running_loop().create_task(work, name=name))
+        return self.tasks[-1]
+
+    async def create(self, producer_id: ProducerId = PRODUCER) -> Standing:
+        """Write the first record of a producer."""
+        record = begin(None, Begin(60_000), TimestampUs(1))
+        assert record is not None
+        standing = await self.other.create(producer_id, record, None)
+        assert standing is not None
+        return standing
+
+    async def end(self, outcome: Outcome, epoch: int = 0, producer_id: ProducerId = PRODUCER) -> object:
+        """Decide about a transaction, and return the answer of the rules."""
+        request = Decide(ProducerEpoch(epoch), outcome, metadata="m" if outcome is Outcome.COMMIT else None)
+
+        def change(
+            record: TransactionRecord | None, now_us: TimestampUs
+        ) -> tuple[TransactionRecord | None, object]:
+            answer = decide(record, request, frozenset(), now_us)
+            return (answer.record, answer.answer) if isinstance(answer, Write) else (None, answer)
+
+        return await self.writes.change(producer_id, change)
+
+    async def stored(self, producer_id: ProducerId = PRODUCER) -> TransactionRecord:
+        """Return the stored record."""
+        record = (await self.other.read([producer_id]))[producer_id].record
+        assert record is not None
+        return record
+
+
+@pytest.fixture
+async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
+    """Yield a store and its brokers, which try again at once."""
+    monkeypatch.setattr(decision_writes, "RETRY_SECONDS", 0.001)
+    scene = Scene(await EmbeddedCoordination.open(tmp_path / "store.sqlite", SteppingClock()))
+    yield scene
+    for task in scene.tasks:
+        task.cancel()
+    await asyncio.gather(*scene.tasks, return_exceptions=True)
+    await scene.faulty._store.close()
+
+
+async def test_a_decision_is_made_once(scene: Scene) -> None:
+    """The first decision is written, a repeat is a duplicate, and the opposite request gets the decision."""
+    await scene.create()
+    first = await scene.end(Outcome.COMMIT)
+    again = await scene.end(Outcome.COMMIT)
+    opposite = await scene.end(Outcome.ABORT)
+
+    assert (first.duplicate, again.duplicate) == (False, True)  # type: ignore[attr-defined]
+    assert opposite.outcome is Outcome.COMMIT  # type: ignore[attr-defined]
+    assert scene.faulty.writes == 1
+
+
+async def test_decisions_that_arrive_together_share_writes(scene: Scene) -> None:
+    """Decisions of many producers are written by few writes, each of up to sixty."""
+    producers = [ProducerId(number) for number in range(200)]
+    for producer_id in producers:
+        await scene.create(producer_id)
+    await asyncio.gather(*(scene.end(Outcome.COMMIT, producer_id=each) for each in producers))
+
+    assert scene.faulty.writes <= 6
+    assert {(await scene.stored(each)).epoch for each in producers} == {1}
+
+
+async def test_an_overtaken_decision_is_decided_again(scene: Scene) -> None:
+    """A record in memory may be outdated: the write then fails, and the newer record gives the answer."""
+    standing = await scene.create()
+    await scene.end(Outcome.ABORT, epoch=9)
+    record = begin(standing.record, Begin(60_000), TimestampUs(2))
+    assert record is not None
+    await scene.other.write({PRODUCER: (standing, record)})
+    late = await scene.end(Outcome.COMMIT)
+    current = await scene.end(Outcome.COMMIT, epoch=1)
+
+    assert late.current_epoch == 1  # type: ignore[attr-defined]
+    assert current.next == 2  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("faults", [["lost"], ["applied"], ["away"], ["lost", "applied", "away"]])
+async def test_faults_of_the_store_never_change_a_decision(scene: Scene, faults: list[str]) -> None:
+    """After an unknown outcome the record is read again; the decision stands once, and is answered as it stands."""
+    await scene.create()
+    scene.faulty.faults += faults
+    answer = await scene.end(Outcome.COMMIT)
+    record = await scene.stored()
+
+    assert answer.outcome is Outcome.COMMIT  # type: ignore[attr-defined]
+    assert record.ended is not None
+    assert (record.epoch, record.ended.outcome) == (1, Outcome.COMMIT)
+
+
+async def test_a_store_that_stays_away_is_reported(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change without a definite answer in time is refused, with the side effect `maybe` if it may be written."""
+    monkeypatch.setattr(decision_writes, "SECONDS_MAX", 0.0)
+    await scene.create()
+    effects = []
+    for fault in ("away", "lost"):
+        scene.faulty.faults += [fault]
+        with pytest.raises(ProblemError) as caught:
+            await scene.end(Outcome.COMMIT)
+        effects.append((caught.value.code, caught.value.side_effect))
+
+    assert effects == [
+        ("coordination_unavailable", SideEffect.NONE),
+        ("coordination_unavailable", SideEffect.MAYBE),
+    ]
+
+
+async def test_a_stale_record_in_memory_answers_nothing(scene: Scene) -> None:
+    """An answer without a write is given from a read after the request arrived, never from memory."""
+    await scene.create()
+    scene.writes.noted(PRODUCER, ABSENT)
+    answer = await scene.end(Outcome.COMMIT)
+    record = (await scene.stored()).epoch
+
+    assert (answer.outcome, record) == (Outcome.COMMIT, 1)  # type: ignore[attr-defined]
+    assert ABSENT.revision == Revision(0)
