@@ -32,8 +32,8 @@ RUNTIME_PACKAGES = (
 # Additional packages that Spark needs, each with the programs of the package that are kept.
 SPARK_PACKAGES = {
     "default-jre-headless": (),
-    "tini": ("tini",),  # reaps what forked workers leave behind
-    "coreutils": ("chmod", "df", "du", "ls", "readlink", "rm"),  # Spark and Hadoop call them
+    "tini": ("tini",),  # reaps orphaned child processes of forked workers
+    "coreutils": ("chmod", "df", "du", "ls", "readlink", "rm"),  # programs that Spark and Hadoop call
 }
 # Files that are removed: dependencies of packages that are not configured, and files that no program of the image uses.
 UNUSED = (
@@ -46,10 +46,10 @@ UNUSED = (
     "etc/cron.daily etc/logrotate.d etc/alternatives etc/resolv.conf etc/hostname"
 )
 REPORT_SECONDS = 15
-"""Interval of the reports of a step that runs."""
+"""Seconds between two progress reports of a running step."""
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
-# Commands that create files which packages usually write when they are configured, and compile the standard library. If
-# the root is read-only, Python would otherwise compile the standard library at every start.
+# Commands that compile the standard library, and create the files that packages usually write when they are configured.
+# Otherwise Python would compile the standard library at every start if the root is read-only.
 RUNTIME_HOOKS = (
     f'cd "$1" && cat usr/share/ca-certificates/mozilla/*.crt > ".{CERTIFICATES}"',
     f'cd "$1" && rm -rf {UNUSED} && mkdir usr/sbin',

@@ -9,8 +9,8 @@
     make kubernetes KUBERNETES="down"           stop the Kubernetes and keep its logs
 
 The command needs root. The first start builds the programs of Kubernetes from Go modules, which takes twenty minutes on
-two idle cores; with real nodes also the images of broker and etcd, which takes ten minutes more. Each step reports its
-progress.
+two idle cores. The first start with real nodes also builds the images of broker and etcd, which takes ten more minutes.
+Each step reports its progress.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def status(box: Box) -> None:
 
 
 def shell(box: Box, words: list[str]) -> None:
-    """Replace this process with a command in the network of the Kubernetes, with the machine's files and processes."""
+    """Replace this process with a command in the network of the Kubernetes that sees all files of the machine."""
     for name in CHART_TOOLS if words[:1] and words[0] in CHART_TOOLS else ():
         program(name)
     reach = KubernetesPods(box).enter if (box.state / "resolv.conf").exists() else box.enter()

@@ -193,7 +193,7 @@ def cluster_values_schema() -> dict[str, Any]:
 
 
 def _without_cluster(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a resource's `spec` whose Cluster is that of the release."""
+    """Return the schema of a resource's `spec` without `clusterRef`, which is always the Cluster of the release."""
     properties = {name: schema for name, schema in spec["properties"].items() if name != "clusterRef"}
     required = [name for name in spec.get("required", []) if name != "clusterRef"]
     return {**spec, "properties": properties, "required": required}

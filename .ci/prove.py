@@ -2,8 +2,8 @@
 
 Every part is a program that can also be run alone and prints a JSON report. This program runs each part with its full
 counts and writes the report to docs/proof/<part>.json. `--share 0.01` reduces every count to a hundredth, for a trial
-run, and `--seconds 3600` ends the parts `broker-kills` and `wire-fuzz` early; their records have the wanted and the
-reached counts. After a part has failed, the other parts still run.
+run. `--seconds 3600` ends the parts `broker-kills` and `wire-fuzz` early, and their records contain the requested and
+the reached counts. After a part has failed, the other parts still run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SCENARIO: Final = "pytest.mark.scenario"
 NOT_PASSED: Final = ("failure", "error", "skipped")
 SEARCHES_A_RUN: Final = 50_000
 SECONDS_VARIABLE: Final = "FAIRLEAD_PROOF_SECONDS"
-"""Variable with the time limit of a part, which the option `--seconds` sets."""
+"""Environment variable with the time limit of a part, which the option `--seconds` sets."""
 MUTATIONS: Final = "tests/fuzz/batch_mutations.py"
 REQUEST_MUTATIONS: Final = "tests/fuzz/request_mutations.py"
 WIRE_MUTATIONS: Final = "tests/fuzz/wire_mutations.py"
@@ -174,7 +174,7 @@ def broker_kills(share: float) -> Outcome:
 
 
 def many_topics(share: float) -> Outcome:
-    """Kill, start and delete 1,000, 2,000 and 5,000 topics, with 8 clients that delete and 2 that create."""
+    """Kill and start a broker with up to 5,000 topics, which 8 clients delete while 2 clients create others."""
     passed, reports = True, {}
     for topics in (1000, 2000, 5000):
         count = str(_count(topics, share))
@@ -234,9 +234,9 @@ def spark_kills(share: float) -> Outcome:
 
 
 def security(share: float) -> Outcome:
-    """Replace certificates, keys and tokens under load, close a cluster and open it again, and run a real issuer.
+    """Replace certificates, keys and tokens under load, enforce and open access rules, and run a real token issuer.
 
-    Also a producer over its quota for ten minutes, and answers about hidden names.
+    The tests also run a producer over its quota for ten minutes, and compare answers about hidden and missing names.
     """
     del share
     code, report = _tests("-m", "scenario", "--timeout", "1800", "tests/security")
@@ -253,7 +253,7 @@ def searches(share: float) -> Outcome:
 
 
 def scenarios(share: float) -> Outcome:
-    """Run the tests marked `scenario` by folder, without those of `make chaos` and the parts `pods` and `security`."""
+    """Run the tests marked `scenario` by folder, except those of `make chaos` and the parts `pods` and `security`."""
     del share
     passed, reports = True, {}
     left_out = (
@@ -320,7 +320,7 @@ def _tests(*arguments: str) -> tuple[int, dict[str, Any]]:
         results = Path(folder) / "results.xml"
         command = [sys.executable, "-m", "pytest", "-q", *arguments, "-o", "time_budgets="]
         code = subprocess.run([*command, f"--junit-xml={results}"], check=False).returncode
-        cases = list(ET.parse(results).iter("testcase")) if results.exists() else []  # noqa: S314 - our own file
+        cases = list(ET.parse(results).iter("testcase")) if results.exists() else []  # noqa: S314 - pytest has just written the file
     counts: dict[str, Any] = {"passed": 0}
     for case in cases:
         outcome = next((each for each in NOT_PASSED if case.find(each) is not None), None)
@@ -336,7 +336,7 @@ def _count(full: int, share: float) -> int:
 
 
 def _seconds() -> tuple[str, ...]:
-    """Return the option for the time limit of a part, if there is one."""
+    """Return the option `--seconds` with the time limit of a part; empty without a time limit."""
     limit = os.environ.get(SECONDS_VARIABLE)
     return ("--seconds", limit) if limit else ()
 

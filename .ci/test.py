@@ -1,10 +1,9 @@
 """Runs the tests in an order that fits the machine, and prints one closing line for all tests.
 
-The runs of pytest that make `all`: the pure packages with branch coverage (fails below 100%), then whole systems,
-Kubernetes and Spark side by side, since the tests of all three often wait for other processes, and finally the tests
-that judge time, with nothing else running. The first run builds the programs of the Kubernetes in the background.
-`fast` is one run without the slow tests. Further arguments go to pytest, in one run without coverage. Called by the
-Makefile.
+`all` first runs the tests of the pure packages with branch coverage, which fail below 100%. Next come the tests of
+whole systems, followed by Kubernetes and Spark at the same time. Last are the tests that measure time, while nothing
+else runs. The programs of the test Kubernetes are built in the background during the first runs. `fast` is one run
+without the slow tests. Other arguments are passed to pytest, for one run without coverage. Called by the Makefile.
 """
 
 from __future__ import annotations
@@ -35,15 +34,15 @@ PURE_PACKAGES = (
 )
 PURE_TESTS = tuple(f"tests/unit/{package}" for package in PURE_PACKAGES)
 PURE_WORKERS = "2"
-# Folders whose tests all carry the mark of their name; collecting them takes a quarter of all collection.
+# Folders whose tests all have the mark with the name of the folder, and take a quarter of the time of all collection.
 SPARK_TESTS = "tests/spark"
 KUBERNETES_TESTS = "tests/kubernetes"
-# Run in one process: Schemathesis generates its cases during the collection of tests, which takes ten seconds in each.
+# This folder runs in one process, since every process would generate Schemathesis' cases, which takes ten seconds.
 MADE_UP_CALLS = "tests/openapi"
 # `make check` runs the tests that only read the sources.
 STATIC_TESTS = ("tests/architecture", "tests/typing")
-# Tests of whole systems spend half of their time waiting for leases and processes, and tests with Kubernetes for
-# elections and probes: two cores run four tests at a time. Each worker for Spark starts a Java process.
+# Tests of whole systems spend half of their time waiting for leases and processes, and tests with Kubernetes wait for
+# elections and probes. Two cores can therefore run four tests at a time. Each worker for Spark starts a Java process.
 WORKERS = "4"
 KUBERNETES_WORKERS = "2"
 SPARK_WORKERS = "1"
@@ -76,9 +75,9 @@ class TestRun:
         self._ended(process.returncode, command)
 
     def run_together(self, shown: Lane, *others: Lane) -> None:
-        """Run lanes at the same time, each with one command after the other.
+        """Run several lanes at the same time; the commands of one lane run one after the other.
 
-        The output of the first lane is printed as it is written, and that of every other command when it ends.
+        The output of the first lane is printed at once, and the output of a command in another lane when it ends.
         """
 
         def run_lane(lane: Lane) -> None:
@@ -130,8 +129,8 @@ class TestRun:
 def build_kubernetes() -> subprocess.Popen[bytes]:
     """Build the programs of the test Kubernetes and the images in the background, unless they are already built.
 
-    Without cached files, the build takes a quarter of an hour. A build that fails is repeated, with an error message,
-    before the tests that need its result.
+    Without cached files, the build takes a quarter of an hour. After a failed build, the tests that need its result
+    build again and report the error.
     """
     python = sys.executable
     orders = f"{python} tests/kubernetes/box/go_programs.py; {python} .ci/image.py fairlead etcd"
@@ -142,7 +141,7 @@ def build_kubernetes() -> subprocess.Popen[bytes]:
 
 
 def serial_files() -> list[str]:
-    """Return the files with tests that carry the mark `serial`, so that no other file is collected."""
+    """Return the files that contain tests with the mark `serial`, so that pytest collects no other file."""
     return sorted(str(path) for path in Path("tests").rglob("test_*.py") if "mark.serial" in path.read_text())
 
 
@@ -163,8 +162,8 @@ def run_all(tests: TestRun) -> None:
         tests.run("pytest", "-n", WORKERS, *by_file, "-m", "not serial", *ignored)
         print("+ wait for the programs of the test Kubernetes (build/kubernetes.log)", flush=True)
         building.wait()
-    # Kubernetes and Spark run beside each other, but not beside the whole systems: eight workers on two cores would
-    # exceed the deadlines of tests.
+    # Kubernetes and Spark run at the same time, but only after the whole systems: with all workers on two cores, tests
+    # would exceed their deadlines.
     tests.run_together(
         [("pytest", "-n", KUBERNETES_WORKERS, "-m", "not serial", KUBERNETES_TESTS)],
         # Tests with Spark run in separate processes: clusters that last for a whole session of pytest suppress logs

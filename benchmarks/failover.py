@@ -171,7 +171,7 @@ def _acknowledged_since(paced: PacedProducer, before: int, killed_at: float) -> 
 
 
 def planned_moves(cluster: FairleadCluster, options: argparse.Namespace) -> dict[str, object]:
-    """Move the leadership gracefully and repeatedly; measure the longest wait of a record around each move."""
+    """Repeatedly move the leadership gracefully; measure the longest acknowledgement time around each move."""
     return asyncio.run(_planned_moves(cluster, options.runs))
 
 

@@ -183,7 +183,7 @@ def _rates(
 
 
 def _rate(read: Mapping[int, int], start: float, stop: float) -> float:
-    """Return the number of records per second between two times, over whole buckets."""
+    """Return the number of records per second between two times, counted in whole tenths of a second."""
     first = int(start * BUCKETS_A_SECOND) + 1
     last = max(int(stop * BUCKETS_A_SECOND), first + 1)
     return sum(read.get(bucket, 0) for bucket in range(first, last)) * BUCKETS_A_SECOND / (last - first)

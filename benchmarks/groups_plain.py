@@ -103,7 +103,7 @@ class PlainMember:
             accepted = await self.join(session_timeout_ms)
 
     async def beat(self, timeout_seconds: float = TIMEOUT_SECONDS) -> bool:
-        """Send a heartbeat; return False if no broker accepted it."""
+        """Send a heartbeat; return False if no broker accepted the heartbeat."""
         if self.epoch == 0:
             return await self.join(self._session_timeout_ms)
         body: dict[str, object] = {"member_epoch": self.epoch}

@@ -109,7 +109,7 @@ def _phases(
     for phase in ("beat", "commit"):
         for each in players:
             each.say(phase)
-        # Until every member commits: the first commit of a member is at a random time in its interval.
+        # Each member makes its first commit at a random time in its interval, so all members commit after one interval.
         time.sleep(COMMIT_SECONDS)
         measured = _spent(cluster, options.seconds)
         for each in players:

@@ -32,7 +32,7 @@ def add_folders(parser: argparse.ArgumentParser, *, kept: str = "programs and ja
 
 
 def measured_as(options: argparse.Namespace) -> dict[str, object]:
-    """Return the day and the numeric options of a run, which distinguish a trial run from a measurement."""
+    """Return the day of a run and its numeric options, which distinguish a trial run from a measurement."""
     asked = {name: value for name, value in vars(options).items() if isinstance(value, int | float)}
     return {"day": datetime.now(UTC).date().isoformat(), "asked": asked}
 

@@ -1,6 +1,6 @@
-"""Part of `make bench` that measures the cost of TLS and of access rules, and of TLS in Apache Kafka beside it.
+"""Part of `make bench` that measures the cost of TLS and of access rules, and the cost of TLS in Apache Kafka.
 
-Every case compares two ways to do the same work on the same machine: the way with protection is the first of the pair.
+Every case measures the same work on the same machine twice: first with protection, then without protection.
 Handshakes are made by a separate process while another client makes requests over its own connection.
 """
 
@@ -72,7 +72,7 @@ class Scene:
             peer.stop()
 
     def bench(self, fairlead: FairleadPeer, **environment: str) -> Bench:
-        """Return the measurements that can be made on one of the brokers."""
+        """Return a `Bench` for one broker, with environment variables for its clients."""
         bench = Bench(fairlead, self.kafka, self._records, VALUE_BYTES)
         bench.environment = environment
         return bench
@@ -114,7 +114,7 @@ def running(folder: Path, jars: Path, records: int) -> Iterator[Scene]:
 
 
 def tls_cases(scene: Scene, pairs: int) -> list[Pairs]:
-    """Measure producing and consuming with TLS, against plaintext."""
+    """Compare producing and consuming with TLS to plaintext."""
     bench = {each.name: scene.bench(each, **scene.trust) for each in (scene.encrypted, scene.plain)}
     return both_ways(
         pairs,
@@ -125,7 +125,7 @@ def tls_cases(scene: Scene, pairs: int) -> list[Pairs]:
 
 
 def enforce_cases(scene: Scene, pairs: int) -> list[Pairs]:
-    """Measure producing and consuming with a token in the mode `enforce`, against the mode `open`."""
+    """Compare producing and consuming with a token in the mode `enforce` to the mode `open`."""
     bench = {
         "enforced": scene.bench(scene.enforced, FAIRLEAD_TOKEN_FILE=str(scene.token)),
         "plain": scene.bench(scene.plain),
@@ -139,7 +139,7 @@ def enforce_cases(scene: Scene, pairs: int) -> list[Pairs]:
 
 
 def kafka_cases(scene: Scene, pairs: int) -> list[Pairs]:
-    """Measure Kafka with TLS, against its plaintext."""
+    """Compare producing and consuming with TLS to plaintext, in Kafka."""
     settings = scene.tls / "client.properties"
     settings.write_text(
         f"security.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.location={scene.tls / 'ca.crt'}\n"
@@ -163,7 +163,7 @@ def both_ways(
     ways: tuple[WayT, WayT],
     case: tuple[str, float | None, float | None],
 ) -> list[Pairs]:
-    """Measure producing and consuming in two ways in alternation; return a case for each."""
+    """Measure with and without protection in turn; return a case for producing and a case for consuming."""
     figures: tuple[list[tuple[float, float]], ...] = ([], [])
     for _ in range(pairs):
         for place, way in enumerate(ways):
@@ -188,7 +188,7 @@ def _fairlead(scene: Scene, bench: Bench, peer: FairleadPeer) -> tuple[float, fl
 
 @contextmanager
 def _variables(values: dict[str, str]) -> Iterator[None]:
-    """Set variables of this process, which calls brokers too."""
+    """Set environment variables until the end of the block, for this process and the processes that it starts."""
     os.environ.update(values)
     try:
         yield
@@ -198,7 +198,7 @@ def _variables(values: dict[str, str]) -> Iterator[None]:
 
 
 async def handshakes(scene: Scene) -> dict[str, float]:
-    """Return handshakes a second, and the 99th percentile of another client's requests before and during them."""
+    """Return handshakes per second, and the 99th percentile of another client's latency before and during them."""
     with _variables(scene.trust):
         async with Admin(scene.encrypted.url) as client:
             before = await _slowest(client, HANDSHAKE_SECONDS)
@@ -221,7 +221,7 @@ async def handshakes(scene: Scene) -> dict[str, float]:
 
 
 async def _slowest(client: Admin, seconds: float) -> float:
-    """Return the 99th percentile of the seconds of requests."""
+    """Send requests for a time, and return the 99th percentile of their latency in seconds."""
     taken, end = [], time.perf_counter() + seconds
     while time.perf_counter() < end:
         begun = time.perf_counter()

@@ -131,7 +131,7 @@ class SparkBench:
     def reads(self, rounds: int) -> list[Pairs]:
         """Measure reading all records, which are discarded, from Fairlead, from Kafka and from Parquet files."""
         sides = {"fairlead": self._ours(), "kafka": self._theirs(), "neither": self._files()}
-        for side, source in sides.items():  # the code is compiled before the first measurement
+        for side, source in sides.items():  # warm-up: the JVM compiles the code before the first measurement
             self._rate(side, "read", self._data.records, source=source)
         rates: dict[str, list[float]] = {side: [] for side in sides}
         for _ in range(rounds):

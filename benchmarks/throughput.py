@@ -227,7 +227,7 @@ class Bench:
 
 
 def _with_file(settings: Path | None) -> tuple[str, ...]:
-    """Return the option of Kafka's tools for a file with settings."""
+    """Return the option that passes a file with settings to Kafka's tools; empty without a file."""
     return () if settings is None else ("--command-config", str(settings))
 
 

@@ -104,7 +104,7 @@ def requests(measured: dict[str, Any]) -> str:
 
 
 def handshakes(measured: dict[str, Any]) -> str:
-    """Return a table of the handshakes a second, and of the requests of another client at the same time."""
+    """Return a table of handshakes per second, and of the latency of another client before and during them."""
     figures = {name: [run[name] for run in measured["handshakes"]] for name in measured["handshakes"][0]}
     row = (
         spread(figures["handshakes_per_second"], ",.0f"),

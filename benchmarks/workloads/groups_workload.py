@@ -121,7 +121,7 @@ def _confluent_consumer(options: argparse.Namespace) -> KafkaConsumer:
 
 
 async def confluent_consume(options: argparse.Namespace) -> dict[str, float]:
-    """Read lists of messages, the fastest way with confluent-kafka; value and offset of each message are used."""
+    """Read lists of messages, which is fastest with confluent-kafka; value and offset of each message are used."""
     consumer = _confluent_consumer(options)
     reading, last = Reading(), -1
     got = value_bytes = 0
@@ -141,7 +141,7 @@ async def confluent_consume(options: argparse.Namespace) -> dict[str, float]:
 
 
 async def confluent_poll(options: argparse.Namespace) -> dict[str, float]:
-    """Read one message in each call, the way that the documentation of confluent-kafka shows."""
+    """Read one message in each call, as in the documentation of confluent-kafka."""
     consumer = _confluent_consumer(options)
     reading, last = Reading(), -1
     got = value_bytes = 0
@@ -172,7 +172,7 @@ def _aiokafka_consumer(options: argparse.Namespace) -> AIOKafkaConsumer:
 
 
 async def aiokafka_getmany(options: argparse.Namespace) -> dict[str, float]:
-    """Read lists of records by partition, the fastest way with aiokafka; value and offset of each record are used."""
+    """Read lists of records by partition, which is fastest with aiokafka; value and offset of each record are used."""
     reading, last = Reading(), -1
     got = value_bytes = 0
     async with _aiokafka_consumer(options) as consumer:
@@ -188,7 +188,7 @@ async def aiokafka_getmany(options: argparse.Namespace) -> dict[str, float]:
 
 
 async def aiokafka_iterate(options: argparse.Namespace) -> dict[str, float]:
-    """Read with `async for` over records, the way that the documentation of aiokafka shows."""
+    """Read with `async for` over records, as in the documentation of aiokafka."""
     reading, last = Reading(), -1
     got = value_bytes = 0
     async with _aiokafka_consumer(options) as consumer:

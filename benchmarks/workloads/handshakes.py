@@ -1,6 +1,6 @@
-"""Connections with a TLS handshake and one request each, in a process of its own; prints handshakes a second.
+"""Opens connections with a TLS handshake and one request each, and prints the number of handshakes per second.
 
-Called by `secured.py`; does not use the SDK.
+The program is a separate process, which `secured.py` starts, and does not use the SDK.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 
 def connect(host: str, port: int, context: ssl.SSLContext, until: float, made: list[int]) -> None:
-    """Make connections one after another until a time."""
+    """Open one connection after another until the time `until`, and append their number to `made`."""
     count = 0
     while time.monotonic() < until:
         connection = HTTPSConnection(host, port, context=context, timeout=30)

@@ -1,6 +1,6 @@
 """Work with JSON over plain HTTP in a separate process: requests with a few records each, several at a time.
 
-The program prints one JSON object. Called by `footprint.py`; does not use the SDK.
+The program prints one JSON object. `footprint.py` starts the program, which does not use the SDK.
 """
 
 from __future__ import annotations

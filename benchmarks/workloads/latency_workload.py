@@ -3,7 +3,7 @@
 `pace` sends single records at a steady rate and measures each acknowledgement. `rounds` repeatedly sends one record to
 each of many partitions and waits for all acknowledgements. `steady` sends batches at a steady rate for minutes. `tail`
 repeatedly appends one record and fetches this record at the end of the log. Each kind of work prints one JSON object
-with percentiles in milliseconds. Called by `latency.py`; imports only the SDK.
+with percentiles in milliseconds. `latency.py` starts the program, which imports only the SDK.
 """
 
 from __future__ import annotations
@@ -40,10 +40,9 @@ async def timed(delivery: Awaitable[object], started: float, into: list[float]) 
 async def at_rate(
     per_second: float, seconds: float, send: Callable[[], Awaitable[Sequence[Delivery | BatchDelivery]]]
 ) -> tuple[list[float], int]:
-    """Call `send` at a steady rate, even if answers are late; latencies are measured from the due time of a send.
+    """Call `send` at a steady rate, even if answers are late; latencies count from the scheduled time of a send.
 
-    If latencies were measured from the actual time of a send, a stall would hide the delay of the requests that it held
-    back.
+    If latencies counted from the actual time of a send, the delay of sends that a stall postponed would be hidden.
     """
     samples: list[float] = []
     started = time.perf_counter()

@@ -1,7 +1,7 @@
 """Measured work of sending single records from Python with the SDK and with clients of the peers, each in a process.
 
 Each side (a client with one way of sending) sends `--records` values with one call for each value, waits for all
-acknowledgements, and then checks that the broker has all records. For NATS, reading is measured, too. The program
+acknowledgements, and then checks that the broker has all records. For NATS, reading is also measured. The program
 prints one JSON object. Called by `records.py`.
 """
 
@@ -162,7 +162,7 @@ async def confluent_produce(options: argparse.Namespace) -> dict[str, float]:
 
 
 async def nats_publish(options: argparse.Namespace) -> dict[str, float]:
-    """Send with `await js.publish_async(...)` of nats-py to a stream with file storage, up to 4,000 unacknowledged."""
+    """Send with `await js.publish_async(...)` of nats-py to a stream with file storage, with up to 4,000 in flight."""
     connection = await nats.connect(options.url)
     try:
         stream = connection.jetstream(publish_async_max_pending=NATS_PENDING_MAX)

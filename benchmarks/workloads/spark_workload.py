@@ -2,8 +2,8 @@
 
 The program runs in the environment of the oldest supported PySpark, for which Kafka's connector was built. Each line of
 standard input is a JSON object with `do` and its arguments. Each request is answered with one line of JSON, which is
-`{"error": ...}` for a failure. The program ends at the end of its input. Called by `spark_driver`; does not import
-other benchmark modules.
+`{"error": ...}` for a failure. The program ends at the end of its input. `spark_driver` starts the program, which does
+not import other benchmark modules.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The program of the containers around a restore of etcd, on the volume of the first member.
+"""Program of the init containers that run before and after a restore of etcd, on the volume of the first member.
 
     python -m fairlead_operator.etcd_restores prepare|finish --volume FOLDER
 
-`etcdutl` restores a snapshot into a folder that must not exist. It gets a folder of its own, whose remains of an
-interrupted attempt `prepare` removes. `finish` gives a restored folder its final name, and never replaces a folder that
-a member has already used: a pod that is created again continues on its data.
+`etcdutl` restores a snapshot into a folder that must not exist yet. `prepare` removes the folder that an interrupted
+attempt left. `finish` gives the restored folder its final name, and never replaces a folder that a member has already
+used: a recreated pod continues with its data.
 """
 
 from __future__ import annotations

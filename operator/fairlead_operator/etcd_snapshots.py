@@ -3,8 +3,8 @@
     python -m fairlead_operator.etcd_snapshots --etcd URL,URL --into FOLDER --name NAME --keep NUMBER --result FILE \
         [--tls FOLDER]
 
-A file gets its final name only when all its bytes are on the disk and its SHA-256 is right, so a folder never has half
-a snapshot under a snapshot's name. The result is the snapshot as one JSON object, or the reason of a failure.
+A file gets its final name only after all its bytes are synced and its SHA-256 is verified, so no file with the name of
+a snapshot is incomplete. The result file contains the snapshot as one JSON object, or the reason for a failure.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HASH_BYTES: Final = 32
 
 
 class SnapshotFailed(Exception):
-    """No member sent a whole snapshot, or the folder cannot keep it. The message has the reason."""
+    """No member sent a whole snapshot, or the snapshot cannot be stored. The message contains the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Snapshot:
     file: str
     """Name of the file in its folder."""
     time: str
-    """Begin of the snapshot, in Kubernetes' format."""
+    """Start time of the snapshot, in Kubernetes' format."""
     bytes: int
     revision: int
     """Revision of etcd's store before the snapshot, which has at least the changes up to this revision."""
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str]) -> int:
 async def take_snapshot(
     urls: Sequence[str], folder: Path, name: str, keep: int, now: datetime, tls: Path | None = None
 ) -> Snapshot:
-    """Store a snapshot of the first member that sends one, and keep the newest `keep` snapshots of this name.
+    """Store a snapshot from the first member that can send one, and keep the newest `keep` snapshots of this name.
 
     `tls` is the folder with the certificates for calls to etcd; None for an etcd without TLS.
 
@@ -140,7 +140,7 @@ def _publish(partial: Path, path: Path) -> None:
 
 
 def _prune(folder: Path, name: str, keep: int) -> None:
-    """Remove the oldest snapshots of a name, and what interrupted attempts have left."""
+    """Remove the oldest snapshots of a name, and incomplete files of interrupted attempts."""
     # The names sort by time.
     for old in sorted(folder.glob(f"{name}-????????T??????Z.db"))[:-keep]:
         old.unlink(missing_ok=True)

@@ -86,7 +86,7 @@ DEFINITION: Final = Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition", 
 FINALIZERS: Final[Mapping[Kind, str]] = MappingProxyType(
     {TOPIC: TOPIC_FINALIZER, REBALANCE: REBALANCE_FINALIZER, USER: USER_FINALIZER}
 )
-"""Kinds whose objects have a finalizer of the operator while a cluster has something that belongs to them."""
+"""Kinds whose objects have a finalizer of the operator while they have state in a cluster, such as a topic."""
 
 OWNED_KINDS: Final = (
     SERVICE_ACCOUNT,
@@ -285,7 +285,7 @@ def etcd_client_name(cluster: str) -> str:
 
 
 def clients_tls_name(cluster: str) -> str:
-    """Return the name of the Certificate of cert-manager, and of its Secret, that clients see."""
+    """Return the name of cert-manager's Certificate, and of its Secret, for the listeners of clients."""
     return f"{cluster}-clients-tls"
 
 

@@ -143,7 +143,7 @@ async def run_operator(settings: OperatorSettings, telemetry: Telemetry, stop: a
 def _identity(
     settings: OperatorSettings, namespace: str, api: ApiClient, cache: WatchedObjects, clock: Clock
 ) -> OperatorIdentity:
-    """Return how the operator calls brokers of Clusters with security."""
+    """Return the identity with which the operator calls the brokers of Clusters with security."""
     name = settings.service_account
     account = ObjectRef(SERVICE_ACCOUNT, namespace, name) if name else None
     return OperatorIdentity(api, cache, clock, account, settings.broker_url, settings.broker_tls_url)

@@ -281,8 +281,7 @@ class PartitionProducers(Generic[R]):
             return TransactionUnfinished(producer_id, epoch, opened)
         if current is None or current.epoch < epoch:
             return UnknownProducer(producer_id, epoch, first)
-        if current.epoch > epoch or current.is_ended:
-            return ProducerFenced(producer_id, epoch, current.epoch)
+        # A held batch with an ended or lower epoch was refused when its producer's newer batch or marker was ordered.
         return OutOfOrder(producer_id, epoch, first, current.next_sequence)
 
     # -- ends of transactions

@@ -78,7 +78,7 @@ class BrokerCalls:
         clock: Clock | None = None,
         identity: OperatorIdentity | None = None,
     ) -> None:
-        """`identity`: how brokers of Clusters with security are called; without it, they are called like others."""
+        """`identity`: TLS files and token for calls to the brokers of Clusters with security; None for plain calls."""
         self._url = url
         self._identity = identity
         self._clock = clock or SystemClock()

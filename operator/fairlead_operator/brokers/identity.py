@@ -63,12 +63,12 @@ class _Files:
 
 
 class OperatorIdentity:
-    """The operator as a caller of brokers, with files for each Cluster."""
+    """Identity of the operator in calls to brokers, with its own files for each Cluster."""
 
     def __init__(
         self, api: TokenApi, cache: Objects, clock: Clock, account: ObjectRef | None, url: str, tls_url: str
     ) -> None:
-        """`account`: service account of the operator; without it, the operator has no token.
+        """`account`: service account of the operator; None if the operator has no token.
 
         `url` and `tls_url` are templates of the brokers' addresses without and with TLS.
         """
@@ -83,12 +83,15 @@ class OperatorIdentity:
 
     @property
     def superusers(self) -> tuple[str, ...]:
-        """The principal of the operator, which every Cluster with security allows everything."""
+        """The principal of the operator, a superuser of every Cluster with security."""
         account = self._account
         return () if account is None else (f"k8s:{account.namespace}:{account.name}",)
 
     async def access(self, cluster: Manifest) -> SecureAccess | None:
-        """Return how to call the brokers; None for brokers without TLS and tokens. Raises `ApiError`."""
+        """Return the address template and files for calls to the brokers; None for brokers without TLS and tokens.
+
+        Raises `ApiError`.
+        """
         security = cluster.get("spec", {}).get("security")
         listeners = (cluster.get("status") or {}).get("listeners") or []
         internal = [each for each in listeners if each.get("name") != "external"]
@@ -157,7 +160,7 @@ class OperatorIdentity:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Replace a file that only this process may read, so that a reader sees either content as a whole."""
+    """Replace a file that only this process may read; a concurrent reader sees the whole old or new content."""
     new = path.with_suffix(".new")
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
         file.write(text)

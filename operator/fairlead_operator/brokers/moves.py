@@ -1,4 +1,4 @@
-"""Moves as a whole: their progress in bytes, and the rate at which brokers copy for them.
+"""Progress of moves in bytes, and the limit on the rate at which brokers copy replicas for moves.
 
 Called by the reconciler of Rebalances while moves are in progress.
 """
@@ -15,9 +15,10 @@ from fairlead_operator.brokers.calls import broker_deadline
 
 
 async def set_rates(admin: Admin, rates: Mapping[int, int | None]) -> str:
-    """Set the bytes per second that each broker copies for moves, where they differ; None removes the limit.
+    """Set the limit on the bytes per second that each broker copies for moves; None removes the limit.
 
-    Returns why a broker refuses the limit, or an empty text. Raises `BrokersUnavailable`.
+    A broker that already has the limit is not changed. Returns the reason why a broker refuses the limit; empty if no
+    broker refuses. Raises `BrokersUnavailable`.
     """
     for broker, rate in sorted(rates.items()):
         async with broker_deadline(f"rate of moves onto broker {broker}"):

@@ -23,7 +23,7 @@ CLUSTER_OWNER: Final = "cluster"
 
 
 async def quota_of(admin: Admin, principal: str) -> QuotaDescription | None:
-    """Return the quota of a principal itself; None if it has none. Raises `BrokersUnavailable`."""
+    """Return the quota of exactly this principal, not of a pattern; None without one. Raises `BrokersUnavailable`."""
     async with broker_deadline(f"quota of {principal}"):
         return next((each for each in await admin.quotas(principal) if each.subject == principal), None)
 
@@ -35,7 +35,7 @@ async def put_quota(admin: Admin, principal: str, limits: Mapping[str, int], own
 
 
 async def remove_quota(admin: Admin, principal: str) -> None:
-    """Remove the quota of a principal, which may be gone already. Raises `BrokersUnavailable`."""
+    """Remove the quota of a principal, if the principal has one. Raises `BrokersUnavailable`."""
     async with broker_deadline(f"quota of {principal}"):
         with contextlib.suppress(QuotaNotFoundError):
             await admin.remove_quota(principal, force=True)

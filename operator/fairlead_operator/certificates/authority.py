@@ -1,4 +1,4 @@
-"""Authorities and certificates: created with keys on P-256, signed, and read from Secrets (rule K1).
+"""Creates authorities and certificates with P-256 keys, and reads them from Secrets (rule K1).
 
 Called by `reconcile.certificates`, which stores the results in Secrets. All decisions are made by
 `plan.securing.certificates`.
@@ -36,7 +36,7 @@ COMMON_NAME_LENGTH_MAX: Final = 64
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Pair:
-    """A certificate and its key, in PEM. It has no `repr`, because it holds a key."""
+    """A certificate and its key, in PEM. The class has no `repr`, so that no log shows the key."""
 
     certificate: bytes
     key: bytes
@@ -89,7 +89,7 @@ def read_certificate(pem: bytes) -> CertificateFacts | None:
 
 
 def read_pair(certificate: bytes, key: bytes) -> CertificateFacts | None:
-    """Return the facts about a certificate; None if it cannot be read or the key is not its key."""
+    """Return the facts about a certificate; None if it cannot be read or does not match the private key."""
     facts = read_certificate(certificate)
     try:
         private = load_pem_private_key(key, None)
@@ -185,5 +185,5 @@ def _key_digest(certificate: x509.Certificate) -> str:
 
 
 def _digest(key: object) -> str:
-    """Return the identifier of a public key, as authority key identifiers contain it."""
+    """Return the identifier of a public key in hexadecimal, in the form of authority key identifiers."""
     return x509.SubjectKeyIdentifier.from_public_key(key).digest.hex()  # type: ignore[arg-type]

@@ -53,7 +53,7 @@ class EtcdMembersClient:
         connections: Connections | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`tls`: context of calls to members with TLS."""
+        """`tls`: TLS context for members that have TLS."""
         self._connections = connections or Connections(deadline_seconds)
         self._tls = tls
 
@@ -121,7 +121,7 @@ class EtcdMembersClient:
         await self._call(url, "cluster/member/update", {"ID": str(member_id), "peerURLs": [peer_url]})
 
     async def transfer_leadership(self, url: str, target_id: int) -> None:
-        """Transfer leadership to another member; `url` is the leader's. Raises `EtcdRefused`, `EtcdUnavailable`."""
+        """Transfer leadership from the member at `url` to another member. Raises `EtcdRefused`, `EtcdUnavailable`."""
         await self._call(url, "maintenance/transfer-leadership", {"targetID": str(target_id)})
 
     async def disarm_no_space(self, url: str) -> None:

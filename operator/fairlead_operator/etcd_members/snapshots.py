@@ -26,7 +26,7 @@ LINE_BYTES_MAX: Final = 8 << 20
 async def stream_snapshot(url: str, tls: ssl.SSLContext | None = None) -> AsyncIterator[bytes]:
     """Yield the bytes of a snapshot; `tls`: TLS context for a member that has TLS.
 
-    Raises `EtcdUnavailable`, also for a stream that ends early.
+    Raises `EtcdUnavailable`, including when the stream ends early.
     """
     timeout = aiohttp.ClientTimeout(
         total=None, sock_connect=SILENCE_SECONDS_MAX, sock_read=SILENCE_SECONDS_MAX

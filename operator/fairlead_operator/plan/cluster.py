@@ -228,7 +228,7 @@ def _cluster_config(
 def raised_format(
     cluster: Cluster, observed: Observed, scale: ScalePlan, roll: RollPlan
 ) -> tuple[AlterConfig, ...]:
-    """Return the call that raises the cluster's feature level to the requested format, once no broker is in the way.
+    """Return the call that raises the cluster's feature level to the requested format, once no restart is pending.
 
     The call waits for every pod to run the newest template, because an older release could not start afterwards. A
     format that this operator does not know is never requested.
@@ -338,7 +338,7 @@ def _notes(cluster: Cluster, observed: Observed, advertised: Mapping[int, str]) 
 
 
 def _advertised(cluster: Cluster, observed: Observed, replicas: Mapping[str, int]) -> dict[int, str]:
-    """Return the address for clients outside of each broker with its own Service, perhaps with a placeholder.
+    """Return the address for clients outside of each broker with its own Service; may contain a placeholder.
 
     A broker of an older release, without a listener for these clients, refuses a placeholder that it does not know.
     """

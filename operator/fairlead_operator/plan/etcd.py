@@ -50,7 +50,7 @@ Step: TypeAlias = tuple[EtcdAction, ...]
 
 
 def etcd_wish(cluster: Cluster, images: Images, transport: EtcdTransport = PLAIN_ETCD) -> EtcdWish:
-    """Return the desired etcd of a Cluster, whose members call each other as the current step allows."""
+    """Return the desired etcd of a Cluster, with the peer scheme of the current step."""
     managed = cluster.spec.etcd.managed
     assert managed is not None, f"the etcd of {cluster.name} is external"
     return EtcdWish(

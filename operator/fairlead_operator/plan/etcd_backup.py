@@ -72,7 +72,7 @@ def results_of(pods: Iterable[Manifest]) -> Iterator[Result]:
 
 
 def failure_of(job: Manifest) -> str:
-    """Return the reason why a Job has failed for good; empty if it has not."""
+    """Return the reason why a Job has failed permanently; empty if it has not."""
     conditions = (job.get("status") or {}).get("conditions") or ()
     failed = next(
         (each for each in conditions if each["type"] == "Failed" and each["status"] == "True"), None
@@ -104,7 +104,7 @@ def newest(backup: EtcdBackup, view: BackupView) -> EtcdSnapshot | None:
 def backup_status(
     backup: EtcdBackup, finding: Finding | None, view: BackupView, now: datetime
 ) -> EtcdBackupStatus:
-    """Return the status of an EtcdBackup after a pass. `finding` is an obstacle to every snapshot."""
+    """Return the status of an EtcdBackup after a pass. `finding` is a reason why no snapshot is possible."""
     last, generation = newest(backup, view), backup.metadata.generation
     found = finding or _finding(backup, view, last, now)
     ready = (

@@ -36,7 +36,7 @@ class EtcdPlace:
     name: str
     peer_url: str
     other_peer_url: str = ""
-    """Peer URL with the other scheme, which a member has before it is moved."""
+    """Peer URL with the other scheme, which a member keeps until its peer URL is changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class EtcdView:
 
     @cached_property
     def restoring(self) -> bool:
-        """Whether the first member starts from a snapshot: no volume has the data of a member, and none answers."""
+        """Whether the first member starts from a snapshot: no volume has a member's data, and no member answers."""
         recorded = any(claim.member_id for claim in self.observed.claims.values())
         return self.wish.restores and not recorded and not self.observed.answers
 
@@ -117,7 +117,7 @@ class EtcdView:
 
     @cached_property
     def unmoved(self) -> int | None:
-        """The ordinal of a member with a peer URL of the other scheme; None if every member has the desired one."""
+        """The ordinal of a member whose peer URL still has the other scheme; None if there is no such member."""
         return next(
             (
                 ordinal

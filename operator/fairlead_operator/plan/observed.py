@@ -199,7 +199,7 @@ class Observed:
 
     @property
     def has_external(self) -> bool:
-        """Whether every broker has a listener for clients outside, as far as brokers have answered."""
+        """Whether every broker has a listener for clients outside; True while no broker answers."""
         return self.brokers is None or not self.brokers.without_external
 
     @property

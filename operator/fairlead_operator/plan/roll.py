@@ -163,9 +163,9 @@ def _new_address(pod: ObservedPod, given: RollInput) -> tuple[str, str] | None:
 
 
 def told_by(answer: BrokersAnswer, broker: int) -> str:
-    """Return the `host:port` that a broker tells clients outside; empty if the broker is unknown or has none.
+    """Return the `host:port` that a broker advertises to clients outside; empty if unknown.
 
-    A broker of an older release has one address for all clients.
+    For a broker of an older release, this is its only address, which all clients use.
     """
     found = answer.brokers.get(broker)
     if found is None:

@@ -404,7 +404,7 @@ def _warning(facts: Facts) -> Iterable[tuple[str, str]]:
         )
     security = facts.cluster.spec.security
     if not found and (security is None or security.mode == "Open"):
-        # Less urgent than any other warning: the message of another one stays by itself.
+        # SecurityOpen is reported only without other warnings, since every other warning is more urgent.
         return (("SecurityOpen", OPEN),)
     if len(found) > 1:
         return (("SeveralWarnings", "; ".join(f"{reason}: {message}" for reason, message in found)),)
@@ -412,7 +412,7 @@ def _warning(facts: Facts) -> Iterable[tuple[str, str]]:
 
 
 def _unreached(facts: Facts) -> Iterable[tuple[str, str]]:
-    """Return why clients outside reach no broker, or cannot follow to the leaders."""
+    """Return why clients outside cannot reach any broker, or cannot reach the leaders."""
     outside = facts.outside
     if outside is None or not facts.was_ready:
         return

@@ -1,4 +1,4 @@
-"""One step of a Cluster's certificates: reads the Secrets, follows the plan, and writes what is missing or due.
+"""One step of a Cluster's certificates: reads the Secrets, makes a plan, and writes missing or expiring certificates.
 
 Called by the reconciler of Clusters before all other steps, so that certificates are renewed while other parts of a
 Cluster are blocked (rule K4). A Secret that belongs to another program is never written (rule K6).
@@ -66,7 +66,7 @@ class CertificatesStep:
         self._log = log
 
     async def take(self, cluster: Cluster, reports: Reports) -> Certificates:
-        """Create, replace and remove what the plan says. Raises `ApiError`."""
+        """Create, replace and remove authorities and certificates according to the plan. Raises `ApiError`."""
         leaves = leaves_of(cluster)
         names = [authority_name(cluster.name), *(each.secret for each in leaves)]
         stored = await asyncio.gather(*(self._read(cluster, name) for name in names))
@@ -199,7 +199,7 @@ def _content(secret: Manifest | None) -> dict[str, bytes]:
 
 
 def _is_ours(secret: Manifest, cluster: Cluster) -> bool:
-    """Return whether the operator created the Secret for this Cluster, or for a retained one of the same name."""
+    """Return whether the operator created the Secret, for this Cluster or an earlier Cluster of the same name."""
     metadata = secret["metadata"]
     owners = {owner["uid"] for owner in metadata.get("ownerReferences") or [] if owner.get("controller")}
     is_labelled = (metadata.get("labels") or {}).get(CLUSTER_LABEL) == cluster.name

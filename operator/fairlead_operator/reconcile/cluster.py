@@ -84,8 +84,8 @@ REFUSED_SECONDS: Final = 30.0
 PRUNED_KINDS: Final = tuple(
     kind for kind in OWNED_KINDS if kind not in (SERVICE_ACCOUNT, CONFIG_MAP, STATEFUL_SET)
 )
-"""Kinds of which a pass deletes the objects that are no longer rendered. The plan deletes StatefulSets, and the only
-ServiceAccount and ConfigMap of a Cluster are always rendered."""
+"""Kinds whose objects a pass deletes when they are no longer rendered. StatefulSets are deleted by the plan, and the
+only ServiceAccount and ConfigMap of a Cluster are always rendered."""
 BLOCKED: Final = frozenset(
     {ConditionName.ROLL_BLOCKED, ConditionName.SCALE_DOWN_BLOCKED, ConditionName.STORAGE_BLOCKED}
 )

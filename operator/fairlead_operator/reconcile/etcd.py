@@ -99,7 +99,7 @@ class EtcdLook:
     observed: ObservedEtcd
     plan: EtcdPlan
     urls: Mapping[int, str] = field(default_factory=dict)
-    """URL of each member, also of members that do not run."""
+    """URL of each member, including members that do not run."""
     calls: EtcdMembersClient | None = None
     """Client for the calls of the plan; None if the plan has no calls."""
 
@@ -131,7 +131,7 @@ class EtcdLook:
 
 
 class EtcdStep:
-    """Steps of etcd for all Clusters; only contexts of TLS are kept between two passes."""
+    """Steps of etcd for all Clusters; no state except TLS contexts is kept between two passes."""
 
     def __init__(
         self, api: KubernetesApi, members: EtcdMembersClient, *, url: str, tls_url: str, log: Log

@@ -1,12 +1,12 @@
-"""Rights of the operator that outlive the content of a namespace that is being deleted.
+"""Keeps the operator's rights in a namespace that is being deleted until its Topics and Rebalances are released.
 
 Where the operator watches listed namespaces, its rights in a namespace are one RoleBinding there, whose ClusterRole is
 outside of the namespace. The deletion of the namespace deletes the RoleBinding with everything else, and a Topic or
 Rebalance with the operator's finalizer would then remain forever. The operator therefore has a finalizer on the
 RoleBinding while such a resource in the namespace has one: the API server grants the rights of a RoleBinding that is
-being deleted until its last finalizer is removed. A stopping operator removes its finalizers from RoleBindings, since
-nothing else would, and they are of use only to a running operator. Called by `topic` and `rebalance` around each pass,
-and by `wiring` when a term of leadership begins and when the operator stops.
+being deleted until its last finalizer is removed. A stopping operator removes its finalizers from RoleBindings, because
+no other program removes them, and only a running operator needs them. Called by `topic` and `rebalance` around each
+pass, and by `wiring` when a term of leadership begins and when the operator stops.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class LastingRights:
     """Finalizers of the operator on its own RoleBindings."""
 
     def __init__(self, api: KubernetesApi, cache: ObjectCache, binding: str, log: Log) -> None:
-        """`binding`: name of the RoleBinding in each namespace; empty if the operator protects none."""
+        """`binding`: name of the RoleBinding in each namespace; empty if no RoleBinding is to be protected."""
         self._api = api
         self._binding = binding
         self._end = NamespaceEnd(api, cache)
@@ -45,11 +45,14 @@ class LastingRights:
                 self._log.warning("rights not settled", namespace=namespace, error=str(error))
 
     async def settle(self, namespace: str) -> None:
-        """Add or remove the finalizer if that follows from the resources of a namespace. Raises `ApiError`."""
+        """Add or remove the finalizer, as the resources of the namespace require. Raises `ApiError`."""
         await self._set(namespace, needed=self._end.holds_resources(namespace))
 
     async def hold(self, namespace: str) -> None:
-        """Add the finalizer, before a resource of the namespace gets one. Raises `ApiError`."""
+        """Add the finalizer to the RoleBinding, before a resource of the namespace gets a finalizer.
+
+        Raises `ApiError`.
+        """
         await self._set(namespace, needed=True)
 
     async def end(self) -> None:

@@ -172,7 +172,7 @@ class WorkLoop:
         chance: Chance,
         telemetry: Telemetry,
     ) -> None:
-        """`prepare`: what is done at the beginning of each term of leadership, before the first pass."""
+        """`prepare` is awaited at the beginning of each term of leadership, before the first pass."""
         self._queue = WorkQueue()
         self._reconcilers = reconcilers
         self._term = term

@@ -4,8 +4,8 @@ The deletion of a namespace also deletes the operator's roles in the namespace, 
 listed namespaces are the rights kept for longer (`lasting_rights`). Kubernetes deletes the pods of a namespace before
 its other objects. Terminating pods are therefore the signal to check the namespace, and the operator must remove its
 finalizers before the pods are gone: later, a finalizer of the operator would block the deletion permanently. Called by
-`cluster` when pods terminate, by `topic` and `rebalance` before they add a finalizer and in a deletion, and by `wiring`
-when the operator itself stops.
+`cluster` when pods terminate, by `topic` and `rebalance` before they add a finalizer and when their resource is
+deleted, and by `wiring` when the operator itself stops.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ class RebalanceReconciler:
         return _pause(rebalance, plan)
 
     async def _listed(self, rebalance: Rebalance, cluster: Manifest) -> LiveTopics:
-        """Return the topics of the cluster: the newest for a proposal, and a listing that passes share for moves."""
+        """Return the topics of the cluster: from a fresh listing, or during moves from a listing that passes share."""
         if not needs_topics(rebalance):
             return LiveTopics((), {})
         live = await self._topics.topics(cluster, fresh=rebalance.status.state != "Rebalancing")
@@ -175,7 +175,10 @@ class RebalanceReconciler:
         return tuple(refused)
 
     async def _pace(self, cluster: Manifest, rates: Mapping[int, int | None]) -> tuple[Finding, ...]:
-        """Set the rates of the brokers; return the refusals, with which no move begins. Raises `BrokersUnavailable`."""
+        """Set the rates of the brokers; return the refusals, after which no move may begin.
+
+        Raises `BrokersUnavailable`.
+        """
         if not rates:
             return ()
         refusal = await set_rates(await self._brokers.admin(cluster), rates)

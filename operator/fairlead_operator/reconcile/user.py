@@ -125,7 +125,7 @@ class UserReconciler:
     async def _bring(
         self, user: User, manifest: Manifest, cluster: Manifest, finding: Finding | None
     ) -> float | None:
-        """Bring records and objects in line; a User that is not allowed has none (rule K10)."""
+        """Make records and objects match the User; a User that is not allowed has no records or objects (rule K10)."""
         if finding is None and not await self._hold(user, manifest):
             return None
         token: tuple[str | None, str | None] = (None, None)
@@ -147,7 +147,7 @@ class UserReconciler:
     async def _grant(
         self, user: User, cluster: Manifest
     ) -> tuple[Finding | None, tuple[str | None, str | None]]:
-        """Create what is missing, and remove what is not wanted; return a finding, and the token's id and end."""
+        """Create missing records and objects, and remove surplus ones; return a finding, and the token's id and end."""
         secret = None
         if user.spec.service_account_name is None:
             secret = await self._api.get(ObjectRef(SECRET, user.namespace, user.secret_name))
@@ -221,7 +221,7 @@ class UserReconciler:
             await remove_quota(admin, user.principal)
 
     async def _remove(self, user: User, manifest: Manifest, cluster: Manifest | None) -> float | None:
-        """Withdraw everything and release the resource; a cluster that is gone has nothing to withdraw."""
+        """Remove all records of the User from its cluster, unless the cluster is deleted, and release the resource."""
         if USER_FINALIZER not in user.metadata.finalizers:
             return None
         if cluster is not None and not is_leaving(cluster):

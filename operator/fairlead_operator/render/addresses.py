@@ -28,7 +28,7 @@ NODE_PLACE = "{node}"
 ASSIGNED_TYPES = ("nodeport", "loadbalancer")
 """Types of listener whose Services get addresses for clients outside from Kubernetes."""
 BOOTSTRAP_HOSTS_MAX = 3
-"""Maximum number of nodes in the bootstrap URLs; a client needs one that answers."""
+"""Maximum number of nodes in the bootstrap URLs; a client needs only one node that answers."""
 
 
 def internal_host(cluster: Cluster, pod: str = POD_PLACE) -> str:
@@ -37,7 +37,7 @@ def internal_host(cluster: Cluster, pod: str = POD_PLACE) -> str:
 
 
 def serves_tls(cluster: Cluster) -> bool:
-    """Return whether the Cluster asks for TLS on the data listener."""
+    """Return whether the data listener of the Cluster has TLS."""
     security = cluster.spec.security
     return security is not None and security.tls.mode != "Off"
 
@@ -56,9 +56,9 @@ def _tls_port(cluster: Cluster) -> int:
 def advertise_template(cluster: Cluster, *, tls: bool = False) -> str:
     """Return the address template for clients inside; may contain `{id}`, `{pod}` and `{namespace}`.
 
-    `tls`: for clients with TLS.
+    `tls`: whether the template is for clients with TLS.
 
-    An internal listener has clients of one kind, for which the Cluster may name other hosts.
+    With an internal listener, the advertised host of the Cluster replaces the DNS name of the pod.
     """
     listener, port = cluster.spec.listeners.data, _tls_port(cluster) if tls else DATA_PORT
     if listener.advertised_host is None or listener.type != "internal":
@@ -139,7 +139,7 @@ def broker_addresses(
 ) -> dict[int, str]:
     """Return the `host:port` of each broker for clients inside, with all placeholders filled in.
 
-    `tls`: for clients with TLS.
+    `tls`: whether the addresses are for clients with TLS.
     """
     template = advertise_template(cluster, tls=tls)
     return {
@@ -164,7 +164,7 @@ def external_addresses(
 
 
 def bootstrap_address(cluster: Cluster, *, tls: bool = False) -> str:
-    """Return the bootstrap URL for clients inside; `tls`: for clients with TLS."""
+    """Return the bootstrap URL for clients inside; `tls`: whether the URL is for clients with TLS."""
     scheme, port = ("https", _tls_port(cluster)) if tls else (data_scheme(cluster), DATA_PORT)
     return f"{scheme}://{bootstrap_service_name(cluster.name)}.{cluster.namespace}.svc:{port}"
 
@@ -206,7 +206,7 @@ def _fill(template: str, cluster: Cluster, pool: str, broker: int) -> str:
 
 
 def _with_port(host: str, port: int) -> str:
-    """Return `host:port`. A host that already has a port keeps it, as does one with a scheme; IPv6 gets brackets."""
+    """Return `host:port`. A port or scheme in the host is kept, and an IPv6 address gets brackets."""
     scheme, divider, rest = host.rpartition("://")
     if divider:
         return f"{scheme}://{_with_port(rest, PORTS.get(scheme, port))}"

@@ -76,7 +76,7 @@ EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - other pods call members
 GRACE_SECONDS: Final = 30
 """Termination grace period, within which a member transfers its leadership and closes its store."""
 REQUESTS: Final = {"cpu": "100m", "memory": "128Mi"}
-"""Requests of a member if the spec sets no resources; see the requests of brokers."""
+"""Resource requests of a member if the spec sets no resources."""
 COMPACTION: Final = ("--auto-compaction-mode=periodic", "--auto-compaction-retention=10m")
 """Retention of old revisions. Brokers follow changes within seconds; a broker that was down for longer than the
 retention lists all keys again."""
@@ -100,7 +100,7 @@ def etcd_objects(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
 
 
 def etcd_pod_hash(managed: ManagedEtcd, images: Images, transport: EtcdTransport = PLAIN_ETCD) -> str:
-    """Return the fingerprint of what affects the pods of an etcd; the authorities, because etcd reads them once."""
+    """Return the fingerprint of the settings of etcd pods, with the authorities that etcd reads only at startup."""
     secure = {} if transport.phase == "plain" else {"tls": [transport.phase, transport.authorities]}
     return pod_spec_hash(
         {
@@ -299,7 +299,7 @@ def secure_arguments(folder: str) -> list[str]:
         *(f"--{prefix}{option}={folder}/{file}" for prefix in ("", "peer-") for option, file in files),
         "--client-cert-auth",
         "--peer-client-cert-auth",
-        # The authority belongs to this cluster alone. The check of names would look up the name of each address.
+        # The authority signs only for this cluster. A check of the SANs would need a reverse lookup of each address.
         "--peer-skip-client-san-verification",
         "--tls-min-version=TLS1.3",
     ]

@@ -1,7 +1,7 @@
 """Containers that restore a snapshot into the empty volume of the first member of etcd, before etcd starts.
 
-`etcdutl` writes into a folder of its own, since it refuses an existing folder; the program `etcd_restores` before and
-after it makes a repeated start of the pod safe.
+`etcdutl` restores into a separate folder, since it refuses an existing folder. The program `etcd_restores` runs before
+and after `etcdutl`, so that the pod can safely start again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ REVISIONS: Final = 1_000_000_000
 def restore_parts(
     cluster: Cluster, snapshot: EtcdRestore, etcd: EtcdInputs, images: Images, volumes: list[Manifest]
 ) -> dict[str, list[Manifest]]:
-    """Return the containers and all volumes of a pod that starts from a snapshot; `volumes` are those of each pod."""
+    """Return the containers and all volumes of a pod that starts from a snapshot; `volumes` are in every pod."""
     claim = {"claimName": snapshot.claim_name, "readOnly": True}
     return {
         "initContainers": [
@@ -42,7 +42,7 @@ def restore_parts(
 
 
 def member_host(cluster: Cluster) -> str:
-    """Return the DNS name of a member, with its pod as a variable."""
+    """Return the DNS name of a member, with a variable for the name of its pod."""
     return f"$(POD_NAME).{etcd_peers_service_name(cluster.name)}.{cluster.namespace}.svc"
 
 

@@ -86,7 +86,7 @@ class RenderInputs:
     advertised: Mapping[int, str] = field(default_factory=dict)
     """`host:port` of each broker for which clients outside use a separate address; see `addresses`."""
     external: bool = True
-    """Whether the brokers have the listener for clients outside, which those of older releases lack."""
+    """Whether the brokers have the listener for clients outside; brokers of older releases lack it."""
     kinds: frozenset[str] = frozenset()
     """Names of the optional kinds that the API server has."""
     operator_namespace: str = ""

@@ -1,7 +1,7 @@
 """Routes from an Ingress controller or a Gateway to the Services of the brokers for clients outside.
 
 An HTTPRoute has no limit on the time of a request, since a long poll takes 40 seconds and a tail has no end. For an
-Ingress, each controller has annotations of its own for this limit and for HTTP/2 to the brokers.
+Ingress, this limit and HTTP/2 to the brokers are set by annotations that differ between controllers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NO_TIMEOUT: Final = {"request": "0s"}
 
 
 def missing_kind(route: ListenerRoute | None, kinds: frozenset[str]) -> str:
-    """Return the kind of a route if the API server does not have it; empty if it has. Every API server has Ingress."""
+    """Return the kind of the route if the API server lacks the kind, else an empty text. Ingress always exists."""
     return "" if route is None or route.kind == INGRESS.kind or route.kind in kinds else route.kind
 
 
@@ -48,7 +48,7 @@ def routes(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
 
 
 def _services(cluster: Cluster, route: ListenerRoute, inputs: RenderInputs) -> Iterator[tuple[str, str]]:
-    """Yield each Service with its host, first that of the bootstrap address."""
+    """Yield each Service with its host, beginning with the bootstrap Service."""
     yield external_service_name(cluster.name), route.host
     if cluster.spec.listeners.data.per_broker:
         for broker, host in broker_hosts(cluster, inputs.pool_replicas).items():

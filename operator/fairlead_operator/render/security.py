@@ -32,7 +32,7 @@ from fairlead_operator.render.inputs import Transport
 from fairlead_operator.render.metadata import framed
 
 ACCOUNT_ISSUER: Final = "k8s"
-"""Name of the issuer of service accounts' tokens, the beginning of their principals."""
+"""Name of the issuer of service account tokens, with which the principals of service accounts begin."""
 TOKEN_SECONDS: Final = 3600
 EVERY_ADDRESS: Final = "[::]"
 PEER_TLS_FOLDER: Final = f"{CONFIG_FOLDER}-peer-tls"
@@ -55,7 +55,7 @@ def mode_of(mode: SecurityModeName) -> str:
 
 
 def floor_of(security: ClusterSecurity | None) -> str:
-    """Return the least strict mode of a broker: a broker that enforces refuses to serve clients without TLS."""
+    """Return the least strict mode of a broker; `observe` instead of `enforce` if clients need not use TLS."""
     if security is None:
         return STRICTNESS[0]
     mode = mode_of(security.mode)
@@ -82,8 +82,8 @@ def settings(cluster: Cluster, transport: Transport) -> list[tuple[str, str]]:
         ("FAIRLEAD_LISTEN", _LISTENERS[tls.mode]),
         ("FAIRLEAD_PEER_LISTEN", f"{transport.peer_scheme}://{EVERY_ADDRESS}:{PEER_PORT}"),
         ("FAIRLEAD_OPS_LISTEN", f"http://{EVERY_ADDRESS}:{OPS_PORT}"),
-        # Metrics contain no secrets, and the network policy names the callers of the ops port. A broker that enforces
-        # would otherwise refuse Prometheus.
+        # Metrics contain no secrets, and the network policy limits the callers of the ops port. In mode enforce, a
+        # broker would otherwise refuse Prometheus.
         ("FAIRLEAD_METRICS_ACCESS", "open"),
         ("FAIRLEAD_EXTERNAL_LISTEN", f"{scheme}://{EVERY_ADDRESS}:{EXTERNAL_PORT}"),
         ("FAIRLEAD_BOOTSTRAP", f"{scheme}://localhost:{DATA_PORT}"),
@@ -152,9 +152,9 @@ def file_settings(cluster: Cluster, transport: Transport) -> dict[str, Any]:
 
 
 def pod_words(cluster: Cluster, transport: Transport | None) -> dict[str, object]:
-    """Return the part of the fingerprint of a pod: what a running broker cannot change without a restart.
+    """Return the security settings in the fingerprint of a pod: settings that a broker reads only at startup.
 
-    The least strict mode is left out: only a lower one restarts brokers (see `plan.roll`).
+    The least strict mode is not included, since brokers restart only if the mode is lowered (see `plan.roll`).
     """
     security = cluster.spec.security
     if security is None or transport is None:

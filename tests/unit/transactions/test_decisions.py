@@ -193,6 +193,8 @@ def test_unknown_transactions_are_not_found() -> None:
         assert commit(record, 4, 1) == NotFound()
         assert name_partition(record, 4, ORDERS, 1) == NotFound()  # type: ignore[arg-type]
         assert state_of(record, 4) is TransactionState.UNKNOWN  # type: ignore[arg-type]
+    assert state_of(opened(4), 4) is TransactionState.OPEN  # type: ignore[arg-type]
+    assert finding(opened(4), 4, ORDERS, 1) is Finding.OPEN  # type: ignore[arg-type]
     assert commit(opened(4), 3, 1) == Fenced(4)  # type: ignore[arg-type]
 
 

@@ -48,7 +48,7 @@ class Layout:
                     self._movable.setdefault(broker, set()).add(place)
 
     def movable(self, broker: int) -> Collection[Place]:
-        """Return the partitions with a replica on the broker that are not being moved, in no order."""
+        """Return the partitions with a replica on the broker that are not being moved, in no particular order."""
         return self._movable.get(broker, set())
 
     def of(self, place: Place) -> tuple[int, ...]:

@@ -1,10 +1,10 @@
 """Proposal of a Rebalance: the moves that reach its goal with as few copied replicas as possible.
 
-Replicas are counted, not bytes, since the brokers report the size of a log only while it moves. Brokers that are
-removed give each replica to the broker with the least load. Brokers that are added, and with mode `Full` all brokers,
-take replicas from the broker with the most load until no two loads differ by more than one. Then preferred leaders are
-evened out, which copies nothing. Except for the replicas of removed brokers, no move brings two replicas of a partition
-into one rack that were in two racks.
+Replicas are counted, not bytes, since the brokers report the size of a log only while it moves. Each replica of a
+removed broker moves to the broker with the least load. Replicas move from the broker with the most load to the added
+brokers, or with mode `Full` to any broker, until no two loads differ by more than one. Finally, preferred leaders are
+balanced, which copies no replica. Except for the replicas of removed brokers, no move puts two replicas of a partition
+that were in different racks into the same rack.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _even_replicas(layout: Layout, takers: Collection[int], moves_max: int) -> N
 
 
 def _next_replica(layout: Layout, takers: Collection[int]) -> tuple[Place, int, int] | None:
-    """Return a partition, and the brokers that give and take a replica of it; None if no move makes loads more even."""
+    """Return a partition, and the source and target broker of its replica; None if no move makes loads more even."""
     for giver, taker in _uneven(layout.load, takers):
         place = _given(layout, giver, taker)
         if place is not None:
@@ -129,7 +129,7 @@ def _next_replica(layout: Layout, takers: Collection[int]) -> tuple[Place, int, 
 def _uneven(counts: Mapping[int, int], takers: Collection[int]) -> Iterator[tuple[int, int]]:
     """Yield pairs of brokers whose counts differ by more than one, the broker with the higher count first.
 
-    The taker with the lowest count comes first, and for each taker the giver with the highest count.
+    Pairs whose target has the lowest count come first; among these, pairs whose source has the highest count.
     """
     givers = sorted(counts, key=lambda each: (-counts[each], each))
     for taker in sorted(takers, key=lambda each: (counts[each], each)):
@@ -139,7 +139,7 @@ def _uneven(counts: Mapping[int, int], takers: Collection[int]) -> Iterator[tupl
 def _given(layout: Layout, giver: int, taker: int) -> Place | None:
     """Return the partition whose replica moves best from one broker to another, or None if no replica may move.
 
-    The best partition is of the topic that is the least even, and moves the preferred leader if that evens leaders.
+    The best partition belongs to the most unevenly spread topic; its preferred leader moves if that balances leaders.
     """
     leads_more = layout.leaders[giver] > layout.leaders[taker]
 

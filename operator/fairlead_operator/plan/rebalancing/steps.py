@@ -110,7 +110,7 @@ def plan_rebalance(rebalance: Rebalance, live: LiveTopics, other: str | None) ->
 
 
 def needs_topics(rebalance: Rebalance) -> bool:
-    """Return whether the plan depends on topics and replicas, which is not so after the end of the moves."""
+    """Return whether the plan depends on topics and replicas; false after the moves have ended."""
     asked = rebalance.metadata.annotations.get(REBALANCE_ANNOTATION) == REFRESH
     return asked or rebalance.status.state not in {"Completed", "Stopped"}
 
@@ -121,12 +121,12 @@ def plan_withdrawal(rebalance: Rebalance, live: LiveTopics) -> tuple[Step, ...]:
 
 
 def unpaced(rebalance: Rebalance) -> dict[int, int | None]:
-    """Return the rates after the moves: no broker that the proposal names keeps a limit."""
+    """Return the rates after the moves: None, for no limit, for each broker that received replicas."""
     return {broker: None for move in moves_of(rebalance) for broker in move.added}
 
 
 def _paced(rebalance: Rebalance, standing: Standing) -> dict[int, int | None]:
-    """Return the rate of each broker: the rate of the spec while a move onto the broker is left."""
+    """Return the rate of each broker: the rate in the spec until all moves onto the broker are complete, then None."""
     text = rebalance.spec.bytes_per_second
     rate = None if text is None else max(1, int(quantity(text)))
     return unpaced(rebalance) | {broker: rate for move in standing.left for broker in move.added}

@@ -1,1 +1,1 @@
-"""Security of a Cluster: certificates, TLS and modes by what brokers report, and Users with their access rules."""
+"""Plans for the security of a Cluster: certificates, TLS, the security mode, and Users with their access rules."""

@@ -1,8 +1,8 @@
 """Decisions about the operator's own authority and certificates: when each is created, replaced and removed.
 
-An authority is replaced in phases (rule K5), each derived from what exists: the Secret of the authority, the
-certificate in the Secret of the brokers, and the certificates that brokers report as loaded. An interrupted replacement
-therefore continues. The module must not depend on how keys are created.
+An authority is replaced in phases (rule K5). The phase is derived from the live state, so that an interrupted
+replacement continues: the Secret of the authority, the certificate in the Secret of the brokers, and the certificates
+that brokers report as loaded. The module must not depend on how keys are created.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class CertificateFacts:
         return self.not_before + BACKDATED
 
     def is_used(self, now: datetime, part: float) -> bool:
-        """Return whether a part of the certificate's life is over."""
+        """Return whether this fraction of the certificate's validity has passed."""
         return now >= self.not_before + (self.not_after - self.not_before) * part
 
 
@@ -130,7 +130,7 @@ class AuthorityStep(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AuthorityPlan:
-    """Next step of the authority, and what a replacement waits for (empty if it waits for nothing)."""
+    """Next step of the authority, and the reason why its replacement must wait; empty if it need not wait."""
 
     step: AuthorityStep
     waits: str = ""
@@ -138,13 +138,13 @@ class AuthorityPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renewal:
-    """Circumstances of the replacement of an authority."""
+    """Inputs that decide when an authority is replaced."""
 
     now: datetime
     overlap: timedelta
-    """Time that clients get to learn the next authority."""
+    """Minimum time between two steps of a replacement, in which clients load the changed authorities."""
     asked: bool = False
-    """Whether a user asks for another authority."""
+    """Whether a user has requested another authority."""
 
 
 AGAIN_SECONDS: Final = 10.0
@@ -160,9 +160,9 @@ class Certificates:
     authorities: str = ""
     """Certificates of all trusted authorities, in PEM."""
     client_authorities: str = ""
-    """Certificates of the authorities that clients trust, in PEM: also of the authority of another certificate."""
+    """Certificates of all authorities that clients trust, in PEM, including the issuer of a foreign certificate."""
     missing: str = ""
-    """Secret with the certificate that clients see, if another program has not created it yet."""
+    """Secret with the certificate for clients, if another program has not created the Secret yet."""
     trusted: frozenset[str] = frozenset()
     """SHA-256 of the trusted authorities."""
     leaf: CertificateFacts | None = None
@@ -173,7 +173,7 @@ class Certificates:
     foreign: str = ""
     """Object that belongs to another program, so that nothing is written; empty for none."""
     waits: str = ""
-    """What the replacement of the authority waits for; empty if it waits for nothing."""
+    """Reason why the replacement of the authority must wait; empty if it need not wait."""
 
     @property
     def requeue_seconds(self) -> float | None:
@@ -245,7 +245,7 @@ def leaves_of(cluster: Cluster) -> tuple[LeafWish, ...]:
 
 
 def etcd_fingerprint(seen: SeenAuthority) -> str:
-    """Return the fingerprint of the authorities, with which members of etcd restart.
+    """Return the fingerprint of the authorities; members of etcd restart when the fingerprint changes.
 
     etcd reads the trusted authorities only at startup. The authority that signs is a part of the fingerprint, so that
     each member has also read its new certificate before the previous authority is removed.
@@ -257,7 +257,7 @@ def etcd_fingerprint(seen: SeenAuthority) -> str:
 def leaf_is_due(
     leaf: CertificateFacts | None, authority: CertificateFacts, names: Iterable[str], now: datetime
 ) -> bool:
-    """Return whether a certificate is missing, lacks a name, ends soon, or was signed by another authority."""
+    """Return whether a certificate is missing, lacks a name, expires soon, or was signed by another authority."""
     return (
         leaf is None
         or leaf.authority != authority.key

@@ -1,9 +1,10 @@
 """TLS of a managed etcd: which listeners its members have, and by which scheme members and brokers call them.
 
-A new etcd begins with TLS. The members of a running etcd first get listeners with TLS beside those without; then their
-peer URLs change one at a time, and the brokers restart with the other scheme; at last the members restart without the
-old listeners (section 7.3 of the security contract, step 4). The way back has the same order. The step is derived from
-live objects and from the member list alone, so that an interrupted change continues.
+A new etcd starts with TLS. The members of a running etcd first get listeners with TLS in addition to their listeners
+without TLS. Next, the peer URLs of members change one at a time, and the brokers restart with the other scheme.
+Finally, the members restart without the old listeners (section 7.3 of the security contract, step 4). The removal of
+TLS has the same order. The step is derived from live objects and from the member list alone, so that an interrupted
+change continues.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from fairlead_operator.render.inputs import PLAIN_ETCD, EtcdPhase, EtcdTransport
 
 
 def plan_etcd_transport(observed: ObservedEtcd, *, tls: bool, authorities: str) -> EtcdTransport:
-    """Return how members are called in the next step; `tls` is the desired state, `authorities` their fingerprint."""
+    """Return the listeners and schemes of the next step.
+
+    `tls`: whether TLS is desired. `authorities`: fingerprint of the authorities that members read at startup.
+    """
     target: EtcdPhase = "tls" if tls else "plain"
     phase = _phase(observed, target)
     if phase == "plain":
@@ -24,7 +28,7 @@ def plan_etcd_transport(observed: ObservedEtcd, *, tls: bool, authorities: str) 
     wanted, other = _schemes(target)
     have_both = bool(observed.pods) and all(pod.phase == "both" for pod in observed.pods.values())
     all_ready = have_both and all(pod.ready for pod in observed.pods.values())
-    # Brokers that have changed already stay with their scheme while a member restarts.
+    # Brokers that already use the desired scheme keep it while a member restarts.
     changed = wanted in observed.broker_schemes
     return EtcdTransport(
         "both", wanted if have_both else other, wanted if all_ready or changed else other, authorities
@@ -46,7 +50,7 @@ def _phase(observed: ObservedEtcd, target: EtcdPhase) -> EtcdPhase:
 
 
 def _current(observed: ObservedEtcd) -> EtcdPhase | None:
-    """Return the listeners in the template, or of the pods while the StatefulSet is replaced; None for a new etcd."""
+    """Return the listeners in the pod template, or in the pods without a StatefulSet; None for a new etcd."""
     if observed.live is not None:
         return observed.live.phase
     phases = {pod.phase for pod in observed.pods.values()}

@@ -50,7 +50,7 @@ def listeners_of(
         now.append(_listener("data-tls", "internal", inside.tls.bootstrap, inside.tls.addresses))
     before = [each for each in cluster.status.listeners if each.name != "external"]
     if before and rolls and _schemes(before) != _schemes(now):
-        # Clients keep to the known addresses until every broker has the new listeners.
+        # The status shows the previous addresses until every broker has the new listeners.
         now = before
     if outside is None:
         return tuple(now)

@@ -1,7 +1,8 @@
 """Steps of a Cluster's security: TLS between brokers, and the security mode, based on reports of the brokers.
 
-Brokers of an existing Cluster first get the certificate and then TLS between them, in two rolls, because each calls the
-others by the scheme that they have registered (section 7.3 of the security contract). A new Cluster begins with TLS.
+Brokers of an existing Cluster get the certificate in one rolling restart and TLS between brokers in a second one,
+because a broker calls each peer by the scheme in the peer's registration (section 7.3 of the security contract). A new
+Cluster starts with TLS.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from fairlead_operator.plan.securing.certificates import Certificates, Report, R
 from fairlead_operator.render.security import ACCOUNT_ISSUER, STRICTNESS, mode_of
 
 EXPIRING: Final = timedelta(days=3)
-"""Rest of a certificate's life at which the condition reports it."""
+"""Remaining validity of a certificate below which the condition reports that the certificate expires soon."""
 SECURITY_LEVEL: Final = 2
-"""Feature level from which brokers know security modes, tokens and ACLs."""
+"""Lowest feature level at which brokers support security modes, tokens and ACLs."""
 
 
 def reports_of(answer: BrokersAnswer | None, etcd: frozenset[str] = frozenset()) -> Reports:
@@ -45,10 +46,10 @@ def reports_of(answer: BrokersAnswer | None, etcd: frozenset[str] = frozenset())
 
 
 def until_removed(cluster: Cluster, observed: Observed) -> Cluster:
-    """Return the Cluster; with an open security, if it has none but its pods still need certificates.
+    """Return the Cluster; a default `spec.security` is added if it was removed but pods still need certificates.
 
-    Without `spec.security`, the security mode is lowered first, while the operator still has a token. Then TLS between
-    brokers and to etcd ends, and at last the certificates are removed.
+    After `spec.security` was removed, the security mode is lowered first, while the operator still has a token. Next,
+    TLS between brokers and to etcd is removed, and finally the certificates are removed.
     """
     if cluster.spec.security is not None or not _needs_certificates(observed):
         return cluster
@@ -70,7 +71,10 @@ def _needs_certificates(observed: Observed) -> bool:
 
 
 def peer_scheme(observed: Observed, authorities: Iterable[str]) -> Scheme:
-    """Return the scheme of the peer listeners in the templates; `authorities` are the SHA-256 of those in use."""
+    """Return the scheme of the peer listeners for the pod templates.
+
+    `authorities`: SHA-256 of each authority in use, of which every broker must trust one before the scheme is https.
+    """
     sets = [each for each in observed.sets if not each.terminating]
     if not sets or any(each.peer_scheme == "https" for each in sets):
         return "https"
@@ -83,7 +87,7 @@ def peer_scheme(observed: Observed, authorities: Iterable[str]) -> Scheme:
 
 
 def overlap_of(cluster: Cluster) -> timedelta:
-    """Return the time that clients get to learn another authority."""
+    """Return the minimum time between two steps of a replacement, in which clients load the changed authorities."""
     security = cluster.spec.security
     if security is None or cluster.metadata.annotations.get(SKIP_OVERLAP_ANNOTATION) == "true":
         return timedelta()

@@ -1,7 +1,7 @@
 """Plan of a User: its access rules, whether its namespace may grant them, and when its token is replaced.
 
-Called by `reconcile.user` with what the brokers list. The module does no I/O: the time is an argument. Records of other
-owners are never changed (rule K11).
+Called by `reconcile.user` with the ACLs, tokens and quotas that the brokers list. The module does no I/O: the time is
+an argument. Records of other owners are never changed (rule K11).
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def refusal(user: User, cluster: Manifest | None) -> Finding | None:
 
 
 def _outside(acls: Iterable[UserAcl], granted: Mapping[str, Any]) -> Iterable[str]:
-    """Yield the allowed names that are outside of what the Cluster grants the namespace; denials are never outside."""
+    """Yield the patterns of Allow rules that exceed the grants of the Cluster to the namespace; Deny is unlimited."""
     for acl in acls:
         if acl.effect != "Allow":
             continue
@@ -110,9 +110,9 @@ def _outside(acls: Iterable[UserAcl], granted: Mapping[str, Any]) -> Iterable[st
 
 
 def _above(user: User, granted: Mapping[str, Any]) -> Iterable[str]:
-    """Yield the limits of the User's quota that are larger than those of its namespace, or that it may not set.
+    """Yield the limits of the User's quota that are larger than the namespace's maximum, or that have no maximum.
 
-    The quota of a principal takes precedence over the quotas of patterns, so that it could raise a limit.
+    The check is needed because the quota of a principal takes precedence over lower quotas of patterns.
     """
     most = granted.get("quotaMax")
     allowed = {} if most is None else limits_of(Quota.model_validate(most))
@@ -146,12 +146,12 @@ def plan_acls(wanted: frozenset[WantedAcl], owner: str, stored: Iterable[AclDesc
 
 
 def wanted_limits(user: User) -> dict[str, int]:
-    """Return the limits of the User's quota; empty for a User without one."""
+    """Return the limits of the User's quota; empty for a User without a quota."""
     return {} if user.spec.quota is None else limits_of(user.spec.quota)
 
 
 def limits_of(quota: Quota) -> dict[str, int]:
-    """Return the limits of a quota by the names that brokers give them."""
+    """Return the limits of a quota, keyed by their names in the API of the brokers."""
     limits = quota.each
     sizes = {
         "produce_bytes_per_second": limits.produce_bytes_per_second,
@@ -168,7 +168,7 @@ def limits_of(quota: Quota) -> dict[str, int]:
 
 
 def plan_quota(wanted: Mapping[str, int], owner: str, stored: QuotaDescription | None) -> QuotaPlan:
-    """Return what to do about the quota of the User's principal; `stored` is the present one."""
+    """Return the change of the quota of the User's principal; `stored` is the current quota."""
     if stored is not None and stored.owner != owner:
         other = stored.owner or "another program"
         return QuotaPlan(conflict=f"{stored.subject} has a quota of {other}" if wanted else "")
@@ -178,10 +178,10 @@ def plan_quota(wanted: Mapping[str, int], owner: str, stored: QuotaDescription |
 
 
 def plan_token(user: User, held: str, stored: Iterable[TokenDescription], now: datetime) -> TokenPlan:
-    """Return what to do about the tokens of a User without a service account.
+    """Return which tokens of a User without a service account to create and revoke.
 
-    `held` is the id of the token in the Secret; empty if the Secret has none. A token that neither is in the Secret nor
-    was there before is revoked at once: its text is lost.
+    `held` is the id of the token in the Secret; empty if the Secret has none. A token that was never stored in the
+    Secret is revoked at once, because its text is lost.
     """
     own = {each.token_id: each for each in stored if each.owner == owner_of(user)}
     current = own.pop(held, None)
@@ -200,9 +200,9 @@ def plan_token(user: User, held: str, stored: Iterable[TokenDescription], now: d
 
 
 def _is_due(user: User, token: TokenDescription, now: datetime) -> bool:
-    """Return whether it is time to replace a token, at the earliest after half of its life.
+    """Return whether it is time to replace a token, at the earliest after half of its validity.
 
-    The rules of the resource refuse a token that ends before its renewal, but they do not change stored Users.
+    Admission refuses a User whose token expires before its renewal, but does not check Users that are already stored.
     """
     end = _ends(token)
     if end is None:

@@ -56,11 +56,13 @@ def test_an_ingress_has_a_rule_for_each_host() -> None:
 
 def test_an_ingress_may_use_defaults() -> None:
     """Without a class, a certificate and hosts of brokers the Ingress has one rule and nothing else."""
-    listener = {"type": "clusterip", "perBroker": True, "route": {"kind": "Ingress", "host": HOST}}
-    ingress = render_kit.drawn(render_kit.cluster_of(listeners={"data": listener}))["Ingress/main-external"]
+    for per_broker in (False, True):
+        listener = {"type": "clusterip", "perBroker": per_broker, "route": {"kind": "Ingress", "host": HOST}}
+        objects = render_kit.drawn(render_kit.cluster_of(listeners={"data": listener}))
+        spec = objects["Ingress/main-external"]["spec"]
 
-    assert list(ingress["spec"]) == ["rules"]
-    assert [each["host"] for each in ingress["spec"]["rules"]] == [HOST]
+        assert list(spec) == ["rules"]
+        assert [each["host"] for each in spec["rules"]] == [HOST]
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,8 @@ def test_brokers_know_superusers_and_issuers_from_their_file() -> None:
             "issuer": "https://login.example",
             "groupsClaim": "groups",
             "caConfigMap": {"name": "login", "key": "root.pem"},
-        }
+        },
+        {"name": "public", "issuer": "https://public.example"},
     ]
     security = {"superusers": ["group:corp:platform"], "issuers": issuers}
     settings = yaml.safe_load(drawn(security)["ConfigMap/main-config"]["data"]["broker.yaml"])
@@ -87,6 +88,7 @@ def test_brokers_know_superusers_and_issuers_from_their_file() -> None:
             "groups_claim": "groups",
             "ca": "/etc/fairlead-issuers/corp/ca.crt",
         },
+        "public": {"issuer": "https://public.example", "audience": "fairlead/shop/main"},
     }
     volumes = drawn(security)["StatefulSet/main-a"]["spec"]["template"]["spec"]["volumes"]
     assert {

@@ -146,6 +146,7 @@ def test_the_condition_names_what_is_missing() -> None:
 
     assert certificates_condition(secured(), Observed(now=NOW), None) is None
     assert reason(Certificates(foreign="Secret main-ca"), None) == "NotOurs"
+    assert reason(Certificates(missing="Secret main-ca"), None) == "Issuing"
     assert reason(current, None) == "Issuing"
     assert reason(current, with_certificates(0)) == "Propagating"
     assert reason(current, with_certificates(0, 1)) == "Current"
