@@ -24,7 +24,7 @@ Told = Callable[[DeniedOperation, bool], None]
 class CallerAccess:
     """Decisions for one caller."""
 
-    __slots__ = ("_is_closed", "_mode", "_told", "caller", "revision", "rules")
+    __slots__ = ("_is_closed", "_mode", "_told", "caller", "is_open", "owner", "revision", "rules")
 
     def __init__(
         self,
@@ -46,21 +46,15 @@ class CallerAccess:
         self.rules = rules
         self._mode = mode
         self._told = told
-
-    @property
-    def is_open(self) -> bool:
-        """Whether nothing is decided, so that calls about many names need not ask for each."""
-        return self._mode is SecurityMode.OPEN
+        self.is_open = mode is SecurityMode.OPEN
+        """Whether nothing is decided, so that no call needs to ask."""
+        self.owner: str | None = caller.principal if mode is SecurityMode.ENFORCE else None
+        """Principal to which what the caller creates belongs, such as group members; None if nothing is enforced."""
 
     @property
     def holds(self) -> bool:
         """Whether what is not allowed is refused."""
         return self._mode is SecurityMode.ENFORCE
-
-    @property
-    def owner(self) -> str | None:
-        """Principal to which what the caller creates belongs, such as group members; None if nothing is enforced."""
-        return self.caller.principal if self._mode is SecurityMode.ENFORCE else None
 
     @property
     def hides(self) -> bool:
@@ -76,7 +70,7 @@ class CallerAccess:
 
     def check(self, access: Access, parameters: dict[str, str]) -> None:
         """Raise the problem of a call whose path the caller may not use, before anything is looked up."""
-        if self._mode is SecurityMode.OPEN or access.audience is Audience.PUBLIC:
+        if self.is_open or access.audience is Audience.PUBLIC:
             return
         if self._is_closed:
             raise undecidable()
@@ -99,7 +93,7 @@ class CallerAccess:
 
     def allows(self, operation: Operation, kind: Kind, name: str) -> bool:
         """Return whether the operation may be executed. An operation that is not allowed is counted."""
-        if self._mode is SecurityMode.OPEN or self.rules.decide(operation, kind, name).allowed:
+        if self.is_open or self.rules.decide(operation, kind, name).allowed:
             return True
         observed = self._mode is SecurityMode.OBSERVE
         self._told(DeniedOperation(self.caller.principal, operation, named(kind, name)), observed)
@@ -107,7 +101,7 @@ class CallerAccess:
 
     def require_all(self, operation: Operation, kind: Kind, prefix: str) -> None:
         """Raise `forbidden` unless the operation is allowed on every name that begins with a prefix."""
-        if self._mode is SecurityMode.OPEN or self.rules.allows_all(operation, kind, prefix):
+        if self.is_open or self.rules.allows_all(operation, kind, prefix):
             return
         observed = self._mode is SecurityMode.OBSERVE
         pattern = f"{prefix}*"

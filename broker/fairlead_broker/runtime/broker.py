@@ -30,7 +30,7 @@ from fairlead_broker.registry.metadata import ClusterMetadata
 from fairlead_broker.runtime import refusals
 from fairlead_broker.runtime.audit_log import AuditLog
 from fairlead_broker.runtime.configs import Configs
-from fairlead_broker.runtime.engine.budget import AnswerBudget, ByteBudget
+from fairlead_broker.runtime.engine.budget import AnswerBudget
 from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.engine.supervisor import Supervisor
 from fairlead_broker.runtime.engine.sync_rounds import SyncRounds
@@ -43,7 +43,7 @@ from fairlead_broker.runtime.hosting.scrub import Scrub
 from fairlead_broker.runtime.hosting.upkeep import Upkeep
 from fairlead_broker.runtime.leading.fetching import Fetching
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
-from fairlead_broker.runtime.leading.producing import Producing
+from fairlead_broker.runtime.leading.producing import ByteBudget, Producing
 from fairlead_broker.runtime.leading.records_deletion import RecordsDeletion
 from fairlead_broker.runtime.leading.retention import Retention
 from fairlead_broker.runtime.lifecycle.cluster_entry import Entry

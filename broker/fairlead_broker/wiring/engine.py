@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fairlead_broker.clock import Clock
-from fairlead_broker.runtime.engine.budget import AnswerBudget, ByteBudget
+from fairlead_broker.runtime.engine.budget import AnswerBudget
 from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.engine.loop_lag import LoopLag
 from fairlead_broker.runtime.engine.supervisor import Supervisor
+from fairlead_broker.runtime.leading.producing import ByteBudget
 from fairlead_broker.runtime.meters import BrokerMeters
 from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.telemetry import Log, Telemetry

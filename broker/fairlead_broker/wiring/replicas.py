@@ -140,7 +140,7 @@ def build_disk(engine: Engine, entry: Entry, syncing: Syncing) -> DiskParts:
         clock=clock,
         pool=engine.disk,
         rounds=rounds,
-        budget=engine.produce_budget,
+        give_back_bytes=engine.produce_budget.give_back,
         queue_batches_max=limits.partition_queue_batches_max,
         sync_interval_seconds=limits.sync_interval_seconds,
         decompressed_bytes_max=limits.decompressed_bytes_max,

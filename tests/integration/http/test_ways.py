@@ -80,7 +80,7 @@ async def test_the_page_lists_the_way_of_a_batch_and_of_a_heartbeat(
 
     assert batch_way == set(listed("A produced batch"))
     assert heartbeat_way == {each for each in listed("A heartbeat") if not each.startswith("client/")}
-    assert len(batch_way) <= 30
+    assert len(batch_way) <= 28
     assert len(listed("A heartbeat")) <= 20
 
 

@@ -24,12 +24,12 @@ from fairlead_broker.peers.messages import (
 from fairlead_broker.peers.peers import PeerUnavailable
 from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import PartitionRecord
-from fairlead_broker.runtime.engine.budget import ByteBudget
 from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.engine.sync_rounds import Syncing, SyncRounds
 from fairlead_broker.runtime.following.follower_replica import FollowerReplica
 from fairlead_broker.runtime.following.move_throttle import MoveThrottle
 from fairlead_broker.runtime.following.replica_fetching import ReplicaFetcher
+from fairlead_broker.runtime.leading.producing import ByteBudget
 from fairlead_broker.runtime.leading.shared_parts import SharedParts
 from fairlead_broker.runtime.roles import Following
 from fairlead_broker.telemetry import Telemetry
@@ -157,7 +157,7 @@ async def start_following(
         clock=clock,
         pool=pool,
         rounds=rounds,
-        budget=ByteBudget(1 << 28),
+        give_back_bytes=ByteBudget(1 << 28).give_back,
         queue_batches_max=1000,
         sync_interval_seconds=5.0,
         decompressed_bytes_max=1 << 26,

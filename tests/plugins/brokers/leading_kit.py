@@ -49,12 +49,11 @@ from fairlead_broker.registry.keys import Keys
 from fairlead_broker.registry.records import DurabilityState, InSync, PartitionRecord, Replica, decode, encode
 from fairlead_broker.registry.store_writes import Compare, Get, Operation, Put, TransactionResult
 from fairlead_broker.replication import PartitionLeader, RegisteredBroker, ReplicaProgress
-from fairlead_broker.runtime.engine.budget import ByteBudget
 from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.engine.sync_rounds import Syncing, SyncRounds
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 from fairlead_broker.runtime.leading.leader_writes import LeaderWrites
-from fairlead_broker.runtime.leading.producing import ProduceItem, Producing
+from fairlead_broker.runtime.leading.producing import ByteBudget, ProduceItem, Producing
 from fairlead_broker.runtime.leading.shared_parts import SharedParts, TransactionalPartition
 from fairlead_broker.runtime.meters import BrokerMeters
 from fairlead_broker.runtime.peer_serving.replica_serving import ReplicaServing
@@ -446,7 +445,7 @@ def _shared(
         clock=clock,
         pool=pool,
         rounds=rounds,
-        budget=budget,
+        give_back_bytes=budget.give_back,
         queue_batches_max=1000,
         sync_interval_seconds=5.0,
         decompressed_bytes_max=1 << 26,

@@ -1,7 +1,7 @@
-"""Limits for the memory of unfinished calls: one budget for appends, one for answers.
+"""Limit for the memory of fetch answers that clients have not received yet.
 
-The budgets are used by `producing`, the partitions, `fetching` and the server, which can tell when a client has
-received its answer. The module must not use HTTP. All code of the module runs on the event loop.
+The budget is used by `fetching` and by the server, which can tell when a client has received its answer. The module
+must not use HTTP. All code of the module runs on the event loop.
 """
 
 from __future__ import annotations
@@ -14,31 +14,6 @@ returned at once."""
 ANSWER_SHARE = 4
 """Divisor of the budget's free bytes. The quotient limits one answer, so that the first large answers leave room for
 others."""
-
-
-class ByteBudget:
-    """Counter of bytes in use, with a limit that a batch may exceed only if no bytes are in use."""
-
-    __slots__ = ("bytes_max", "taken")
-
-    def __init__(self, bytes_max: int) -> None:
-        self.bytes_max = bytes_max
-        self.taken = 0
-
-    def take(self, nbytes: int) -> bool:
-        """Take bytes if there is room; return whether they were taken.
-
-        If no bytes are in use, a batch of any size is accepted, so that a large batch cannot wait forever.
-        """
-        if self.taken and self.taken + nbytes > self.bytes_max:
-            return False
-        self.taken += nbytes
-        return True
-
-    def give_back(self, nbytes: int) -> None:
-        """Return taken bytes to the budget."""
-        self.taken -= nbytes
-        assert self.taken >= 0, "more bytes were returned than taken"
 
 
 class AnswerBudget:

@@ -345,7 +345,7 @@ class LeaderReplica:
     def _let_go(self, group: list[PendingAppend], nbytes: int) -> None:
         for append in group:
             append.batch = None
-        self._shared.budget.give_back(nbytes)
+        self._shared.give_back_bytes(nbytes)
 
     def _append_failed(self, group: list[PendingAppend], nbytes: int, error: LogError) -> None:
         problem = refusals.from_log(error, self.topic, self.index, writing=True)
@@ -542,7 +542,7 @@ class LeaderReplica:
         self._refuse(self._uncommitted, refusal)
         self._refuse(self._queue, refusal)
         self._order.refuse(refusal)
-        self._shared.budget.give_back(sum(append.nbytes for append in self._queue))
+        self._shared.give_back_bytes(sum(append.nbytes for append in self._queue))
         self._queue.clear()
         self._work.set()
 

@@ -324,7 +324,7 @@ class ProducerOrder:
         now = self._shared.clock.monotonic()
         for append in queue:
             if append.state is not AppendState.QUEUED:
-                self._shared.budget.give_back(append.nbytes)
+                self._shared.give_back_bytes(append.nbytes)
             elif append.is_ordered:
                 self._admit(append, now)
             else:
@@ -411,7 +411,7 @@ class ProducerOrder:
     def _let_go(self, append: PendingAppend) -> None:
         """Release the bytes of a batch that will not be appended."""
         append.batch = None
-        self._shared.budget.give_back(append.nbytes)
+        self._shared.give_back_bytes(append.nbytes)
 
     # -- after the append
 

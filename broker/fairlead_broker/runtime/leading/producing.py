@@ -1,7 +1,7 @@
 """Produce calls: validate the batches, queue them at the partitions, and wait until all batches have outcomes.
 
 A refusal before a batch is queued is definite: no record of the refused batch is stored. Batches of one call succeed
-and fail independently.
+and fail independently. The bytes of the batches that wait to be appended are limited, over all partitions.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from fairlead_api.identifiers import Acks
 from fairlead_api.problems import ProblemError
 from fairlead_broker.clock import Clock
 from fairlead_broker.runtime import refusals
-from fairlead_broker.runtime.engine.budget import ByteBudget
 from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 from fairlead_broker.runtime.leading.producer_order import PendingAppend, PendingProduce
@@ -36,6 +35,31 @@ class ProduceItem:
     batch: memoryview
     keyed: KeyedRequest | None = None
     """Idempotency key of the request that contained the batch; the batch's extension contains the same key."""
+
+
+class ByteBudget:
+    """Bytes of batches that wait to be appended, with a limit that only a batch alone may exceed."""
+
+    __slots__ = ("bytes_max", "taken")
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.taken = 0
+
+    def take(self, nbytes: int) -> bool:
+        """Take bytes if there is room; return whether they were taken.
+
+        If no bytes are in use, a batch of any size is accepted, so that a large batch cannot wait forever.
+        """
+        if self.taken and self.taken + nbytes > self.bytes_max:
+            return False
+        self.taken += nbytes
+        return True
+
+    def give_back(self, nbytes: int) -> None:
+        """Return taken bytes to the budget."""
+        self.taken -= nbytes
+        assert self.taken >= 0, "more bytes were returned than taken"
 
 
 class Producing:

@@ -20,7 +20,6 @@ from fairlead_broker.clock import Clock
 from fairlead_broker.log import LogError
 from fairlead_broker.registry.records import InSync, PartitionRecord
 from fairlead_broker.replication import PartitionLeader, WriteOutcome, WriteRecord
-from fairlead_broker.runtime.engine.budget import ByteBudget
 from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.engine.sync_rounds import SyncRounds
 from fairlead_broker.runtime.requests import TransactionEnd
@@ -105,10 +104,11 @@ class SharedParts:
     clock: Clock
     pool: DiskPool
     rounds: SyncRounds
-    budget: ByteBudget
     queue_batches_max: int
     sync_interval_seconds: float
     decompressed_bytes_max: int
+    give_back_bytes: Callable[[int], None]
+    """Function called with the number of bytes of batches that no longer wait to be appended."""
     directory_failed: Callable[[LogError], None]
     """Function called with the first error after which the directory refuses writes."""
     write_record: Callable[[RecordOwner, WriteRecord], None]

@@ -67,9 +67,10 @@ class AccessGate:
                 return pending.wait()
         else:
             call.access = callers.of(_forwarded(call, call.peer.broker))
-        call.access.check(call.matched_route.access, call.parameters)
-        if self._quotas is not None and call.peer is None and not call.access.is_open:
-            self._charge(call, self._quotas)
+        if not call.access.is_open:
+            call.access.check(call.matched_route.access, call.parameters)
+            if self._quotas is not None and call.peer is None:
+                self._charge(call, self._quotas)
         return None
 
     def remembered(self, scope: Scope) -> str | None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairlead_broker.runtime.engine.budget import SMALL_ANSWER_BYTES, AnswerBudget, ByteBudget
+from fairlead_broker.runtime.engine.budget import SMALL_ANSWER_BYTES, AnswerBudget
 
 MIB = 1 << 20
 
@@ -28,16 +28,6 @@ def watch() -> Watch:
 def budget(watch: Watch) -> AnswerBudget:
     """Return a budget of 8 MiB whose readers may stall for 3 seconds."""
     return AnswerBudget(8 * MIB, stall_seconds_max=3.0, now=watch)
-
-
-def test_bytes_are_taken_up_to_the_bound() -> None:
-    """The first batch always fits, further batches fit below the limit, and released bytes are available again."""
-    budget = ByteBudget(10)
-
-    assert budget.take(15)
-    assert not budget.take(1)
-    budget.give_back(15)
-    assert budget.take(10)
 
 
 def test_one_answer_gets_a_share(budget: AnswerBudget) -> None:

@@ -15,6 +15,7 @@ from fairlead_api.identifiers import Acks, Offset, PartitionIndex
 from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_broker.clock import SystemClock
 from fairlead_broker.runtime import Broker, ProduceItem
+from fairlead_broker.runtime.leading.producing import ByteBudget
 from refusals import refuses
 from runtime_kit import TopicClient, WatchedStorage, batch, topic
 from waiting import until
@@ -354,3 +355,13 @@ async def test_a_round_that_is_ahead_of_the_append_it_reached_promises_nothing(m
     assert before == 1
     assert answer.base_offset == 1
     assert partition.high_watermark == 2
+
+
+def test_bytes_are_taken_up_to_the_bound() -> None:
+    """The first batch always fits, further batches fit below the limit, and released bytes are available again."""
+    budget = ByteBudget(10)
+
+    assert budget.take(15)
+    assert not budget.take(1)
+    budget.give_back(15)
+    assert budget.take(10)
