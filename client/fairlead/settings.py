@@ -203,7 +203,7 @@ class ConnectionSettings:
     metadata_age_seconds_max: float = 300.0
     """Age at which the metadata is refreshed even without a refusal, so that the client detects new partitions."""
     tls: TlsFiles = NO_FILES
-    """Files for brokers with `https` addresses."""
+    """TLS files for brokers with `https` addresses."""
     credentials: Credentials = NO_TOKEN
     """Source of the token that names the caller."""
     one_address: bool = False
@@ -261,7 +261,7 @@ def connection_of(
 
 
 def one_address_of(value: bool | None) -> bool:
-    """Return whether every call goes to a bootstrap address; None means the environment's `FAIRLEAD_ONE_ADDRESS`."""
+    """Return whether every call goes to a bootstrap address; None means the variable `FAIRLEAD_ONE_ADDRESS`."""
     return truth_of(value, "one_address", ONE_ADDRESS_VARIABLE)
 
 
@@ -368,7 +368,7 @@ class ProducerSettings:
             self.transactional,
             "only with idempotence, which needs acks=all",
         )
-        _require(self.name is None, "name", self.name, "none beside transactional, which has the name")
+        _require(self.name is None, "name", self.name, "omitted with transactional, whose value is the name")
         _require(
             self.transaction_timeout_seconds >= 1,
             "transaction_timeout",

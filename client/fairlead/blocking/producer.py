@@ -102,7 +102,7 @@ _Record = tuple[Delivery, tuple[Any, ...]]
 
 
 class Producer(Facade[AsyncProducer]):
-    """`fairlead.Producer` for programs without an event loop.
+    """Blocking variant of `fairlead.Producer`, for programs without an event loop.
 
     Open it with `with`; leaving the `with` block flushes the producer.
     """
@@ -118,7 +118,7 @@ class Producer(Facade[AsyncProducer]):
         self._failures: list[Delivery] = []
 
     def start(self) -> Self:
-        """Open the connections; `with` does the same. Raises `SettingError` while the producer is open."""
+        """Open the connections, as entering the `with` block does. Raises `SettingError` while the producer is open."""
         super().start()
         # The previous event loop has ended, and records that were queued after its end were refused.
         self._queued.clear()
@@ -129,9 +129,9 @@ class Producer(Facade[AsyncProducer]):
     refresh_metadata = blocking(AsyncProducer.refresh_metadata)
 
     def transaction(self) -> Transaction:
-        """Return the next transaction for `with`; leaving the block commits, an exception aborts.
+        """Return the next transaction for `with`; leaving the block commits the transaction, an exception aborts it.
 
-        See the async producer.
+        The errors are those of `fairlead.Producer.transaction`.
         """
         return Transaction(self, self._client.transaction(), self._thread.run, self._queued_sent)
 
@@ -226,7 +226,7 @@ class Producer(Facade[AsyncProducer]):
     async def _handed_over(self) -> None:
         """Wait until every queued record has been added to its batch."""
         self._fill_batches()
-        assert self._filling is not None, "a list was just begun"
+        assert self._filling is not None, "a task now fills the batches"
         await asyncio.shield(self._filling)
 
     async def _send_now(self, delivery: Delivery, record: tuple[Any, ...]) -> None:

@@ -86,7 +86,7 @@ COMMANDS = {
 class LazyCommands(TyperGroup):
     """Command group that imports a command when the command is called.
 
-    Before the call, only its name and help are known.
+    Before the call, only the command's name and help are known.
     """
 
     def resolve_command(
@@ -102,7 +102,10 @@ class MissingExtraError(Exception):
 
 
 class LazyVerbs(TyperGroup):
-    """Command group that imports a verb from an extra on the first call; until then only name and help are known."""
+    """Command group that imports a verb from an extra when the verb is called.
+
+    Before the call, only the verb's name and help are known.
+    """
 
     def resolve_command(
         self, context: Context, arguments: list[str]
