@@ -1,7 +1,7 @@
 """Logs of partitions: opening, recovery and deletion.
 
-Used by `replicas`. A log stays open when no partition record names this broker for it any more, until it is reopened or
-deleted. All blocking calls run in the pool that opens logs.
+Used by `replicas`. When this broker is removed from a partition record, the log of the partition stays open until the
+log is reopened or deleted. All blocking calls run in the pool that opens logs.
 """
 
 from __future__ import annotations

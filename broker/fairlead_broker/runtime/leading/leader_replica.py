@@ -109,7 +109,7 @@ class LeaderReplica:
             log.end_offset,
         )
         self._stable_limit = Offset(0)
-        """Last stable offset of which polls of readers of committed records were last notified."""
+        """Last stable offset in the latest notification to long polls of readers of committed records."""
         self.change_config(config)
 
     # -- state for callers

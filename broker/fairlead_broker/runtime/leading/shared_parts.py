@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class WatchesTransactions(Protocol):
-    """Interface of the looks at open transactions, as used by leader replicas."""
+    """Interface through which leader replicas report open transactions."""
 
     def hint(self, producers: Iterable[ProducerId]) -> None:
         """Read the records of producers soon, if they have open transactions."""
@@ -31,7 +31,7 @@ class WatchesTransactions(Protocol):
         ...
 
     def took_office(self, partition: LeaderReplica) -> None:
-        """Watch a partition that began to be led with an open transaction, and read the records soon."""
+        """Watch a partition with an open transaction whose leader this broker became; read its producers' records."""
         ...
 
 

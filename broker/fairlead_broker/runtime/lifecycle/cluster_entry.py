@@ -69,7 +69,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class Advertised:
-    """What a broker advertises: addresses, each as `host:port`, and certificates."""
+    """Addresses, each as `host:port`, and certificates that a broker advertises."""
 
     data: str
     """Address for clients without TLS; empty if there is none."""
@@ -79,7 +79,8 @@ class Advertised:
     """Address for clients with TLS; None if there is none."""
     peer_scheme: str = "http"
     external: str | None = None
-    """Base URL for clients outside; empty or None as in the registration."""
+    """Base URL for clients outside; empty if they get the address that they have called, None without a listener for
+    them."""
     certificates: Callable[[], RegisteredCertificates] = RegisteredCertificates
     """Function that returns the certificates in use, which change while the broker runs."""
 

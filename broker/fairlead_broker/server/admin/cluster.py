@@ -45,7 +45,7 @@ class ClusterCalls:
 
     async def versions(self, call: Call) -> None:
         """``GET /v1/versions``."""
-        # A stranger learns what it needs to speak to the broker, and nothing about the cluster.
+        # A caller without any rights gets only the supported protocol versions, and no information about the cluster.
         told = not call.access.is_stranger
         await call.answer_json(
             Versions(

@@ -1,7 +1,8 @@
 """Access of each request: its caller, and the decisions on its path (rules A2, A21, Z7).
 
 Callers: ``application`` before the query and the body of any request are read. On the data listener the header
-`Authorization` names the caller. On the peer listener the forwarding broker does, and the call is decided again.
+`Authorization` names the caller. On the peer listener the forwarding broker names the caller, and the access of the
+call is decided again.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ class Callers(Protocol):
 
 
 class AccessGate:
-    """Names the caller of each request and decides the needs of its path."""
+    """Determines the caller of each request, and decides whether the caller may make the call in the path."""
 
     def __init__(self, callers: Callers | None, quotas: QuotaView | None = None) -> None:
-        """`callers`: None for listeners of tests without a cluster, where everything is allowed.
+        """`callers`: None for listeners of tests without a cluster, which allow every call.
 
         `quotas`: limits of callers; None without limits.
         """
@@ -54,8 +55,8 @@ class AccessGate:
     def admit(self, call: Call, *, waited: bool = False) -> Awaitable[None] | None:
         """Set the call's access. Raises `unauthenticated` or `forbidden`.
 
-        Returns what the call has to wait for, if its token can only be decided after a wait; it is then admitted again,
-        with `waited`.
+        Returns an awaitable if the caller's token can be verified only after a wait; after the wait, `admit` must be
+        called again with `waited`.
         """
         callers = self._callers
         if callers is None:
@@ -73,7 +74,7 @@ class AccessGate:
         return None
 
     def remembered(self, scope: Scope) -> str | None:
-        """Return the principal of a request if it is known without a look at its token, or None."""
+        """Return the principal of a request whose token was verified earlier and is remembered, or None."""
         if self._callers is None:
             return None
         values = [value for name, value in scope["headers"] if name == AUTHORIZATION]
@@ -104,7 +105,7 @@ class AccessGate:
     async def require(self, scope: Scope, operation: Operation, kind: Kind, name: str) -> None:
         """Raise `unauthenticated` or `forbidden` unless the caller of a request may execute one operation.
 
-        For requests outside of the route table of the data listener.
+        The method serves requests outside of the route table of the data listener.
         """
         if self._callers is None:
             return

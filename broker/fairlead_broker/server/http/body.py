@@ -44,7 +44,7 @@ and 20 ms gave 0.95 to 1.0 with later refusals."""
 CALLS_MIN: Final = 64
 """Minimum of the limit, which is enough to keep event loop, disk and network busy."""
 EXCESS_PERCENT: Final = 10
-"""Number of calls of callers with few calls that are admitted at the limit, in percent of the limit."""
+"""Maximum number of calls that are admitted beyond the limit for callers with few calls, in percent of the limit."""
 _DECREASE: Final = 0.7
 _INCREASE: Final = 16
 """Number by which the limit grows at each measurement; the limit grows from its minimum to 1,000 in three seconds."""
@@ -65,11 +65,11 @@ class CallLimit:
         self.calls = 0
         """Number of calls under way."""
         self._under_way: dict[str, int] = {}
-        """Number of calls under way of each caller that has some."""
+        """Number of calls under way of each caller with at least one such call."""
         self._excess = 0
-        """Number of calls under way that were admitted at the limit. Calls that go on are not among them."""
+        """Number of calls under way that were admitted beyond the limit. Calls counted by `go_on` are not included."""
         self._excess_of: dict[str, int] = {}
-        """These calls by caller."""
+        """Number of calls that were admitted beyond the limit, by caller."""
 
     def observe_lag(self, seconds: float) -> None:
         """Adjust the limit to the measured lag of the event loop."""

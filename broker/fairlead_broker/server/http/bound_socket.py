@@ -25,7 +25,7 @@ class ListenError(OSError):
 
 
 def take_over(descriptors: set[int]) -> None:
-    """Replace descriptors of a listening socket by ones of another listening socket that no client knows.
+    """Make descriptors of a listening socket refer to another listening socket, to which no client connects.
 
     A server that accepts connections from these descriptors then gets no more connections, and continues to serve its
     existing connections and unfinished handshakes. Only a stop of the server would end the handshakes.

@@ -251,9 +251,9 @@ class Call:
 
     @property
     def may_forward(self) -> bool:
-        """Whether the call may be forwarded: False for a call from a peer, and if the caller forbids it.
+        """Whether the call may be forwarded: False for a call from a peer, and if the caller forbids forwarding.
 
-        A client outside cannot forbid it where its only address is that of all brokers.
+        A client outside cannot forbid forwarding if all brokers share one address for clients outside.
         """
         if self.peer is not None:
             return False
@@ -367,7 +367,7 @@ class Call:
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     def _charged(self, headers: HeaderList, nbytes: int) -> HeaderList:
-        """Charge the bytes of an answer with records; return its headers, with the wait of a caller in debt."""
+        """Charge the bytes of an answer with records; return its headers, with the wait time of a caller in debt."""
         quota, traffic = self.quota, self.matched_route.traffic
         assert quota is not None, "only a charged request is called"
         if traffic is Traffic.FETCH and nbytes:
@@ -444,8 +444,8 @@ STRUCTURED_EVENTS = (CLOUD_EVENT, CLOUD_EVENTS)
 def body_type(call: Call) -> str:
     """Return the media type of the body, one of the route's types.
 
-    A body without a type is refused, because a web page can send one to any origin without asking first. Raises
-    ProblemError unsupported_media_type with the supported types, or unsupported_version for frames of another
+    A body without a type is refused, because a web page can send such a body to any origin without a preflight request.
+    Raises ProblemError unsupported_media_type with the supported types, or unsupported_version for frames of another
     version.
     """
     supported = call.matched_route.body_types

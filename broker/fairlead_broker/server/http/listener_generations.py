@@ -68,7 +68,7 @@ class ListenerGenerations:
         self._current = await self._started(self._material)
 
     async def renew(self, material: Material) -> None:
-        """Serve new connections with this certificate; return once the listener does.
+        """Use this certificate for new connections; return once new connections get the certificate.
 
         There are at most two generations: the call first waits for a generation that still drains, which may take 75
         seconds. The call has no effect on a listener that is not running.
@@ -79,7 +79,7 @@ class ListenerGenerations:
             old = self._current
             if old is None:
                 return
-            # What exists now belongs to the old generation.
+            # All connections and duplicates that exist now belong to the old generation.
             peers = await asyncio.to_thread(peers_at, self._bound.port)
             descriptors = await asyncio.to_thread(self._bound.duplicates)
             new = await self._started(material)
@@ -171,7 +171,7 @@ class _Generation:
             self._snapshot.remove()
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, and note its client until then."""
+        """Answer one request, and count it among its client's unfinished requests until then."""
         host, port = scope["client"]
         client = (host, str(port))
         self._clients[client] = self._clients.get(client, 0) + 1

@@ -21,7 +21,7 @@ from fairlead_broker.server.routing.transaction_access import authorize, check_l
 _TRANSACTION: Final = Header.TRANSACTION.lower().encode()
 _KEY: Final = Header.IDEMPOTENCY_KEY.lower().encode()
 _NO_SEQUENCE: Final = -1
-"""Sequence of a batch that the leader numbers."""
+"""Placeholder for the base sequence of a batch, which the leader replaces by the next sequence."""
 
 
 def transaction_of(call: Call) -> TransactionId | None:

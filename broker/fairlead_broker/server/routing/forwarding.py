@@ -276,7 +276,7 @@ class Forwarding:
 def passed_on(call: Call) -> list[tuple[str, str]]:
     """Return the headers of a call that are forwarded to another broker.
 
-    They name the caller in place of its token, and the client's side unless it is http.
+    The headers contain the name of the caller instead of its token, and the client's side unless the side is http.
     """
     side = call.caller_side.text
     passed = [] if side == "http" else [(identity.CALLER_SCHEME, side)]
