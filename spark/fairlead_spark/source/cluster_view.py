@@ -206,7 +206,7 @@ class ClusterView:
 
 
 def _milliseconds(position: LookupPosition) -> int:
-    assert isinstance(position, int), "only a time can be after all records"
+    assert isinstance(position, int), "only a position by time can be after all records"
     return position // MICROSECONDS
 
 

@@ -202,7 +202,7 @@ class RangeRead:
         If the epoch of the end is not newer than the epoch of the last record read, the end belongs to the lost log.
         The next trigger starts at this end and moves back to the point of divergence itself.
         """
-        assert cursor.last_epoch is not None, "only a cursor with an epoch gets a divergence"
+        assert cursor.last_epoch is not None, "only a fetch with a last epoch can report a divergence"
         return self._stop_epochs[cursor.topic_partition] > cursor.last_epoch
 
     def _report(self, loss: Loss, error: FairleadError | None) -> None:
