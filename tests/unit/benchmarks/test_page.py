@@ -108,7 +108,7 @@ def page_of(results: dict[str, dict[str, Any]], folder: Path) -> tuple[str, str]
 
 
 def test_every_part_is_on_the_page(tmp_path: Path) -> None:
-    """Each row shows how and when it was measured, and every section that needs a picture has one."""
+    """Each row has the command and the date of its measurement, and every section that needs a picture has one."""
     page, said = page_of(documents(), tmp_path)
 
     for command, parts in (

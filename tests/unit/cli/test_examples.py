@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MARK = "Example: "
 SHELL_SIGNS = {"<", ">", ">>", "|"}
-"""Shell syntax; the words of an example from one of these signs on are not arguments."""
+"""Operators of the shell. The words of an example after the first operator are not arguments of the command."""
 
 
 def every_command() -> dict[str, Command]:

@@ -154,7 +154,7 @@ def test_moves_that_drains_would_begin_again_are_known(
 
 
 def test_the_replica_under_way_is_no_reason_to_go_elsewhere() -> None:
-    """The replica that is being copied does not count for its target, so a drain would pick the same target again."""
+    """The replica being copied does not add to the load of its target, so a drain would choose that target again."""
     view = view_of(2, there="12345")
 
     assert draining_that_begin_again(MOVING, view, {BrokerId(4): 3, BrokerId(5): 2}) == (2,)

@@ -22,7 +22,7 @@ class Cluster:
         self.key = PartitionKey(kit.topic_id, PartitionIndex(0))
 
     def add(self, broker: int, epoch: int, **about: Any) -> None:
-        """Register a broker, its directory named after it."""
+        """Register a broker, by default with a directory that is named after the broker."""
         record = self.kit.registration(about.pop("directory", f"d{broker}"), **about)
         self.brokers[BrokerId(broker)] = Versioned(record, epoch, epoch)  # type: ignore[arg-type]
 

@@ -97,7 +97,7 @@ def test_the_next_step_follows_from_how_things_are(
 
 
 def test_a_move_ends_with_the_replicas_that_were_wanted() -> None:
-    """A finished move leaves the wanted replicas in their order, without added or leaving ones."""
+    """A finished move leaves exactly the requested replicas, in the requested order."""
     found = record(2, "1234", replicas="2341", adding=(BrokerId(4),), removing=(BrokerId(1),))
     after = next_record(KEY, found, ClusterView(brokers(R1, R2, R3, R4)))
 

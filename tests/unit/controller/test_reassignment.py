@@ -41,7 +41,10 @@ class TestStart:
         assert short(begun) == (1, 7, "123", "")
 
     def test_a_staying_replica_keeps_its_generation_and_a_returning_one_gets_a_new_one(self) -> None:
-        """A staying replica keeps directory and generation; a returning one gets a generation that it never had."""
+        """A staying replica keeps directory and generation.
+
+        A replica that returns to a broker gets a new generation.
+        """
         found = record(1, "123")
         begun = start(found, places("234"), Revision(90))
 

@@ -74,7 +74,10 @@ def test_without_another_broker_the_replica_stays() -> None:
 def test_as_many_distinct_brokers_and_staying_ones_keep_their_position(
     replicas: list[int], leaving: set[int], racks: dict[int, str | None], load: dict[int, int]
 ) -> None:
-    """The result has as many distinct brokers; staying brokers keep their position, and no leaving broker is added."""
+    """A replacement has as many distinct brokers as before.
+
+    Staying brokers keep their position, and no leaving broker is added.
+    """
     placed = replaced(replicas, leaving, racks, load)
 
     assert len(placed) == len(set(placed)) == len(replicas)

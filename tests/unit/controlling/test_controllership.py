@@ -183,7 +183,7 @@ async def test_a_broker_leads_when_its_directory_appears(cluster: Any, kit: Any)
     await cluster.add(4)
     await cluster.until(every(lambda record: record.leader is None))
     life = await cluster.add(3, directories=())
-    # A controller that creates a topic has seen all earlier changes.
+    # A controller that creates a topic has applied all earlier changes.
     await cluster.controller.admin.create(CreateTopicRequest(name="later", partitions=1))
     early = leaders(cluster.metadata)
     directories = kit.registration(before, "d3").directories
@@ -352,7 +352,7 @@ async def test_a_partition_that_is_drained_gets_its_preferred_leader_later(clust
 
 
 async def test_calls_wait_for_the_next_controller(cluster: Any) -> None:
-    """A wait for a controller ends once another broker has the term of a killed one, and at once while one has it."""
+    """A call returns at once while there is a controller, and otherwise waits until a broker has become controller."""
     await asyncio.gather(*(cluster.add(broker) for broker in (1, 2)))
     await cluster.until(lambda metadata: metadata.controller)
     first = cluster.controller

@@ -74,7 +74,7 @@ async def through(call: Any) -> Any:
 
 
 async def test_a_plan_is_run_until_it_is_empty(life: Any, runner: PlanRunner) -> None:
-    """A plan is run to its end and then computed again, until it comes out empty."""
+    """A plan is run to its end and then computed again, until the new plan is empty."""
     plan = Counting(life, 3)
     await runner.complete(plan)
 
@@ -83,7 +83,7 @@ async def test_a_plan_is_run_until_it_is_empty(life: Any, runner: PlanRunner) ->
 
 
 async def test_only_the_first_transaction_begins_a_plan(life: Any, runner: PlanRunner) -> None:
-    """Only the first transaction of a plan is run by `begin`, which returns whether there was one."""
+    """`begin` runs only the first transaction of a plan, and returns whether the plan had a transaction."""
     begun = [await runner.begin(Counting(life, 3)), await runner.begin(Counting(life, 1))]
 
     assert begun == [True, False]

@@ -102,7 +102,10 @@ async def test_the_broker_epoch_is_the_create_revision(
 async def test_an_id_in_use_is_waited_for_and_then_refused(
     store: EmbeddedCoordination, bootstrap: ClusterBootstrap, kit: Any
 ) -> None:
-    """A broker waits while its id is in use, and is then refused with the holder's address; the holder stays as is."""
+    """A broker waits while its id is in use, and is then refused with the holder's address.
+
+    The registration of the holder is unchanged.
+    """
     holder = await bootstrap.register(ONE, kit.registration(), kit.ttl_seconds)
     with (
         capture_logs() as said,

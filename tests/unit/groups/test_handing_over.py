@@ -1,4 +1,4 @@
-"""A partition moves from member to member without having two owners, and members keep the others without a pause.
+"""A partition that moves between members never has two owners, and members keep reading all other partitions.
 
 A turn handles all events that have arrived since the previous turn; then its change is written.
 """
@@ -237,7 +237,10 @@ def test_most_members_choose_the_assignor(driven: Driven) -> None:
 
 
 def test_the_last_one_to_leave_empties_the_group(driven: Driven) -> None:
-    """The leave of the last member empties the group and notes the time; the next member gets a higher epoch."""
+    """A group becomes empty, and records the time, when its last member leaves.
+
+    The next member gets a higher epoch.
+    """
     driven.join("a")
     driven.leave("a")
     emptied = (driven.group.state, driven.group.emptied_us, dict(driven.targets), driven.group.deadline())

@@ -368,7 +368,7 @@ def test_the_checkpoint_does_not_outlive_a_partition(box: LogBox, make: BatchMak
 def test_files_of_a_deleted_topic_are_removed_without_a_checkpoint(
     box: LogBox, make: BatchMaker, faults: FaultyStorage
 ) -> None:
-    """Partitions of deleted topics are removed without a checkpoint each, and a later start drops them from it."""
+    """No checkpoint is written for each partition of a deleted topic; a later start drops the partitions from it."""
     directory = box.open_directory()
     for index in range(3):
         make.fill(directory.open_partition(TOPIC, PartitionIndex(index), TopicConfig()), 3)

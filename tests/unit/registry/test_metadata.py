@@ -250,7 +250,7 @@ def test_views_cannot_be_written(metadata: ClusterMetadata) -> None:
 
 
 def test_the_configuration_of_brokers_outlives_their_registrations(metadata: ClusterMetadata) -> None:
-    """Configurations of brokers are a read-only view, in which one remains after its broker's registration ends."""
+    """The configuration of a broker outlives the broker's registration, and the view of configurations is read-only."""
     apply(metadata, 5, item(KEYS.broker(ONE), BROKER, 4), item(KEYS.broker_config(ONE), CONFIG, 5))
     configs = metadata.broker_configs
     apply(metadata, 6, gone=(KEYS.broker(ONE),))

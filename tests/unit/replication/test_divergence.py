@@ -80,7 +80,7 @@ def test_a_leader_without_records_has_none_of_the_follower() -> None:
 
 
 def test_a_follower_cuts_at_the_least_of_three() -> None:
-    """A follower cuts at the lowest of the leader's end of the epoch, its own end of it, and its log end offset."""
+    """A follower cuts at its log end or at the end of the epoch in either log, whichever is the lowest."""
     own = starts([2, 2, 2, 4, 4])
 
     assert truncation_point(EpochEnd(LeaderEpoch(2), Offset(2)), own, Offset(5)) == 2
@@ -98,12 +98,12 @@ def test_a_follower_cuts_at_the_least_of_three() -> None:
 def test_where_a_leader_ends_for_an_emptied_follower(
     deleted: LeaderEpoch | None, begins_at: Offset, found: int | None
 ) -> None:
-    """A leader's log ends before an emptied follower's if it lacks the last deleted epoch, or has less of it."""
+    """A leader's log ends before an emptied follower's if it lacks records of the follower's last deleted epoch."""
     assert end_before(LIST, Offset(30), deleted, begins_at) == found
 
 
 def test_a_leader_that_knows_no_epoch_sends_no_emptied_follower_back() -> None:
-    """A leader without epochs does not object to an emptied follower, because it has no record to compare."""
+    """A leader without epochs accepts an emptied follower, because the leader has no record to compare."""
     assert end_before([], Offset(10), LeaderEpoch(3), Offset(10)) is None
 
 

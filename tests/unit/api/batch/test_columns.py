@@ -46,7 +46,7 @@ def built(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
 
 
 def listed(batch: pa.RecordBatch) -> list[tuple[Any, ...]]:
-    """Return the rows that a batch has."""
+    """Return the rows of a batch."""
     headers = [
         None if record is None else [(item["key"], item["value"]) for item in record]
         for record in batch.column("headers").to_pylist()
@@ -183,7 +183,7 @@ def test_timestamps_of_any_unit_become_microseconds(kind: pa.DataType, number: i
     ids=str,
 )
 def test_headers_of_several_layouts_are_taken(kind: pa.DataType) -> None:
-    """Headers given as lists of structs in any field order, or as maps, are accepted; empty ones become null."""
+    """Headers may be lists of structs in any field order, or maps, and empty headers become null."""
     pairs = [[("a", b"1"), ("a", b"")], None, []]
     if pa.types.is_map(kind):
         values: list[Any] = pairs

@@ -40,7 +40,7 @@ def header(**fields: int) -> BatchHeader:
 
 
 def batch(content: bytes = bytes(16), **fields: int) -> bytes:
-    """Return a batch whose body is arbitrary bytes, which the tests never open."""
+    """Return a batch with a body of arbitrary bytes, which the tests never decode."""
     return pack_header(header(length=HEADER_BYTES - 12 + len(content), **fields), [content]) + content
 
 
@@ -81,7 +81,7 @@ def test_every_field_stands_where_the_table_says() -> None:
 
 
 def test_times_are_the_append_time_under_its_flag() -> None:
-    """With stamp flag 0, the append time is the time of every record; without it, the largest create time is used."""
+    """A batch's maximum time is its append time with stamp flag 0, and its largest create time without the flag."""
     created = header(max_timestamp_us=7, append_time_us=9)
     appended = header(max_timestamp_us=7, append_time_us=9, stamp_flags=1)
 
@@ -127,7 +127,7 @@ def test_a_producer_is_there_unless_its_id_says_none() -> None:
     ],
 )
 def test_a_header_that_contradicts_itself_is_refuses(raw: bytes, code: str) -> None:
-    """A header that is too short or has an unknown format or an impossible length is refused as such."""
+    """A header that is too short, or has an unknown format or an impossible length, is refused with its own code."""
     with refuses(code):
         read_header(raw)
 
@@ -151,7 +151,10 @@ def test_a_walk_refuses_a_batch_that_is_cut_off() -> None:
 
 
 def test_a_span_has_the_base_offset_and_size_of_a_batch() -> None:
-    """The span of a batch is its base offset, size and last offset delta; a length that is too small is refused."""
+    """The span of a batch is its base offset, size and last offset delta.
+
+    A batch with a length that is too small is refused.
+    """
     stamped = make_stamp(read_header(batch(last_offset_delta=4)), 70, 1, 2) + batch(last_offset_delta=4)[36:]
 
     assert batch_span(bytes(8) + stamped, 8) == (70, 104, 4)

@@ -57,7 +57,7 @@ def test_etcd_is_one_of_two(etcd: dict[str, Any]) -> None:
 
 
 def test_a_peer_may_leave_addresses_out() -> None:
-    """A peer's address block may have exceptions, under the name `except` of NetworkPolicy."""
+    """The address block of a network policy peer may have exceptions, in the field `except` as in a NetworkPolicy."""
     block = {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"]}
     cluster = parsed(brokers=[pool("a")], networkPolicy={"clients": [{"ipBlock": block}]})
     clients = cluster.spec.network_policy.clients

@@ -1,6 +1,6 @@
 """The plan of a managed etcd: its members, and their pods and volume claims.
 
-One file because every case begins with the same healthy etcd and changes one fact of it.
+The tests share one file because each of them changes one fact about the same healthy etcd.
 """
 
 from __future__ import annotations
@@ -510,7 +510,10 @@ RESTORE = replace(wish_of(), restores=True)
 
 
 def test_an_etcd_without_data_starts_from_the_snapshot() -> None:
-    """One member starts; its pod is replaced once the StatefulSet has the snapshot, and no volume is deleted."""
+    """An etcd without data is restored with a single member, whose volume is not deleted.
+
+    The member's pod is replaced once the StatefulSet has the snapshot.
+    """
     first = plan_etcd(RESTORE, lost())
     told = EtcdSet(1, "e-0=http://e-0:2380", "new", pod_spec_hash=NEW)
     settled = plan_etcd(RESTORE, replace(lost(), live=told))

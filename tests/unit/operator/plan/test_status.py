@@ -119,7 +119,7 @@ def test_the_status_of_a_cluster_at_rest() -> None:
 
 
 def test_clients_outside_have_a_listener_of_their_own() -> None:
-    """The status tells the addresses of clients outside, and a warning why they reach no broker or no leader."""
+    """The status lists the external addresses, and warns if external clients cannot reach a broker, with the reason."""
     known, unknown = Outside(bootstrap="b", addresses={0: "lb:1"}), Outside(bootstrap="", addresses={})
     cases = (("nodeport", known), ("loadbalancer", replace(unknown, deaf=frozenset({1}))))
     unrouted = replace(known, missing_kind="HTTPRoute")

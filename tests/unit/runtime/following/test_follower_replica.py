@@ -330,7 +330,7 @@ async def test_an_added_replica_is_copied_at_the_rate_until_it_is_in_sync(
 
 
 def test_a_throttle_follows_the_configuration() -> None:
-    """A throttle counts the bytes of all partitions, and a change of the rate ends what it has counted."""
+    """A throttle counts the bytes of all partitions, and starts counting again when the rate changes."""
     clock, rates = SteppingClock(time_us=1_000_000), [None, 1000, 1000, 500]
     throttle = MoveThrottle(lambda: rates[0], clock)
     first = throttle.follow_configuration(), throttle.copied(10), throttle.bytes_max(77)

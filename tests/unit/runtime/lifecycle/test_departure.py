@@ -42,7 +42,7 @@ TOPIC = TopicId("1b4e28ba-2fa1-4d3b-a3f5-ef19b5a7633b")
 OWN, OTHER = BrokerId(1), BrokerId(2)
 SECONDS_MAX = 20.0
 NOWHERE = "127.0.0.1:9"
-"""Address without a listener. Peers cannot answer; the test sets the revisions that they have seen."""
+"""Address of all brokers, at which nothing listens; the test itself sets the mirror revisions of peers."""
 
 
 def registration(broker: BrokerId) -> BrokerRegistration:

@@ -196,7 +196,7 @@ async def test_slow_bodies_do_not_count_while_they_come(monkeypatch: pytest.Monk
 
 
 async def test_a_held_body_ends_in_favour_of_another_client() -> None:
-    """To make room, an incomplete body of a client that holds more is refused as overloaded and frees all its bytes."""
+    """If the budget is used up, an incomplete body of a client with more bytes is refused, and its bytes are freed."""
     budget = BodyBudget(BodyLimits(100))
     whole = BodyReader(Chunks([bytes(60)], complete=False), budget, ("10.0.0.1", 1))
     lines = BodyReader(Chunks([bytes(40)], complete=False), budget, ("10.0.0.2", 1))

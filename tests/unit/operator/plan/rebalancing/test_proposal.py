@@ -170,7 +170,10 @@ def test_closed_brokers_get_nothing() -> None:
 
 
 def test_moving_partitions_and_topics_being_made_are_left_alone() -> None:
-    """A partition that is being moved counts where it will be, and topics that are created or deleted do not count."""
+    """A partition that is being moved counts for its target brokers.
+
+    Topics that are being created or deleted do not count.
+    """
     moving = LivePartition(1, (2, 1), adding=(2,), removing=(1,), isr=(1,))
     live = topics(
         brokers(2), {"t": [LivePartition(0, (1,), isr=(1,)), moving, LivePartition(2, (1,), isr=(1,))]}
