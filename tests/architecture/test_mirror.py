@@ -44,7 +44,7 @@ def test_every_folder_of_unit_tests_has_a_package() -> None:
 
 
 def test_a_file_with_the_name_of_a_module_is_beside_its_package() -> None:
-    """A file of unit tests that is named like a module is beside that module or package."""
+    """A file of unit tests that is named like a module is in the folder that mirrors the module's folder."""
     sources = checkout.python_files(*checkout.PACKAGE_FOLDERS, "spark", "benchmarks")
     modules = {path.stem for path in sources}
     elsewhere = [

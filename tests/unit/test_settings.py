@@ -244,7 +244,7 @@ def test_the_file_of_the_reference_page_is_understood(tmp_path: Path) -> None:
 
 
 def test_issuers_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Issuers come from the file or from variables; names, addresses and algorithms are checked (rule A14)."""
+    """Issuers are read from the file or from variables, and their names, addresses and algorithms are checked (A14)."""
     monkeypatch.setenv("FAIRLEAD_ISSUERS__CORP__ISSUER", "https://login.example")
     monkeypatch.setenv("FAIRLEAD_ISSUERS__CORP__ALGORITHMS", '["EdDSA", "ES256"]')
     assert BrokerSettings.load().issuers["corp"].algorithms == ("Ed25519", "ES256")
@@ -265,7 +265,10 @@ def test_issuers_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_closed_broker_needs_an_administrator(tmp_path: Path) -> None:
-    """The mode enforce needs an administrator, and TLS on the network, where each mode has to be given (rule T4)."""
+    """The mode enforce needs an administrator, and TLS on listeners that other machines can reach (rule T4).
+
+    A broker with such listeners has no default mode.
+    """
     for given in ({"superusers": "user:ann,group:ops:*"}, {"admin_token_file": tmp_path / "token"}):
         assert BrokerSettings.load({"security": "enforce", **given}).security == "enforce"
     elsewhere = {"listen": "10.0.0.1:9520", "superusers": "user:ann"}

@@ -78,7 +78,7 @@ class Member(Process):
         self.topics: frozenset[str] = frozenset()
         self.pattern: str | None = None
         self.slow_until = 0.0
-        """Time until which nothing is released, as if a callback hung."""
+        """Time until which the member releases no partition, as if a callback hung."""
         self.leaving = False
         self._machine = self._new_machine()
         self._resubscribed = False
@@ -188,7 +188,7 @@ class Member(Process):
                 gained = _places(partitions)
                 world.note("assigned", self.number, self.member_id, self.epoch, sorted(gained))
                 self.owned |= dict.fromkeys(sorted(gained))
-                self._read = 0  # the answer to a running read may be older than the last owner's commit
+                self._read = 0  # a running read may return an offset from before the previous owner's commit
                 self._read_offsets()
                 self.after(world.schedule.between(0.0, SOON_SECONDS), self._feed, Taken(order))
             case Drop():

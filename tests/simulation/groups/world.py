@@ -1,6 +1,6 @@
 """Consumer groups: the package `fairlead_broker.groups`, and the SDK's state machine of a member.
 
-They are surrounded by twins of brokers, coordinators and sessions that fail as the real parts may.
+The production code is surrounded by twins of brokers, coordinators and sessions, which fail as the real ones may.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class World(Frame):
         return name in member.topics or (member.pattern is not None and name != NAMES[3])
 
     def _unbalanced(self, alive: list[Member]) -> str | None:
-        """Return why shares of members differ by more than one partition, in each topic with the range assignor."""
+        """Return a description of shares that differ by more than one partition (with range, in one topic), or None."""
         if self.plan.mixed:
             return None
         topics = [{shape.topic_id} for shape in self.topics().values()]

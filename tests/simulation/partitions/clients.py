@@ -35,7 +35,7 @@ class Request:
 
 
 class Client:
-    """The common part of all clients: a number in the network, and a guess of the leader."""
+    """Base class of clients, with a number in the network, a partition, and a choice of the broker to call."""
 
     def __init__(self, world: World, number: int, partition: int) -> None:
         """Create a client."""
@@ -140,7 +140,7 @@ class Producer(Client):
 
 
 class Reader(Client):
-    """A reader that reads on, and keeps the newest leader epoch that it has received."""
+    """A client that reads a partition from its beginning, and keeps the newest leader epoch that it has received."""
 
     def __init__(self, world: World, number: int, partition: int) -> None:
         """Start at offset 0."""

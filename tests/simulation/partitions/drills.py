@@ -1,4 +1,4 @@
-"""Drills: short sequences of faults that lead a world to a specific coincidence at moments drawn from the seed.
+"""Drills: short sequences of faults that cause a specific coincidence of events, at times drawn from the seed.
 
 Some rules matter only when three or four rare events meet, which hardly ever happens with independent faults. A drill
 makes the events meet, again and again through the storm, and stays within the limits of the protocol: it damages
@@ -41,7 +41,7 @@ class Drills:
             self._world.schedule.after(self._between(0.3, 1.0), self._again)
 
     def stop(self) -> None:
-        """Stop the drill; its links are healed with all others."""
+        """Stop the drill, whose cut links are healed together with all other links."""
         self._calm = True
         self._world.network.late.clear()
 
@@ -359,7 +359,7 @@ class Drills:
         yield 1.5
 
     def _short_move(self, leader: Broker, follower: Broker) -> Play:
-        """A replica is missing during a move, after which only the new replica would be left."""
+        """A replica is lost during a move, so that only the new replica would be left after the move."""
         world, late = self._world, self._world.network.late
         gone, stays = world.schedule.rng.sample((leader, follower), 2)
         homes = {replica.broker for replica in self._record().replicas}

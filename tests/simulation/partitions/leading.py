@@ -397,7 +397,7 @@ class Leading:
 
 
 def reader_is_known(seen: int, own: int) -> bool:
-    """Return whether a leader is at least as new as the epoch that a client has seen (rule 4.9)."""
+    """Return whether a leader's epoch is at least the epoch that a client has received (rule 4.9)."""
     return seen <= own
 
 

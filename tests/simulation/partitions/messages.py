@@ -35,7 +35,7 @@ class FetchOutside:
     log_start: int
     end_offset: int
     deleted: EpochStart | None
-    """The epoch before the log start."""
+    """Epoch of the last record before the log start of the leader."""
 
 
 @dataclass(slots=True)
@@ -51,9 +51,9 @@ class Outcome(Enum):
 
     OK = "ok"
     FAILED = "failed"
-    """Certainly not stored by this request."""
+    """The request has certainly not stored the value."""
     MAYBE = "maybe"
-    """Outcome unknown."""
+    """The value may be stored or not."""
     UNKNOWN_PRODUCER = "unknown producer"
     OUT_OF_ORDER = "out of order"
 

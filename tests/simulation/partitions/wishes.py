@@ -87,7 +87,7 @@ class Wishes:
 
 
 def with_durability(record: PartitionRecord) -> PartitionRecord | None:
-    """Return the record on its way to the other durability; `synced` is reached only through `syncing`."""
+    """Return the record with the next durability state; the change to `synced` passes through `syncing`."""
     match record.durability:
         case DurabilityState.REPLICATED:
             return msgspec.structs.replace(record, durability=DurabilityState.SYNCING)

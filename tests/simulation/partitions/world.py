@@ -162,7 +162,7 @@ class World(Frame):
         """Check that every replica has exactly the committed records."""
         for partition, item in self.records().items():
             if item.value.leader is None:
-                continue  # excused: no leader has yet named the divergence
+                continue  # without a leader, replicas may still diverge
             for replica in item.value.replicas:
                 log = self.brokers[replica.broker].log(partition)
                 truth = self.judge.partitions[partition].committed

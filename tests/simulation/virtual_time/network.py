@@ -1,7 +1,7 @@
 """HTTP between processes without sockets: requests reach the ASGI application of the other process, or are lost.
 
-Replaces `pyreqwest.client.ClientBuilder` in brokers and SDK. A link delays messages, blocks one or both directions, and
-loses messages when it breaks; a dead process refuses connections.
+`VirtualClientBuilder` replaces `pyreqwest.client.ClientBuilder` in brokers and SDK. A link delays messages, blocks one
+or both directions, and loses messages when it breaks; a dead process refuses connections.
 """
 
 from __future__ import annotations

@@ -27,7 +27,10 @@ def started(*path: Path) -> tuple[list[str], str]:
 
 
 def test_pyspark_comes_from_its_installation(tmp_path: Path) -> None:
-    """`sys.path` loses the archives of installed packages and keeps others, and a user's own `sitecustomize` is run."""
+    """Archives of installed packages are removed from `sys.path`, and the user's `sitecustomize` is run.
+
+    Other archives are kept.
+    """
     archives = [tmp_path / name for name in ("pyspark.zip", "py4j-0.10-src.zip", "mine.zip")]
     for archive in archives:
         with zipfile.ZipFile(archive, "w") as written:
