@@ -1,4 +1,4 @@
-"""Tests of this folder run clusters of real processes; a test with etcd builds it first.
+"""The tests of this folder run clusters of real processes; tests with etcd build it first.
 
 `make chaos CHAOS=--scenarios` runs the tests that are marked `scenario`.
 """

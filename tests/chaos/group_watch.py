@@ -38,7 +38,7 @@ def owned(member: MemberDescription) -> Iterator[Place]:
 
 
 def owned_twice(description: GroupDescription) -> list[Place]:
-    """Return the partitions with more than one owner, of which there must be none."""
+    """Return the partitions with more than one owner; a correct group has none."""
     count = Counter(place for member in description.members for place in owned(member))
     return [place for place, owners in count.items() if owners > 1]
 
@@ -64,7 +64,7 @@ def places_of(topic: str, partitions: int) -> set[Place]:
 
 
 async def ask_any(cluster: ChaosCluster, client: Client, path: str) -> Answer | None:
-    """Ask the running brokers one after another; return None when none of them answers 200."""
+    """Request a path from one running broker after another until one answers 200; return None if none does."""
     for node in cluster.alive():
         with suppress(PyreqwestError):
             answer = await call(client, "GET", f"{node.url}{path}", seconds=5.0)
@@ -98,7 +98,10 @@ async def wait_for_group(
 async def wait_for_lag(
     cluster: ChaosCluster, group: str, places: set[Place], seconds: float = WAIT_SECONDS
 ) -> None:
-    """Wait until a group has committed the ends of all these partitions; raise `TimeoutError` with its last lag."""
+    """Return the processes of a group that received each record, by partition and offset, each with its event.
+
+    raise `TimeoutError` with its last lag.
+    """
     lag: LagAnswer | None = None
     deadline = asyncio.get_running_loop().time() + seconds
     async with http_client() as client:
@@ -121,7 +124,7 @@ class OwnershipWatch:
         self._urls = itertools.cycle(cluster.urls)
         self.stopping = asyncio.Event()
         self.described = 0
-        """Number of descriptions that brokers answered."""
+        """Number of descriptions that brokers returned."""
         self.read = 0
         """Number of reads of the member records."""
         self.findings: list[str] = []
@@ -180,8 +183,8 @@ def assert_consumed_by(events: list[dict[str, Any]], group: str, *, unheard: boo
     """Fail unless the group received every record, and received a record again only after its partition moved.
 
     `unheard`: members may have been cut off for longer than their session. Such a member reads prefetched records until
-    it learns that its partitions have another owner; the checker sees from the committed epochs that it commits none of
-    them. Return how many records were delivered more than once.
+    it learns that its partitions have another owner. The checker verifies by the committed epochs that the member
+    commits none of these records. Return how many records were delivered more than once.
     """
     given = deliveries(events, group)
     lost = [
@@ -207,12 +210,12 @@ def assert_consumed_by(events: list[dict[str, Any]], group: str, *, unheard: boo
 
 
 def _last(numbers: Sequence[int], before: int) -> int:
-    """Return the number of the last event before another event; -1 when there is none."""
+    """Return the largest event number below a number, or -1 if all are larger."""
     return max((number for number in numbers if number < before), default=-1)
 
 
 def _starts(events: list[dict[str, Any]]) -> dict[tuple[int, str], list[int]]:
-    """Return by process and partition the events in which it was assigned."""
+    """Return the events in which a partition was assigned to a process, by process and partition."""
     starts: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
     for number, event in enumerate(events):
         if event["op"] == "assign":

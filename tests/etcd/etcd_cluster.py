@@ -181,7 +181,7 @@ async def etcd_cluster(
     tls: EtcdTls | None = None,
     wait: bool = True,
 ) -> AsyncIterator[EtcdCluster]:
-    """Run a new cluster; additional arguments are passed to every member."""
+    """Run a new cluster; Return a member's client URL with the given scheme."""
     ports = free_ports()
     scheme = "http" if tls is None else "https"
     members = [

@@ -125,7 +125,7 @@ class EtcdPods:
         return self._tls
 
     async def bring(self, wish: EtcdWish, until: Callable[[EtcdPlan], bool] | None = None) -> EtcdPlan:
-        """Look, plan and act until the etcd is as requested, or until another condition holds; return the last plan."""
+        """Run passes until the etcd is as requested, or until another condition is true; return the last plan."""
         met = until or (lambda plan: plan.verdict.reason == "Healthy" and plan.requeue_seconds is None)
         async with asyncio.timeout(CONVERGE_SECONDS):
             while True:
@@ -173,7 +173,7 @@ class EtcdPods:
         )
 
     def _secured(self, wish: EtcdWish, observed: ObservedEtcd) -> EtcdWish:
-        """Return the wish with the next step towards TLS, or back."""
+        """Return the requested state with the next step to TLS, or back from it."""
         transport = plan_etcd_transport(observed, tls=self.wants_tls, authorities="one")
         urls: dict[Scheme, list[str]] = {
             "http": [f"http://127.0.0.1:{peer}" for _, peer in self._ports],

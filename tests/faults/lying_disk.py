@@ -1,7 +1,7 @@
-"""A disk that keeps synced data and may lose all other data; an in-memory implementation of the log's `Storage`.
+"""An in-memory disk for the log's `Storage` that keeps synced data and may lose all other data.
 
-Every file and folder remembers what is durable and every change since. `cut` is a loss of power: of the changes
-since the last sync it keeps any subset that a file system may keep, and returns the disk as the next start finds it.
+Every file and folder stores its durable state and every change since. `cut` simulates a loss of power: it keeps any
+subset of the changes since the last sync that a file system may keep, and returns the disk as the next start finds it.
 
 Losses that a file system may cause and that a log has to survive:
 
@@ -12,8 +12,8 @@ Losses that a file system may cause and that a log has to survive:
     whether or not the files themselves were synced; of a renamed file both names may be there
   - the cut may happen in the middle of any operation
 
-Losses that no file system causes, and neither does this disk: bytes that were never written to this file, the loss of
-synced data, a renamed file that has neither name, a renamed folder that has both.
+Losses that neither a file system nor this disk causes: bytes that were never written to this file, the loss of synced
+data, a renamed file without either of its names, a renamed folder with both.
 
 Each of three switches breaks one promise of the disk. A run with a switch must fail; otherwise the runs without it
 would prove nothing.
@@ -41,7 +41,7 @@ class PowerCut(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class Promises:
-    """Promises of the disk, each of which is a switch."""
+    """Promises of the disk, each with a switch that breaks it."""
 
     file_sync: bool = True
     """A synced file of batches is durable."""
@@ -107,7 +107,7 @@ class DiskFile:
         return DiskFile(kept)
 
     def _whole(self, rng: random.Random) -> bytes:
-        """Return one state between the sync and the cut, not mixed with another state."""
+        """Return the file in one state between the sync and the cut."""
         return bytes(self._state(rng.choice((0, len(self.changes), rng.randint(0, len(self.changes))))))
 
     def _mix(self, rng: random.Random, losses: Losses) -> bytes:
@@ -248,13 +248,13 @@ def _point(names: dict[str, DiskFile | DiskFolder], change: NameChange) -> None:
 
 @dataclass(slots=True)
 class LyingDisk:
-    """The `Storage` of one machine. `cut` ends it and returns its successor."""
+    """The `Storage` of one machine. `cut` returns the disk after the cut, which replaces this object."""
 
     promises: Promises = field(default_factory=Promises)
     losses: Losses = field(default_factory=Losses)
     root: DiskFolder = field(default_factory=DiskFolder)
     operations: int = 0
-    """Changes and syncs so far."""
+    """Number of changes and syncs."""
     cut_at: int | None = None
     """Number of the operation in which the power is cut; None for never."""
 

@@ -1,4 +1,4 @@
-"""Files that change on the disk under a real broker: damage is found, reported, never served, and accepted."""
+"""Files that change on the disk under a real broker: damage is reported, never served, and can be accepted."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ async def alone(cluster: Cluster) -> Cluster:
 
 
 def coordinated(cluster: Cluster, name: str) -> CoordinatedGroup:
-    """Return the group as its coordinator has it."""
+    """Return the group in its coordinator's memory."""
     return next(each for each in cluster.broker(1).groups if each.name == name)
 
 
@@ -93,7 +93,7 @@ async def test_offsets_of_a_group_without_members_expire_and_then_the_group(alon
 
 
 class Moved(SystemClock):
-    """Clock that a test moves."""
+    """Clock that a test can advance."""
 
     wall_minutes = elapsed_minutes = 0
 
@@ -107,7 +107,7 @@ class Moved(SystemClock):
 
 
 def upkeep(cluster: Cluster, clock: Moved, mirror: Mirror | None = None) -> GroupUpkeep:
-    """Return the periodic work on groups with a clock; `mirror` replaces the broker's mirror of the topics."""
+    """Return the upkeep of groups with a clock; `mirror` replaces the broker's mirror of the topics."""
     parts = cluster.broker(1)
     return GroupUpkeep(
         parts.coordinated_groups, mirror or parts.entry.mirror, parts.group_lag, clock, parts.log
@@ -115,7 +115,7 @@ def upkeep(cluster: Cluster, clock: Moved, mirror: Mirror | None = None) -> Grou
 
 
 async def test_offsets_expire_after_seven_days(alone: Cluster) -> None:
-    """Offsets of a group without members expire seven days after the last commit, but not by a jump of the clock."""
+    """Offsets of a group without members expire seven days after the last commit, and not when the clock jumps."""
     group = GroupClient(alone, "job")
     await group.commit({("flights", 0): 5})
     clock, week = Moved(), 7 * 24 * 60

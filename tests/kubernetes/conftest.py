@@ -100,7 +100,7 @@ def kubernetes(request: pytest.FixtureRequest) -> Iterator[Kubernetes]:
 
 
 def _scope_of_pods(fixture_name: str, config: pytest.Config) -> Literal["session", "module"]:
-    """Return the module in a run of all tests, so that the nodes end with the only file that uses them."""
+    """Return "module" in a run of all tests, so that the nodes end with the only file that uses them."""
     del fixture_name
     named = any(argument.partition("::")[0].endswith(".py") for argument in config.args)
     return "session" if named or "scenario" in config.option.markexpr else "module"

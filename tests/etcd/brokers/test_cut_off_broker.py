@@ -105,7 +105,7 @@ async def test_clients_go_on_through_the_others(relay: TcpRelay, urls: Mapping[i
 
 
 async def test_readers_leave_it_when_their_picture_is_old(relay: TcpRelay, urls: Mapping[int, str]) -> None:
-    """The cut-off broker refuses no reader and has no new records.
+    """The cut-off broker still answers readers, but gets no new records.
 
     Readers still find the new leader when their metadata expires.
     """

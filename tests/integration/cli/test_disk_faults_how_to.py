@@ -1,4 +1,4 @@
-"""The how-to of disk failures: its commands accept damage and compare replicas as printed."""
+"""The how-to guide on disk failures: its commands accept damage and compare replicas as printed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def change_a_byte(data: Path, at: int) -> None:
 
 @pytest.mark.slow
 async def test_damage_is_accepted_as_the_page_says(tmp_path: Path) -> None:
-    """Reads of damage are refused with its range, which the page's command accepts; then consumers skip the range."""
+    """Reads of damaged records are refused with their range; after the page's command accepts it, consumers skip it."""
     made = [batch(number, count) for number, count in enumerate(BATCHES)]
     path = f"/v1/topics/{TOPIC}/partitions/0/records?offset=1200"
     broker = BrokerProgram(tmp_path / "data")

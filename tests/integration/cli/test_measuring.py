@@ -169,7 +169,7 @@ async def test_top_continues_when_a_topic_is_deleted(dev_broker: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_top_waits_for_brokers_that_come_back(tmp_path: Path) -> None:
-    """An unreachable cluster is reported by `top` below the last figures, and new rates follow the recovery."""
+    """An unreachable cluster is reported by `top` below the last figures, and rates continue after the recovery."""
     programs = str(Path(sys.executable).parent)
     home = {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"}
     with socket.create_server(("127.0.0.1", 0)) as free:

@@ -1,4 +1,4 @@
-"""The how-to of running a cluster: its commands in order, with four brokers and a real etcd, and their effects."""
+"""The how-to guide on running a cluster: its commands and their effects, with four brokers and a real etcd."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def etcdutl() -> Path:
 
 @dataclass(slots=True)
 class Site:
-    """Brokers 1 to 4, their etcd, and the shell of the person who operates them."""
+    """Brokers 1 to 4, their etcd, and the shell of their administrator."""
 
     etcd: EtcdCluster
     shell: PageShell

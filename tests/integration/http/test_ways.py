@@ -51,7 +51,7 @@ LOOKUPS = frozenset(
         "client/fairlead/producing/holding.py",
     }
 )
-"""Modules of values, counters and look-ups of one line, which readers understand without opening them."""
+"""Modules of values, counters and one-line look-ups, which readers understand without opening them."""
 
 
 class Trace:

@@ -260,7 +260,7 @@ def _hold(box: Box, stack: ExitStack) -> bool:
 
 
 def _is_unused(box: Box) -> bool:
-    """Return whether no process uses the box, by the file for which the front door does not wait."""
+    """Return whether no process uses the box, by the lock file for which the front door does not wait."""
     with (box.state / USERS_FILES[1]).open("a") as users:
         try:
             fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)

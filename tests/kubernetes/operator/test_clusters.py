@@ -46,7 +46,7 @@ def namespace(operator: SharedOperator) -> str:
 
 
 def make_stuck(api: KubeClient, namespace: str, pod: Manifest) -> None:
-    """Give a pending pod the status of a pod whose image cannot be pulled."""
+    """Set the status of a pending pod to that of a pod whose image cannot be pulled."""
     waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
     status = {
         "name": "broker",
@@ -76,8 +76,8 @@ def test_a_cluster_becomes_ready_and_then_nothing_is_written(
         lambda each: each and each["status"]["phase"] == "Bound",
     )
     mark = kubernetes.audit_mark()
-    # An annotation that the operator does not use wakes it; the Service that it creates again afterwards shows that the
-    # pass has run.
+    # A change of an annotation that the operator does not use starts a pass. The Service that the operator creates
+    # again shows that the pass has run.
     api.annotate(CLUSTER, ready, {"example.com/note": "look"})
     api.annotate("service/main-bootstrap", ready, {"example.com/note": "stays"})
     service = api.get("service/main-bootstrap", ready)

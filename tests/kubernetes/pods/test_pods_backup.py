@@ -46,7 +46,7 @@ def snapshot_of(backup: Manifest | None) -> Manifest:
 
 
 def test_snapshots_are_made_once_and_by_schedule(stage: PodsStage) -> None:
-    """A Job and a CronJob store snapshots under load, and a claim that is missing is a snapshot that is pending."""
+    """A Job and a CronJob store snapshots under load, and a snapshot is pending while its claim is missing."""
     api = stage.kubernetes.api
     api.apply(CLAIM, stage.namespace)
     with stage.load() as load:

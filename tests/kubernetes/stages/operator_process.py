@@ -73,7 +73,7 @@ class OperatorProcess:
     def wait_for(
         self, event: str, where: Callable[[dict[str, Any]], bool] = lambda _: True, *, seen: int = 0
     ) -> dict[str, Any]:
-        """Wait until the operator has logged an event more often than `seen` times. Raise `AssertionError`."""
+        """Wait until the operator has logged an event more than `seen` times. Raise `AssertionError`."""
 
         def matching() -> list[dict[str, Any]]:
             return [line for line in self._lines if line.get("event") == event and where(line)]

@@ -84,7 +84,7 @@ class Stage:
     start_operator: Callable[[], WarmProcess]
     operator: WarmProcess
     common: str
-    """Namespace of a Cluster for all tests that need no other one."""
+    """Namespace of the Cluster that tests share unless they need their own."""
 
     def namespace(self) -> str:
         """Return a namespace that the operator watches, for one test alone."""

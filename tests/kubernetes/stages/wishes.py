@@ -183,7 +183,7 @@ def of_brokers(brokers: BrokerProcesses, wish: Wish) -> str:
 
 
 def below_minimum(brokers: BrokerProcesses) -> list[str]:
-    """Return partitions with fewer in-sync replicas than acks=all requires, of partitions that can lose one."""
+    """Return the partitions with too few in-sync replicas for acks=all although they have replicas to spare."""
     try:
         metadata = brokers.ask(lambda admin: admin.metadata())
     except FairleadError:
