@@ -162,7 +162,7 @@ def _client() -> Any:
 
 
 async def run(data: Path, topics: int) -> dict[str, Any]:
-    """Create, kill, start, delete, kill and start; return the report."""
+    """Create topics, restart a killed broker, delete the topics, restart a broker killed then; return the report."""
     report = Report(topics)
     log = data.with_name(data.name + ".log")
     broker = BrokerProcess(data, environment={"FAIRLEAD_LOG_FORMAT": "json"})

@@ -1,6 +1,6 @@
 """An operator on a real API server, and a Prometheus that scrapes it in the network of that server's box.
 
-`tests/kubernetes/operator/test_operator_board.py` and `docs/generate/board_pictures.py` start it.
+`tests/kubernetes/operator/test_operator_board.py` and `docs/generate/board_pictures.py` start the operator.
 """
 
 from __future__ import annotations

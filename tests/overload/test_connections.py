@@ -59,7 +59,7 @@ async def send(connection: socket.socket, data: bytes) -> None:
 
 
 async def closed(connection: socket.socket, seconds: float) -> bool:
-    """Return whether the broker closes the connection within the time."""
+    """Return whether the broker closes the connection within a time."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(seconds):

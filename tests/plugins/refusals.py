@@ -37,7 +37,8 @@ def raises(
         assert {name: getattr(caught.value, name) for name in attributes} == attributes
         assert missing(caught.value, *named) == []
     finally:
-        # Otherwise this frame, which is part of the traceback, would keep the error and all that its frames hold open.
+        # Otherwise this frame, which is part of the traceback, would keep the error alive with all objects of its
+        # frames.
         del caught
 
 

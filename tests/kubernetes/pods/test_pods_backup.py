@@ -77,7 +77,7 @@ def test_snapshots_are_made_once_and_by_schedule(stage: PodsStage) -> None:
 
 
 def test_a_lost_etcd_starts_from_a_snapshot(stage: PodsStage) -> None:
-    """Without its volume etcd is restored, and the brokers continue with their topics and records."""
+    """An etcd without its volume is restored, and the brokers continue with their topics and records."""
     api = stage.kubernetes.api
     api.apply(CLAIM, stage.namespace)
     with stage.load() as before:

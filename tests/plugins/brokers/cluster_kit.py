@@ -126,7 +126,7 @@ class Cluster:
         return leader.broker if leader else None
 
     async def led(self, name: str, topic_id: TopicId, partition: int = 0) -> TopicClient:
-        """Return a client at the leader, once a running broker leads."""
+        """Return a client of the leader, once a running broker leads."""
 
         def serves() -> bool:
             leader = self.leader(topic_id, partition)

@@ -121,7 +121,7 @@ class Life:
     ids: list[TopicId] = field(default_factory=list)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     surveyed_at: list[float] = field(default_factory=list)
-    """Times at which this broker, as the controller, asked for the log ends."""
+    """Times at which this broker, as the controller, requested the log ends."""
 
     @property
     def term(self) -> ControllerTerm:

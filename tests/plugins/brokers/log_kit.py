@@ -1,6 +1,6 @@
 """Helpers for tests of the log: stamped batches, a data directory that tests stop and kill, and a failing disk.
 
-The disk is the real file system with faults in front: bytes that it writes go to real files.
+The failing disk injects faults in front of the real file system, and writes to real files.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class FaultyFile(PosixFile):
         return self._storage
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
-        """Write, or only the first bytes when the disk is full or broken."""
+        """Write the bytes, or only the first of them when the disk is full or broken."""
         data = b"".join(buffers)
         room = self._faults.take_room(self.path, len(data))
         super().write([data[:room]], position)

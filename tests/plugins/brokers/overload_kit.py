@@ -44,7 +44,7 @@ class BrokerUnderLoad:
     """One `fairlead broker start`, with small limits where tests reach them."""
 
     def __init__(self, folder: Path, **limits: object) -> None:
-        """Take settings of the group `limits` by name."""
+        """Store settings of the group `limits`, given by name."""
         self.folder = folder
         self._environment = {f"FAIRLEAD_LIMITS__{name.upper()}": str(value) for name, value in limits.items()}
         self.token_file: Path | None = None
@@ -209,7 +209,7 @@ class Latencies:
 
 
 class WellBehavedClient:
-    """Produces a small batch and reads it back at a calm pace, and measures both together."""
+    """Produces a small batch and reads it back at a calm pace, and measures the time of both."""
 
     def __init__(self, calls: Calls, topic: str = "calm", interval_seconds: float = 0.02) -> None:
         self._calls = calls

@@ -47,7 +47,7 @@ class CommandLine:
 
 @contextmanager
 def _environment(wanted: dict[str, str]) -> Iterator[None]:
-    """Give this process exactly the wanted variables, and restore its own variables afterwards."""
+    """Set the environment of this process to the given variables, and restore it afterwards."""
     before = dict(os.environ)
     os.environ.clear()
     os.environ.update(wanted)
