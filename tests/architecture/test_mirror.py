@@ -15,7 +15,7 @@ HOMES = {
     "operator": Path("operator/fairlead_operator"),
     "spark": Path("spark/fairlead_spark"),
 }
-"""Folders of sources by the first folder below `tests/unit/`; a package of the broker has its own name there."""
+"""Folder of sources for each first folder below `tests/unit/` that is not the name of a package of the broker."""
 PROGRAMS = {Path("tests/unit/spark/image"): Path("spark/image")}
 BROKER = Path("broker/fairlead_broker")
 

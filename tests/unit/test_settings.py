@@ -155,7 +155,10 @@ def in_pod(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("in_pod")
 def test_addresses_are_made_of_what_the_pod_knows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Addresses are made from the pod's variables; an IPv6 address gets brackets, and an empty rack means no rack."""
+    """Addresses are built from the pod's variables, with brackets around an IPv6 address.
+
+    An empty variable for the rack means no rack.
+    """
     monkeypatch.setenv("FAIRLEAD_ID", "7")
     monkeypatch.setenv("FAIRLEAD_RACK", "")
     monkeypatch.setenv("FAIRLEAD_ADVERTISE", "{pod}.main-brokers.{namespace}.svc:9520")
@@ -195,7 +198,10 @@ def test_an_address_by_id_goes_before_that_of_all(tmp_path: Path, broker: int, e
 
 
 def test_credentials_of_etcd_come_from_a_mounted_folder(tmp_path: Path) -> None:
-    """Credentials of etcd are read from a mounted folder; absent files are skipped, and settings override them."""
+    """Credentials of etcd are read from a mounted folder, and settings override them.
+
+    Missing files in the folder are skipped.
+    """
     (tmp_path / "ca.crt").write_text("pem")
     (tmp_path / "username").write_text("root\n")
     (tmp_path / "password").write_text("two words\n")

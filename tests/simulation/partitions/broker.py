@@ -106,7 +106,7 @@ class Broker(Frame):
         self.disk.clean_marker = False
 
     def kill(self) -> None:
-        """End the process at once; written bytes stay in the page cache."""
+        """End the process at once, and keep written bytes in the page cache."""
         if not self.alive:
             return
         super().kill()
@@ -449,7 +449,7 @@ class Broker(Frame):
             if self.damaged.pop(partition, None) is not None:
                 torn_at = self.log(partition).torn_at
                 if torn_at is not None:
-                    self.log(partition).truncate(torn_at)  # never synced, so not promised
+                    self.log(partition).truncate(torn_at)  # torn batches were never synced
                 self.reconcile(partition)
             else:
                 self.after(AGAIN_SECONDS, self._try_again, partition, then)

@@ -28,7 +28,7 @@ class Request:
     acks_all: bool
     attempts: int = 0
     sent: int = 0
-    """Number of the running attempt; answers to other attempts are late."""
+    """Number of the running attempt. An answer to another attempt is ignored as late."""
     done: bool = False
     maybe: bool = False
     """Whether the outcome of some attempt is unknown."""

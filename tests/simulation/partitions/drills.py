@@ -120,7 +120,7 @@ class Drills:
             self._world.faults.bring_back(broker, least, most)
 
     def _end_at_once(self, broker: Broker) -> None:
-        """Kill a process and end its lease at once; the drill starts the process again."""
+        """Kill a process, which the drill starts again later, and end its lease at once."""
         if broker.alive:
             broker.kill()
             self._world.store.revoke(broker.lease)
@@ -185,7 +185,7 @@ class Drills:
         yield 1.5
 
     def _loses_disk(self, broker: Broker) -> bool:
-        """Replace the disk and end process and lease if that is allowed; return whether the disk was replaced."""
+        """Replace the disk and end process and lease if that is allowed, and return whether the disk was replaced."""
         if not self._world.faults.may_impair(broker):
             return False
         self._world.faults.impair(broker)
@@ -194,7 +194,7 @@ class Drills:
         return True
 
     def _loses_power(self, broker: Broker) -> bool:
-        """Cut the power and end the lease if that is allowed; return whether the power was cut."""
+        """Cut the power and end the lease if that is allowed, and return whether the power was cut."""
         faults = self._world.faults
         if not faults.may_impair(broker):
             return False
@@ -334,7 +334,7 @@ class Drills:
             self._start(other)
 
     def _deleted_beyond(self, leader: Broker, follower: Broker) -> Play:
-        """A leader deletes records alone, and returns to a leader that lacks even the deleted records but has grown."""
+        """A leader alone in the ISR deletes records, and then follows a leader without them but with newer records."""
         for other in self._others(leader):
             self._end_at_once(other)
         yield from self._until(lambda: len(self._record().isr) == 1, 2.0)

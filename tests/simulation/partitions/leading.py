@@ -202,7 +202,7 @@ class Leading:
             self.step(LeaseChanged(confirmed))
 
     def close(self) -> None:
-        """Stop leading; waiting values may be stored or not."""
+        """Stop leading, and answer that waiting values may be stored or not."""
         if self.closed:
             return
         self.closed = True

@@ -75,7 +75,7 @@ WRITTEN: frozenset[Drill] = frozenset(
 )
 """Drills that need a durability with which written records count before they are synced."""
 DRAWN: tuple[Drill, ...] = tuple(drill for drill in Drill if drill is not Drill.DELETED_BEYOND)
-"""Drills that are drawn at random; the remaining one runs in worlds with unclean elections and retention."""
+"""Drills that are drawn at random. DELETED_BEYOND runs in worlds with unclean elections and retention instead."""
 SYNCED: frozenset[Drill] = frozenset({Drill.LATE_PROGRESS, Drill.SYNCED_TAIL})
 
 

@@ -144,7 +144,7 @@ class Store:
         self._schedule.after(seconds, self._check_lease, lease)
 
     def keep_alive(self, lease: int, seconds: float) -> bool:
-        """Renew a lease; return False if it has expired."""
+        """Renew a lease, and return False if the lease has expired."""
         held = self.leases.get(lease)
         if held is None:
             return False

@@ -102,7 +102,7 @@ class World:
     # -- the run
 
     def run(self) -> Verdict:
-        """Run storm and rest, and return the verdict; no violation is raised."""
+        """Run storm and rest, and return the verdict instead of raising a violation."""
         violation = violation_of(self._run)
         return Verdict(
             self.seed,
@@ -132,7 +132,7 @@ class World:
         self.compare()
 
     def _rest(self) -> None:
-        """Run the world until the cluster is at rest; raise `Liveness` after `REST_SECONDS`."""
+        """Run the world until the cluster is at rest, and raise `Liveness` after `REST_SECONDS`."""
         until = self.now + self.REST_SECONDS
         while True:
             self.schedule.run(self.now + LOOK_SECONDS)

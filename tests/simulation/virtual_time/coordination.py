@@ -144,7 +144,7 @@ class FarCoordination:
         return self._life.dead or self._weather.away or self._life.name in self._weather.cut
 
     async def _reach(self) -> None:
-        """Wait for the delay of a message in one direction; raise `CoordinationUnavailable` if it is lost."""
+        """Wait for the delay of a message in one direction, and raise `CoordinationUnavailable` if it is lost."""
         weather = self._weather
         delay = weather.chance.expovariate(1_000) + weather.chance.random() * weather.slow_seconds
         await pass_time(delay)

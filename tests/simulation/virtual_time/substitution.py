@@ -34,7 +34,7 @@ def substituted(
 ) -> Iterator[None]:
     """Replace threads, connections and clocks by virtual ones, and restore them at the end.
 
-    `trace` gets the log; without it the log is dropped.
+    `trace` receives the log lines; None drops them.
     """
     clock = VirtualClock(loop)
     builder = type("Builder", (VirtualClientBuilder,), {"network": network})

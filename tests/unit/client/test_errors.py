@@ -77,7 +77,7 @@ def test_cluster_errors_travel_between_processes() -> None:
 
 
 def test_errors_without_an_answer_travel_between_processes() -> None:
-    """Errors without a broker's answer can be pickled; otherwise a process pool would break or hang."""
+    """Errors without a broker's answer can be pickled, because otherwise a process pool would break or hang."""
     unreachable = UnreachableError("metadata", {"http://a:1": "refused"}, sent=True)
     late = DeliveryTimeoutError(
         "produce to t-0", record_count=7, waited_seconds=120.0, attempts=3, side_effect=SideEffect.MAYBE

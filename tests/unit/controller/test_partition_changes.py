@@ -260,7 +260,7 @@ class History:
             self.record = with_isr(self.record, isr=(*others, entry), min_isr=self.record.min_isr)
 
     def settle(self) -> list[PartitionRecord]:
-        """Apply the controller's steps until none is left; return the record after each step."""
+        """Apply the controller's steps until none is left, and return the record after each step."""
         steps: list[PartitionRecord] = []
         while (after := next_record(KEY, self.record, self.view)) is not None:
             assert after != self.record, "a step changes something"

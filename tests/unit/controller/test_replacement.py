@@ -16,7 +16,7 @@ def replaced(
     racks: dict[int, str | None],
     load: dict[int, int] | None = None,
 ) -> tuple[int, ...]:
-    """Return the replicas after a replacement, with plain numbers; brokers with a rack entry can get replicas."""
+    """Return the replicas after a replacement as plain numbers. Brokers with a rack entry can get replicas."""
     placed = replace_replicas(
         [BrokerId(n) for n in replicas],
         {BrokerId(n) for n in leaving},

@@ -87,7 +87,10 @@ def raising(error: Exception, *, applied: bool) -> Callable[[Any], Any]:
 
 
 async def test_one_of_many_is_the_controller(cluster: Any) -> None:
-    """One of many brokers is the controller; when it stops, another broker takes over with a higher epoch."""
+    """Exactly one broker is the controller.
+
+    When the controller stops, another broker takes over with a higher epoch.
+    """
     await asyncio.gather(*(cluster.add(broker) for broker in (1, 2, 3)))
     await cluster.until(lambda metadata: metadata.controller)
     first = cluster.controller

@@ -38,7 +38,7 @@ class Counting:
         return int(config.value.values["number"]) if config else 0
 
     def __call__(self, size: int) -> Sequence[Transaction]:
-        """Return the transactions from the mirrored number to the goal; each compares the previous value."""
+        """Return the transactions from the mirrored number to the goal, each with a compare on the previous value."""
         self.sizes.append(size)
         metadata, key = self.life.mirror.metadata, self.life.mirror.metadata.keys.cluster_config
         revision = metadata.cluster_config.mod_revision if metadata.cluster_config else 0
@@ -142,7 +142,7 @@ async def test_a_store_that_is_away_is_said_so(life: Any, runner: PlanRunner) ->
 
 
 async def test_a_transaction_that_is_too_large_is_halved(life: Any, runner: PlanRunner) -> None:
-    """A transaction that is too large is halved until it fits; a single operation that does not fit is an error."""
+    """A transaction that is too large is halved until it fits, and a single operation that is too large is an error."""
     too_large = raising(TransactionTooLarge("bytes", 2, 1))
     life.coordination.faults["transact"] = [too_large, too_large]
     plan = Counting(life, 1)

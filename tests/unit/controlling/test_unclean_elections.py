@@ -42,7 +42,7 @@ class Replicas:
     asked: list[tuple[PartitionKey, list[int]]] = field(default_factory=list)
 
     async def __call__(self, key: PartitionKey, wanted: Sequence[BrokerId]) -> dict[BrokerId, LogEnd]:
-        """Return the reported ends; wait first if the partition is slow."""
+        """Return the reported ends, after a wait if the partition is slow."""
         self.asked.append((key, list(wanted)))
         if key in self.slow:
             await self.answers.wait()

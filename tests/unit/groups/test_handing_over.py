@@ -1,6 +1,6 @@
 """A partition that moves between members never has two owners, and members keep reading all other partitions.
 
-A turn handles all events that have arrived since the previous turn; then its change is written.
+A turn handles all events that have arrived since the previous turn, and is followed by the write of its change.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ def test_the_first_member_gets_everything_in_the_answer_to_its_join(driven: Driv
 
 
 def test_a_second_member_waits_for_a_target_then_for_what_the_first_gives_up(driven: Driven) -> None:
-    """A second member is granted its half after the first member's release is written; the first keeps the rest."""
+    """A second member gets half of the partitions after the first member's release is written.
+
+    The first member keeps the other half.
+    """
     driven.join("a")
     waiting = driven.join("b")
     assigning = driven.group.state
@@ -311,7 +314,7 @@ def test_only_heartbeats_at_rest_are_answered_without_a_turn(driven: Driven) -> 
 
 
 def test_founding_and_dissolving(driven: Driven) -> None:
-    """A group is created for commits without members; creating it again changes nothing."""
+    """A group is created for commits without members, and a repeated creation changes nothing."""
     driven.stand(driven.group.founding(driven.now, 5))
     founded = (driven.group.state, driven.group.emptied_us, driven.group.epoch)
     again = driven.group.founding(driven.now, 6)

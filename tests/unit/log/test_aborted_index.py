@@ -54,7 +54,7 @@ def end(
 
 
 def abort(log: PartitionLog, producer_id: int, epoch: int = 0) -> int:
-    """Append a batch and the marker that aborts it; return the offset of the batch."""
+    """Append a batch and the marker that aborts the batch, and return the offset of the batch."""
     first = write(log, producer_id, epoch)
     end(log, producer_id, first, epoch)
     return first
@@ -81,7 +81,7 @@ def box(tmp_path: Path) -> LogBox:
 
 
 def fill(log: PartitionLog) -> list[int]:
-    """Append committed, plain and aborted batches over several segments; return the offsets that readers get."""
+    """Append committed, plain and aborted batches over several segments, and return the offsets that readers get."""
     begin(log)
     kept = []
     for epoch in range(6):

@@ -266,7 +266,10 @@ def delete(directory: LogDirectory, partition: PartitionIndex) -> None:
 
 
 def test_deletion_removes_the_files(box: LogBox, make: BatchMaker) -> None:
-    """Deleting a partition removes its folder, the last one also its topic's; a new partition begins at offset 0."""
+    """Deleting a partition removes its folder, and with the last partition the topic's folder.
+
+    A new partition with the same index begins at offset 0.
+    """
     log = box.open()
     begin(log)
     make.fill(log, 10)
@@ -368,7 +371,7 @@ def test_the_checkpoint_does_not_outlive_a_partition(box: LogBox, make: BatchMak
 def test_files_of_a_deleted_topic_are_removed_without_a_checkpoint(
     box: LogBox, make: BatchMaker, faults: FaultyStorage
 ) -> None:
-    """No checkpoint is written for each partition of a deleted topic; a later start drops the partitions from it."""
+    """Partitions of a deleted topic are removed without writing a checkpoint, which a later start updates."""
     directory = box.open_directory()
     for index in range(3):
         make.fill(directory.open_partition(TOPIC, PartitionIndex(index), TopicConfig()), 3)

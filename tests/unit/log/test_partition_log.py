@@ -213,7 +213,7 @@ def test_sync_moves_the_synced_offset(box: LogBox, make: BatchMaker) -> None:
 def test_a_roll_syncs_the_old_segment_only_where_syncing_counts(
     box: LogBox, make: BatchMaker, faults: FaultyStorage
 ) -> None:
-    """A roll syncs the old segment's file with `synced` durability; with `replicated` a later sync does that."""
+    """With `synced` durability a roll syncs the old segment's file, and with `replicated` a later sync syncs it."""
     first = f"{0:020d}.log"
     log = box.open(replace(SMALL, durability=Durability.REPLICATED))
     faults.syncs.clear()

@@ -294,7 +294,7 @@ class NoSnapshots(PosixStorage):
     number = errno.ENOSPC
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> PosixFile:
-        """Open a file; a snapshot file cannot be written."""
+        """Open a file, which fails at every write if it is a snapshot."""
         file = super().open(path, write=write, create=create)
         return _Unwritable(file, self) if create and ".producers" in path.name else file
 

@@ -123,7 +123,7 @@ async def test_transactions_of_a_peer(pair) -> None:
 
 
 async def test_progress_and_log_ends(pair) -> None:
-    """A follower reports its synced offset; log ends are returned for partitions of the peer."""
+    """A follower reports its synced offset to the leader, and a broker gets log ends of a peer's partitions."""
     follower, leader = pair
     held, unknown = TopicIdPartition(TOPIC, PartitionIndex(1)), TopicIdPartition(TOPIC, OTHER)
     end = LogEnd(topic_id=TOPIC, partition=PartitionIndex(1), epoch=None, end_offset=Offset(0))

@@ -225,7 +225,7 @@ def test_a_value_that_cannot_be_read_is_not_passed_over(metadata: ClusterMetadat
 
 @pytest.mark.parametrize("key", [KEYS.token("t"), KEYS.acl("a")])
 def test_an_unreadable_token_or_acl_is_named(metadata: ClusterMetadata, key: str) -> None:
-    """An unreadable token or ACL does not end the mirror; its key is named until the key is gone (rule Z11)."""
+    """An unreadable token or ACL does not end the mirror, which reports its key until the key is gone (rule Z11)."""
     metadata.apply(Revision(2), {key: KeyValue(key, b"?", Revision(2), Revision(2))})
     named, revision = set(metadata.unreadable_security), metadata.security_revision
     metadata.apply(Revision(3), {key: None})

@@ -18,7 +18,7 @@ from fairlead_broker.replication import (
     truncation_point,
 )
 
-# These logs have no bytes; a log is the list of the epochs of its records.
+# A log is modelled, without bytes, as the list of the epochs of its records.
 Log = list[int]
 
 
@@ -145,7 +145,7 @@ def histories(draw: st.DrawFn) -> tuple[Log, Log]:
 
 
 def reconcile(leader: Log, follower: Log) -> tuple[Log, int]:
-    """Fetch and cut until the leader has no objection; return the rest of the log, and the number of cuts."""
+    """Fetch and cut until the leader accepts the log, and return the rest of the log and the number of cuts."""
     for cuts in range(len(leader) + len(follower) + 2):
         end = divergence(starts(leader), Offset(len(leader)), last_epoch(follower), Offset(len(follower)))
         if end is None:

@@ -339,7 +339,7 @@ class TestInvariants:
             leadership.sync(4)
 
     def test_log_of_a_leader_does_not_shrink(self) -> None:
-        """The log of a leader does not shrink; only followers cut theirs."""
+        """The log of a leader does not shrink, because only followers cut their logs."""
         leadership = Office(end=3)
 
         with pytest.raises(AssertionError):

@@ -33,7 +33,7 @@ TWO = entries([LEADER, SECOND])
 
 
 def without_third(**fields: object) -> Office:
-    """Return a leadership without the third replica in sync; the log has ten records, and the high watermark is 10."""
+    """Return a leadership with ten records, a high watermark of 10, and the third replica out of sync."""
     leadership = Office(partition_record(isr=TWO, **fields), end=10, high_watermark=10)
     leadership.fetch(SECOND, 10)
     return leadership

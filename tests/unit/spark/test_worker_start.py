@@ -15,7 +15,7 @@ PROGRAM = "import os, sys; print('|'.join(sys.path)); print(os.environ.get('HIDD
 
 
 def started(*path: Path) -> tuple[list[str], str]:
-    """Start Python with this PYTHONPATH; return its `sys.path`, and the value that the user's `sitecustomize` set."""
+    """Start Python with this PYTHONPATH, and return its `sys.path` and the value from the user's `sitecustomize`."""
     told = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))},

@@ -348,7 +348,7 @@ def test_children_of_a_slice_are_made_compact() -> None:
 
 @given(ROWS, st.integers(1, 400))
 def test_pieces_are_small_and_together_the_whole(rows: list[tuple[Any, ...]], bytes_max: int) -> None:
-    """Each piece of a batch is within the size limit or has one record; joined in order, the pieces equal the batch."""
+    """Each piece of a batch is within the size limit or has one record, and all pieces together equal the batch."""
     batch = built(rows)
     pieces = split(batch, bytes_max)
 
@@ -398,7 +398,7 @@ def test_no_headers_are_valid_columns(count: int) -> None:
 
 
 def test_values_of_a_slice_are_not_copied() -> None:
-    """Values of a compacted slice without nulls are not copied; only the slice's offsets are new."""
+    """Compacting a slice without nulls computes new offsets and does not copy the values."""
     whole = record_batch([b"%d" % row for row in range(100)], default_timestamp_us=1)
     piece = compact(whole.slice(40, 20)).column("value")
     theirs, ours = whole.column("value").buffers()[2], piece.buffers()[2]

@@ -45,7 +45,7 @@ def heartbeat(**members: object) -> HeartbeatRequest:
 
 
 def test_a_join_needs_a_subscription_and_nothing_else() -> None:
-    """A join needs only a subscription; the coordinator has defaults for all other fields."""
+    """A join request needs only a subscription, because the coordinator has defaults for all other fields."""
     by_name = heartbeat(member_epoch=0, topics=["flights"], owned=[])
     by_pattern = heartbeat(member_epoch=0, topic_pattern="fl.*")
 

@@ -182,7 +182,7 @@ async def test_a_broker_that_is_cut_off_does_not_hide_what_others_know(
     asked = len(asked_first.received(METADATA))
     await both.refresh()
 
-    # The preferred broker's metadata is unchanged, so the first broker is also asked; its metadata is not newer.
+    # The preferred broker's metadata is unchanged, so the client also requests the first broker's, which is not newer.
     assert len(asked_first.received(METADATA)) == asked + 1
     assert both.picture.leader("flights", 0) == broker.url
     broker.leader_epoch = 3

@@ -31,7 +31,7 @@ class Coordinator:
         self._broker = broker
         self._replies = replies
         self.refusals: list[str] = []
-        """Codes of the problems with which the next heartbeats are refused; all later heartbeats succeed."""
+        """Problem codes of the next refusals, one code for each heartbeat."""
         self.commit_refusals: list[str] = []
         self.heartbeats: list[dict[str, object]] = []
         self.commits: list[dict[str, object]] = []

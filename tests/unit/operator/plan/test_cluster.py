@@ -85,7 +85,7 @@ def replicas_drawn(plan: ClusterPlan) -> dict[str, int]:
 
 
 def test_a_new_cluster_is_drawn_and_nothing_else_is_done() -> None:
-    """A new Cluster gets its StatefulSets and no action; brokers that do not answer are called again after 10 s."""
+    """A new Cluster gets its StatefulSets and no other action, and its brokers are called again after 10 s."""
     plan = plan_cluster(cluster(), Observed(now=NOW), CONTEXT)
 
     assert replicas_drawn(plan) == {"main-etcd": 1, "main-a": 3}

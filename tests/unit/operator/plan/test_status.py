@@ -226,7 +226,10 @@ def test_an_order_to_restart_all_is_a_roll_from_its_first_look_on() -> None:
     ],
 )
 def test_a_set_that_is_replaced_is_under_way_until_it_is_there_again(away: dict[str, Any]) -> None:
-    """A StatefulSet that is being replaced counts as progress until it exists; an external etcd has none."""
+    """The replacement of a StatefulSet counts as progress until it exists.
+
+    An external etcd has no StatefulSet and no progress.
+    """
     status = after(facts(READY, **away))
     outside = {"etcd": {"external": {"endpoints": ["http://etcd:2379"]}}}
 
@@ -371,7 +374,7 @@ def test_an_open_cluster_has_a_warning() -> None:
 
 
 def test_a_pod_that_fails_with_the_newest_template_is_reported() -> None:
-    """A stuck pod with the newest template blocks a roll, even on its last broker; without a roll it is a warning."""
+    """A stuck pod with the newest template blocks a roll, even on the last broker, or is a warning without a roll."""
     stuck = {1: "CrashLoopBackOff"}
     idle = after(facts(READY, roll=RollPlan(pending={}, stuck=stuck)))
     rolling = after(facts(READY, roll=RollPlan(pending={2: (RestartReason.ASKED,)}, stuck=stuck)))

@@ -34,7 +34,7 @@ class Secrets(MemoryApi):
         self.applied = 0
 
     async def apply(self, manifest: Manifest, *, force: bool = True, dry_run: bool = False) -> Manifest:
-        """Store an object; raise `Crash` after the chosen write."""
+        """Store an object, and raise `Crash` after the chosen write."""
         ref = ObjectRef(SECRET, "shop", manifest["metadata"]["name"])
         self.objects[ref] = copy.deepcopy(manifest)
         self.applied += 1

@@ -96,7 +96,10 @@ async def test_a_namespace_that_ends_is_not_held(api: MemoryApi, reconciler: Reb
 async def test_without_its_cluster_a_rebalance_is_released(
     api: MemoryApi, reconciler: RebalanceReconciler
 ) -> None:
-    """A Rebalance without its Cluster is released and keeps its state; a deletion does not wait for brokers."""
+    """A Rebalance without its Cluster keeps its state and is released.
+
+    The deletion of a Rebalance without a Cluster does not wait for brokers.
+    """
     ref = put_rebalance(api, status=MOVING)
     del api.objects[ObjectRef(CLUSTER, "shop", "main")]
     assert await reconciler.reconcile(KEY) is None

@@ -173,7 +173,10 @@ async def test_body_parts_arrive_in_order(serve, http2: Client) -> None:
 
 
 def test_connections_leave_descriptors_for_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A quarter of the descriptors is kept for segment files; connections are limited even if descriptors are not."""
+    """A quarter of the descriptors is kept for segment files.
+
+    The number of connections is limited even if that of descriptors is not.
+    """
     limits = {"RLIM": (20_000, 20_000)}
     monkeypatch.setattr("resource.getrlimit", lambda _: limits["RLIM"])
     derived = connections_from_descriptor_limit()
