@@ -197,8 +197,8 @@ ETCD_PEER_PORT: Final = 2380
 ETCD_METRICS_PORT: Final = 2381
 ETCD_TLS_CLIENT_PORT: Final = 2479
 ETCD_TLS_PEER_PORT: Final = 2480
-"""Ports of the listeners with TLS. They differ from those without TLS, because a member has both kinds while a running
-etcd changes from one to the other."""
+"""Ports of the listeners with TLS. The listeners without TLS have other ports, because a member has both kinds of
+listeners while TLS is added to or removed from a running etcd."""
 ETCD_CLIENT_PORT_NAME: Final = "client"
 ETCD_PEER_PORT_NAME: Final = "peer"
 ETCD_METRICS_PORT_NAME: Final = "metrics"

@@ -105,7 +105,7 @@ class SecurityView:
         self._failures = FailureBudget()
         self._known: dict[bytes, _Known] = {}
         self._acls: dict[str, tuple[AclRecord, Acl]] = {}
-        """ACLs of the stored records by id, kept because a change leaves most of them as they are."""
+        """ACLs of the stored records by id, kept because most ACLs are unaffected by a change."""
         self._verified: dict[bytes, None] = {}
         """Digests of headers that were verified at earlier revisions, which the limit on refused tokens exempts."""
         self._compile()
@@ -212,7 +212,7 @@ class SecurityView:
         return self._access(access.caller)
 
     def is_current(self, access: CallerAccess) -> bool:
-        """Return whether nothing has changed since an access was decided, and its token has not expired."""
+        """Return whether an access is still valid: no rule has changed, and the caller's token has not expired."""
         self._follow()
         expires_us = access.caller.expires_us
         if access.revision != self._generation:

@@ -113,7 +113,7 @@ class UndrainBroker:
 
 @dataclass(frozen=True, slots=True)
 class UnregisterBroker:
-    """Remove a broker that is gone and has no replicas from the cluster."""
+    """Remove a broker that no longer runs and has no replicas from the cluster."""
 
     broker: int
 

@@ -52,7 +52,7 @@ class RemoveMember:
 
 @dataclass(frozen=True, slots=True)
 class MoveMember:
-    """Change the peer URL of a member, at which it listens already."""
+    """Change the peer URL of a member to one at which the member already listens."""
 
     ordinal: int
     member_id: int

@@ -44,8 +44,8 @@ class BackupView:
 
     results: tuple[Result, ...] = ()
     scheduled: str = ""
-    """Last time at which the schedule started a snapshot, or the creation of the only Job, in Kubernetes' format; empty
-    if there was none."""
+    """Last time at which the schedule started a snapshot, or the creation time of the only Job, in Kubernetes' format;
+    empty before the first snapshot."""
     failure: str = ""
     """Reason why the newest Job has failed; empty if it has not failed."""
     refusal: str = ""

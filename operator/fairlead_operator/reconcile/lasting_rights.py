@@ -2,8 +2,8 @@
 
 Where the operator watches listed namespaces, its rights in a namespace are one RoleBinding there, whose ClusterRole is
 outside of the namespace. The deletion of the namespace deletes the RoleBinding with everything else, and a Topic or
-Rebalance with the operator's finalizer would then remain forever. The operator therefore has a finalizer on the
-RoleBinding while such a resource in the namespace has one: the API server grants the rights of a RoleBinding that is
+Rebalance with the operator's finalizer would then remain forever. The operator therefore sets a finalizer on the
+RoleBinding while a resource in the namespace has one: the API server grants the rights of a RoleBinding that is
 being deleted until its last finalizer is removed. A stopping operator removes its finalizers from RoleBindings, because
 no other program removes them, and only a running operator needs them. Called by `topic` and `rebalance` around each
 pass, and by `wiring` when a term of leadership begins and when the operator stops.

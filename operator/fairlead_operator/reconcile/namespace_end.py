@@ -37,7 +37,7 @@ class NamespaceEnd:
         return any(is_held(manifest) for kind in FINALIZERS for manifest in self._cache.all(kind, namespace))
 
     async def has_begun(self, namespace: str) -> bool:
-        """Return whether the namespace is gone or is being deleted; a deletion cannot be cancelled."""
+        """Return whether the namespace is being deleted or no longer exists; a deletion cannot be cancelled."""
         try:
             found = await self._api.get(ObjectRef(NAMESPACE, "", namespace))
         except Forbidden:

@@ -1,7 +1,8 @@
 """Reconciles a User: its access rules in the cluster, and its token in a Secret.
 
-The order is safe if the operator crashes at any step: the finalizer comes before the first record, access rules come
-before the token and are removed after it, and a token that did not reach the Secret is revoked in the next pass.
+The order is safe if the operator crashes at any step: the finalizer is set before the first record is created, access
+rules are created before the token and removed after it, and a token that did not reach the Secret is revoked in the
+next pass.
 Records and objects of other owners are never changed. All decisions are made by `plan.securing.user`.
 """
 
@@ -237,7 +238,7 @@ class UserReconciler:
         return None
 
     async def _hold(self, user: User, manifest: Manifest) -> bool:
-        """Add the operator's finalizer; return False if the resource is gone."""
+        """Add the operator's finalizer; return False if the resource no longer exists."""
         if USER_FINALIZER in user.metadata.finalizers:
             return True
         await self._rights.hold(user.namespace)

@@ -69,7 +69,7 @@ class Transport:
     peer_scheme: Scheme = "https"
     """Scheme of the peer listener: `http` while brokers of the Cluster lack a certificate."""
     superusers: tuple[str, ...] = ()
-    """Principals that are allowed everything: the operator itself."""
+    """Principals of the superusers: the operator itself."""
     names: tuple[str, ...] = ()
     """Names in the certificate of the brokers."""
 

@@ -50,7 +50,7 @@ STRICTNESS: Final = ("open", "observe", "enforce")
 
 
 def mode_of(mode: SecurityModeName) -> str:
-    """Return a security mode as brokers name it."""
+    """Return the name of a security mode in the settings of brokers."""
     return mode.lower()
 
 

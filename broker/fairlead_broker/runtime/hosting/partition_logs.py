@@ -52,7 +52,7 @@ class PartitionLogs:
         return log
 
     def keep(self, key: TopicIdPartition, log: PartitionLog) -> None:
-        """Keep a log open although no partition record names this broker any more.
+        """Keep a log open although its partition record no longer lists this broker.
 
         The log is later reopened or deleted.
         """

@@ -79,8 +79,8 @@ class Advertised:
     """Address for clients with TLS; None if there is none."""
     peer_scheme: str = "http"
     external: str | None = None
-    """Base URL for clients outside; empty if they get the address that they have called, None without a listener for
-    them."""
+    """Base URL for clients outside; empty if such clients get the address that they have called; None without a
+    listener for clients outside."""
     certificates: Callable[[], RegisteredCertificates] = RegisteredCertificates
     """Function that returns the certificates in use, which change while the broker runs."""
 

@@ -93,7 +93,7 @@ class OwnRegistration:
         if epoch != self._incarnation.epoch:
             return
         self._incarnation.membership.end()
-        # A failed update and the mirror may both report a removal, while the task still ends.
+        # A failed update and the mirror may both report the removal before the task has ended.
         if self._scope is not None and not self._scope.expired():
             self._scope.reschedule(asyncio.get_running_loop().time())
 

@@ -125,7 +125,7 @@ class DecisionWrites:
         return group
 
     async def _carry_out(self, group: dict[ProducerId, _Pending[Any]]) -> None:
-        """Attempt the changes of a group, without those that have an answer, until every change has an answer."""
+        """Attempt the unanswered changes of a group again and again, until every change has an answer."""
         left = dict(group)
         try:
             while left:

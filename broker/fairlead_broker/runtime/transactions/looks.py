@@ -80,7 +80,7 @@ class TransactionLooks:
     # -- reports
 
     def has_open(self, partition: LeaderReplica) -> None:
-        """Watch a partition with an open transaction. Called for each appended group while one is open."""
+        """Watch a partition with an open transaction. Called for each group appended while a transaction is open."""
         if partition not in self._partitions:
             self._partitions[partition] = None
             self._wake.set()
@@ -91,7 +91,7 @@ class TransactionLooks:
         self.has_open(partition)
 
     def hint(self, producers: Iterable[ProducerId]) -> None:
-        """Look soon at producers with open transactions."""
+        """Make looks at the open transactions of these producers due at once."""
         if self._partitions:
             self._hints.update(producers)
 
@@ -232,7 +232,7 @@ def _found(each: _Open, record: TransactionRecord | None) -> Finding:
 def _expired(
     each: _Open, record: TransactionRecord | None, now_us: TimestampUs
 ) -> tuple[TransactionRecord | None, Finding]:
-    """Return the record that aborts a transaction after its timeout, unless it is decided."""
+    """Return the record that aborts a transaction after its timeout, unless its outcome is already decided."""
     if record is not None and record.epoch == each.epoch:
         write = decide(record, Decide(each.epoch, Outcome.ABORT, EndReason.TIMEOUT), frozenset(), now_us)
         assert isinstance(write, Write), "an open transaction can be aborted"
@@ -243,7 +243,7 @@ def _expired(
 def _restored(
     each: _Open, record: TransactionRecord | None, now_us: TimestampUs
 ) -> tuple[TransactionRecord | None, Finding]:
-    """Return the record that aborts a transaction that a restored store does not know."""
+    """Return the record that aborts a transaction that is missing in a restored store."""
     if record is not None and record.epoch < each.epoch:
         return restored(record, each.epoch, now_us), Finding.ABORT
     return None, _found(each, record)

@@ -23,8 +23,8 @@ from fairlead_broker.server.http.call import Call
 
 AUTHORIZATION: Final = b"authorization"
 FORWARDED_CALLER: Final = "fairlead-caller"
-"""Header of a forwarded call with the caller's principal and groups, separated by commas. It is read on the peer
-listener only, and replaces `Authorization`, which never leaves the broker that the client called."""
+"""Header of a forwarded call with the caller's principal and groups, separated by commas. Only the peer listener reads
+the header, which replaces `Authorization`: no token leaves the broker that the client called."""
 _FORWARDED: Final = FORWARDED_CALLER.encode()
 
 
@@ -82,7 +82,7 @@ class AccessGate:
 
     @staticmethod
     def _charge(call: Call, quotas: QuotaView) -> None:
-        """Charge a call to its caller. Raises `throttled`."""
+        """Charge a call to the quotas of its caller. Raises `throttled`."""
         route = call.matched_route
         if route.access.audience is Audience.PUBLIC:
             return

@@ -132,7 +132,7 @@ DRAIN_BYTES_MAX = 256 << 10
 HTTP1_DRAIN_BYTES_MAX = 64 << 20
 DRAIN_SECONDS_MAX = 5.0
 DRAIN_IDLE_SECONDS_MAX = 0.5
-# Number of seconds after which a call whose body has not begun to arrive is no longer counted. Such a call is counted
+# Number of seconds after which a call whose body has not begun to arrive is no longer counted. The call is counted
 # again once its body is complete.
 SLOW_BODY_SECONDS = 0.05
 # Number of seconds after which a refusal advises a retry: long enough for the queue to drain, short enough not to leave
@@ -294,7 +294,7 @@ class BodyBudget:
         while self.held_bytes and self.held_bytes + announced_bytes > bytes_max - bytes_max // 4:
             body = self._longest_held(announced_bytes, client)
             if self.held_bytes + announced_bytes <= bytes_max:
-                # The last quarter is also available to clients that hold less than others.
+                # The last quarter is also available to clients whose bodies hold fewer bytes than those of others.
                 return
             body.end_early()
 
@@ -503,7 +503,7 @@ class BodyReader:
         self.held_bytes += nbytes
 
     def _begin_wait(self, wait: asyncio.Timeout) -> None:
-        """Let the budget end the wait for the next piece."""
+        """Register the wait for the next piece, so that the budget can end the wait."""
         self._wait = wait
         if self._produces:
             self._budget.coming.add(wait)

@@ -2,8 +2,8 @@
 
 Callers: ``application`` creates one ``Call`` for each request and passes the call to the endpoint of its route. A call
 parses headers and reads the body only on demand, because frequent calls need few headers. A call records which answer
-was sent, for metrics and for the decision whether a refusal can still be sent. It is a single file because endpoints
-need a request, its caller, its body and its answer together. ``body_type`` and ``answer_type``
+was sent, for metrics and for the decision whether a refusal can still be sent. The code is in one file because
+endpoints need a request, its caller, its body and its answer together. ``body_type`` and ``answer_type``
 negotiate the media types (Content-Type, Accept).
 """
 
@@ -123,7 +123,7 @@ class Call:
         self.problem_code: str | None = None
         """Code of the problem in the answer; None when the answer has no problem."""
         self.change: dict[str, object] | None = None
-        """What the call changes, for the audit log; never secrets."""
+        """Changes by the call, for the audit log; never contains secrets."""
         self.is_audited = False
         """Whether the audit log has a record of the request."""
         self.is_forwarded = False

@@ -1,6 +1,7 @@
 """Closing of connections that occupy a place without an accepted request (rules T11, T12).
 
-Callers: ``listeners`` creates one guard for each bound address; the applications of the listeners note requests in it.
+Callers: ``listeners`` creates one guard for each bound address, to which the applications of the listeners report
+requests.
 granian and uvicorn keep a connection without any request forever, and report a connection only with its first request.
 Therefore a thread lists the sockets of the listeners, and shuts down the connections that the guards name:
 
@@ -28,7 +29,7 @@ from fairlead_broker.credentials.failure_budget import network_of
 from fairlead_broker.server.http.connections import ListedSocket, Peer, listed_sockets, shut_down
 
 LOOK_SECONDS_MAX: Final = 10.0
-"""Maximum number of seconds between two checks of the sockets; shorter time limits of connections shorten it."""
+"""Maximum number of seconds between two checks of the sockets; checks are more frequent for shorter time limits."""
 ADDRESSES_SHOWN_MAX: Final = 20
 LOOKS_PER_WAIT: Final = 3
 UNAUTHENTICATED_FACTOR: Final = 2
@@ -77,8 +78,8 @@ class ConnectionGuard:
     ) -> Mapping[CutReason, set[Peer]]:
         """Return the connections to shut down.
 
-        `sockets`: all connections to the port; `noted`: result of `noted` before they were listed. Clients that were
-        noted and have no connection any more are forgotten.
+        `sockets`: all connections to the port; `noted`: result of the method `noted` before the connections were
+        listed. Noted clients without a connection are forgotten.
         """
         self._seen = {
             each.inode: (each.peer, since) for each in sockets for since in (self._since(each, now),)
@@ -147,7 +148,7 @@ class ConnectionSweep:
                 for reason, peers in guard.due(listed[guard.port], before, now).items():
                     await self._close(guard.port, reason, peers)
         except OSError as error:
-            # Without free descriptors the list would be incomplete, and noted requests would be lost. The next look
+            # Without free descriptors the list would be incomplete, and noted requests would be lost. The next check
             # finds the same connections.
             _log.warning("connections cannot be listed", reason=os.strerror(error.errno or 0))
 

@@ -237,7 +237,7 @@ class Forwarding:
         return heard
 
     async def _controller_elsewhere(self, call: Call) -> BrokerId | None:
-        """Return the broker to which a call of the controller is forwarded; None if this broker carries it out."""
+        """Return the broker to which a call of the controller is forwarded; None if this broker executes the call."""
         if self._broker.ready:
             await self._broker.controllership.known(CONTROLLER_SECONDS_MAX)
         return self._broker.peer_side.controller_elsewhere() if call.may_forward else None

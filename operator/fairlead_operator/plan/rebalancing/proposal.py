@@ -66,7 +66,7 @@ class Goal:
 
 
 def propose(goal: Goal, live: LiveTopics, moves_max: int = MOVES_MAX) -> Proposal | Finding:
-    """Return the proposal, which has no moves if the goal is reached, or the reason why there is none."""
+    """Return the proposal, which has no moves if the goal is reached, or the reason why no proposal is possible."""
     placeable = [each.id for each in live.placeable]
     layout = Layout(live)
     if goal.mode == "RemoveBrokers":

@@ -41,7 +41,7 @@ class Standing:
     held: tuple[Move, ...] = ()
     """Moves of partitions that are being moved to other brokers, by a drain or another client."""
     outdated: tuple[Move, ...] = ()
-    """Moves of partitions that do not exist any more or that others have moved."""
+    """Moves of partitions that no longer exist or that other clients have moved."""
 
     @property
     def left(self) -> tuple[Move, ...]:

@@ -52,7 +52,7 @@ class QuotaPlan:
     put: bool = False
     remove: bool = False
     conflict: str = ""
-    """Reason why the quota cannot be set; empty if it can."""
+    """Reason why the quota cannot be set; empty if the quota can be set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def owner_of(user: User) -> str:
 
 
 def refusal(user: User, cluster: Manifest | None) -> Finding | None:
-    """Return the reason why the User cannot have access to its Cluster; None if it can (rule K10)."""
+    """Return the reason why the User cannot have access to its Cluster; None if access is allowed (rule K10)."""
     name = f"{user.cluster_namespace}/{user.spec.cluster_ref.name}"
     if cluster is None or is_leaving(cluster):
         return Finding("ClusterNotFound", f"there is no Cluster {name}")
@@ -217,7 +217,7 @@ def hours_of(text: str) -> int:
 
 
 def bootstrap_of(cluster: Manifest) -> str:
-    """Return the bootstrap URL for the User's programs: with TLS, if the Cluster has it."""
+    """Return the bootstrap URL for the User's programs: with TLS if the Cluster has a listener with TLS."""
     listeners = (cluster.get("status") or {}).get("listeners") or []
     found = [str(each.get("bootstrap") or "") for each in listeners if each.get("name") != "external"]
     return next((each for each in found if each.startswith("https://")), found[0] if found else "")
