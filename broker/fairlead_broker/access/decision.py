@@ -16,14 +16,14 @@ from fairlead_broker.access.acl_index import AclIndex, Effect
 from fairlead_broker.access.caller import Caller
 
 DECISIONS_MAX: Final = 4096
-"""Maximum number of remembered decisions of one caller; the table is cleared when it is full."""
+"""Maximum number of cached decisions of one caller. The cache is cleared when it is full."""
 SUPERUSER: Final = "superuser"
 NO_ACL: Final = "no ACL allows it"
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether an operation is allowed, and because of what."""
+    """Whether an operation is allowed, and the reason."""
 
     allowed: bool
     because: str
@@ -71,7 +71,10 @@ class CallerRules:
 
     @property
     def allows_anything(self) -> bool:
-        """Whether at least one ACL allows the caller anything, so that `anonymous` may make calls for every caller."""
+        """Whether at least one ACL allows the caller an operation.
+
+        For the caller `anonymous`, such an ACL lets every caller make calls.
+        """
         return self.is_superuser or any(effect is Effect.ALLOW for effect, _, _ in self._table)
 
     @property

@@ -1,4 +1,4 @@
-"""The controller's term, which one broker holds while the others wait for it, and the tasks of the controller.
+"""Claim of the controller's term, which one broker holds at a time, and the tasks of the controller.
 
 The runtime of every broker creates and runs a controllership. All tasks are derived from the mirror alone
 (`controller.partition_changes`), so that any controller can continue the tasks of an earlier controller. Only
@@ -118,7 +118,7 @@ class Controllership:
         return ControllerTerm(self._metadata.keys, standing.create_revision)
 
     async def known(self, seconds_max: float) -> None:
-        """Wait until this broker has the term or the mirror shows another controller, or until the time is over.
+        """Wait until this broker has the term or the mirror shows another controller, for at most `seconds_max`.
 
         Right after a start and after the end of a lease, no controller exists for a moment.
         """

@@ -25,7 +25,7 @@ class Promise:
     """Replicas that one operation will add."""
 
     def __init__(self) -> None:
-        """Create a promise of no replicas."""
+        """Create an empty promise."""
         self.subject: Subject | None = None
         self.counts = Counter[BrokerId]()
         self._outstanding: dict[PartitionKey, set[BrokerId]] = {}

@@ -1,7 +1,7 @@
 """Leases of an embedded store, which are kept in memory and end with the process.
 
-Only `embedded` uses this module. The leases are pure: the time is an argument, and the methods return the expired
-leases and the keys to be removed with them.
+Only `embedded` uses this module. The table of leases is pure: the time is an argument, and the methods return the
+expired leases and the keys to be removed with them.
 """
 
 from __future__ import annotations

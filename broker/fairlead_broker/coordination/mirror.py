@@ -1,10 +1,10 @@
 """A copy of the keys under `meta/`, which a list and a watch keep up to date.
 
 The runtime creates and runs the mirror, and all packages of the broker read the mirror. All events of a revision are
-applied before any listener runs. If the watch can no longer be trusted (cancelled, broken, silent, compacted),
-the mirror lists all keys again at one revision, compares them with the known keys, and watches from the next
-revision (protocol section 3, rule 5). The mirror may be behind the store, so a decision based on the mirror is
-valid only if its compare-and-set succeeds.
+applied before any listener runs. If the watch can no longer be trusted (cancelled, broken, silent, compacted), the
+mirror lists all keys again at one revision, compares them with the known keys, and watches from the next revision
+(protocol section 3, rule 5). The mirror may lag behind the store, so a decision based on the mirror is valid only if
+its compare-and-set succeeds.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Listener: TypeAlias = Callable[[MirrorUpdate], None]
 
 
 class Mirror:
-    """Metadata that follows the store. Call `load`, then `run` in a task.
+    """Metadata that is kept up to date with the store. Call `load`, then `run` in a task.
 
     `load` and `run` may raise `RecordUnreadable`.
     """
@@ -89,7 +89,7 @@ class Mirror:
             page = await self._coordination.list(self._prefix, revision=page.revision, after=page.next)
             listed.update((item.key, item) for item in page.items)
         if page.revision < self.metadata.revision:
-            # The answer comes from a member that is behind, so the known keys are newer than the listed keys.
+            # The answer comes from a member that lags behind, so the known keys are newer than the listed keys.
             return
         changed: dict[str, KeyValue | None] = dict.fromkeys(self._known.keys() - listed.keys())
         changed.update(
@@ -98,7 +98,7 @@ class Mirror:
         self._apply(page.revision, changed)
 
     async def run(self) -> None:
-        """Follow the store until cancelled. Raises `CoordinationClosed` when the client is closed."""
+        """Apply the changes of the store until cancelled. Raises `CoordinationClosed` when the client is closed."""
         try:
             while True:
                 await self._follow()

@@ -94,7 +94,7 @@ class ProducerRegistry:
             for item in page.items:
                 record = decode(item.key, item.value, ProducerNameRecord)
                 if record.transactional:
-                    # The name is forgotten together with the record of its transactions.
+                    # The name is deleted together with the record of its transactions.
                     continue
                 if now_us - record.used_us >= NAME_NOTED_US and is_active(record.producer_id):
                     await self._note_use(item, record)

@@ -57,7 +57,7 @@ class StoreInaccessible(StoreRefused):
 
 
 class StoreLock:
-    """Right to open a store, which is valid until `release` or the end of the process."""
+    """Exclusive lock on a store, which is held until `release` or the end of the process."""
 
     def __init__(self, store: Path) -> None:
         """Acquire the lock. Raises `StoreHeld`, which names the holder, or `StoreInaccessible`."""

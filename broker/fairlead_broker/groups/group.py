@@ -293,7 +293,7 @@ class Group:
         if record is None or event.member_epoch != record.epoch or event.subscription is not None:
             return None
         if event.principal not in (None, record.principal):
-            # Another principal is refused, and a member without one gets this one.
+            # A turn is needed: it refuses a different principal, and stores this principal if the member has none.
             return None
         if event.member_id not in self._resting:
             if event.member_epoch <= 0 or not self._roster.at_rest(event.member_id, record):

@@ -117,7 +117,7 @@ class EtcdCoordination:
         return Page(items, read_at, items[-1].key if answer.more else None)
 
     def watch(self, prefix: str, from_revision: Revision) -> EtcdWatch:
-        """Follow the keys under a prefix (see `Coordination.watch`)."""
+        """Watch the keys under a prefix (see `Coordination.watch`)."""
         if self._members.closed:
             raise CoordinationClosed(CLOSED)
         watch = EtcdWatch(self._members, prefix, from_revision, self._watches.discard)

@@ -45,7 +45,7 @@ class ProgressRequests:
         self._response_at, self._asked_at = now, None
 
     def wish(self) -> None:
-        """Ask for progress: only the answer to a progress request that is sent after this call counts."""
+        """Request progress. Only the answer to a progress request that is sent after this call counts."""
         self._wished, self._wished_number, self._repeats = True, self._sent + 1, 0
 
     def due_at(self) -> float:
