@@ -223,10 +223,10 @@ class LogDirectory:
             self._cache,
             self._checkpointed.get(key) or self._fresh_entry(key),
             self._synced_offsets.entry(key),
-            # A folder that was found may have been dropped since then.
+            # The folder may have been dropped since it was found.
             durable=folder in self._durable and self._storage.exists(folder),
         )
-        # Later openings of the same folder read what this process wrote.
+        # Later openings of the folder read files that this process has written, which need not be durable.
         self._durable.discard(folder)
         log.on_offsets_moved(self.write_checkpoint)
         self._open[key] = log
@@ -437,7 +437,7 @@ class LogDirectory:
                 self._remove_folder(folder)
 
     def _all_durable(self) -> bool:
-        """Return whether all files and names of the directory are on the disk, after an unclean stop by one sync.
+        """Return whether all files and names of the directory are durable, which needs one sync after an unclean stop.
 
         A killed process may have created, truncated or removed files without a sync. The files and names that this
         start reads must be durable, so that the next start reads the same. One sync of the volume replaces several

@@ -227,10 +227,10 @@ class PartitionLog(ReadableLog):
                 self.checkpoint_high_watermark = max(self.checkpoint_high_watermark, start)
 
     def _begin_amid(self, data: memoryview) -> Offset:
-        """Restart an empty log whose start is inside the first batch at the base offset of that batch.
+        """Restart an empty log at the base offset of the first batch in `data` if the log start is inside that batch.
 
-        Returns the log start to keep. A leader may delete records up to an offset inside a batch, and sends the
-        whole batch that contains the offset.
+        Returns the log start to keep. A leader may delete records up to an offset inside a batch, and sends the whole
+        batch that contains the offset.
         """
         start = self._log_start
         if start == self._end and data:
@@ -519,7 +519,8 @@ class PartitionLog(ReadableLog):
         append must wait for the sync of up to a GiB of unsynced log.
         """
         old = self._writer
-        # The file is written before the segment is closed: once a sync covers the segment, the file must be durable.
+        # The file of aborted transactions is written before the segment is closed: once a sync covers the segment, the
+        # file must be durable.
         aborted = self.producers.write_aborted(old.segment, unpublished)
         fresh = old.segment.successor(old.segment.next_offset if base_offset is None else base_offset)
         try:

@@ -1,7 +1,7 @@
 """Read the facts about a log's segments that retention needs, from the indexes of the segments.
 
 `runtime` calls this module in a disk thread before it calls `retention`. The first call reads the end of each closed
-segment's time index; later calls use the latest time kept in memory.
+segment's time index. Later calls use the latest time kept in memory.
 """
 
 from __future__ import annotations

@@ -307,7 +307,7 @@ class SegmentWriter:
 
 
 def open_empty_writer(storage: Storage, segment: Segment, config: TopicConfig) -> SegmentWriter:
-    """Create the file of a new segment. Raises `OSError`; the caller syncs the folder before it counts the segment.
+    """Create the file of a new segment. The caller syncs the folder before it counts the segment. Raises `OSError`.
 
     Index files that an earlier truncation left under the same name are removed first.
     """

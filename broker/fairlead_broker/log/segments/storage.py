@@ -263,7 +263,7 @@ class PosixFile:
     def truncate(self, size: int) -> None:
         """Set the size of the file in bytes. A closed file that has this size already needs no descriptor.
 
-        A write that found no descriptor is undone in this way.
+        The log undoes a write that failed for lack of a descriptor by such a call.
         """
         if self._descriptor is None and self._has_size(size):
             return
