@@ -48,7 +48,7 @@ class TargetRecord(Record, frozen=True, kw_only=True):
     epoch: Count
     """Group epoch for which the target was computed."""
     members: dict[str, tuple[int, ...]]
-    """Partitions by member id, each in ascending order; members without a partition are left out."""
+    """Partitions by member id, each in ascending order. Members without a partition are left out."""
 
 
 class MemberRecord(Record, frozen=True, kw_only=True):
