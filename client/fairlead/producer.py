@@ -325,9 +325,9 @@ class Producer:
         await self._transport.close()
 
     def transaction(self) -> Transaction:
-        """Return the next transaction for `async with`; leaving the block commits, an exception aborts.
+        """Return the next transaction for `async with`; leaving the block commits it, an exception aborts it.
 
-        The commit waits for the acknowledgement of all records. If one of them fails, the transaction is aborted, and
+        The commit waits for the acknowledgement of all records. If a record fails, the transaction is aborted, and
         leaving the block raises `TransactionAbortedError`. A commit without a definite answer raises
         `CommitUnknownError`. Raises `SettingError` for a producer without transactions.
         """
@@ -346,7 +346,7 @@ class Producer:
         timestamp: datetime | int | None = None,
         partition: int | None = None,
     ) -> Delivery:
-        """Append one record to its batch and return its delivery; waits only for buffer space.
+        """Append one record to its batch and return its delivery; the call waits only for buffer space.
 
         Without `partition`, the murmur2 hash of the key selects the partition, and records without a key fill a batch
         of one partition after another. `timestamp` is an aware datetime or milliseconds since 1970; the default is the

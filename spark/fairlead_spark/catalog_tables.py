@@ -79,7 +79,7 @@ def written_options(schema: StructType) -> dict[str, str] | None:
 
 
 def table_schema(options: Mapping[str, str]) -> StructType:
-    """Return the schema of a table with these options, which it contains.
+    """Return the schema of a table, which contains these options as metadata.
 
     Raises `OptionError` for options that neither a read nor a write has, and for invalid values.
     """
@@ -118,7 +118,7 @@ def read_part(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def write_part(options: Mapping[str, str]) -> dict[str, str]:
-    """Return those options of a table that apply to writes; the default topic is the only topic of its reads."""
+    """Return those options of a table that apply to writes; the topic defaults to the only topic of its reads."""
     taken = {name: value for name, value in options.items() if name.lower() not in READ_NAMES - WRITE_NAMES}
     match ReadOptions.parse(read_part(options)).selection:
         case Subscribe(topics=(topic,)):

@@ -108,7 +108,7 @@ CREDENTIAL_OPTIONS: Final = (
         "token",
         "the text of a token",
         "",
-        "the token itself, instead of `tokenFile`; Spark masks it in plans, and a table of the catalog refuses it",
+        "the token itself, instead of `tokenFile`; Spark masks tokens in plans, and a table of the catalog refuses them",
     ),
     Option(
         "allowInsecureToken",

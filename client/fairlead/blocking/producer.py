@@ -65,7 +65,7 @@ class Delivery:
         if self.error is not None:
             self.is_seen = True
             raise self.error.with_traceback(None)
-        assert self._inner is not None, "a wait ends when the record is in its batch or has failed"
+        assert self._inner is not None, "the record is in its batch or has failed"
         return await self._inner
 
 
@@ -144,10 +144,11 @@ class Producer(Facade[AsyncProducer]):
         timestamp: datetime | int | None = None,
         partition: int | None = None,
     ) -> Delivery:
-        """Send one record and return its delivery; waits only for buffer space, and for the metadata of a new topic.
+        """Send one record and return its delivery.
 
-        The arguments are those of the async producer. `send` raises errors of the first record to a topic, and errors
-        in the type of key or value. Errors of later records are raised by `result` and by `flush`.
+        The call waits only for buffer space, and for the metadata of a new topic. The arguments are those of the async
+        producer. `send` raises errors of the first record to a topic, and errors in the type of key or value. Errors of
+        later records are raised by `result` and by `flush`.
         """
         self._thread.check_open()
         delivery = Delivery(self)
@@ -174,7 +175,7 @@ class Producer(Facade[AsyncProducer]):
     def send_batch(
         self, topic: str, data: pa.Table | pa.RecordBatch, partition: int | None = None
     ) -> list[BatchDelivery]:
-        """Send a table as the async producer does; the deliveries have `result()`."""
+        """Send a table as the async producer does; each delivery has a method `result`."""
         deliveries = self._thread.run(self._send_batch(topic, data, partition))
         return [BatchDelivery(self, delivery) for delivery in deliveries]
 
@@ -258,7 +259,7 @@ class Producer(Facade[AsyncProducer]):
         failures, self._failures = self._failures, []
         if failures:
             error = failures[0].error
-            assert error is not None, "a failed delivery has an error"
+            assert error is not None, "the delivery has failed"
             raise error.with_traceback(None)
 
     async def _abort(self) -> None:

@@ -137,7 +137,7 @@ def imported(name: str) -> Command:
     else:
         holder.command(name)(getattr(module, name))
     group = typer.main.get_command(holder)
-    assert isinstance(group, TyperGroup), "an app with a callback is a group"
+    assert isinstance(group, TyperGroup), "typer returns a group for an app with a callback"
     return _with_help(group.commands[name])
 
 

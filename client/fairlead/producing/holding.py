@@ -39,7 +39,7 @@ class Holding:
             )
 
     def until(self, broker: str, now: float) -> float:
-        """Return the time before which no request is sent to a broker; not in the future if there is no wait."""
+        """Return the time before which no request is sent to a broker; without a wait, it is not in the future."""
         until = self._until.get(broker)
         if until is None:
             return now

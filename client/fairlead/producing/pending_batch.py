@@ -462,7 +462,7 @@ class PartitionSequences:
 
     def stamp(self, record_count: int) -> ProducerStamp:
         """Return the stamp of the next batch and advance the sequence."""
-        assert self.identity is not None, "batches are stamped only with an identity"
+        assert self.identity is not None, "a stamp needs an identity"
         identity = self.identity
         stamp = ProducerStamp(identity.producer_id, identity.epoch, self._next, identity.is_transactional)
         self._next = advanced(self._next, record_count)

@@ -58,7 +58,7 @@ class OpenTransaction:
             self.failure = self.failure or batch.error
         else:
             topic_id = batch.queue.topic_id
-            assert topic_id is not None, "the topic of a stored batch is known"
+            assert topic_id is not None, "an acknowledged batch has a topic id"
             self.partitions.setdefault(topic_id, set()).add(batch.partition)
 
 
@@ -143,7 +143,7 @@ def aborted(transaction: OpenTransaction, causes: Iterable[FairleadError]) -> Tr
         data={"transaction": transaction.id, "reason": "client", "next": None},
     )
     error = error_of(problem, subject=f"transaction {transaction.id}")
-    assert isinstance(error, TransactionAbortedError), "the class of the code"
+    assert isinstance(error, TransactionAbortedError), "the problem has the code of this class"
     error.__cause__ = next(iter(causes), None)
     return error
 

@@ -177,7 +177,7 @@ class RangeRead:
         if loss is None:
             raise error
         if loss.kind is LossKind.TOPIC_GONE and self._may_come(cursor):
-            await asyncio.sleep(ABSENT_PAUSE_SECONDS)  # noqa: TID251 - only time can resolve the failure
+            await asyncio.sleep(ABSENT_PAUSE_SECONDS)  # noqa: TID251 - the pause before the next fetch
             self._go_on(cursor, cursor.position)
             return
         self._report(loss, error)
