@@ -64,7 +64,7 @@ _HOMES = {
     "TopicPartition": "fairlead.topic_partition",
 }
 
-# With this function, type checkers would accept any name.
+# If type checkers saw `__getattr__`, they would accept any name.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:

@@ -108,7 +108,7 @@ CREDENTIAL_OPTIONS: Final = (
         "token",
         "the text of a token",
         "",
-        "the token itself, instead of `tokenFile`; Spark masks tokens in plans, and a table of the catalog refuses them",
+        "the token itself, instead of `tokenFile`; Spark masks tokens in plans, and tables of the catalog refuse them",
     ),
     Option(
         "allowInsecureToken",

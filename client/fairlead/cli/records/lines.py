@@ -21,9 +21,8 @@ from fairlead.cli.records.record_format import FormatError, parser, shown
 from fairlead_api.bodies.json_bodies import number_beyond
 
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
-READ_BYTES = (
-    1024 * 1024
-)  # Maximum bytes per read. A terminal or a slow pipe returns fewer bytes, usually one line.
+# Maximum bytes per read. A terminal or a slow pipe returns fewer bytes, usually one line.
+READ_BYTES = 1024 * 1024
 BESIDE_A_LINE_BYTES = len(BYTE_ORDER_MARK + b"\r")  # Bytes that are buffered but are not part of the line.
 
 Pair = tuple[bytes | None, bytes | None]
