@@ -148,7 +148,7 @@ class Storm:
         return made
 
     async def _serves_within(self, node: Node, seconds: float) -> bool:
-        """Start a broker; kill it and return False unless it serves within the given time."""
+        """Start a broker. If it does not serve within the given time, kill it and return False."""
         begun = time.monotonic()
         try:
             await asyncio.to_thread(node.process.start, seconds)

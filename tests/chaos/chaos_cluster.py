@@ -46,7 +46,7 @@ class Node:
 
     @property
     def name(self) -> str:
-        """Return the name that the links use."""
+        """Return the broker's name in the links."""
         return f"broker-{self.number}"
 
 

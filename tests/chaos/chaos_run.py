@@ -1,6 +1,6 @@
 """A run: a cluster under load and faults.
 
-At the end its faults are healed, all records are read, and the history is judged.
+At the end of a run the faults are healed, all records are read, and the history is judged.
 """
 
 from __future__ import annotations

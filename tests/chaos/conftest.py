@@ -1,4 +1,4 @@
-"""The tests of this folder run clusters of real processes; tests with etcd build it first.
+"""The tests of this folder run clusters of real processes, and build etcd first if they need it.
 
 `make chaos CHAOS=--scenarios` runs the tests that are marked `scenario`.
 """

@@ -98,10 +98,7 @@ async def wait_for_group(
 async def wait_for_lag(
     cluster: ChaosCluster, group: str, places: set[Place], seconds: float = WAIT_SECONDS
 ) -> None:
-    """Return the processes of a group that received each record, by partition and offset, each with its event.
-
-    raise `TimeoutError` with its last lag.
-    """
+    """Wait until a group has committed the ends of all these partitions; raise `TimeoutError` with its last lag."""
     lag: LagAnswer | None = None
     deadline = asyncio.get_running_loop().time() + seconds
     async with http_client() as client:
@@ -117,7 +114,7 @@ async def wait_for_lag(
 
 
 class OwnershipWatch:
-    """Reads the owners of partitions repeatedly from any broker and from the store; no partition may have two."""
+    """Reads the owners of partitions repeatedly from any broker and the store, since no partition may have two."""
 
     def __init__(self, cluster: ChaosCluster, group: str) -> None:
         self._cluster, self._group = cluster, group
@@ -170,7 +167,7 @@ class OwnershipWatch:
 
 
 def deliveries(events: list[dict[str, Any]], group: str) -> dict[str, dict[int, list[tuple[int, int]]]]:
-    """Return by partition and offset the processes of a group that received the record, each with its event."""
+    """Return the processes of a group that received each record, by partition and offset, each with its event."""
     found: defaultdict[str, dict[int, list[tuple[int, int]]]] = defaultdict(dict)
     for number, event in enumerate(events):
         if event["op"] == "poll" and event.get("group") == group:

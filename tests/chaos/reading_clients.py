@@ -135,7 +135,7 @@ class Asker:
 async def fetch(
     client: Client, url: str, topic: str, partition: int, offset: int
 ) -> tuple[list[list[object]], int, int | None] | None:
-    """Fetch from one broker; return records, next offset and high watermark, or None when it refuses."""
+    """Fetch from one broker; return records, next offset and high watermark, or None when the broker refuses."""
     path = f"/v1/topics/{topic}/partitions/{partition}/records?offset={offset}&max_wait_ms=200"
     try:
         answer = await call(client, "GET", url + path, headers={"accept": BATCHES}, seconds=5.0)

@@ -1,4 +1,4 @@
-"""Short test of `broker_kills.py` with a few kills; `make prove PROVE=broker-kills` makes ten thousand."""
+"""Short test of `broker_kills.py` with a few kills; `make prove PROVE=broker-kills` makes ten thousand kills."""
 
 from __future__ import annotations
 

@@ -21,8 +21,9 @@ is sent at most once to one key in the whole history. The first line has the set
     {"op": "end", "keys": {"t-0": 43}}      the log end of each key when all readers had reached it
 
 A poll may carry `position` (the offset of the next read), `high_watermark`, `group`, `began` and `time` (seconds),
-`rebalanced` (keys that moved while it ran) and `"final": true` for the readers that read everything at the end; with
-final readers, a record that they did not receive is lost, even if another reader received it before.
+`rebalanced` (keys that moved while it ran) and `"final": true` for the readers that read everything at the end; if
+readers read everything at the end, a record that they did not receive is lost, even if another reader received it
+before.
 
 Without the last line a record that was never read may still exist: the verdict is then `unknown`, unless another
 anomaly is found. `python history_checker.py FILE` prints the report and exits with 1 unless the history is valid.
@@ -82,7 +83,7 @@ class Report:
 
 
 class History:
-    """A history that is read event by event, and its judgement."""
+    """Checker of a history, which it reads event by event."""
 
     def __init__(self) -> None:
         self._settings = Settings()
@@ -272,7 +273,7 @@ class History:
                 last[send.process, send.key] = max(before, offset)
 
     def _judge_txns(self, known: dict[str, list[int]]) -> None:
-        """Count foreign records between the records of one transaction."""
+        """Count records that do not belong to a transaction, between the records of the transaction."""
         spans: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
         for send in self._sends.values() if self._txns else ():
             if send.txn is not None:

@@ -1,7 +1,7 @@
 """Records that readers received, by partition: the value at each offset, and the moves of each reader.
 
-Most polls continue exactly after the previous poll. Other polls are kept, and judged when every offset with a record is
-known.
+Most polls continue exactly after the previous poll. Each poll that does not is stored, and judged when every offset
+with a record is known.
 """
 
 from __future__ import annotations

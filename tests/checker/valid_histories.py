@@ -91,7 +91,7 @@ class Workload:
         self._poll(READER, key)
 
     def _read_in_a_group(self, key: str) -> None:
-        """Deliver records, usually commit them, and sometimes ask for the committed offset."""
+        """Deliver records, usually commit them, and sometimes request the committed offset."""
         self._poll(MEMBER, key, group="g")
         whose = {"process": MEMBER, "group": "g", "key": key}
         committed = self._positions[-MEMBER, key]

@@ -9,7 +9,7 @@ Losses that a file system may cause and that a log has to survive:
     between the last sync and the cut
   - the size of a file lags behind its pages or runs ahead of them; pages that were not stored read as zeros
   - names created, renamed and removed in a folder are lost one by one, or all changes after some point are,
-    whether or not the files themselves were synced; of a renamed file both names may be there
+    whether or not the files themselves were synced; a renamed file may have both names
   - the cut may happen in the middle of any operation
 
 Losses that neither a file system nor this disk causes: bytes that were never written to this file, the loss of synced
@@ -36,7 +36,10 @@ SECTOR_BYTES: Final = 512
 
 
 class PowerCut(BaseException):
-    """A power cut in the middle of an operation. No handler of the log may treat it as an error of the disk."""
+    """A power cut in the middle of an operation.
+
+    No handler of the log may treat a power cut as an error of the disk.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +274,7 @@ class LyingDisk:
         return LyingDisk(self.promises, self.losses, self.root)
 
     def begin(self) -> bool:
-        """Count an operation; return whether the power is cut in it. Raise `PowerCut` after the cut."""
+        """Count an operation; return whether the power is cut during the operation. Raise `PowerCut` after the cut."""
         self.operations += 1
         if self.cut_at is None or self.operations < self.cut_at:
             return False

@@ -1,4 +1,4 @@
-"""Short test of `killed_brokers.py` with few kills; `make prove` makes a hundred over a log of more than a GiB."""
+"""Short test of `killed_brokers.py`; `make prove` makes a hundred kills over a log of more than a GiB."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 PIPELINED: Final = 16
 """Requests that a connection has in flight."""
 ANSWER_SECONDS: Final = 120.0
-"""Time limit for the answers to these requests, on a busy machine."""
+"""Time limit for the answers to the requests in flight, on a busy machine."""
 IDLE_SECONDS: Final = 0.25
 """Time after which a connection with a malformed input is closed, because the broker may wait for more."""
 READ_BYTES: Final = 1 << 16

@@ -202,7 +202,7 @@ async def test_lag_and_resets_go_by_what_the_leaders_have(alone: Cluster) -> Non
     assert 0 < lag.max_seconds < 60
 
     async def reset(to: object, *, dry_run: bool = False, partition: int = 0) -> int | None:
-        """Return the offset after a reset of a partition; None when it is unchanged."""
+        """Return the offset after a reset of a partition; None when the offset is unchanged."""
         request = ResetRequest(
             to=to,  # type: ignore[arg-type]
             topics=(ResetPartition(topic="flights", partition=partition),),

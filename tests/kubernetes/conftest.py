@@ -1,9 +1,9 @@
 """Fixtures of a real Kubernetes, whose programs are built from Go modules, for every test of this folder.
 
 `kubernetes` is a control plane (etcd, API server, controllers, scheduler) with three fake nodes in three zones, whose
-pods become Ready at once and run nothing; `kwok_stages.yaml` describes how a test scripts them. The workers of a run
-share one control plane. Tests run outside its box and reach the API server by `kubernetes.api`, at an address that is
-valid inside and outside; programs that need the network of the box are started with `kubernetes.enter` before their
+pods become Ready at once and run nothing; `kwok_stages.yaml` describes how a test scripts these pods. The workers of a
+run share one control plane. Tests run outside its box and reach the API server by `kubernetes.api`, at an address that
+is valid inside and outside; programs that need the network of the box are started with `kubernetes.enter` before their
 command, or by `kubernetes.run`. Every test uses a separate namespace (the fixture `namespace`) and waits for no
 deletion.
 

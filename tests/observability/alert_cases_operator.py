@@ -197,7 +197,7 @@ OPERATOR: Final = (
         {"namespace": "shop", "pod": "a"},
         {of_operator("fairlead_operator_watch_age_seconds", pod="a"): "20+0x8"},
     ),
-    # The kubelet restarts the operator after three minutes; the alert fires until then.
+    # The alert fires for three minutes, until the kubelet restarts the operator.
     Case(
         alert="FairleadOperatorWatchSilent",
         series={of_operator("fairlead_operator_watch_age_seconds", pod="a"): "20 80 140 2 2"},

@@ -29,7 +29,7 @@ CLUSTER: Final[dict[str, Any]] = {
 
 
 def topic(name: str) -> dict[str, Any]:
-    """Return a Topic of that Cluster."""
+    """Return a Topic of the Cluster of this test."""
     return {
         "apiVersion": "fairlead.dev/v1alpha1",
         "kind": "Topic",

@@ -189,7 +189,7 @@ async def test_compression_bombs(start, full) -> None:
     # Several hundred concurrent requests may also exceed the number of admitted requests.
     assert statuses <= {400, 413, 503}
     assert 413 in statuses
-    # The batch has 160 MiB; an answer decompresses 16 MiB of it and says where to continue.
+    # The batch has 160 MiB; an answer decompresses 16 MiB of the batch and names the next offset.
     assert answer.status == 200
     assert 1 <= answer.json["next_offset"] <= 3
     assert int(answer.headers["fairlead-next-offset"]) == answer.json["next_offset"]
@@ -335,7 +335,7 @@ async def crowded(start) -> AsyncIterator[BrokerUnderLoad]:
 
 
 async def test_no_room_is_answered_before_the_body_is_sent(crowded) -> None:
-    """A request without room is refused before its body with `overloaded` and Retry-After, in a tenth of a second."""
+    """Without memory, a request is refused before its body with `overloaded` and Retry-After in a tenth of a second."""
     times, answers = [], []
     for _ in range(5):
         late = Posting(crowded, 3 * MIB)

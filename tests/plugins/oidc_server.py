@@ -36,7 +36,7 @@ PAUSE_SECONDS: Final = 0.1
 
 
 def program() -> Path:
-    """Return the program, after building it if it is missing. Raise `EtcdNotBuilt` if that fails."""
+    """Return the program, after building it if it is missing. Raise `EtcdNotBuilt` if the build fails."""
     return etcd_build.built(PROGRAM, MODULE, {PROGRAM: "."}) / PROGRAM
 
 

@@ -292,7 +292,7 @@ def _fill_outbox(folder: Path, orders: list[str]) -> None:
 
 @asynccontextmanager
 async def _broker(data: Path) -> AsyncIterator[str]:
-    # Imported here because the crashed processes import this module too, and each import takes time.
+    # The import is here because the crashed processes import this module too, and each import takes time.
     from fairlead_broker.settings import BrokerSettings
     from fairlead_broker.wiring.start import start_broker
 

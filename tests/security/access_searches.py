@@ -1,7 +1,7 @@
 """Searches for a wrong decision and for an accepted forgery, with random rules, tokens and headers (proofs V4, V5).
 
 `python access_searches.py rule-sets --count 20000 --seed 1` runs one of four searches and prints a JSON report; it
-exits with 1 when the search has found something:
+exits with 1 when the search has found a violation:
 
 - `rule-sets`: a decision of the index about a random rule set, caller and name that differs from a naive walk over the
   rules, or a right that is reported for every name of a prefix although one of the names lacks it;
@@ -274,7 +274,7 @@ class Gate:
         ]
 
     async def search(self, count: int, chance: random.Random, counts: Counter[str]) -> Found:
-        """Make calls; return the first one that is not refused."""
+        """Make calls; return the first call that is not refused."""
         for number in range(count):
             values = self.values(chance)
             status, body = await self.ask(values, chance)

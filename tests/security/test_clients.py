@@ -13,7 +13,7 @@ from security_kit import Secured
 
 
 async def topics_of(secured: Secured) -> str:
-    """Create a topic that `user:ann` may use, and one that she may only describe; return her token's text."""
+    """Create a topic that `user:ann` may use and one that the user may only describe; return the user's token."""
     for name in ("given", "shown"):
         answer = await secured.call("POST", "/v1/topics", secured.admin, {"name": name, "partitions": 1})
         assert answer.status == 201

@@ -212,7 +212,7 @@ async def test_every_caller_has_the_outcome_of_its_rules(scene: Scene, brokers: 
         for number, route in enumerate(routes):
             for place in range(brokers):
                 secured = scene.secured[(number + place) % len(BROKERS)]
-                # A tail would not end; an option that does not exist ends it.
+                # An option that does not exist ends the tail, which would otherwise not end.
                 path = path_of(route) + ("?odd=1" if route.name == TAIL else "")
                 answer = await secured.call(route.method, path, person.token, **person.headers)
                 if outcome(answer) != (wanted := expected(route, person, acls)):

@@ -33,7 +33,7 @@ async def writer(secured: Secured, name: str) -> str:
 
 
 async def test_produce_over_a_limit_is_refused_with_the_time_to_wait(secured: Secured) -> None:
-    """A request of any size is admitted; a caller in debt gets exact and whole seconds; other callers continue."""
+    """Any first request is admitted, the next is refused with exact and whole seconds, and other callers continue."""
     ann, bob = await writer(secured, "shop.ann"), await writer(secured, "bob")
     await secured.call("POST", "/v1/topics", secured.admin, {"name": "t"})
     await limit(secured, "user:shop.*", each={"produce_bytes_per_second": 1_000})
@@ -45,7 +45,7 @@ async def test_produce_over_a_limit_is_refused_with_the_time_to_wait(secured: Se
     listed = await secured.call("GET", "/v1/quotas?usage=true", secured.admin)
 
     assert (first.status, other.status, read.status) == (200, 200, 200)
-    # The debt is paid after more than the maximum time in an answer.
+    # Paying off the debt takes longer than the maximum time in an answer.
     assert first.headers["fairlead-throttle-ms"] == "30000"
     assert "fairlead-throttle-ms" not in other.headers
     assert (second.status, second.code, second.json["side_effect"]) == (429, "throttled", "none")

@@ -21,7 +21,7 @@ ANY = Endpoint("127.0.0.1", 0)
 LEASE_SECONDS = 2
 CUT_OFF = 1
 PICTURE_SECONDS = 2.0
-"""Age at which a client refreshes its metadata; five minutes outside of tests."""
+"""Age at which a client refreshes its metadata, which is five minutes outside of tests."""
 TOPIC = {"partitions": 3, "replication_factor": 3, "config": {"min.insync.replicas": 2}}
 
 

@@ -66,7 +66,7 @@ class Site:
         self.shell.variables["FAIRLEAD_BOOTSTRAP"] = ",".join(urls)
 
     async def type(self, section: str, number: int = 0) -> list[str]:
-        """Run a block of a section line by line; return the output of each."""
+        """Run a block of a section line by line; return the output of each line."""
         commands = blocks(SECTIONS[section], "console")[number].text.splitlines()
         return [await self.shell.run(command) for command in commands]
 
@@ -110,7 +110,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
                 tmp_path / f"broker-{number}", arguments=arguments, listeners=listeners
             )
         try:
-            # Broker 1 becomes the controller; no test pauses it, because no other broker could answer the page's
+            # Broker 1 becomes the controller and is never paused, because no other broker could answer the page's
             # commands.
             await site.start(1)
             await site.start(2, 3, 4)

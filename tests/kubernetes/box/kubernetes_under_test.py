@@ -178,7 +178,7 @@ def start(name: str, size: Size) -> Kubernetes:
 def shared(
     name: str, size: Size = CONTROL_PLANE_ONLY, *, prepare: Callable[[Kubernetes], None] | None = None
 ) -> Iterator[Kubernetes]:
-    """Share the Kubernetes of that name with other processes; the first process starts it, the last ends it.
+    """Share the Kubernetes of that name with other processes; the first process starts it, the last process ends it.
 
     `prepare` is called once, by the process that starts the Kubernetes.
     """

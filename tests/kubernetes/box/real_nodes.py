@@ -55,15 +55,15 @@ class RealNode:
     """One node, identified by its number, which is counted from 1."""
 
     def __init__(self, number: int, cgroup: str) -> None:
-        """Name a node without starting it."""
+        """Set the number of the node, without starting the node."""
         self.name = f"node-{number}"
         self.address = f"10.88.{number}.1"
         self.subnet = f"10.88.{number}.0/24"
         self.zone = zone(number)
         self._cgroup = f"{cgroup}/{self.name}"
         self._home = STATE / self.name
-        # Absolute, because ctr and kubelet mistake a relative path for another scheme, and short, because a socket's
-        # path ends at 107 bytes.
+        # The path of the socket is absolute, because ctr and kubelet mistake a relative path for another scheme, and
+        # short, because a socket's path ends at 107 bytes.
         self._run = Path("/run", self.name)
         self._socket = self._run / "containerd.sock"
 

@@ -173,7 +173,7 @@ def not_reconciled() -> Manifest:
 
 
 def test_the_sample_of_every_field_has_every_field() -> None:
-    """The sample of every field has every field, so that the round trip covers new fields."""
+    """The sample with all fields is complete, so that the round trip covers new fields."""
     samples = every_field()
     missing = [
         f"{definition.kind}.{path}"

@@ -52,7 +52,7 @@ class OutsideNetwork:
     def run(
         self, *words: str, typed: str = "", check: bool = True, hosts: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command in this network; `hosts` is its file of host names."""
+        """Run a command in this network; `hosts` is the command's file of host names."""
         named = [] if hosts is None else ["unshare", "--mount", "sh", "-c", WITH_HOSTS, str(hosts)]
         done = subprocess.run(
             [*self._enter, *named, *words],

@@ -263,7 +263,7 @@ def authorities_of(stage: PodsStage) -> list[str]:
 
 
 def wait_for(holds: Any) -> None:
-    """Wait until a condition holds that no watch reports."""
+    """Wait by polling until a condition holds, because no watch reports it."""
     over = threading.Event()
     for _ in range(int(LONG_SECONDS)):
         if holds():

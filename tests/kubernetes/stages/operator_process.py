@@ -59,7 +59,7 @@ class OperatorProcess:
     """One running operator."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path, user: str) -> None:
-        """Start the operator; `user` is its user for the API server."""
+        """Start the operator; `user` is the operator's user for the API server."""
         self.user = user
         self.log = log
         self.process = subprocess.Popen(

@@ -1,7 +1,7 @@
 """A consumer group with its store, driven by events: every change is written before the next event.
 
-`Driven.come` sends the heartbeat of a well-behaved member and applies the answer; tests may also send events that no
-such member sends.
+`Driven.come` sends the heartbeat of a well-behaved member and applies the answer; tests may also send events that a
+well-behaved member never sends.
 """
 
 from __future__ import annotations

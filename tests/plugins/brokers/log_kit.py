@@ -33,11 +33,11 @@ class SteppingClock:
     time_us: int = FIRST_TIME_US
 
     def now_us(self) -> TimestampUs:
-        """Return the set time."""
+        """Return the time that the test has set."""
         return TimestampUs(self.time_us)
 
     def monotonic(self) -> float:
-        """Return the set time in seconds."""
+        """Return the time that the test has set, in seconds."""
         return self.time_us / 1e6
 
 

@@ -54,7 +54,7 @@ class BrokerUnderLoad:
         self.ops = ""
 
     def enforce(self) -> None:
-        """Let the next start enforce access rules, with an administrator."""
+        """Make the next start enforce access rules, with an administrator."""
         self.token_file = self.folder / "admin.token"
         self._environment |= {
             "FAIRLEAD_SECURITY": "enforce",
@@ -63,7 +63,7 @@ class BrokerUnderLoad:
 
     @property
     def token(self) -> str | None:
-        """Token of the administrator; None if nothing is enforced."""
+        """Token of the administrator; None if the broker enforces no access rules."""
         return None if self.token_file is None else self.token_file.read_text().strip()
 
     @property

@@ -67,7 +67,7 @@ class Processes:
                     node.process.environment[f"FAIRLEAD_{name.upper()}"] = value
 
     async def start(self) -> None:
-        """Start all brokers; the first one creates the cluster."""
+        """Start all brokers; the first broker creates the cluster."""
         for node in self.nodes:
             await asyncio.to_thread(node.process.start)
 

@@ -111,7 +111,7 @@ class TerminalWindow:
         return self._process.wait(max(0.1, deadline - time.monotonic()))
 
     def _read(self, deadline: float) -> bool:
-        """Read the next output; return False at its end or after the deadline."""
+        """Read the next output; return False at the end of the output or after the deadline."""
         if not readable(self._terminal, max(0.0, deadline - time.monotonic())):
             return False
         data = b""

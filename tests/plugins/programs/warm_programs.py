@@ -138,7 +138,7 @@ def start(
     output: IO[bytes] | None = None,
     errors: IO[bytes] | None = None,
 ) -> WarmProcess:
-    """Start `fairlead` with arguments; without a file for its standard output, it writes to a pipe."""
+    """Start `fairlead` with arguments; without a file for standard output, the command writes to a pipe."""
     launcher = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     launcher.connect(_address(warm_folder()))
     printed = None
@@ -180,7 +180,7 @@ def warm_folder() -> str:
 
 @cache
 def _start_launcher() -> str:
-    """Start the launcher of this process, which ends with it; return its folder."""
+    """Start the launcher, which ends with this process; return its folder."""
     folder = tempfile.TemporaryDirectory(prefix="warm-")
     atexit.register(folder.cleanup)
     variables = {name: text for name, text in os.environ.items() if not name.startswith("FAIRLEAD_")}

@@ -69,7 +69,7 @@ async def test_a_wrong_way_to_call_is_explained(
 async def test_a_listener_with_an_authority_of_clients_wants_certificates(
     authority: Authority, tls: Path, tmp_path: Path
 ) -> None:
-    """With `client_ca`, a client needs a certificate; the error of a client without one names its setting."""
+    """With `client_ca`, a client needs a certificate; the error of a client without a certificate names the setting."""
     given = {"listen": FREE, "peer_listen": FREE, "ops_listen": FREE, "tls": tls, "client_ca": tls / "ca.crt"}
     broker = await start_broker(BrokerSettings.load({"data": tmp_path / "data", **given}))
     own = authority.issue([], uses=[ExtendedKeyUsageOID.CLIENT_AUTH]).write(tmp_path / "own", authority)

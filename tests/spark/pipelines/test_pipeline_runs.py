@@ -242,7 +242,7 @@ def flight(carrier: str, at: datetime, delay: int) -> bytes:
 
 
 def shuffled(flights: Sequence[bytes]) -> list[bytes]:
-    """Move a fifth of the flights back by up to 30 seconds of event time, which is six flights."""
+    """Move a fifth of the flights back by up to six flights, which are 30 seconds of event time."""
     chance = Random(3)
     places = [
         number + (chance.randrange(1, 7) if chance.random() < 0.2 else 0.0) for number in range(len(flights))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def test_a_topic_is_a_table_of_sql(spark: SparkSession, bootstrap: str, topic: str) -> None:
-    """Every query of a table sees the newest records; INSERT INTO appends to its topic; a stream reads it.
+    """Every query of a table sees the newest records; INSERT INTO appends to its topic; a stream reads the topic.
 
     Rows whose table Spark does not name are written to no topic.
     """

@@ -129,7 +129,7 @@ def test_a_log_that_ends_before_a_checkpoint_fails_the_query(
 ) -> None:
     """By default the query ends with an error that has the offsets.
 
-    With failOnDataLoss=false it continues from the log end.
+    With failOnDataLoss=false the query continues from the log end.
     """
     seen: list[Row] = []
     run = runner(spark, log, tmp_path / "checkpoint", seen)

@@ -180,7 +180,7 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_an_old_plan_reports_what_it_leaves_out(
     bootstrap: str, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Spark reuses the plan of a view: the plan says so when it is made, and later queries report newer records.
+    """Spark reuses the plan of a view: a warning says so at the planning, and later queries report newer records.
 
     A read with a given end leaves out nothing, and a table of the catalog has a plan for each query.
     """

@@ -66,7 +66,7 @@ async def test_every_link_of_the_page_leads_somewhere(api) -> None:
 
 
 async def test_the_page_loads_nothing_else(api) -> None:
-    """The page loads only its style sheet: it has no script and names no host, and a content security policy."""
+    """The page loads only its style sheet, has no script, names no host, and has a content security policy."""
     page, styles = await api.get("/docs"), await api.get("/docs/calls.css")
     policy = dict(rule.split(" ", 1) for rule in page.headers["content-security-policy"].split("; "))
 

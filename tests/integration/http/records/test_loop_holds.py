@@ -65,7 +65,7 @@ BODIES: dict[str, tuple[str, str, Callable[[], bytes]]] = {
     "empty-lines": (NDJSON, "records", lambda: b'{"value":"x"}' + b"\n" * (8 << 20)),
     "events": (EVENTS, "records", lambda: array(f'{{{EVENT},"data":{{"a":[1,2.5]}}}}', 100_000)),
 }
-"""Media type, path and body of each call; a body is made by its test, since it takes a tenth of a second."""
+"""Media type, path and body of each call; the test creates the body, because that takes a tenth of a second."""
 
 
 async def longest_hold(work: asyncio.Task) -> float:
