@@ -2,7 +2,7 @@
 
 The golden files in `tests/contract/golden/` list everything that users, clients in other languages, disks and stores
 can see: names, types, defaults, codes and bytes, without sentences. Moving modules, renaming internal names and
-rewording do not change them.
+rewording do not change the golden files.
 
 A golden file changes only in a commit that means to change the contract. An addition (a call, an option, a metric) adds
 lines. A line that is removed or changed breaks existing users: the commit names those users and their next step, and

@@ -32,7 +32,7 @@ def test_defaults_serve_this_machine_only() -> None:
     [("localhost:0", "localhost", 0), ("[::1]:9520", "::1", 9520), ("a.b:65535", "a.b", 65535)],
 )
 def test_endpoints_are_host_and_port(text: str, host: str, port: int) -> None:
-    """An endpoint consists of host and port, and is written as it is read."""
+    """An endpoint consists of host and port, and its text is parsed to the same endpoint."""
     endpoint = Endpoint.parse(text)
 
     assert (endpoint.host, endpoint.port, str(endpoint)) == (host, port, text)

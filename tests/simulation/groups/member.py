@@ -1,8 +1,9 @@
 """A member of a group: the SDK's state machine (`fairlead.group.member`), and offsets to read and to commit.
 
-A twin of the SDK's session, which is a task on an event loop: revoked partitions are finished and committed before they
-are reported as released, and lost ones are dropped at once. Late answers reach the SDK's state machine, which has to
-ignore them. A fault makes a member pause, crash, delay, or change its subscription as a client of the HTTP API may.
+This module is a twin of the SDK's session, which is a task on an event loop. Revoked partitions are finished and
+committed before they are reported as released, and lost partitions are dropped at once. Late answers reach the SDK's
+state machine, which has to ignore them. A fault makes a member pause, crash, delay, or change its subscription as a
+client of the HTTP API may.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Drills: short sequences of faults that cause a specific coincidence of events, at times drawn from the seed.
 
-Some rules matter only when three or four rare events meet, which hardly ever happens with independent faults. A drill
-makes the events meet, again and again through the storm, and stays within the limits of the protocol: it damages
-through `Faults`, which counts the damage. Each drill is a generator that yields the seconds to wait before its next
+Some rules matter only when three or four rare events coincide, which hardly ever happens with independent faults. A
+drill makes such events coincide repeatedly during the storm, and damages brokers only through `Faults`, which keeps the
+damage within the limits of the protocol. Each drill is a generator that yields the seconds to wait before its next
 step.
 """
 

@@ -1,7 +1,7 @@
 """The shell of a leader, which appends batches, serves followers, and executes the effects of `PartitionLeader`.
 
-It works like `fairlead_broker.runtime.leading`, without bytes, for one leader epoch of one partition; `closed` is set
-when the leadership ends.
+This shell works like `fairlead_broker.runtime.leading`, without bytes, for one leader epoch of one partition, and
+`closed` is set when the leadership ends.
 """
 
 from __future__ import annotations

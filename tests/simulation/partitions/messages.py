@@ -78,5 +78,5 @@ class ReadAnswer:
     offset: int
     values: list[int]
     high_watermark: int | None
-    """High watermark; None if the leader does not know it."""
+    """High watermark, or None if the leader does not know the high watermark."""
     leader_epoch: int

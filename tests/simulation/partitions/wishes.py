@@ -42,7 +42,7 @@ class Wishes:
     def next_record(
         self, partition: int, key: PartitionKey, item: Versioned[PartitionRecord], view: ClusterView
     ) -> PartitionRecord | None:
-        """Return the record that fulfils a request; None if there is none or it has to wait."""
+        """Return the record that fulfils a request, or None if there is no request or the request has to wait."""
         wanted = self._open.get(partition)
         if not wanted:
             return None

@@ -105,7 +105,7 @@ class World(Frame):
             self.store.transact(Transaction((), ((partition_key(partition), self._first_record(), None),)))
 
     def _first_record(self) -> PartitionRecord:
-        """Return a record whose replicas are empty and in sync; the first one leads once it is registered."""
+        """Return a record of empty replicas that are all in sync. The first of them leads once it is registered."""
         plan, homes = self.plan, [self.brokers[home] for home in self._homes]
         return PartitionRecord(
             leader=None,

@@ -59,7 +59,7 @@ class World:
         self.plan = drawn if plan is None else plan
         self.trace: list[str] | None = [] if traced else None
         self.traffic = True
-        """Whether clients still start requests; False once the cluster is checked for being at rest."""
+        """Whether clients still start requests, which they do until the cluster is checked for being at rest."""
         self.network = Network(self.schedule, self.plan.weather)
         self._leases = 0
 
@@ -96,7 +96,7 @@ class World:
         """Run the checks that need a cluster at rest."""
 
     def fingerprint(self) -> list[Any]:
-        """Return the parts of the digest besides randomness, store and counts."""
+        """Return the parts of the digest in addition to randomness, store and counts."""
         raise NotImplementedError
 
     # -- the run

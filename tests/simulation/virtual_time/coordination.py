@@ -1,7 +1,7 @@
 """The coordination store for brokers on virtual time: the embedded store over an unreliable link.
 
-Decisions are those of the shipped store. Requests and answers are delayed, lost, or carried out after their sender has
-given up; watches lag and break; leases end early.
+The results of requests are those of the shipped store. Requests and answers are delayed, lost, or carried out after
+their sender has given up; watches lag and break; leases end early.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class FarCoordination:
 
 
 class FarWatch:
-    """A watch over the same link."""
+    """A watch over the unreliable link of its client."""
 
     def __init__(self, inner: Watch, client: FarCoordination) -> None:
         self._inner = inner
@@ -170,7 +170,7 @@ class FarWatch:
         return self
 
     async def __anext__(self) -> WatchBatch:
-        # Kept until it is returned, so that a cancelled wait loses no event.
+        # The next event is kept until it is returned, so that a cancelled wait loses no event.
         if self._held is None:
             self._held = await self._inner.__anext__()
         weather = self._client._weather

@@ -19,7 +19,7 @@ class Life:
         self._made = 0
 
     def adopt(self, task: asyncio.Task[Any]) -> None:
-        """End a task with this life."""
+        """End a task when this process ends."""
         self._made += 1
         number = self._made
         self._tasks[number] = task

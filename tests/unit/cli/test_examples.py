@@ -1,4 +1,4 @@
-"""The examples in the help: every command has one, and each parses as a command line of its command."""
+"""Every command has an example in its help, and each example is a valid command line of its command."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def test_a_command_imports_no_more_than_it_uses(arguments: list[str]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("command", "loaded"), [("broker", False), ("produce", False), ("job", True)])
 def test_arrow_does_not_load_pandas_into_brokers_and_commands(command: str, loaded: bool) -> None:
-    """Arrow does not import pandas into brokers and commands, but does into Spark jobs."""
+    """Arrow imports pandas in Spark jobs, but not in brokers and commands."""
     program = (
         "import sys\n"
         "from fairlead.cli.main import leave_out_pandas\n"

@@ -179,7 +179,10 @@ def end(epoch: int, offset: int) -> LogEnd:
 def test_unclean_the_longest_log_leads(
     ends: dict[BrokerId, LogEnd], expected: tuple[object, ...] | None
 ) -> None:
-    """An unclean election picks the longest log by epoch, end and assignment order, above every reported epoch."""
+    """An unclean election picks the longest log by epoch, end and assignment order.
+
+    The leader epoch of the new leader is above every reported epoch.
+    """
     view = ClusterView(brokers(R2, R3))
 
     assert short(elect_unclean(KEY, record(None, "1", min_isr=1), view, ends)) == expected

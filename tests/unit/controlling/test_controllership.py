@@ -270,7 +270,7 @@ async def test_a_store_that_misbehaves_only_delays(cluster: Any, faults: list[An
 
 
 async def test_the_longest_log_leads_where_losing_records_is_allowed(cluster: Any, kit: Any) -> None:
-    """The longest log leads in an unclean election after the lost leader's own lease has ended.
+    """An unclean election waits for the end of the lost leader's lease, and then chooses the longest log.
 
     The ISR has only the new leader, and the leader epoch is above every reported epoch.
     """
@@ -299,7 +299,7 @@ async def test_the_longest_log_leads_where_losing_records_is_allowed(cluster: An
             await life.membership.keep_alive()
     await cluster.until(every(lambda record: record.leader is not None))
     [record] = records(cluster.metadata)
-    # Once the controller has handled this later change, it has counted the election.
+    # The election has been counted when the controller has handled this later change.
     await cluster.add(4)
 
     assert waited == [None]

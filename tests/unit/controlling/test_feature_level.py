@@ -1,4 +1,4 @@
-"""The cluster's feature level is raised by a call, never lowered, and only if every broker supports it."""
+"""A call raises the cluster's feature level if every broker supports the new level, and never lowers it."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ async def test_a_claim_holds_until_its_holder_is_gone(store: GroupStore, brokers
 
 
 async def test_another_life_of_the_holder_does_not_hold(store: GroupStore, brokers: Brokers) -> None:
-    """A claim does not hold for a later incarnation of its broker."""
+    """A claim is not valid for a later incarnation of its broker."""
     one, two = await brokers.register(ONE), await brokers.register(TWO)
     first = await claimed(store, ONE, one)
     anew = await brokers.register(ONE)

@@ -31,7 +31,7 @@ WEEK_SECONDS = NAME_IDLE_US / 1e6
 
 
 class WallClock:
-    """A clock that moves only when a test moves it."""
+    """A clock that advances only when a test advances it."""
 
     seconds = 1_000_000.0
     ahead_seconds = 0.0

@@ -54,7 +54,7 @@ def test_addresses_of_one_network_count_together() -> None:
 
 
 def test_the_number_of_addresses_is_bounded() -> None:
-    """The address that failed longest ago is forgotten first."""
+    """If there are too many addresses, the address with the oldest failure is forgotten first."""
     budget = FailureBudget()
     for _ in range(int(BURST) + 1):
         budget.fail("a", 0.0)

@@ -401,7 +401,10 @@ def test_a_static_member_that_crashed_is_followed_before_its_session_ends(driven
 
 
 def test_members_of_a_crowded_broker_come_less_often_and_are_missed_later(driven: Driven) -> None:
-    """Members of a crowded broker send fewer heartbeats, but three per session, and soon if another member waits."""
+    """With many members on a broker, each sends fewer heartbeats, but at least three per session.
+
+    A member sends its next heartbeat soon if another member waits for partitions.
+    """
     driven.join("a", static())
     driven.settle("a")
     intervals = []

@@ -255,7 +255,7 @@ def test_the_last_one_to_leave_empties_the_group(driven: Driven) -> None:
 
 
 def test_a_join_and_a_leave_in_one_turn_leave_no_trace(driven: Driven) -> None:
-    """A member that joins and leaves in one turn does not appear in the group, and its join is answered as unknown."""
+    """A member that joins and leaves in one turn does not appear in the group, and its join is refused as unknown."""
     join, leave = driven.turn(Heartbeat("a", 0, wanting("flights")), Leave("a"))
 
     assert isinstance(join, ProblemError)

@@ -143,7 +143,7 @@ def test_targets_without_a_group_are_cleared() -> None:
 
 
 def test_portions_go_from_what_ends_to_the_state() -> None:
-    """Portions of a change are deleted members, members, assignments and the state, within the allowed keys."""
+    """A change is written in portions of limited size: deleted members, members, assignments, and the state last."""
     member = MemberRecord(session_timeout_ms=1, rebalance_timeout_ms=1, epoch=1, previous_epoch=0)
     change = GroupChange(
         {

@@ -288,7 +288,7 @@ def test_deletion_removes_the_files(box: LogBox, make: BatchMaker) -> None:
 
 
 def test_a_partition_is_opened_while_the_last_one_is_removed(box: LogBox) -> None:
-    """The opening of a partition creates the topic's folder again if a deletion has removed it in between."""
+    """Opening a partition creates the topic's folder again if a concurrent deletion has removed the folder."""
 
     class Removing(PosixStorage):
         """A disk that removes the topic's folder once, before the partition's folder is created."""

@@ -1,4 +1,4 @@
-"""Facts about stored segments, on which retention decides."""
+"""Facts about stored segments, which retention uses to select segments."""
 
 from __future__ import annotations
 

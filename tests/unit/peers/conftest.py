@@ -146,7 +146,7 @@ class Broker:
     id: BrokerId
     secret: str
     key: BrokerKey | None
-    """Key of the broker's proofs; None for a broker of an older release."""
+    """Key of the broker's proofs, or None for a broker of an older release."""
     epoch: BrokerEpoch
     side: PeerSide
     replicas: Replicas
@@ -256,7 +256,7 @@ class World:
 
 
 def maker(own: PeerIdentity, key: BrokerKey | None) -> ProofMaker | None:
-    """Return the proof maker of an identity; None for a broker of an older release."""
+    """Return the proof maker of an identity, or None for a broker of an older release."""
     return None if key is None else ProofMaker(key, own.cluster_id, own.broker, own.epoch, SystemClock())
 
 

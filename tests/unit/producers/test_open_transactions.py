@@ -85,7 +85,7 @@ class StableOffsets(RuleBasedStateMachine):
 
     @rule()
     def copy(self) -> None:
-        """Continue with a copy, as a new leader does."""
+        """Replace the state by a copy of it, as a new leader does."""
         self.state = self.state.copy()
 
     @invariant()

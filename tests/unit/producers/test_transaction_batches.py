@@ -56,7 +56,7 @@ def test_a_marker_waits_for_ordered_batches(shell: Shell) -> None:
 
 
 def test_nothing_is_stored_behind_a_marker(shell: Shell) -> None:
-    """A batch of an ended epoch is refused, whether the marker is ordered or appended, and so is an older epoch."""
+    """A batch of an ended or older epoch is refused, whether the marker is only ordered or already appended."""
     shell.store(0, **EPOCH)
     shell.end_transaction(4)
     ordered = shell.send(1, **EPOCH)

@@ -156,7 +156,7 @@ def reconcile(leader: Log, follower: Log) -> tuple[Log, int]:
 
 @given(histories())
 def test_a_follower_ends_with_a_prefix_of_its_leader(logs: tuple[Log, Log]) -> None:
-    """A follower ends with a prefix of its leader's log by epochs and offsets alone, and no common record is cut."""
+    """By epochs and offsets alone, a follower cuts its log to a prefix of its leader's, and cuts no common record."""
     leader, follower = logs
     left, _ = reconcile(leader, follower)
     common = next(

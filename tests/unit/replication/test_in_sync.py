@@ -1,6 +1,6 @@
 """Replicas in sync, joining and leaving (rules 4.2, 4.4 to 4.6 and 3.4 of docs/explanation/simulation.md).
 
-These rules share a file because they are tested against each other.
+The tests of these rules share a file because each rule affects the others.
 """
 
 from __future__ import annotations

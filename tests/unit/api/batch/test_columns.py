@@ -374,7 +374,7 @@ def test_headers_are_counted_by_record(rows: list[tuple[Any, ...]]) -> None:
 @given(ROWS)
 @example([(b"abc", None, None, None), (b"", b"d", None, [("a", None), ("\u20ac", b"xy")])])
 def test_payloads_are_measured_by_record(rows: list[tuple[Any, ...]]) -> None:
-    """The bytes of key, value and headers are counted for each record, also in a slice of a batch."""
+    """The bytes of key, value and headers are counted for each record, even in a slice of a batch."""
     expected = [
         [
             len(key or b""),

@@ -133,7 +133,7 @@ def test_a_header_that_contradicts_itself_is_refuses(raw: bytes, code: str) -> N
 
 
 def test_a_walk_visits_each_batch_once() -> None:
-    """A walk yields each batch of a buffer once, starting with any batch."""
+    """A walk over a buffer yields each batch once, and may start at any batch."""
     stored = batch(bytes(8)) + batch(bytes(24)) + batch()
 
     assert [at for at, _ in iterate_headers(stored)] == [0, 96, 208]
@@ -163,7 +163,7 @@ def test_a_span_has_the_base_offset_and_size_of_a_batch() -> None:
 
 
 def test_a_stamp_replaces_the_first_36_bytes_and_nothing_else() -> None:
-    """A stamp keeps both checksums valid, and changes no byte from the producer's checksum on."""
+    """A stamp keeps both checksums valid, and does not change the producer's checksum or any byte after it."""
     produced = batch(last_offset_delta=2, record_count=3)
     stamp = make_stamp(read_header(produced), 1 << 40, 7, -5, 1)
     stamped = stamp + produced[STAMP_BYTES:]

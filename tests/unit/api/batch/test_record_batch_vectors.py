@@ -55,7 +55,7 @@ def read_by_code(batch: bytes) -> str | list[dict[str, Any]]:
 
 @pytest.mark.parametrize("vector", VECTORS)
 def test_a_leader_judges_each_vector_as_listed(vector: dict[str, Any]) -> None:
-    """A leader accepts every vector or refuses it with a problem, as listed."""
+    """A leader accepts each vector, or refuses the vector with the listed problem."""
     batch = memoryview((FOLDER / vector["file"]).read_bytes())
     try:
         validate_produced(batch, ValidationLimits(**DOCUMENT["limits"]), DOCUMENT["now_us"])

@@ -1,4 +1,4 @@
-"""Payloads as JSON text: long ones in pieces, and limits of their text."""
+"""Payloads as JSON text: long payloads are converted in pieces, and the length of the text is limited."""
 
 import base64
 from collections.abc import Callable

@@ -51,7 +51,7 @@ def test_two_brokers_of_one_id_are_never_read(second: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("etcd", [{}, {"managed": {}, "external": {"endpoints": ["http://a:1"]}}])
 def test_etcd_is_one_of_two(etcd: dict[str, Any]) -> None:
-    """A Cluster that does not have exactly one of the two forms of etcd is refused."""
+    """A Cluster is refused unless it has either a managed or an external etcd."""
     with raises(InvalidResource, "etcd.managed", "etcd.external"):
         parsed(brokers=[pool("a")], etcd=etcd)
 

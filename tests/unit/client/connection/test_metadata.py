@@ -172,7 +172,7 @@ async def both(broker: ScriptedBroker, asked_first: ScriptedBroker) -> AsyncIter
 async def test_a_broker_that_is_cut_off_does_not_hide_what_others_know(
     broker: ScriptedBroker, asked_first: ScriptedBroker, both: MetadataCache
 ) -> None:
-    """Wrong metadata that an isolated broker repeats is compared with another broker's, which is then preferred."""
+    """If an isolated broker repeats wrong metadata, the client asks another broker, and prefers it from then on."""
     broker.leader_epoch = 2
     await both.topic("flights")
     assert both.picture.leader("flights", 0) == asked_first.url

@@ -127,7 +127,7 @@ def member(joining: Driven) -> Driven:
 
 
 def owned(request: HeartbeatRequest) -> list[int] | None:
-    """Return the owned partitions in a heartbeat; None if the heartbeat does not report them."""
+    """Return the owned partitions in a heartbeat, or None if the heartbeat does not report owned partitions."""
     if request.owned is UNSET:
         return None
     return [partition for entry in request.owned for partition in entry.partitions]

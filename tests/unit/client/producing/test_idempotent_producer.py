@@ -245,7 +245,7 @@ async def test_a_refused_batch_does_not_stop_those_behind_it(
 ) -> None:
     """A refused batch does not stop later batches, which continue at its sequence in the same epoch.
 
-    The same holds for a named producer, which must not take the next epoch of its name.
+    A named producer continues in the same epoch too, because it must not take the next epoch of its name.
     """
 
     async def too_large(_: Received) -> Reply:

@@ -265,7 +265,7 @@ def test_an_address_that_a_broker_learned_when_it_started_is_noted() -> None:
 
 
 def test_the_address_of_a_load_balancer_that_is_not_asked_for_any_more_is_forgotten() -> None:
-    """A restart drops the address of a load balancer when the listener no longer serves clients outside."""
+    """A restart drops the address of a load balancer when the listener no longer serves external clients."""
     of = cluster(2, listeners={"data": {"type": "internal", "perBroker": True}})
     told = (claim(0, told_address="broker-0:9520"), claim(1))
     plan = plan_cluster(of, running(of, 2, claims=told), CONTEXT)

@@ -1,6 +1,6 @@
 """The status of a Cluster: the same facts give the same text, and times change only when a condition changes.
 
-It is a single file because every condition is a part of the same status and is tested with the same facts.
+The tests share one file because every condition is a part of the same status and depends on the same facts.
 """
 
 from __future__ import annotations
@@ -286,7 +286,7 @@ def test_the_release_is_reported_after_the_last_restart() -> None:
 
 
 def test_a_refusal_is_reported_when_it_lasts() -> None:
-    """A refused restart is reported with its partitions after it has lasted for a while."""
+    """A restart that the brokers refuse for a while is reported with the affected partitions."""
     pending = {2: (RestartReason.ASKED,)}
     refused = Outcomes(
         refusals=[RestartRefusal(2, "too few", tuple(f"orders-{index}" for index in range(12)))]
@@ -362,7 +362,7 @@ def test_lasting_obstacles_are_reported_at_once(reason: str) -> None:
 
 
 def test_an_open_cluster_has_a_warning() -> None:
-    """A Cluster in the mode Open has a warning, which every other warning hides."""
+    """A Cluster in the mode Open has a warning, unless it has any other warning."""
     modes = [
         after(facts(READY, spec={"security": {"mode": mode}})) for mode in ("Open", "Observe", "Enforce")
     ]

@@ -80,7 +80,7 @@ async def test_a_moving_rebalance_is_held_before_its_first_call(
 
 
 async def test_a_namespace_that_ends_is_not_held(api: MemoryApi, reconciler: RebalanceReconciler) -> None:
-    """No finalizer is set in a namespace that is being deleted, and one that is there is removed."""
+    """In a namespace that is being deleted, no finalizer is set, and an existing finalizer is removed."""
     ref = put_rebalance(api, held=False, status=MOVING)
     api.objects[ObjectRef(NAMESPACE, "", "shop")]["metadata"] |= DELETED
     assert await reconciler.reconcile(KEY) is None

@@ -209,7 +209,7 @@ def live(name: str, *, ingress: list[dict[str, str]] | None = None, node_port: i
 
 
 def test_addresses_of_load_balancers_are_advertised_when_they_are_known() -> None:
-    """The address of a load balancer is advertised to clients outside once it is known, and to no client inside."""
+    """The address of a load balancer is advertised to external clients once it is known, and never to internal ones."""
     cluster = render_kit.cluster_of(listeners={"data": {"type": "loadbalancer", "perBroker": True}})
     services = [
         live("main-broker-0", ingress=[{"ip": "192.0.2.1"}]),
@@ -271,7 +271,7 @@ def test_an_advertised_host_without_services_is_the_users_own_way() -> None:
 
 
 def test_an_advertised_host_of_load_balancers_is_for_clients_outside() -> None:
-    """Clients outside get the host of the Cluster, and clients inside the name of the pod."""
+    """External clients get the host of the Cluster, and internal clients the name of the pod."""
     listener = {"type": "loadbalancer", "advertisedHost": "b-{id}.example.com"}
     cluster = render_kit.cluster_of(listeners={"data": listener})
     variables = render_kit.variables_of(render_kit.drawn(cluster)["StatefulSet/main-a"])

@@ -164,7 +164,7 @@ async def test_a_stop_waits_until_others_lead_and_have_seen_it(scene: Scene) -> 
     await asyncio.wait([leaving], timeout=0.2)
     while_it_leads = leaving.done()
     await scene.partition(successor, successor)
-    # The peer is asked, cannot answer in this test, and is checked again.
+    # The broker asks the peer, which cannot answer in this test, and then checks again.
     await asyncio.wait([leaving], timeout=0.2)
     while_nobody_knows = leaving.done()
     scene.peers.note_revision(OTHER, scene.mirror.metadata.revision)

@@ -185,7 +185,7 @@ async def test_a_removal_that_is_reported_twice_is_one_loss(broker: Broker) -> N
         reported.set()
 
     broker.registration.gone(lost.broker_epoch)
-    # Runs directly after the timeout of the task has expired, and before the task has ended.
+    # This callback runs directly after the timeout of the task has expired, and before the task has ended.
     asyncio.get_running_loop().call_soon(report_again)
     async with asyncio.timeout(SECONDS_MAX):
         await reported.wait()

@@ -156,7 +156,7 @@ def test_produce_calls_are_counted_until_they_are_released() -> None:
 
 
 async def test_drain_reads_a_little() -> None:
-    """Before a refusal a short remainder is read, a long one in part, and a stalled one for a limited time."""
+    """Before a refusal, the rest of a body is read if it is short, in part if it is long, and for a limited time."""
     short = BodyReader(Chunks([bytes(100)] * 3), BodyBudget(BodyLimits(1)))
     long_chunks = Chunks([bytes(1 << 16)] * 100)
     long = BodyReader(long_chunks, BodyBudget(BodyLimits(1)))

@@ -1,4 +1,4 @@
-"""The requests that a broker refuses as those of another site's web page."""
+"""Requests that a broker refuses because a web page of another site may have sent them."""
 
 from __future__ import annotations
 
