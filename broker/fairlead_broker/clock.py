@@ -1,7 +1,7 @@
 """The broker's only source of time.
 
-Every package that needs the time receives a `Clock`; the pure packages receive numbers. No other module calls `time.*`,
-so that a simulator can control the time through one object.
+Every package that needs the time receives a `Clock`, except the pure packages, which receive numbers. No other module
+calls `time.*`, so that a simulator can control the time through one object.
 """
 
 from __future__ import annotations

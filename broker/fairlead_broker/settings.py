@@ -64,7 +64,7 @@ class Endpoint:
     host: str
     port: int
     scheme: str = ""
-    """`http` or `https` for the address of a listener; empty if it follows from the other settings."""
+    """`http` or `https` for the address of a listener, or empty if the scheme follows from the other settings."""
 
     @classmethod
     def parse(cls, text: str) -> Endpoint:
@@ -255,8 +255,9 @@ class Limits(BaseModel):
     """Maximum wait for an acknowledgement."""
 
     partitions_max: int = Field(default=10_000, ge=1)
-    """Maximum number of replicas on one broker; each has open files and a task. New partitions and moves beyond it are
-    refused with `too_many_partitions`. Replicas that the broker already has are kept."""
+    """Maximum number of replicas on one broker, since each replica has open files and a task. New partitions and moves
+    above this number are refused with `too_many_partitions`. Replicas that the broker already has are kept.
+    """
 
     stop_answer_seconds: float = Field(default=5.0, gt=0)
     """Time for which a stop waits for calls to finish before they fail with a problem."""
@@ -276,9 +277,9 @@ class Limits(BaseModel):
     """Maximum number of bytes of request bodies in memory, for all calls, from the first byte of a body to the answer.
     Above three quarters of the limit, new bodies are refused with `overloaded` before they are read; the rest is
     reserved for bodies that are being received, and for clients that use less memory than others. When no memory is
-    free, such a client gets memory from the address that uses most, or from the connection that uses most at its own
-    address: the oldest incomplete body there is ended. An incomplete body older than `body_idle_seconds_max` is ended
-    in favour of any client.
+    free, a client that uses less gets memory from the address that uses most, or from the connection that uses most at
+    its own address: the oldest incomplete body there is ended. An incomplete body older than `body_idle_seconds_max` is
+    ended in favour of any client.
     """
 
     produce_calls_max: int = Field(default=1000, ge=1)
@@ -442,7 +443,7 @@ class BrokerSettings(BaseSettings):
     """Address advertised to clients; by default the bound address of the data listener. In a pod, the address may
     contain the placeholders `{id}`, `{pod}`, `{namespace}`, `{ip}` and `{node}`. The last four are replaced by the
     variables `POD_NAME`, `POD_NAMESPACE`, `POD_IP` and `NODE_IP`. If the data listener has addresses of both schemes,
-    this setting is for `http`. If it has only `https` addresses, the setting is for `https`.
+    this setting is for `http`. If the listener has only `https` addresses, the setting is for `https`.
     """
 
     advertise_tls: EndpointText | None = None
@@ -694,7 +695,7 @@ class BrokerSettings(BaseSettings):
 
     @property
     def etcd_endpoints(self) -> tuple[str, ...]:
-        """URLs of etcd's members; empty if coordination is embedded."""
+        """URLs of etcd's members, or no URLs if coordination is embedded."""
         return tuple(url.strip() for url in (self.etcd or "").split(",") if url.strip())
 
     @property

@@ -1,6 +1,6 @@
 """Decisions for one caller at one security revision, with the reason of each (rule Z6).
 
-A superuser is allowed everything. Otherwise a matching deny decides, then a matching allow; without either, the
+A superuser is allowed everything. Otherwise a matching deny decides, then a matching allow. Without a matching ACL, the
 operation is not allowed. Only names are compared, so a decision does not depend on whether a resource exists (rule Z7).
 """
 
@@ -27,7 +27,7 @@ class Decision:
 
     allowed: bool
     because: str
-    """`superuser`, the id of the deciding ACL, or `no ACL allows it`."""
+    """Reason of the decision: `superuser`, the id of the deciding ACL, or `no ACL allows it`."""
 
 
 _SUPERUSER: Final = Decision(True, SUPERUSER)
@@ -73,7 +73,7 @@ class CallerRules:
     def allows_anything(self) -> bool:
         """Whether at least one ACL allows the caller an operation.
 
-        For the caller `anonymous`, such an ACL lets every caller make calls.
+        An ACL for `anonymous` lets every caller make calls.
         """
         return self.is_superuser or any(effect is Effect.ALLOW for effect, _, _ in self._table)
 

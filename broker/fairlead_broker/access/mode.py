@@ -11,9 +11,9 @@ class SecurityMode(StrEnum):
     OPEN = "open"
     """Every call is allowed without a check of the ACLs."""
     OBSERVE = "observe"
-    """The ACLs are checked. Operations that they do not allow are counted, and are not refused."""
+    """The ACLs are checked, and operations that no ACL allows are counted but not refused."""
     ENFORCE = "enforce"
-    """The ACLs are checked. Operations that they do not allow are refused."""
+    """The ACLs are checked, and operations that no ACL allows are refused."""
 
     def stricter(self, other: SecurityMode) -> SecurityMode:
         """Return the stricter of two modes."""

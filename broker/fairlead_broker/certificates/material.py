@@ -143,7 +143,7 @@ def _content(file: Path) -> bytes:
 
 
 def _certificates(file: Path) -> list[x509.Certificate]:
-    """Return the certificates of a PEM file, which must contain at least one."""
+    """Return the certificates of a PEM file, which must contain at least one certificate."""
     try:
         found = x509.load_pem_x509_certificates(_content(file))
         for each in found:
@@ -257,7 +257,7 @@ def _key(file: Path, leaf: x509.Certificate) -> bytes:
 
 
 def _authorities(file: Path) -> list[x509.Certificate]:
-    """Return the authorities' certificates in a file. At least one of them must be allowed to sign."""
+    """Return the authorities' certificates in a file. At least one authority must be allowed to sign."""
     found = _certificates(file)
     if not any(_may_sign(each) for each in found):
         raise MaterialRefused(

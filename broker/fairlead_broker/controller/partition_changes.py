@@ -121,8 +121,8 @@ def _leader_moved(key: PartitionKey, record: PartitionRecord, view: ClusterView)
     if state is BrokerState.STOPPING:
         return elect(key, record, view.brokers, avoiding)
     if record.leader.broker in view.draining or state is BrokerState.DRAINING:
-        # A broker may stay registered as draining for a while after its drain has ended. Such brokers are avoided as
-        # well, because two of them would pass the leadership back and forth.
+        # A broker may stay registered as draining for a while after its drain has ended. Brokers in this state are
+        # avoided as well, because two of them would pass the leadership back and forth.
         return move_leader(key, record, view.brokers, avoiding.union(_registered_draining(record, view)))
     return None
 

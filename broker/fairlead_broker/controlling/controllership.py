@@ -180,7 +180,7 @@ class Controllership:
                     if await self._try_turn():
                         await self._wait_for_change()
                     else:
-                        # No event announces that the store answers again; only another attempt can detect this.
+                        # No event announces that the store answers again, so only another attempt can detect an answer.
                         await asyncio.sleep(TICK_SECONDS)  # noqa: TID251
         except* CoordinationClosed as closed:
             raise closed.exceptions[0] from None

@@ -37,7 +37,7 @@ class SecurityAdmin:
         self._runner = PlanRunner(coordination, mirror)
 
     async def put_token(self, token_id: str, record: TokenRecord) -> bool:
-        """Store a token under an id that no token has; return whether it was stored. Raises `conflict` at the limit."""
+        """Store a token under an unused id, and return whether the token was stored. Raises `conflict` at the limit."""
         key = self._metadata.keys.token(token_id)
 
         def plan(_: int) -> Sequence[Transaction]:
@@ -62,7 +62,7 @@ class SecurityAdmin:
         await self._remove(self._metadata.keys.token, token_id, found, force=force)
 
     async def put_acl(self, acl: Acl, record: AclRecord) -> bool:
-        """Store an ACL; return whether it is new. Raises `conflict` at the limit."""
+        """Store an ACL, and return whether the ACL is new. Raises `conflict` at the limit."""
         key = self._metadata.keys.acl(acl.acl_id)
 
         def plan(_: int) -> Sequence[Transaction]:

@@ -78,7 +78,7 @@ class Leases:
         return sorted(self._get(lease_id).keys)
 
     def drop(self, lease_id: LeaseId) -> None:
-        """Drop a lease that has ended; the caller has removed its keys."""
+        """Drop a lease that has ended and whose keys the caller has removed."""
         for key in self._held.pop(lease_id).keys:
             del self._lease_of[key]
 

@@ -31,7 +31,7 @@ from fairlead_broker.registry.metadata import Change, ClusterMetadata
 from fairlead_broker.registry.store_writes import KeyValue
 
 SILENCE_SECONDS: Final = 30.0
-"""Seconds of silence after which the mirror requests progress from the watch. If the silence then lasts as long
+"""Seconds of silence after which the mirror requests progress from the watch. If no answer arrives within the same time
 again, the watch is replaced.
 """
 PROGRESS_SECONDS: Final = 1.0
@@ -164,7 +164,7 @@ class Mirror:
                 raise
             except (Compacted, CoordinationUnavailable) as error:
                 _log.warning("registry not listed, retrying", reason=str(error), attempt=attempt)
-                # No event announces that the store answers again; only another attempt can detect this.
+                # No event announces that the store answers again, so only another attempt can detect an answer.
                 await asyncio.sleep(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)])  # noqa: TID251
                 attempt += 1
             else:

@@ -164,7 +164,7 @@ class ProducerRegistry:
     async def _replace(self, key: str, revision: Revision, value: bytes) -> bool:
         """Replace a key.
 
-        Returns False if the key was not replaced or the outcome is unknown; the caller then starts again. If a
+        Returns False if the key was not replaced or the outcome is unknown, so that the caller has to start again. If a
         write of unknown outcome has succeeded, some ids or an epoch are skipped, which is harmless.
         """
         try:

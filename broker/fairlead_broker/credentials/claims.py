@@ -1,7 +1,7 @@
 """Signed tokens: the issuer and key id before verification, and the caller after it (rules A14 to A18).
 
-The package `identity` calls both steps, and verifies the signature between them. The time is an argument. The module
-must not depend on keys or cryptography.
+The package `identity` reads the unverified statements of a token, verifies the signature, and then gets the caller. The
+time is an argument. The module must not depend on keys or cryptography.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ PARTS: Final = 3
 _NAME: Final = re.compile(r"[!-)+\-./0-~]{1,200}")
 _SERVICE_ACCOUNT: Final = re.compile(r"system:serviceaccount:([^:]+):([^:]+)")
 _REFUSED_HEADERS: Final = frozenset({"crit", "b64", "enc", "zip"})
-"""Header members that change the signed bytes or the meaning of the content. A token with one of them is refused."""
+"""Header members that change the signed bytes or the meaning of the content. A token with one of these members is
+refused.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from typing import Final
 FAILURES_PER_SECOND: Final = 20.0
 BURST: Final = 50.0
 ADDRESSES_MAX: Final = 4096
-"""Maximum number of counted addresses. Above it, the address whose last failure is the oldest is dropped."""
+"""Maximum number of counted addresses. Above this number, the address whose last failure is the oldest is dropped."""
 IPV4_PREFIX: Final = "::ffff:"
 """Prefix of the IPv6 form of an IPv4 address."""
 NETWORK_BITS: Final = 64

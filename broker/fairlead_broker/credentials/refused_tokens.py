@@ -13,7 +13,9 @@ from fairlead_broker.credentials.bearer import Refused
 
 REMEMBERED_SECONDS: Final = 10.0
 REFUSED_MAX: Final = 4096
-"""Maximum number of cached tokens, which take about 1 MB. Above it, the token that was refused first is dropped."""
+"""Maximum number of cached tokens, which take about 1 MB. Above this number, the token that was refused first is
+dropped.
+"""
 
 
 class RefusedTokens:

@@ -262,7 +262,7 @@ def _unsaid(record: MemberRecord) -> MemberRecord:
 
 
 def _merged(record: MemberRecord, subscription: Subscription) -> MemberRecord:
-    """Return the record with the fields of a subscription. None keeps the current value; an empty string resets it."""
+    """Return the record with the fields of a subscription. None keeps a value, and an empty string resets it."""
     pattern, rack, assignor = subscription.pattern, subscription.rack, subscription.assignor
     session, rebalance = subscription.session_timeout_ms, subscription.rebalance_timeout_ms
     return msgspec.structs.replace(

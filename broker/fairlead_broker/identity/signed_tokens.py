@@ -77,7 +77,7 @@ class SignedTokens:
     def caller(self, text: str, valid_after_us: int, *, waited: bool) -> Caller:
         """Return the caller of a token. Raises `unauthenticated`, `throttled`, or `CallerPending` for a call.
 
-        `waited`: whether the request has already waited once. Such a request does not wait again.
+        `waited`: whether the request has already waited. A request waits at most once.
         """
         told = unverified(text)
         keys = self._by_claim.get(told.issuer)

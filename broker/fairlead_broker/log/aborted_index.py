@@ -1,4 +1,4 @@
-"""Aborted transactions of one log: in memory, and in a file next to each closed segment that has any.
+"""Aborted transactions of one log: in memory, and in a file next to each closed segment with such transactions.
 
 `producer_snapshots` adds the transactions of the last segment while it replays batches, and saves them in its
 snapshots. A closed segment has a file `<base offset>.aborted`, which is written before the segment is closed and is
@@ -46,7 +46,9 @@ class AbortedIndex:
         self._storage = storage
         self._loading = Lock()
         self._view: tuple[NDArray[np.int64], int] = (np.empty((0, _COLUMNS), np.int64), 0)
-        """Rows in ascending order of markers, and the number of valid rows. Readers read both in one step."""
+        """Rows in ascending order of markers, and the number of valid rows. Readers read the rows and their number in
+        one step.
+        """
         self._last_base = Offset(0)
         self._loaded = True
         """Whether the transactions of closed segments are in memory."""
@@ -177,7 +179,7 @@ class AbortedIndex:
 
 
 def marker_in(file: File, batch: WalkedBatch) -> Marker | None:
-    """Return the marker in a control batch of a file; None for other control batches. Raises `OSError`."""
+    """Return the marker in a control batch of a file, or None if the batch has no marker. Raises `OSError`."""
     header = batch.header
     extension = bytearray(header.extension_bytes)
     file.read_into(memoryview(extension), batch.position + HEADER_BYTES)

@@ -157,7 +157,7 @@ class LogDirectory:
         return self.health.failure
 
     def adopt_cluster(self, cluster_id: str) -> Identity:
-        """Assign a new directory to a cluster. Raises `IdentityMismatch` if it belongs to another cluster."""
+        """Assign a new directory to a cluster. Raises `IdentityMismatch` if it is another cluster's."""
         found = self._identity
         if found is None:
             found = Identity(
@@ -282,8 +282,8 @@ class LogDirectory:
     def forget_topics(self, deleted: Container[TopicId]) -> None:
         """Drop deleted topics from later checkpoints.
 
-        A killed process may have removed the files of these topics before a checkpoint. The start calls this method
-        before it deletes their partitions.
+        A killed process may have removed the files of these topics before a checkpoint. A starting broker calls this
+        method before it deletes the partitions of these topics.
         """
         for key in [key for key in self._checkpointed if key.topic_id in deleted]:
             self._drop_entry(key)

@@ -577,7 +577,7 @@ class PartitionLog(ReadableLog):
     def _empty(self, restart: Offset) -> None:
         """Write a checkpoint without the segments, then remove the files of every segment, last segment first.
 
-        `restart`: offset at which the log is restarted; the stored synced offset must not be above it.
+        `restart`: offset at which the log is restarted. The stored synced offset must not be above this offset.
         """
         before = self._log_start, self._synced, self._end, self.checkpoint_high_watermark, self.damaged
         self._log_start = self._synced = self._end = self._segments[0].base_offset

@@ -168,7 +168,7 @@ class ReadableLog:
     # ------------------------------------------------------------------------------------------ damage
 
     def note_damage(self, found: Sequence[DamagedRange]) -> bool:
-        """Record unreadable ranges. The next checkpoint makes them durable.
+        """Record unreadable ranges. The next checkpoint makes the ranges durable.
 
         Returns False if all of the ranges were known.
         """
@@ -230,10 +230,10 @@ class ReadableLog:
     def _first_stale(self, found: LogRead, segment: Segment | None) -> EpochStart | None:
         """Return the first offset whose batch has an earlier leader epoch than the list names, and the listed epoch.
 
-        A lost write may leave an older batch in its place. Within a read, such a batch has an earlier epoch than the
+        A lost write may leave an older batch at an offset. Within a read, the older batch has an earlier epoch than the
         previous batch. The first batch of a read and the first batch of an epoch are compared with the list. The first
-        batch of an epoch is rarely within a read, so it is read from the segment. Without a segment, its offset is
-        returned unchecked.
+        batch of an epoch is rarely within a read, so it is read from the segment. Without a segment, the start of the
+        epoch is returned unchecked.
         """
         base_offset, first_epoch = found.first_batch
         for begun in epochs_between(self._epochs.entries, Offset(base_offset), found.next_offset):

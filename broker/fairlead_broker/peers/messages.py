@@ -67,7 +67,7 @@ class ReplicaFetchPartition(PeerPartition, frozen=True, kw_only=True):
     log_start: Offset
     max_bytes: Count
     damaged: bool = False
-    """Whether the last received records failed their checksum. If true, the leader verifies its own copy."""
+    """Whether the last received records failed their checksum, in which case the leader verifies its own copy."""
     deleted_epoch: LeaderEpoch | None = None
     """Leader epoch of the last deleted record of a log without records; None if no such epoch is known."""
 
@@ -178,7 +178,7 @@ class LogEnd(PeerPartition, frozen=True, kw_only=True):
 
 
 class LogEndsAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Ends of those requested logs that the broker has."""
+    """Ends of the requested logs that the broker has."""
 
     ends: list[LogEnd]
 
@@ -212,7 +212,7 @@ def encode_answer(answer: ReplicaFetchAnswer) -> list[Buffer]:
 
 
 def decode_answer(body: Buffer) -> ReplicaFetchAnswer:
-    """Decode the fetch answer in a body. Its data are memoryviews of the body. Raises `malformed_request`."""
+    """Decode the fetch answer in a body. The batches are memoryviews of the body. Raises `malformed_request`."""
     frames = iterate_frames(body, PARTITIONS_MAX + 1)
     head = next(frames, None)
     if head is None:

@@ -48,7 +48,7 @@ class OpenTransactions:
         """Return the last stable offset: readers of committed records read the offsets below it.
 
         The last stable offset is the lowest of the high watermark and of the first offsets of transactions that are
-        open or whose marker is not below the high watermark. It is never below the log start.
+        open or whose marker is not below the high watermark, but never lower than the log start.
         """
         ending = self._ending
         if not ending and not self.first_offsets:

@@ -17,7 +17,7 @@ class CallerSide:
     scheme: str
     """`http` or `https`."""
     called: str | None = None
-    """Base URL that an external client has called, perhaps through a proxy; None for other clients."""
+    """Base URL that an external client has called, perhaps through a proxy, or None for any other client."""
 
     @classmethod
     def of_text(cls, text: str) -> CallerSide:

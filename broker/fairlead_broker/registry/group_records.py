@@ -55,7 +55,7 @@ class MemberRecord(Record, frozen=True, kw_only=True):
     """Value of `groups/<group>/members/<member id>`."""
 
     instance_id: str | None = None
-    """Instance id of a static member, which keeps its assignment across a restart; None for other members."""
+    """Instance id of a static member, which keeps its assignment across a restart, or None for any other member."""
     rack: str | None = None
     topics: tuple[str, ...] = ()
     """Subscribed topic names, in ascending order."""

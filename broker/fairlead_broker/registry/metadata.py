@@ -113,7 +113,7 @@ class ConfigChange:
 
 @dataclass(frozen=True, slots=True)
 class DeletedTopicChange:
-    """The tombstone of a topic was written or removed. Brokers delete the topic's folders when it is written."""
+    """The tombstone of a topic was written or removed. A written tombstone makes brokers delete the folders."""
 
     topic_id: TopicId
     before: Versioned[DeletedTopicRecord] | None
@@ -293,7 +293,7 @@ class ClusterMetadata:
                 return self._single(single, item)
 
     def _security(self, key: str, item: KeyValue | None, record_type: type[R]) -> Versioned[R] | None:
-        """Return a security record. An unreadable record does not end the mirror: its key is noted."""
+        """Return a security record. The key of an unreadable record is noted, and the mirror continues."""
         self.unreadable_security.discard(key)
         try:
             return _read(item, record_type)

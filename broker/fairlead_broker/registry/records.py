@@ -374,6 +374,5 @@ class ProducerNameRecord(Record, frozen=True, kw_only=True):
     used_us: TimestampUs
     """Time of the last request for the name, or of the last batch seen from its producer."""
     transactional: bool = False
-    """Whether the producer has transactions. If so, its transaction record contains its epoch and the time of its last
-    use.
+    """Whether the producer has transactions. The epoch and the time of the last use are then in its transaction record.
     """

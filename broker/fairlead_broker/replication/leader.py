@@ -146,8 +146,8 @@ class PartitionLeader:
         self._directory_failed = False
         self._resigned = False
         self._complete = False
-        """Whether no replica outside the isr could join and no change to `synced` is due. While this is true, most
-        reports cause no write. A replica that falls behind is detected at `TimePassed`.
+        """Whether no replica outside the isr could join and no change to `synced` is due. In this state, most reports
+        cause no write. A replica that falls behind is detected at `TimePassed`.
         """
         self._member_since: dict[BrokerId, float] = {}
         self._read_record()

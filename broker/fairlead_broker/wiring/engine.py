@@ -23,7 +23,7 @@ class Engine:
     telemetry: Telemetry
     clock: Clock
     new_id: Callable[[], str]
-    """Function that returns a random version 4 UUID. It is the only source of randomness in a broker."""
+    """Function that returns a random version 4 UUID, and the only source of randomness in a broker."""
     log: Log
     supervisor: Supervisor
     disk: DiskPool

@@ -196,7 +196,7 @@ class LocalCluster:
 async def start_local_cluster(
     brokers: Sequence[BrokerSettings], store: Path, *, clock: Clock | None = None, log: Log | None = None
 ) -> LocalCluster:
-    """Start brokers that share the embedded store in a file. Returns once all serve and are in each other's mirrors.
+    """Start brokers that share the embedded store in a file, and return once all serve and know each other.
 
     Raises like `start_broker`; all started brokers are stopped before an exception is raised.
     """
@@ -215,7 +215,7 @@ async def start_local_cluster(
 
 
 async def acquaint(brokers: Collection[RunningBroker]) -> None:
-    """Return once the mirror of each broker shows all brokers. Then no call is refused for a missing broker.
+    """Return once the mirror of each broker shows all brokers, so that no call is refused for a missing broker.
 
     Raises CoordinationUnavailable if a broker stops before then.
     """

@@ -128,7 +128,7 @@ class Members:
             if loop.time() >= deadline:
                 raise CoordinationUnavailable(attempts.summary)
             if (pause := attempts.pause_seconds()) is not None:
-                # No event announces that a member answers again; only another attempt can detect this.
+                # No event announces that a member answers again, so only another attempt can detect an answer.
                 await asyncio.sleep(min(pause, max(0.0, deadline - loop.time())))  # noqa: TID251
 
     def check_cluster(self, member: Member, answer: Headed) -> None:

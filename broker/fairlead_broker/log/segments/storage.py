@@ -1,9 +1,9 @@
 """The interface between the log and the disk.
 
-Every file operation of this package goes through a `Storage`, so that tests can run the whole log on a faulty
-disk (which loses unsynced bytes, becomes full or fails a sync) without patches. `PosixStorage` is the storage of
-a real disk. The module must not know about batches, segments or offsets; it handles names, bytes and positions.
-Every operation raises `OSError`, which the callers wrap. This code is in one file because the interface and its
+Every file operation of this package goes through a `Storage`, so that tests can run the whole log on a faulty disk
+(which loses unsynced bytes, becomes full or fails a sync) without patches. `PosixStorage` is the storage of a real
+disk. The module handles names, bytes and positions, and must not know about batches, segments or offsets. Every
+operation raises `OSError`, which the callers wrap. This code is in one file because the interface and its
 implementation change together.
 """
 
@@ -263,7 +263,7 @@ class PosixFile:
     def truncate(self, size: int) -> None:
         """Set the size of the file in bytes. A closed file that has this size already needs no descriptor.
 
-        The log undoes a write that failed for lack of a descriptor by such a call.
+        With this call, the log undoes a write that failed for lack of a descriptor.
         """
         if self._descriptor is None and self._has_size(size):
             return
