@@ -41,7 +41,7 @@ if sys.dont_write_bytecode:
     # by PYTHONPYCACHEPREFIX, which programs that build images and wheels would inherit.
     sys.dont_write_bytecode, sys.pycache_prefix = False, str(BYTECODE)
 
-# A shell starts background jobs with SIGINT ignored; programs that a test starts and interrupts would inherit that
+# A shell starts background jobs with SIGINT ignored. Programs that a test starts and interrupts would inherit this
 # setting.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

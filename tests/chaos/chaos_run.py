@@ -82,7 +82,7 @@ class ChaosRun:
         """Start producers for the guarantee of the history, readers, and a client that requests log ends.
 
         One history checks one guarantee. With idempotence and retries every record is stored exactly once. Without
-        both, a write without an answer is stored once or not at all.
+        idempotence and retries, a write without an answer is stored once or not at all.
         """
         cluster, history = self.cluster, self.history
         everywhere = range(self.partitions)

@@ -179,9 +179,9 @@ def deliveries(events: list[dict[str, Any]], group: str) -> dict[str, dict[int, 
 def assert_consumed_by(events: list[dict[str, Any]], group: str, *, unheard: bool = False) -> int:
     """Fail unless the group received every record, and received a record again only after its partition moved.
 
-    `unheard`: members may have been cut off for longer than their session. Such a member reads prefetched records until
-    it learns that its partitions have another owner. The checker verifies by the committed epochs that the member
-    commits none of these records. Return how many records were delivered more than once.
+    `unheard`: members may have been cut off for longer than their session. A member that is cut off reads prefetched
+    records until it learns that its partitions have another owner. The checker verifies by the committed epochs that
+    the member commits none of these records. Return how many records were delivered more than once.
     """
     given = deliveries(events, group)
     lost = [

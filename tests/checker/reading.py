@@ -36,7 +36,7 @@ class _Reader:
     """One process that reads one partition."""
 
     position: int | None = None
-    """Offset after the last read record, or the chosen offset; None while no event shows it."""
+    """Offset after the last read record, or the chosen offset; None while the offset is unknown."""
 
 
 @dataclass(slots=True)

@@ -79,7 +79,7 @@ class EtcdPods:
         """All actions that were planned and carried out, except records of members."""
         self.unschedulable: set[int] = set()
         self.quota_bytes = 64 << 20
-        """Quota of a store in the template; a test that enlarges volumes increases it."""
+        """Quota of a store in the template; a test that enlarges volumes increases the quota."""
 
     def wish(self, replicas: int, pod_spec_hash: str = "first") -> EtcdWish:
         """Return the requested state of the etcd: a number of members, which are at the addresses of this object."""

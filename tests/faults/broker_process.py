@@ -46,7 +46,8 @@ class BrokerProcess:
         """Start a process and return when the broker serves; otherwise raise `RuntimeError` with the end of its log."""
         errors = self.errors or self.data.with_name(self.data.name + ".log")
         kept = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
-        # Bytecode is kept, as for an installed program; without it, compiling all modules would be half of a start.
+        # Bytecode is kept, as for an installed program; without bytecode, compiling all modules would be half of a
+        # start.
         kept.pop("PYTHONDONTWRITEBYTECODE", None)
         kept["PYTHONPYCACHEPREFIX"] = str(BYTECODE)
         command = ["broker", "start", "--output", "json"]

@@ -15,8 +15,8 @@ Losses that a file system may cause and that a log has to survive:
 Losses that neither a file system nor this disk causes: bytes that were never written to this file, the loss of synced
 data, a renamed file without either of its names, a renamed folder with both.
 
-Each of three switches breaks one promise of the disk. A run with a switch must fail; otherwise the runs without it
-would prove nothing.
+Each of three switches breaks one promise of the disk. A run with a switch must fail; otherwise the runs without a
+switch would prove nothing.
 """
 
 from __future__ import annotations

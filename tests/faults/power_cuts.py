@@ -81,7 +81,7 @@ class Witness:
     log_start_asked: int = 0
     """Upper bound of the log start."""
     log_start_highest: int = 0
-    """Highest requested log start; epochs that ended before it may be forgotten."""
+    """Highest requested log start; epochs that ended before this offset may be missing."""
     epochs: list[tuple[int, int]] = field(default_factory=list)
     """(epoch, start offset) of started epochs."""
     epochs_asked: list[tuple[int, int]] = field(default_factory=list)

@@ -249,7 +249,7 @@ async def test_a_commit_refused_by_a_deletion_is_repeated(alone: Cluster) -> Non
 
 
 async def test_metrics_show_the_lag_of_groups(alone: Cluster) -> None:
-    """Metrics show the lag by group, topic and partition, without deleted groups."""
+    """Metrics contain the lag by group, topic and partition, and nothing about deleted groups."""
     group = GroupClient(alone, "job")
     await group.commit({("flights", 0): 99})
     telemetry = alone.broker(1).telemetry

@@ -67,7 +67,7 @@ class OidcServer:
         return self.folder / "ca.crt"
 
     def start(self) -> None:
-        """Start the provider, and wait until it answers; it does not report when it listens."""
+        """Start the provider, and wait until it answers; the provider does not report when it listens."""
         files = [str(self.folder / "tls.crt"), str(self.folder / "tls.key")]
         command = [str(program()), self.issuer, f"127.0.0.1:{self._port}", *files, REDIRECT, *CLIENTS]
         log = self.folder / "log"

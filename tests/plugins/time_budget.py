@@ -80,6 +80,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the budget in the process that receives every report; a worker receives only its own."""
+    """Register the budget in the process that receives every report; a worker receives only its own reports."""
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(TimeBudget(parse_budgets(config.getini(INI_NAME))), "time-budget")

@@ -65,7 +65,7 @@ async def follow_until(watch: Watch, value: bytes) -> list[Revision]:
 
 @pytest.mark.scenario
 async def test_a_watch_outlives_the_members_it_runs_on(three: EtcdCluster) -> None:
-    """While each member dies in turn, every revision is delivered once."""
+    """While the members die one after another, every revision is delivered once."""
     watch = three.client().watch("/k", Revision(1))
     following = asyncio.create_task(follow_until(watch, b"end"))
     writer = three.client()

@@ -48,7 +48,7 @@ async def test_flights_are_loaded_and_read_as_the_page_says(dev_broker: str, tmp
 
 
 def test_the_job_of_the_page_is_the_one_that_the_demo_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command of the job in the page is the constant that `make demo` uses."""
+    """The command for the job in the page equals the constant that `make demo` uses."""
     monkeypatch.syspath_prepend(str(checkout.ROOT / "docs/tutorial"))
     import flight_windows
 

@@ -304,7 +304,7 @@ def test_ready_brokers_that_do_not_answer_are_not_restarted(kubernetes: Kubernet
 def test_a_deleted_cluster_leaves_its_disks(kubernetes: Kubernetes, namespace: str) -> None:
     """A Cluster can release its objects, which the next Cluster adopts, and otherwise they are removed with it.
 
-    A Cluster is removed even while paused; its `claimPolicy` keeps or deletes its claims.
+    A Cluster is removed even while paused; the policy `claimPolicy` keeps or deletes the claims.
     """
     api, kinds = kubernetes.api, ("statefulsets", "services", "configmaps", "poddisruptionbudgets")
     api.apply(a_cluster(2), namespace)

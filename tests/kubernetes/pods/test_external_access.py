@@ -117,7 +117,7 @@ def listening(stage: PodsStage, brokers: int, **listener: Any) -> dict[str, Any]
 
 @contextmanager
 def ingress_controller(stage: PodsStage, brokers: int, folder: Path) -> Iterator[Path]:
-    """Run a proxy that is configured from the Ingress of the Cluster; yield a file with the names of its hosts."""
+    """Run a proxy that is configured from the Ingress of the Cluster; yield a file with its host names."""
     api = stage.kubernetes.api
     ingress = api.wait(
         "ingress/main-external",

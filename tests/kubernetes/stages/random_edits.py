@@ -147,7 +147,7 @@ class World:
         return self.chance.choice(names) if names else None
 
     def ask(self, call: Callable[[Admin], Any]) -> bool:
-        """Send a change to the brokers; return False when they refuse it for now."""
+        """Send a change to the brokers; return False when the brokers refuse the change for now."""
         try:
             self.stage.brokers.ask(call)
         except FairleadError:
@@ -410,7 +410,7 @@ ON_CLUSTER: Final = (
     restart_all,
 )
 HOLDING: Final = (too_few_brokers, refused_template, pause, no_restarts)
-"""Edits that keep the operator from changing the Cluster for now; each is the last edit of its round."""
+"""Edits that keep the operator from changing the Cluster for now; each of these edits is the last one of its round."""
 BEHIND: Final = (
     delete_a_child,
     delete_a_child,

@@ -62,7 +62,7 @@ def of_cluster(cluster: Manifest, wish: Wish) -> str:
 
 
 def of_orders(stage: EditStage, cluster: Manifest) -> str:
-    """Find restart orders that are not completed yet, which no condition shows at first."""
+    """Find restart orders that are not completed yet and not reported by a condition yet."""
     objects = [cluster, *stage.api.list("pods", stage.namespace, BROKERS)]
     left = [
         each["metadata"]["name"]

@@ -251,7 +251,7 @@ class Cluster:
         return life
 
     async def kill(self, broker: int) -> int:
-        """Revoke a broker's lease and cancel its tasks; return its broker epoch."""
+        """Revoke a broker's lease and cancel its tasks; return the broker epoch."""
         life = self.lives.pop(broker)
         for task in life.tasks:
             task.cancel()

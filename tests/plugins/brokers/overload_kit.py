@@ -173,7 +173,7 @@ class BrokerUnderLoad:
 
 
 async def until(condition: Callable[[], bool], seconds: float) -> bool:
-    """Wait for a condition that only polling shows; return whether it was met in time."""
+    """Wait for a condition that only polling shows; return whether the condition was met in time."""
     end = now() + seconds
     while not condition():
         if now() > end:

@@ -3,8 +3,8 @@
 A start of the interpreter with the modules of a broker needs more than a second of processor time, and the tests start
 hundreds of brokers and commands. A launcher therefore imports all modules once and forks a child for each command. The
 child is an ordinary process: it runs the main function of the program with its own arguments, environment, folder and
-files, and is stopped and killed like any other process. Tests start the program with `start`; shells find it in
-`search_path()`.
+files, and is stopped and killed like any other process. Tests start the program with `start`; shells find the program
+in `search_path()`.
 """
 
 from __future__ import annotations

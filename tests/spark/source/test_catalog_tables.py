@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def test_a_topic_is_a_table_of_sql(spark: SparkSession, bootstrap: str, topic: str) -> None:
     """Every query of a table sees the newest records; INSERT INTO appends to its topic; a stream reads the topic.
 
-    Rows whose table Spark does not name are written to no topic.
+    Rows for which Spark names no table are not written to any topic.
     """
     other = f"{topic}-other"
     with Admin(bootstrap) as admin:
