@@ -101,7 +101,7 @@ class AuditTopic:
         return True
 
     async def _topic(self) -> TopicView | None:
-        """Return the topic; None until the controller has created it."""
+        """Return the topic; None until the controller has created the topic."""
         topics = self._topics
         try:
             return topics.views.by_name(AUDIT_TOPIC)

@@ -89,7 +89,7 @@ class SecurityView:
         counters: SecurityCounters,
         signed: SignedTokens | None = None,
     ) -> None:
-        """`floor`: mode with which the broker was started; the cluster's mode applies if it is stricter.
+        """`floor`: mode with which the broker was started; a stricter mode of the cluster takes precedence.
 
         `signed`: signed tokens of the issuers; None if the broker has none.
         """

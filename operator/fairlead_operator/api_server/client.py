@@ -264,7 +264,7 @@ class ApiClient:
         return await self._list(kind, namespace, selector, _METADATA)
 
     async def kinds_of(self, api_version: str) -> frozenset[str]:
-        """Return the kinds that the API server has in a group and version; empty if it does not have the group."""
+        """Return the kinds that the API server has in a group and version; empty if the group does not exist."""
         prefix = "/apis/" if "/" in api_version else "/api/"
         try:
             answer = await self._requests.send(Request("GET", prefix + api_version, {}))

@@ -40,7 +40,7 @@ class Objects(Protocol):
     """The cache of objects."""
 
     def get(self, ref: ObjectRef) -> Manifest | None:
-        """Return an object; None if it is not known."""
+        """Return an object; None if the object is not cached."""
         ...
 
 

@@ -61,7 +61,7 @@ class ResizeClaim:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceSet:
-    """Delete a StatefulSet but keep its pods; the next pass recreates it with new values of immutable fields."""
+    """Delete a StatefulSet without its pods, so that the next pass recreates it with new values of immutable fields."""
 
     name: str
     uid: str

@@ -71,7 +71,7 @@ class TransferLeadership:
 
 @dataclass(frozen=True, slots=True)
 class DeleteEtcdPod:
-    """Delete a pod, so that the pod is recreated from the newest template; the volume is kept."""
+    """Delete a pod, so that the pod is recreated from the newest template; the volume of the pod is kept."""
 
     ordinal: int
     uid: str

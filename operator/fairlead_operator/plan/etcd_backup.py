@@ -47,9 +47,9 @@ class BackupView:
     """Last time at which the schedule started a snapshot, or the creation time of the only Job, in Kubernetes' format;
     empty before the first snapshot."""
     failure: str = ""
-    """Reason why the newest Job has failed; empty if it has not failed."""
+    """Reason why the newest Job has failed; empty if the Job has not failed."""
     refusal: str = ""
-    """Reason why the API server refused the pod of the newest Job; empty if it refused none."""
+    """Reason why the API server refused the pod of the newest Job; empty if no pod was refused."""
 
 
 def obstacle(backup: EtcdBackup, cluster: Manifest | None) -> Finding | None:
@@ -72,7 +72,7 @@ def results_of(pods: Iterable[Manifest]) -> Iterator[Result]:
 
 
 def failure_of(job: Manifest) -> str:
-    """Return the reason why a Job has failed permanently; empty if it has not."""
+    """Return the reason why a Job has failed permanently; empty if the Job has not failed."""
     conditions = (job.get("status") or {}).get("conditions") or ()
     failed = next(
         (each for each in conditions if each["type"] == "Failed" and each["status"] == "True"), None

@@ -46,7 +46,7 @@ class NamespaceEnd:
         return found is None or found["metadata"].get("deletionTimestamp") is not None
 
     async def let_go(self, namespace: str, *, all_topics: bool = False) -> bool:
-        """Release the resources of a namespace that is being deleted; return whether it is being deleted.
+        """Release the resources of a namespace that is being deleted; return whether the namespace is being deleted.
 
         A Topic whose Cluster is in another namespace is not released, since its topic must be deleted first.
         `all_topics` also releases these Topics, and is set when the operator itself stops.

@@ -175,7 +175,7 @@ class UserReconciler:
         return await self._bring_quota(user, admin), told
 
     async def _bring_quota(self, user: User, admin: Admin) -> Finding | None:
-        """Set or remove the quota of the principal; return a finding if another owner has set one (rule K11)."""
+        """Set or remove the quota of the principal; return a finding if another owner has set a quota (rule K11)."""
         owner, limits = owner_of(user), wanted_limits(user)
         plan = plan_quota(limits, owner, await quota_of(admin, user.principal))
         if plan.put:
@@ -303,7 +303,7 @@ def _is_of(live: Manifest, user: User) -> bool:
 
 
 def _text_in(secret: Manifest | None) -> str:
-    """Return the token in a Secret; empty if there is none."""
+    """Return the token in a Secret; empty if the Secret has no token."""
     if secret is None:
         return ""
     try:
@@ -313,6 +313,6 @@ def _text_in(secret: Manifest | None) -> str:
 
 
 def _id_in(text: str) -> str:
-    """Return the id of an API token from its text; empty for another text."""
+    """Return the id of an API token from its text; empty if the text is not an API token."""
     parts = text.split("_")
     return parts[1] if len(parts) == 3 else ""

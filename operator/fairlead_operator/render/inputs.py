@@ -34,7 +34,7 @@ class EtcdTransport:
     peer_scheme: Scheme = "http"
     """Scheme of the peer URLs that members should have."""
     client_scheme: Scheme = "http"
-    """Scheme of the brokers' calls."""
+    """Scheme by which brokers call the members."""
     authorities: str = ""
     """Fingerprint of the authorities that members read at startup; empty without TLS."""
 
@@ -86,7 +86,7 @@ class RenderInputs:
     advertised: Mapping[int, str] = field(default_factory=dict)
     """`host:port` of each broker for which clients outside use a separate address; see `addresses`."""
     external: bool = True
-    """Whether the brokers have the listener for clients outside; brokers of older releases lack it."""
+    """Whether the brokers have the listener for clients outside; brokers of older releases lack this listener."""
     kinds: frozenset[str] = frozenset()
     """Names of the optional kinds that the API server has."""
     operator_namespace: str = ""

@@ -36,7 +36,7 @@ class MoveThrottle:
         return min(otherwise, max(FETCH_BYTES_MIN, self._rate // SHARE_OF_A_SECOND))
 
     def copied(self, nbytes: int) -> float | None:
-        """Count copied bytes; return the time at which their partition may be fetched again, None for at once."""
+        """Count copied bytes; return the time of the next allowed fetch of the partition, or None without a wait."""
         if self._rate is None:
             return None
         self._free_at = max(self._free_at, self._clock.monotonic()) + nbytes / self._rate

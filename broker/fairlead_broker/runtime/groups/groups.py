@@ -219,7 +219,7 @@ class Groups:
         return ResetAnswer(offsets=offsets)
 
     async def _to_be_reset(self, group: str, request: ResetRequest) -> CoordinatedGroup | None:
-        """Return the group; None if the reset will create it. Raises `group_not_empty` if it has members."""
+        """Return the group; None if the reset will create it. Raises `group_not_empty` for a group with members."""
         try:
             coordinated = await self._coordinated(group)
         except ProblemError as problem:

@@ -36,7 +36,7 @@ class HostedLog:
 
     @property
     def role(self) -> LeaderReplica | FollowerReplica | None:
-        """Current role of this broker for the log; None if it has no role."""
+        """Current role of this broker for the log; None if the broker has no role."""
         return self.led or self.followed
 
     @property

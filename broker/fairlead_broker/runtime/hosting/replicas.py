@@ -369,7 +369,7 @@ class Replicas:
     def _compare(
         self, view: TopicView, wanted: list[_Wanted], waits: list[tuple[TopicId, Awaitable[object]]]
     ) -> None:
-        """Find the replicas of a topic that must be opened or change their role; close or update the others.
+        """Find the replicas of a topic that must be opened or change their role; the rest is closed or updated.
 
         The method does not wait for roles to end, so that many roles can end in parallel. `waits` receives the
         awaitables that must complete before a log is opened.

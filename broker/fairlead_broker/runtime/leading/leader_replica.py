@@ -140,7 +140,7 @@ class LeaderReplica:
 
     @property
     def known_high_watermark(self) -> Offset | None:
-        """High watermark for answers to followers; None while it is unknown."""
+        """High watermark for answers to followers; None while the high watermark is unknown."""
         return self._leader.high_watermark
 
     @property
@@ -220,7 +220,7 @@ class LeaderReplica:
         self._work.set()
 
     async def end_transaction(self, end: TransactionEnd, timeout_seconds: float) -> None:
-        """Append the marker of a decided transaction, unless the partition has it; return once it is committed.
+        """Append the marker of a decided transaction, unless the partition has it; return once the marker is committed.
 
         Raises the problem of an append that failed or took too long; the call may be repeated.
         """
@@ -373,7 +373,7 @@ class LeaderReplica:
     def start_leading(self) -> None:
         """Pass the offsets of the log to the state machine.
 
-        If the partition has only one replica, this makes its high watermark known.
+        For a partition with a single replica, the offsets determine the high watermark.
         """
         self._order.committed(self._leader.readable_limit)
         if self._order.has_open:
@@ -473,7 +473,7 @@ class LeaderReplica:
             raise self._read_problem(error, offset) from error
 
     def read_cached_for_follower(self, offset: Offset, bytes_max: int) -> LogRead | None:
-        """Return batches up to the log's end from the page cache without blocking; None if they are not cached."""
+        """Return batches up to the log's end from the page cache without blocking; None if no batch is cached."""
         try:
             return self.log.read_cached(offset, bytes_max, self._leader.end_offset)
         except LogError as error:

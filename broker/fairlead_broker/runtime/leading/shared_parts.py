@@ -31,7 +31,7 @@ class WatchesTransactions(Protocol):
         ...
 
     def took_office(self, partition: LeaderReplica) -> None:
-        """Watch a partition with an open transaction whose leader this broker became; read its producers' records."""
+        """Watch a partition with an open transaction after this broker became its leader, and read the records soon."""
         ...
 
 

@@ -72,11 +72,11 @@ class Advertised:
     """Addresses, each as `host:port`, and certificates that a broker advertises."""
 
     data: str
-    """Address for clients without TLS; empty if there is none."""
+    """Address for clients without TLS; empty without such a listener."""
     peer: str
     ops: str
     data_tls: str | None = None
-    """Address for clients with TLS; None if there is none."""
+    """Address for clients with TLS; None without such a listener."""
     peer_scheme: str = "http"
     external: str | None = None
     """Base URL for clients outside; empty if such clients get the address that they have called; None without a
@@ -399,7 +399,7 @@ class ClusterEntry:
         )
 
     async def _patiently(self, attempt: Callable[[], Awaitable[Answer]], what: str) -> Answer:
-        """Retry an attempt while etcd is unavailable; attempt only once if the store is embedded."""
+        """Retry an attempt while etcd is unavailable; with the embedded store, make a single attempt."""
         if not self._settings.etcd_endpoints:
             return await attempt()
         return await patiently(attempt, what, self._log)

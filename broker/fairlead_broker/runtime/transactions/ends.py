@@ -135,7 +135,7 @@ class TransactionEnds:
             self._wake.clear()
 
     async def end_here(self, ends: Sequence[EndMessage]) -> list[bool]:
-        """Append the markers of commits in partitions that this broker leads; return which of them are committed."""
+        """Append the markers of commits in partitions led by this broker; return the commits with committed markers."""
         return list(await asyncio.gather(*(self._end_here(each) for each in ends)))
 
     async def _end_here(self, end: EndMessage) -> bool:

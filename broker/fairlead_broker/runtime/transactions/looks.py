@@ -32,7 +32,7 @@ from fairlead_broker.transactions.outcomes import Finding, finding
 TICK_SECONDS: Final = 0.1
 """Seconds between two checks for due looks, which is also the maximum delay of a look after a hint."""
 MARKER_SECONDS_MAX: Final = 4.0
-"""Maximum number of seconds to wait until a marker is committed; after a timeout, the next look appends it again."""
+"""Maximum number of seconds to wait until a marker is committed; the next look appends a delayed marker again."""
 
 
 class _Open(NamedTuple):

@@ -213,7 +213,7 @@ class Transactions:
             self.ends.written(producer_id, record)
 
     async def forget_idle(self, expiration_us: int) -> int:
-        """Delete records that have not been used for a long time, with their names; return their number (rule 7.1.8).
+        """Delete records of producers that have been idle for long, with their names; return their number (rule 7.1.8).
 
         Commits that another broker left unfinished are reported to the leaders. Raises `CoordinationError`.
         """

@@ -1,4 +1,4 @@
-"""ASGI application of the data and peer listeners; it processes every request.
+"""ASGI application of the data and peer listeners; the application processes every request.
 
 Used by `listeners`. The application checks the head, finds the route, authorizes the caller, checks the query, runs the
 endpoint, and converts every failure to an answer. An endpoint reads parameters and body from its `Call` and sends one

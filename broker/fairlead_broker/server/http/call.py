@@ -117,7 +117,7 @@ class Call:
         self.access: CallerAccess = OPEN_ACCESS
         """Access of the caller, for decisions on names in the body and in the answer."""
         self.quota: CallerQuota | None = None
-        """Limits of the caller, to which the request is charged; None if it is not charged."""
+        """Limits of the caller, to which the request is charged; None if the request is not charged."""
         self.stamp: Callable[[], HeaderList] | None = None
         """Function that returns the headers added to every answer."""
         self.problem_code: str | None = None
@@ -127,7 +127,7 @@ class Call:
         self.is_audited = False
         """Whether the audit log has a record of the request."""
         self.is_forwarded = False
-        """Whether another broker has answered the request; the other broker audits it."""
+        """Whether another broker has answered the request; the other broker audits the request."""
         self._headers: dict[bytes, bytes] | None = None
         self._query: QueryValues | None = None
 
@@ -179,7 +179,7 @@ class Call:
 
     @property
     def matched_route(self) -> Route:
-        """Route of the request; always set when an endpoint runs."""
+        """Route of the request; the route is always set when an endpoint runs."""
         assert self.route is not None, "an endpoint runs only after its route is found"
         return self.route
 
@@ -394,7 +394,7 @@ def _end(stall: asyncio.Timeout) -> None:
 
 
 def pieces_of(parts: Sequence[Buffer]) -> Iterator[bytes]:
-    """Yield the bytes of all buffers in pieces of PART_BYTES_MAX, a remainder, and the tail; copy each byte once.
+    """Yield the bytes of all buffers in pieces of PART_BYTES_MAX, a remainder, and the tail; each byte is copied once.
 
     Small buffers share a piece, because each piece costs one iteration of the event loop. Each piece is a ``bytes``
     object: granian copies `bytes` in one step and iterates over any other buffer item by item (measured: 40 % of a core

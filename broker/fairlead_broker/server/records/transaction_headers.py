@@ -39,7 +39,7 @@ def transaction_of(call: Call) -> TransactionId | None:
 
 
 def refuse_transaction(call: Call, reason: str) -> None:
-    """Raise `malformed_request` for a transaction in a header, which the kind of body does not support."""
+    """Raise `malformed_request` if a header names a transaction that the kind of body does not support."""
     if _TRANSACTION in call.headers:
         raise ProblemError(
             "malformed_request",
@@ -49,7 +49,7 @@ def refuse_transaction(call: Call, reason: str) -> None:
 
 
 def stamp_of(transaction: TransactionId) -> ProducerStamp:
-    """Return the producer of a batch of a transaction; the leader of the partition gives it a sequence."""
+    """Return the producer of a batch of a transaction; the leader of the partition assigns a sequence to the batch."""
     return ProducerStamp(transaction.producer_id, transaction.epoch, _NO_SEQUENCE, is_transactional=True)
 
 

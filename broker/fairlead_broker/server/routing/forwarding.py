@@ -105,7 +105,7 @@ class Forwarding:
 
     async def until_stop(self, work: Coroutine[Any, Any, T]) -> T | None:
         """Return the result of the work; if the broker stops first, cancel the work and return None."""
-        # This method owns the tasks of the work and of the stop; both have ended when the method returns.
+        # This method owns the tasks of the work and of the stop; all tasks have ended when the method returns.
         task = asyncio.get_running_loop().create_task(work)
         stop = asyncio.get_running_loop().create_task(self._stop.wait())
         try:

@@ -129,7 +129,7 @@ def _next_replica(layout: Layout, takers: Collection[int]) -> tuple[Place, int, 
 def _uneven(counts: Mapping[int, int], takers: Collection[int]) -> Iterator[tuple[int, int]]:
     """Yield pairs of brokers whose counts differ by more than one, the broker with the higher count first.
 
-    Pairs whose target has the lowest count come first; among these, pairs whose source has the highest count.
+    Pairs are ordered by ascending count of the target, then by descending count of the source.
     """
     givers = sorted(counts, key=lambda each: (-counts[each], each))
     for taker in sorted(takers, key=lambda each: (counts[each], each)):

@@ -110,13 +110,13 @@ def plan_rebalance(rebalance: Rebalance, live: LiveTopics, other: str | None) ->
 
 
 def needs_topics(rebalance: Rebalance) -> bool:
-    """Return whether the plan depends on topics and replicas; false after the moves have ended."""
+    """Return whether the plan depends on topics and replicas; the result is false after the moves have ended."""
     asked = rebalance.metadata.annotations.get(REBALANCE_ANNOTATION) == REFRESH
     return asked or rebalance.status.state not in {"Completed", "Stopped"}
 
 
 def plan_withdrawal(rebalance: Rebalance, live: LiveTopics) -> tuple[Step, ...]:
-    """Return the calls that cancel the moves of a Rebalance that is being deleted; empty if none is in progress."""
+    """Return the calls that cancel the moves of a Rebalance that is being deleted; empty if no move is in progress."""
     return _cancelled(standing_of(moves_of(rebalance), live))
 
 

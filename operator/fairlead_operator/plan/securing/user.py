@@ -62,7 +62,7 @@ class TokenPlan:
     create: bool
     revoke: tuple[str, ...] = ()
     current: TokenDescription | None = None
-    """The valid token in the Secret; None if there is none."""
+    """The valid token in the Secret; None without such a token."""
 
 
 def owner_of(user: User) -> str:
@@ -180,7 +180,7 @@ def plan_quota(wanted: Mapping[str, int], owner: str, stored: QuotaDescription |
 def plan_token(user: User, held: str, stored: Iterable[TokenDescription], now: datetime) -> TokenPlan:
     """Return which tokens of a User without a service account to create and revoke.
 
-    `held` is the id of the token in the Secret; empty if the Secret has none. A token that was never stored in the
+    `held` is the id of the token in the Secret; empty if the Secret has no token. A token that was never stored in the
     Secret is revoked at once, because its text is lost.
     """
     own = {each.token_id: each for each in stored if each.owner == owner_of(user)}
