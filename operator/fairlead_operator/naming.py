@@ -134,8 +134,8 @@ PAUSED_ANNOTATION: Final = f"{GROUP}/paused"
 """Annotation on a resource of Fairlead. If the value is `true`, the operator reconciles only the deletion of the
 resource."""
 REBALANCE_ANNOTATION: Final = f"{GROUP}/rebalance"
-"""Annotation on a Rebalance, which the operator removes after its effect: `approve` begins the moves of the proposal,
-`refresh` requests another proposal, and `stop` cancels the moves."""
+"""Annotation on a Rebalance, which the operator removes once the annotation has taken effect: `approve` begins the
+moves of the proposal, `refresh` requests another proposal, and `stop` cancels the moves."""
 NO_RESTARTS_ANNOTATION: Final = f"{GROUP}/no-restarts"
 """Annotation on a Cluster. If the value is `true`, the operator reconciles the Cluster but restarts no broker."""
 RESTART_ANNOTATION: Final = f"{GROUP}/restart"

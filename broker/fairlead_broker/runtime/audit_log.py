@@ -55,8 +55,9 @@ AUDITED_REQUEST: Final[ContextVar[Callable[[], AuditedRequest | None]]] = Contex
 )
 """Weak reference to the request that the current task serves, for the audit records of refusals.
 
-`server` sets it at the start of each request. Timers and tasks keep the context in which they began, often for longer
-than the request: a strong reference would keep the request, and with an incomplete body its connection, open.
+`server` sets the reference at the start of each request. Timers and tasks keep the context in which they began, often
+for longer than the request: a strong reference would keep the request, and with an incomplete body its connection,
+open.
 """
 
 

@@ -146,7 +146,7 @@ class Broker:
     scrub: Scrub
     retention: Retention
     close: Callable[[bool], Awaitable[None]]
-    """Function that closes all components in the reverse order of their start; the argument is whether the stop is
+    """Function that closes all components in the reverse order of their start; the argument states whether the stop is
     orderly."""
 
     # -- phases

@@ -30,7 +30,7 @@ PAUSE_SECONDS: Final = 0.05
 
 
 class SecurityChanges:
-    """Changes of tokens and ACLs, as the calls request them."""
+    """Implementation of the calls that change tokens, ACLs and quotas."""
 
     def __init__(
         self,

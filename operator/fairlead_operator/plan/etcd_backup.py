@@ -1,7 +1,7 @@
 """Plan and status of an EtcdBackup: whether its object is applied, and what its Jobs and pods have reported.
 
 The pod of a snapshot writes the result as the termination message of its container: the snapshot as JSON, or the reason
-of a failure. Kubernetes follows the schedule, so that snapshots do not depend on the operator. The status keeps the
+for a failure. Kubernetes follows the schedule, so that snapshots do not depend on the operator. The status keeps the
 newest snapshot after its pod is gone.
 """
 
@@ -25,12 +25,12 @@ OVERDUE: Final = timedelta(minutes=15)
 """Time after a scheduled time at which a missing snapshot is reported."""
 MESSAGE_LENGTH_MAX: Final = 1000
 REFUSED_BEGIN: Final = "Error creating: "
-"""Beginning of the Event by which the controller of Jobs reports a refused pod."""
+"""Prefix of the note in the Event with which the Job controller reports a refused pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Result of one finished pod: a snapshot, or the reason of a failure."""
+    """Result of one finished pod: a snapshot, or the reason for a failure."""
 
     finished: str
     """Time in Kubernetes' format, which sorts as text."""

@@ -163,7 +163,7 @@ class RebalanceReconciler:
             await self._release(rebalance)
 
     async def _run(self, cluster: Manifest, steps: tuple[Step, ...]) -> tuple[Finding, ...]:
-        """Make the calls, even after a refused call; return the refusals. Raises `BrokersUnavailable`."""
+        """Make all calls, even after a refused call; return the refusals. Raises `BrokersUnavailable`."""
         refused = list[Finding]()
         for step in steps:
             try:

@@ -28,7 +28,7 @@ class Images:
 
 @dataclass(frozen=True, slots=True)
 class EtcdTransport:
-    """How members of a managed etcd, and brokers, call members in the current step."""
+    """Listeners of a managed etcd, and schemes by which its members are called, in the current step."""
 
     phase: EtcdPhase = "plain"
     peer_scheme: Scheme = "http"

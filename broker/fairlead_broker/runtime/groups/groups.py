@@ -162,8 +162,8 @@ class Groups:
             if problem.code == "group_not_found" and member_id is not None:
                 raise group_refusals.member_not_found(group, member_id) from problem
             raise
-        # No await may come between this line and the commit. Otherwise the claim on a new group without changes could
-        # be released first.
+        # No await may come between this line and the commit, since the claim on a new group without changes could be
+        # released during an await.
         now_us = self._shared.clock.now_us()
         asked = OffsetsAsked(request, coordinated.group, self._mirror.metadata, now_us, beyond, principal)
         if asked.admit():

@@ -220,7 +220,7 @@ class Replicas:
     # -- changes
 
     def changed(self, change: Change) -> None:
-        """Record a change in the mirror. The call is cheap, because it is made for every change."""
+        """Record a change in the mirror. The call must be cheap, because it is made for every change."""
         match change:
             case TopicChange(before=before, after=after):
                 self._dirty.update(each.value.topic_id for each in (before, after) if each is not None)

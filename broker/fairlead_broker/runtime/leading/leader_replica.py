@@ -444,8 +444,8 @@ class LeaderReplica:
             # of `offset_out_of_range`.
             self._check_lineage(offset, last_epoch)
         if offset > self._leader.end_offset:
-            # While the lease is in doubt, the client may have fetched from a newer leader. For this reason a retriable
-            # problem is raised instead of the final `offset_out_of_range`.
+            # While the lease is in doubt, the client may have fetched from a newer leader, so a retriable problem is
+            # raised instead of the final `offset_out_of_range`.
             self.leadership.check_latest()
             raise refusals.offset_out_of_range(
                 topic, index, offset, self.log_start_offset, self.log_end_offset

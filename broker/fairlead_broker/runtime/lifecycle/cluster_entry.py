@@ -3,8 +3,8 @@
 The order of the steps is fixed (protocol sections 2 and 3): lock the directory, read the cluster's id and compare it
 with the directory's, register without a directory, give up replicas whose partition records rely on a newer copy of the
 directory, write the new broker epoch into the directory, and register the directory after its logs are recovered. A
-broker without a registered directory is never elected, never added to an isr, and never assigned replicas. For this
-reason no partition record names an incarnation that the directory has not stored, and no election waits for a recovery.
+broker without a registered directory is never elected, never added to an isr, and never assigned replicas, so no
+partition record names an incarnation that the directory has not stored, and no election waits for a recovery.
 """
 
 from __future__ import annotations
@@ -337,8 +337,8 @@ class ClusterEntry:
     def _level_changed(self, update: MirrorUpdate) -> None:
         """Fail the broker when the cluster's feature level becomes higher than the level of this release.
 
-        The level is raised only if every registered broker supports it, so this happens only to a broker that registers
-        at the same moment.
+        The level is raised only if every registered broker supports it, so only a broker that registers at the same
+        moment can be affected.
         """
         for change in update.changes:
             if isinstance(change, ClusterChange) and change.after is not None:

@@ -157,8 +157,8 @@ class OwnRegistration:
             "register again",
             self._log,
         )
-        # The directory must store the epoch before the broker acts or is elected in the new incarnation. Otherwise an
-        # older copy of the directory could not be recognised later.
+        # The directory must store the epoch before the broker acts or is elected in the new incarnation, because an
+        # older copy of the directory is recognised by its epoch.
         await self._remember(membership)
         self._directories = tuple(
             Directory(id=each.id, last_broker_epoch=epoch) for each in self._directories

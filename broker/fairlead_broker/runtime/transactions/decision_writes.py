@@ -34,7 +34,8 @@ RETRY_SECONDS: Final = 0.2
 
 A = TypeVar("A")
 Change = Callable[[TransactionRecord | None, TimestampUs], "tuple[TransactionRecord | None, A]"]
-"""Function from the stored record, if any, and the time to the record to write, if any, and the answer."""
+"""Function that receives the stored record (or None) and the time, and returns the record to write (or None) and the
+answer."""
 
 
 @dataclass(slots=True, eq=False)

@@ -135,7 +135,7 @@ class Transactions:
     async def name_partition(
         self, transaction: TransactionId, topic_id: TopicId, partition: PartitionIndex, authorize: Authorize
     ) -> None:
-        """Add a partition to the record of a transaction, before its first batch there is appended (rule 7.1.6)."""
+        """Add a partition to the record of a transaction, before a batch is appended in the partition (rule 7.1.6)."""
 
         def change(
             record: TransactionRecord | None, now_us: TimestampUs

@@ -162,7 +162,7 @@ CUT_OFF: Final = "the body ended early or violated its transfer coding"
 class ClientGone(Exception):
     """Raised when the client disconnects before its request is complete, or violates the transfer coding of its body.
 
-    In the second case the connection is still open, and the client can read an answer.
+    After a violation, the connection is still open, and the client can read an answer.
     """
 
 

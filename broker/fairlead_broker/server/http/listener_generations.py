@@ -146,8 +146,8 @@ class _Generation:
     async def drain(self, peers: set[Peer], handshake_seconds_max: float, seconds_max: float) -> None:
         """Stop the server once every handshake has ended.
 
-        `seconds_max` later, shut down its remaining connections: those to `peers` and those with unfinished requests.
-        After a cancellation, the owner calls `stop`.
+        If the server has not stopped after another `seconds_max`, shut down its connections to `peers` and to clients
+        with unfinished requests. After a cancellation, the owner calls `stop`.
         """
         # granian announces neither the beginning nor the end of a handshake.
         await asyncio.sleep(handshake_seconds_max)  # noqa: TID251

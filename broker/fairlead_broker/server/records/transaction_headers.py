@@ -56,7 +56,7 @@ def stamp_of(transaction: TransactionId) -> ProducerStamp:
 async def name_partition(
     call: Call, broker: Broker, transaction: TransactionId, topic_id: TopicId, partition: PartitionIndex
 ) -> None:
-    """Write that the transaction has records in a partition. Raises the problem of a transaction that is not open."""
+    """Add a partition to the record of the transaction. Raises the problem of a transaction that is not open."""
     check_level(broker)
     await broker.transactions.name_partition(
         transaction, topic_id, partition, lambda record: authorize(call.access, record)

@@ -66,7 +66,7 @@ class RebalancePlan:
     """New proposal, which replaces the proposal in the status."""
     steps: tuple[Step, ...] = ()
     answered: bool = False
-    """Whether the annotation has had its effect and is removed."""
+    """Whether the annotation has taken effect and must be removed."""
     rates: Mapping[int, int | None] = field(default_factory=dict)
     """Bytes per second that each named broker may copy for moves, set before the calls; None for no limit."""
     standing: Standing | None = None

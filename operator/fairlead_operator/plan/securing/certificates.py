@@ -171,7 +171,7 @@ class Certificates:
     etcd_client: tuple[bytes, bytes] = field(default=(b"", b""), repr=False)
     """Certificate and key for calls to a managed etcd, in PEM; empty for an external etcd."""
     foreign: str = ""
-    """Object that belongs to another program, so that nothing is written; empty for none."""
+    """Object of another program that prevents all writes; empty if there is no such object."""
     waits: str = ""
     """Reason why the replacement of the authority must wait; empty if nothing delays the replacement."""
 
