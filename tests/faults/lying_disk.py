@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from fairlead_broker.log.segments.storage import Buffer
+from fairlead_broker.log.segments.storage import Buffer, Release
 
 PAGE_BYTES: Final = 4096
 SECTOR_BYTES: Final = 512
@@ -367,12 +367,12 @@ class LyingDisk:
         del path
         return LyingVolume(self)
 
-    def lock(self, path: Path, holder: bytes) -> LyingFile | None:
+    def lock(self, path: Path, holder: bytes) -> Release | None:
         """Lock a file, which no other process can have locked."""
         file = self.open(path, create=True)
         file.truncate(0)
         file.write([holder], 0)
-        return file
+        return lambda: None
 
     # ------------------------------------------------------------------------------------------ internals
 

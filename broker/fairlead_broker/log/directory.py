@@ -47,7 +47,7 @@ from fairlead_broker.log.opening import open_log
 from fairlead_broker.log.partition_log import PartitionLog
 from fairlead_broker.log.reserve import SpaceReserve
 from fairlead_broker.log.segments.segments import SegmentCache
-from fairlead_broker.log.segments.storage import File, PosixStorage, Storage, Volume, read_whole
+from fairlead_broker.log.segments.storage import PosixStorage, Release, Storage, Volume, read_whole
 from fairlead_broker.log.synced_offsets import SyncedOffsets
 
 SYSTEM_FOLDER: Final = ".fairlead"
@@ -61,7 +61,7 @@ class LogDirectory:
     """A data directory that this process has locked."""
 
     def __init__(
-        self, path: Path, storage: Storage, lock: File, broker_id: int, directory_id: str, clock: Clock
+        self, path: Path, storage: Storage, unlock: Release, broker_id: int, directory_id: str, clock: Clock
     ) -> None:
         """Create the object for `open`, which is the only caller."""
         self.path = path
@@ -72,7 +72,7 @@ class LogDirectory:
         self.health = DirectoryHealth(SpaceReserve(storage, path / SYSTEM_FOLDER / "reserve"))
         self.volume: Volume = storage.open_volume(path)
         self._storage = storage
-        self._lock_file: File | None = lock
+        self._unlock = unlock
         self._broker_id = broker_id
         self._new_directory_id = directory_id
         self._clock = clock
@@ -120,8 +120,8 @@ class LogDirectory:
             # An existing folder is also synced: the process that created it may have been killed before the folder's
             # name was durable.
             storage.sync_folder(path)
-            lock = storage.lock(system / "lock", f"{os.getpid()}\n".encode())
-            if lock is None:
+            unlock = storage.lock(system / "lock", f"{os.getpid()}\n".encode())
+            if unlock is None:
                 holder = (read_whole(storage, system / "lock") or b"").decode(
                     errors="replace"
                 ).strip() or "unknown"
@@ -129,8 +129,12 @@ class LogDirectory:
                     f"{path} is used by another process (pid {holder}); two brokers cannot share a directory"
                 )
                 raise DirectoryLocked(message)
-            directory = cls(path, storage, lock, broker_id, new_directory_id, clock)
-            directory._start(cluster_id, residence)
+            try:
+                directory = cls(path, storage, unlock, broker_id, new_directory_id, clock)
+                directory._start(cluster_id, residence)
+            except BaseException:
+                unlock()
+                raise
         except FileExistsError as error:
             message = f"{path} is a file; the data directory must be a directory"
             raise StorageFailed(message) from error
@@ -336,7 +340,7 @@ class LogDirectory:
                 write_document(self._storage, self._system("clean"), marker)
         finally:
             self._open.clear()
-            self._lock_file = None
+            self._unlock()
 
     # ------------------------------------------------------------------------------------------ inside
 

@@ -142,7 +142,7 @@ class LogBox:
     def kill(self) -> None:
         """Drop everything in memory without a write, as a kill of the process does."""
         if self.directory is not None:
-            self.directory._lock_file = None
+            self.directory._unlock()
         self.directory = None
 
     def stop(self) -> None:

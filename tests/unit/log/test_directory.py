@@ -134,13 +134,18 @@ def test_the_directory_of_another_broker_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_corrupt_identity_is_refused(tmp_path: Path) -> None:
-    """A data directory with a corrupt identity file is refused, because its broker cannot be guessed."""
+    """A data directory with a corrupt identity file is refused and not locked, because its broker cannot be guessed."""
     open_directory(tmp_path).close(True)
     path = tmp_path / ".fairlead" / "identity"
-    path.write_bytes(path.read_bytes().replace(b'"broker_id":1', b'"broker_id":2'))
+    intact = path.read_bytes()
+    path.write_bytes(intact.replace(b'"broker_id":1', b'"broker_id":2'))
 
-    with raises(CorruptDocument, "checksum"):
+    with raises(CorruptDocument, "checksum") as refused:
         open_directory(tmp_path, broker_id=2)
+    path.write_bytes(intact)
+    # The traceback of an error keeps the objects of a failed start.
+    assert refused.tb is not None
+    open_directory(tmp_path).close(True)
 
 
 def test_a_second_process_is_refused_by_the_pid_of_the_first(tmp_path: Path) -> None:
