@@ -130,7 +130,7 @@ class World(Frame):
         return None
 
     def _unowned(self, alive: list[Member]) -> str | None:
-        """Describe a wanted partition without a subscribed owner, or an owned, unwanted one; None if all are right."""
+        """Describe a subscribed partition without an owner, or an owned one without a subscriber, or return None."""
         owners: dict[Partition, Member] = {}
         for member in alive:
             owners.update(dict.fromkeys(member.owned, member))

@@ -234,7 +234,7 @@ class TestEpochStart:
 
 
 class TestWaiting:
-    """The high watermark waits for a replica that could join (rule 4.4), and that could not reach it under load."""
+    """The high watermark waits for a replica that could join, and that otherwise never caught up under load (4.4)."""
 
     def test_a_follower_close_behind_joins_under_load(self) -> None:
         """A follower two appends behind joins under load, because the high watermark waits for it."""
