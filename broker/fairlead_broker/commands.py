@@ -551,7 +551,7 @@ def _announce(
     if files:
         words = ["fairlead", "profile", "create", "dev", "--bootstrap", str(found[0]["data"])]
         words += ["--ca-file", files["ca_file"], "--token-file", files["token_file"]]
-        typer.echo(f"tell your commands: {shlex.join(words)} && fairlead profile use dev")
+        typer.echo(f"configure your commands: {shlex.join(words)} && fairlead profile use dev")
 
 
 def _refuse(message: str) -> NoReturn:

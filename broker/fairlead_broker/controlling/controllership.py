@@ -157,7 +157,7 @@ class Controllership:
 
     @property
     def load(self) -> ReplicaLoad:
-        """Number of replicas on each broker, with promised replicas."""
+        """Number of replicas on each broker, including promised replicas."""
         return self._load
 
     def view(self) -> ClusterView:
@@ -233,7 +233,7 @@ class Controllership:
 
     def _enter(self, term: ControllerTerm) -> None:
         """Begin a term by queueing every partition and topic: an earlier controller may have left tasks unfinished."""
-        _log.info("term of the controller taken", term=term.revision)
+        _log.info("controller's term claimed", term=term.revision)
         self._term = term.revision
         self._touched.add(key for key, _ in self._index.partitions())
         self._due_topics.update(self._metadata.topics)

@@ -219,5 +219,5 @@ class ClusterBootstrap:
 
 def _only(result: TransactionResult) -> KeyValue:
     [item] = result.reads
-    assert item is not None, "a key that was just put or found is read"
+    assert item is not None, "the read returns a key that was put or found"
     return item

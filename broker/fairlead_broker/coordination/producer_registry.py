@@ -29,8 +29,8 @@ NAME_IDLE_US: Final = 7 * 24 * 3600 * 1_000_000
 """Microseconds for which an unused name is kept."""
 NAME_NOTED_US: Final = 24 * 3600 * 1_000_000
 """Microseconds between two updates of the time at which a name was last used. Only partition leaders see that a
-producer is in use, but any broker may drop its name. The time is therefore updated long before the name could be
-dropped.
+producer is in use, but any broker may drop its name. The stored time of a used name is therefore updated long before
+the name could be dropped.
 """
 NAMES_AT_ONCE: Final = 50
 """Number of names that are examined at once. Examining a name may require checking all partitions that this broker

@@ -23,7 +23,7 @@ class StoreHeld(StoreRefused):
 
     def __init__(self, path: Path, holder: str) -> None:
         super().__init__(
-            f"{path} is in use by {holder}; stop that broker first, or give this one a data directory of its own"
+            f"{path} is in use by {holder}; stop that broker first, or give this broker its own data directory"
         )
         self.holder = holder
 

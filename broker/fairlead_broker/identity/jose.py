@@ -78,7 +78,7 @@ def read_keys(document: bytes) -> Sequence[VerificationKey]:
         listed = msgspec.json.decode(document)["keys"]
         entries = [dict(each) for each in listed][:KEYS_MAX]
     except (msgspec.DecodeError, KeyError, TypeError, ValueError, RecursionError) as error:
-        message = "the document is no set of keys (JWKS)"
+        message = "the document is not a set of keys (JWKS)"
         raise KeysUnreadable(message) from error
     return tuple(key for each in entries if (key := _key(each)) is not None)
 

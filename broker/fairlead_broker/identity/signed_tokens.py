@@ -26,7 +26,7 @@ class CallerPending(Exception):
     """Raised if a token can be verified only after a wait."""
 
     def __init__(self, wait: Callable[[], asyncio.Future[None]]) -> None:
-        super().__init__("the caller is decided after a wait")
+        super().__init__("the token can be verified only after a wait")
         self.wait = wait
         """Function that returns the future for which the request waits. The wait may be cancelled."""
 

@@ -374,10 +374,10 @@ class LogDirectory:
             return False
 
     def _reside(self, residence: str | None) -> None:
-        """Store the kernel and volume that keep written bytes. Called while all bytes are synced and the marker exists.
+        """Store the kernel and volume that keep written bytes, while all bytes are synced and the clean marker exists.
 
-        If the clean marker were removed first, a broker that is killed before it has registered would leave
-        neither the marker nor the boot id of its kernel.
+        If the clean marker were removed first, a broker that is killed before it has registered would leave neither the
+        marker nor the boot id of its kernel.
         """
         found = self._identity
         if found is not None and residence is not None and found.residence != residence:

@@ -148,7 +148,7 @@ class PartitionLog(ReadableLog):
     def set_start(
         self, log_start: Offset, synced: Offset, high_watermark: Offset, damaged: Sequence[DamagedRange]
     ) -> None:
-        """Apply the offsets of the checkpoint, clamped to the range of the files. Called before the log is used."""
+        """Apply the offsets of the checkpoint, clamped to the range of the files, before the log is used."""
         end = self._end
         self._log_start = min(max(log_start, self._segments[0].base_offset), end)
         self._synced = min(max(synced, self._log_start), end)
@@ -162,7 +162,7 @@ class PartitionLog(ReadableLog):
     # ------------------------------------------------------------------------------------------ appending
 
     def begin_epoch(self, epoch: LeaderEpoch) -> None:
-        """Record durably that a leader epoch starts at the end of the log. Called before the first write in that epoch.
+        """Record durably that a leader epoch starts at the end of the log, before the first write in that epoch.
 
         Raises `StaleLeaderEpoch` unless the epoch exceeds every known epoch, `Shortage` or `StorageFailed`.
         """

@@ -5,7 +5,7 @@ at the segment's first offset. The last segment also has a file for a later offs
 kept, because after a truncation below the later offset only the file for the first offset covers the deleted segments.
 A starting broker loads the newest undamaged file at or below the end of the log and replays the batch headers from that
 offset on. Snapshots are never synced: a torn snapshot fails its checksum, and the broker then loads the previous
-snapshot and reads more headers. The module must not know what a duplicate is, which `producers` decides.
+snapshot and reads more headers. The module must not depend on the definition of a duplicate, which is in `producers`.
 """
 
 from __future__ import annotations

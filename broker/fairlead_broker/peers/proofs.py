@@ -153,7 +153,7 @@ class ProofChecker:
             accepted.newest = max(accepted.newest, age)
             self._accepted[sender] = accepted
         if age < accepted.newest - VALID_SECONDS:
-            reason = f"its proof is {accepted.newest - age} s older than its newest one; allowed: {VALID_SECONDS} s"
+            reason = f"its proof is {accepted.newest - age} s older than its newest proof; allowed: {VALID_SECONDS} s"
             raise ProofRefused(reason)
 
     def _verified(self, proof: str, sender: BrokerId, epoch: BrokerEpoch, public_key: str) -> int:
@@ -173,7 +173,7 @@ class ProofChecker:
         named = (claims.sub, claims.epoch, claims.aud, claims.cid)
         if named != (sender, epoch, self._broker, self._cluster_id) or claims.age < 0:
             reason = (
-                f"its proof is for broker {claims.sub} in epoch {claims.epoch}, called is broker {claims.aud} of "
+                f"its proof is for broker {claims.sub} in epoch {claims.epoch} and for calls to broker {claims.aud} of "
                 f"cluster {claims.cid}"
             )
             raise ProofRefused(reason)

@@ -66,7 +66,7 @@ class Bucket:
 
 
 class UnderWay:
-    """Number of requests that are running."""
+    """Number of requests in progress."""
 
     __slots__ = ("count", "key", "limit", "share")
 

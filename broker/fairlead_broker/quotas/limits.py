@@ -27,7 +27,7 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class UseKey:
-    """Key of the use that a limit counts: the use of one principal, or of all principals of a subject."""
+    """Key of a counter: a limit, and one principal or all principals of a subject."""
 
     subject: str
     limit: Limit

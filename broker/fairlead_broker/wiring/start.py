@@ -103,10 +103,10 @@ async def start_broker(
 ) -> RunningBroker:
     """Start a broker and return once it serves.
 
-    `storage` replaces the disk of the broker's logs. `coordination` is a client of a store that several brokers of this
-    process share; the client is closed with the broker. The ops listener answers before recovery, so that a long
-    recovery can be observed; the data listener answers after recovery. Raises OSError if an address is in use, LogError
-    and CoordinationError if the directory or the cluster cannot be used.
+    `storage` is used instead of the disk for the broker's logs. `coordination` is a client of a store that several
+    brokers of this process share. The client is closed with the broker. The ops listener answers before recovery, so
+    that a long recovery can be observed; the data listener answers after recovery. Raises OSError if an address is in
+    use, LogError and CoordinationError if the directory or the cluster cannot be used.
     """
     clock = clock or SystemClock()
     telemetry = Telemetry(log)

@@ -187,9 +187,9 @@ class EtcdCoordination:
         await self.close()
 
     async def _about_revision(self, refusal: Refused, prefix: str, revision: Revision) -> CoordinationError:
-        """Return the error for a refused revision.
+        """Return the error for a request at a revision that etcd has refused.
 
-        The refusal names no revisions, so they are read with another request.
+        The refusal does not state etcd's revisions, which are read with another request.
         """
         if FUTURE_REVISION in refusal.reason:
             status = await self._members.ask(STATUS, messages.StatusRequest())

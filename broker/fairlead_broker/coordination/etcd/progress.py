@@ -39,7 +39,7 @@ class ProgressRequests:
         """Time of the first request after the last response, or None if there is no such request."""
 
     def begin(self, now: float) -> None:
-        """Start on a new stream. An open request by `wish` is kept."""
+        """Start on a new stream. An unanswered request by `wish` is kept."""
         self._sent = self._answered = self._repeats = 0
         self._wished_number = 1
         self._response_at, self._asked_at = now, None
