@@ -73,7 +73,7 @@ class Member(Process):
         self.member_id = ""
         self.epoch = 0
         self.owned: dict[Partition, int | None] = {}
-        """Partitions that the member may commit, with the next offset; None until the committed offset is read."""
+        """Partitions that the member may commit, with the next offset or, until the committed offset is read, None."""
         self.giving_up: set[Partition] = set()
         """Owned partitions that are no longer consumed, and are released after their commit."""
         self.topics: frozenset[str] = frozenset()

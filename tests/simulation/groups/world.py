@@ -80,7 +80,7 @@ class World(Frame):
         return frozenset(NAMES), None
 
     def twin(self, member: Member) -> Member | None:
-        """Return the other process with the same instance id; None for a dynamic member."""
+        """Return the other process with the same instance id, or None for a dynamic member."""
         if member.instance_id is None:
             return None
         number = member.number
@@ -110,7 +110,7 @@ class World(Frame):
         return member
 
     def unrest(self) -> str | None:
-        """Return a description of the first obstacle to a settled group; None if the group is settled."""
+        """Return a description of the first obstacle to a settled group, or None if the group is settled."""
         alive = [member for member in self.members.values() if member.alive]
         if not alive:
             return None  # without calls no broker takes over the group

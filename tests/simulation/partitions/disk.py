@@ -51,13 +51,13 @@ class Log:
 
     @property
     def last_epoch(self) -> LeaderEpoch | None:
-        """The epoch of the last cell, deleted or not; None if there was none."""
+        """The epoch of the last cell, deleted or not, or None if there was no cell."""
         epochs = (start.epoch for start in reversed(self.epochs) if start.start_offset < self.end)
         return next(epochs, None)
 
     @property
     def highest_epoch(self) -> int:
-        """The newest epoch in the list; -1 if it is empty."""
+        """The newest epoch in the list, or -1 if the list is empty."""
         return self.epochs[-1].epoch if self.epochs else -1
 
     def cell(self, offset: int) -> Cell:

@@ -295,7 +295,7 @@ class Leading:
         self.step(Synced(Offset(offset), self.broker.world.now))
 
     def read(self, offset: int, leader_epoch: int, most: int) -> ReadAnswer | None:
-        """Answer a reader; None if this broker cannot answer or does not lead."""
+        """Return the answer to a reader, or None if this broker cannot answer or does not lead."""
         self.look_at_lease()
         if self.closed or not reader_is_known(leader_epoch, self.epoch):
             return None

@@ -105,7 +105,8 @@ class Broker(Process):
         context: tuple[Any, ...],
     ) -> None:
         if answer is None or not answer[0]:
-            # The old key must expire first; this broker's own key, if its answer was lost, is deleted with its lease.
+            # The old key must expire first. If the answer to an earlier attempt was lost, its key is deleted with its
+            # lease.
             self.after(AGAIN_SECONDS, self.register, *context)
             return
         seconds = self.world.plan.lease_seconds

@@ -89,7 +89,7 @@ class World:
         raise NotImplementedError
 
     def unrest(self) -> str | None:
-        """Return the first reason why the cluster is not at rest; None at rest."""
+        """Return the first reason why the cluster is not at rest, or None if the cluster is at rest."""
         raise NotImplementedError
 
     def compare(self) -> None:

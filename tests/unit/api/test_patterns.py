@@ -20,7 +20,7 @@ def test_a_pattern_is_inside_another_if_it_matches_no_other_name() -> None:
         if contains(outer, inner):
             assert matched[inner] <= matched[outer], (outer, inner)
         elif inner.endswith("*"):
-            # Some name matches only the inner pattern; it may be longer than all names in NAMES.
+            # Some name, perhaps longer than all names in NAMES, matches only the inner pattern.
             longer = [inner[:-1] + rest for rest in ("a", "aa", "_a", "aaaaa", "_aaaa")]
             names = [name for name in (*longer, *NAMES) if matches(inner, name)]
             assert any(not matches(outer, name) for name in names), (outer, inner)

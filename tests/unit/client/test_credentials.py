@@ -171,7 +171,7 @@ async def test_a_refused_token_is_asked_for_once_more(
             await transport.call(CALL)
 
     assert answer.status == 200
-    assert len(broker.requests) == 4  # the last refused token is still in the source: no repeat
+    assert len(broker.requests) == 4  # not repeated: the source still has the refused token
     assert str(transport.settings.credentials) in str(refused.value)
     assert "second" not in str(refused.value)
 

@@ -31,7 +31,7 @@ def view_of(*draining: int, cordoned: tuple[int, ...] = (), there: str = "1234")
 
 
 def asked(found: PartitionRecord, view: ClusterView, load: Mapping[BrokerId, int] = NO_LOAD) -> str | None:
-    """Return the target replicas of the move as a string of broker ids; None if no move begins."""
+    """Return the target replicas of the move as a string of broker ids, or None if no move begins."""
     begun = drained(KEY, found, Revision(90), view, load)
     return None if begun is None else "".join(map(str, target(begun)))
 

@@ -210,7 +210,7 @@ async def test_names_idle_for_a_week_are_forgotten(store: Spoilt) -> None:
 
 
 async def test_a_jump_of_the_clock_forgets_no_name(store: Spoilt) -> None:
-    """No producer name is deleted because a clock is weeks ahead for a day, even from the start of a broker on."""
+    """A clock that is weeks ahead for a day deletes no producer name, even if it is ahead when a broker starts."""
     clock = WallClock()
     named = await registry(store, clock).allocate("idle")
     clock.ahead_seconds = 3 * WEEK_SECONDS

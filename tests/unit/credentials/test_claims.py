@@ -46,7 +46,7 @@ def caller(rules: IssuerRules = RULES, after_us: int = 0, **changes: object) -> 
 
 
 def read_unverified(header: object = HEADER, claims: object = CLAIMS) -> Unverified | None:
-    """Return the unverified issuer, algorithm and key id of a token; None if the token is refused."""
+    """Return the unverified issuer, algorithm and key id of a token, or None if the token is refused."""
     try:
         return unverified(f"{part(header)}.{part(claims)}.x")
     except ProblemError:
@@ -131,7 +131,7 @@ def test_no_text_is_an_error(text: str) -> None:
 
 
 def test_the_issuer_of_a_token_of_our_own() -> None:
-    """The issuer of a token is read without a verification; None if the token names no issuer."""
+    """The issuer of a token is read without a verification, and is None if the token names no issuer."""
     assert issuer_in(f"{part(HEADER)}.{part(CLAIMS)}.x\n") == RULES.issuer
     assert issuer_in(f"{part(HEADER)}.{part({'iss': 5})}.x") is None
     assert issuer_in(f"{part(HEADER)}.{part([])}.x") is None

@@ -125,7 +125,7 @@ def test_a_refused_subscription_changes_nothing() -> None:
 
 
 def test_a_member_may_consume_nothing() -> None:
-    """A member with an empty list of topics consumes nothing; None means no subscription."""
+    """A member with an empty list of topics consumes nothing, and a member without a list has no subscription."""
     driven = Driven()
 
     assert driven.join("a", wanting()).assignment == {}

@@ -47,7 +47,7 @@ def tokens(**rules: Any) -> SignedTokens:
 
 
 def reason(signed: SignedTokens, text: str) -> str | None:
-    """Return the reason why a token is refused; None if the token is accepted."""
+    """Return the reason why a token is refused, or None if the token is accepted."""
     try:
         signed.caller(text, 0, waited=True)
     except ProblemError as problem:

@@ -1,6 +1,6 @@
 """The data directory: identity, lock, clean marker, checkpoint, deletion, stray folders.
 
-This code is in one file because all tests open, kill and reopen one directory.
+The tests share one file because all of them open, kill and reopen one directory.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from fairlead_broker.log.segments.storage import PosixStorage
 
 
 class GatedReserve(SpaceReserve):
-    """A reserve whose armed attribute `missing` is read only after the test has opened a gate."""
+    """A reserve that, once armed, returns its attribute `missing` only after the test has opened a gate."""
 
     __slots__ = ("armed", "gate", "looked", "value")
 

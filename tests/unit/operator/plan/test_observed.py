@@ -38,7 +38,7 @@ def test_a_new_pod_is_neither_ready_nor_stuck() -> None:
 
 
 def test_everything_that_a_pod_says_is_read() -> None:
-    """The fingerprints, readiness, deletion and requests by annotation of a pod are read."""
+    """Fingerprints, readiness, deletion and requests (annotations) are read from a pod."""
     annotations = {
         "fairlead.dev/pod-spec-hash": "s",
         "fairlead.dev/restart-config-hash": "c",

@@ -181,9 +181,9 @@ class FullStorage(WatchedStorage):
 
     write_error: int | None = None
     open_error: int | None = None
-    """Error raised by opening a new log; None for no failure."""
+    """Error raised by opening a new log, or None if new logs can be opened."""
     syncs_max: int | None = None
-    """Number of log file syncs that succeed before the next ones fail; None for no failure."""
+    """Number of log file syncs that succeed before the next ones fail, or None if no sync fails."""
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> PosixFile:
         """Open a file; a log file may fail to open, and its writes and syncs may fail."""
@@ -305,7 +305,7 @@ class TestDisk:
     ) -> None:
         """A disk error while a log is opened fails the disk.
 
-        Otherwise the broker would be elected as leader repeatedly.
+        If the disk stayed in use, the broker would be elected as leader repeatedly.
         """
         storage = FullStorage()
         runtime = await start_runtime(storage, limits={"checkpoint_interval_seconds": 0.05})

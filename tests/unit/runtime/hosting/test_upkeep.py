@@ -35,7 +35,7 @@ class Appends:
         return self.nbytes
 
     async def wait_asked(self, times: int) -> None:
-        """Wait until the upkeep has read the number the given number of times more."""
+        """Wait for the given number of further reads by the upkeep."""
         enough = self.asked + times
         await until(lambda: self.asked >= enough)
 

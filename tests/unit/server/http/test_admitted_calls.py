@@ -65,7 +65,7 @@ def test_callers_with_few_calls_are_admitted_at_the_limit() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=200))
 def test_counts_of_callers_add_up(events: list[tuple[str, bool]]) -> None:
-    """At most a tenth of the limit is admitted above it, and only for callers with less than an equal share."""
+    """At most a tenth more calls than the limit are admitted, and only for callers with less than an equal share."""
     limit, own, excess = CallLimit(20), Counter[str](), Counter[str]()
     for caller, begins in events:
         if begins:
