@@ -18,7 +18,8 @@ from fairlead_broker.access.mode import SecurityMode
 from fairlead_broker.access.would_be_denied import DeniedOperation
 
 Told = Callable[[DeniedOperation, bool], None]
-"""Function that counts an operation without an allow. The flag is True if the mode `observe` let the operation pass."""
+"""Function that counts an operation that no ACL allows. The flag is True if the mode `observe` let the operation pass.
+"""
 
 
 class CallerAccess:

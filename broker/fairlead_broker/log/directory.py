@@ -161,7 +161,7 @@ class LogDirectory:
         return self.health.failure
 
     def adopt_cluster(self, cluster_id: str) -> Identity:
-        """Assign a new directory to a cluster. Raises `IdentityMismatch` if it is another cluster's."""
+        """Assign a new directory to a cluster. Raises `IdentityMismatch` for a directory of another cluster."""
         found = self._identity
         if found is None:
             found = Identity(

@@ -113,7 +113,7 @@ class ConfigChange:
 
 @dataclass(frozen=True, slots=True)
 class DeletedTopicChange:
-    """The tombstone of a topic was written or removed. A written tombstone makes brokers delete the folders."""
+    """The tombstone of a topic was written or removed. A new tombstone makes brokers delete the topic's folders."""
 
     topic_id: TopicId
     before: Versioned[DeletedTopicRecord] | None
