@@ -28,7 +28,7 @@ LONG_FILES = {
         "recipes/test_recipes.py",
     )
 }
-"""Files of which each takes more than ten seconds on an idle machine."""
+"""Test files that each take more than ten seconds on an idle machine."""
 ONE_AUTHORITY = {
     "SSL_CERT_FILE": str(FOLDER / "plugins/no_authority.pem"),
     "SSL_CERT_DIR": str(FOLDER / "plugins/no_authorities"),
@@ -41,7 +41,7 @@ if sys.dont_write_bytecode:
     # by PYTHONPYCACHEPREFIX, which programs that build images and wheels would inherit.
     sys.dont_write_bytecode, sys.pycache_prefix = False, str(BYTECODE)
 
-# A shell starts background jobs with SIGINT ignored; programs that a test starts and interrupts would inherit that
+# A shell starts background jobs with SIGINT ignored. Programs that a test starts and interrupts would inherit this
 # setting.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -81,24 +81,24 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_runtestloop() -> None:
-    """Let this process and its children know a single authority, unless the environment names others.
+    """Limit this process and its children to a single certificate authority, unless the environment names others.
 
-    Every HTTP client reads the authorities of the system, which takes ten milliseconds for each client, and tests make
-    thousands. Programs that download something are built before, or do without these variables (`install_kit`).
+    Every HTTP client loads the authorities of the system, which takes ten milliseconds, and the tests create thousands
+    of clients. Programs that download something are built earlier, or run without these variables (`install_kit`).
     """
     if "SSL_CERT_FILE" not in os.environ:
         os.environ.update(ONE_AUTHORITY)
 
 
 def _length(item: pytest.Item) -> tuple[float, bool]:
-    """Return the time limit that the mark of a test sets, or 0 if there is no mark, and whether its file is long."""
+    """Return the time limit in the mark of a test, or 0 without a mark, and whether its file is a slow one."""
     mark = item.get_closest_marker("timeout")
     return float(mark.args[0]) if mark is not None and mark.args else 0.0, item.path in LONG_FILES
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run the tests that take long first, so that no worker waits for them at the end, and deselect scenarios.
+    """Order slow tests first, so that no worker waits for them at the end, and deselect scenarios.
 
     A scenario runs if its file is named, or in a run with `-m scenario`.
     """

@@ -53,10 +53,10 @@ class NameSource(StrEnum):
     SINGLE = "single"
     """The name `*`, for a kind without any other name."""
     BODY = "body"
-    """Each name in the body or query, by the endpoint: an item of the answer gets the problem, or the call is
+    """Each name in the body or query. The endpoint decides: an item of the answer gets the problem, or the call is
     refused."""
     ANSWER = "answer"
-    """Each entry of the answer, by the endpoint: an entry that may not be described is left out."""
+    """Each entry of the answer. The endpoint leaves out entries that the caller may not describe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +68,18 @@ class Need:
     source: NameSource = NameSource.PATH
 
     def __str__(self) -> str:
-        """Return the need as in access rules, such as `write topic`."""
+        """Return the need in the notation of access rules, such as `write topic`."""
         of = {NameSource.BODY: " (each in the request)", NameSource.ANSWER: " (each in the answer)"}
         return f"{self.operation} {self.kind}{of.get(self.source, '')}"
 
 
 class Audience(StrEnum):
-    """Callers that may make a call at all."""
+    """Callers to which a call is open before the endpoint decides its needs."""
 
     PUBLIC = "public"
-    """Every caller; nothing is decided."""
+    """Every caller, without any access decision."""
     SELF = "self"
-    """Every authenticated caller, and `anonymous` if at least one ACL allows it anything; needs are decided as well."""
+    """Every authenticated caller, and `anonymous` if any ACL allows an operation. The endpoint also decides needs."""
     NEEDS = "needs"
     """Callers that are allowed every need on a name in the path or on `*`."""
     BROKER = "broker"
@@ -88,7 +88,7 @@ class Audience(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Everything that a call needs."""
+    """Callers to which a call is open, and the operations that these callers must be allowed."""
 
     audience: Audience
     needs: tuple[Need, ...] = ()
@@ -99,7 +99,7 @@ class Access:
         return tuple(need for need in self.needs if need.source in (NameSource.PATH, NameSource.SINGLE))
 
     def __str__(self) -> str:
-        """Return the access in words."""
+        """Return the access as text for the reference page, such as `self, read topic`."""
         words = [] if self.audience is Audience.NEEDS else [self.audience.value]
         return ", ".join([*words, *map(str, self.needs)])
 
@@ -110,7 +110,7 @@ BROKER: Final = Access(Audience.BROKER)
 
 
 def needs(*each: Need) -> Access:
-    """Return the access of a call that needs each of these."""
+    """Return the access of a call that requires all of the given needs."""
     return Access(Audience.NEEDS, each)
 
 

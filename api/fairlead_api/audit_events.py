@@ -56,7 +56,7 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """One line of the audit log. Fields without a value are left out."""
 
     at: str
-    """Time of the event; of a sum, time of its last event."""
+    """Time of the event. In a record that counts several refusals, the time of the last refusal."""
     cluster_id: str
     broker: int
     event: AuditEvent
@@ -78,9 +78,9 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     problem: str | None = None
     """Code of the problem with which a call was answered."""
     traceparent: str | None = None
-    """Header of the request that connects it with a trace."""
+    """Value of the header `traceparent`, which connects the request with a trace."""
     count: int = 1
-    """Number of equal refusals since the previous record of them."""
+    """Number of equal refusals since the previous record of such a refusal."""
     change: dict[str, object] | None = None
     """Changed object with the new values, and with the previous values if they are known."""
 

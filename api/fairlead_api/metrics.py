@@ -57,7 +57,7 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
         name="fairlead_authentications_total",
         kind=_COUNTER,
         help="Tokens that were verified, by source and outcome: accepted, malformed, expired, refused, or throttled "
-        "without a look. A token that is remembered is not counted again.",
+        "before verification. A token that the broker remembers as verified is not counted again.",
         labels=("source", "outcome"),
     ),
     MetricDefinition(
@@ -74,13 +74,13 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="fairlead_audit_topic_dropped_total",
         kind=_COUNTER,
-        help="Records of the audit log that are not in the topic `__audit`, because too many of them waited for it.",
+        help="Records of the audit log that were not written to the topic `__audit`, because too many records waited.",
     ),
     MetricDefinition(
         name="fairlead_quota_used_ratio",
         kind=_GAUGE,
-        help="Used part of a limit of a quota in the whole cluster, as this broker knows it; for limits of each "
-        "principal, of the principal that uses most.",
+        help="Used fraction of a limit of a quota in the whole cluster, as known to this broker. If each principal has "
+        "the limit, the largest fraction of a principal.",
         labels=("subject", "limit"),
     ),
     MetricDefinition(
@@ -99,7 +99,7 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
         name="fairlead_security_stale_seconds",
         kind=_GAUGE,
         help="Seconds since the coordination store last answered this broker. The ACLs and tokens of that time stay in "
-        "effect; a third of lease_seconds is usual.",
+        "effect. A value up to a third of lease_seconds is normal.",
     ),
     MetricDefinition(
         name="fairlead_produce_batches_total",
@@ -180,8 +180,8 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="fairlead_closed_connections_total",
         kind=_COUNTER,
-        help="Connections closed by the broker, by reason: no_request and unauthenticated in the allowed time, or "
-        "address for one of too many connections of an address.",
+        help="Connections closed by the broker, by reason: no_request or unauthenticated if the client sent no "
+        "request, or no accepted token, in the allowed time, and address if a client address has too many connections.",
         labels=("reason",),
     ),
     MetricDefinition(
@@ -422,7 +422,7 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="fairlead_tls_certificate_start_timestamp_seconds",
         kind=_GAUGE,
-        help="Begin of the validity of a listener's certificate, in seconds since 1970.",
+        help="Start of the validity of a listener's certificate, in seconds since 1970.",
         labels=("listener",),
     ),
     MetricDefinition(

@@ -6,11 +6,11 @@ from enum import StrEnum
 from typing import Final
 
 TOPICS: Final = "topics:"
-"""Beginning of a subject that is a pattern of topics; every other subject is a pattern of principals."""
+"""Prefix of a subject that is a pattern of topics. Every other subject is a pattern of principals."""
 
 
 class Limit(StrEnum):
-    """What a quota limits, for the whole cluster."""
+    """Limit of a quota, which applies to the whole cluster."""
 
     __hash__ = str.__hash__
 
@@ -23,4 +23,4 @@ class Limit(StrEnum):
 
 
 RATES: Final = (Limit.PRODUCE_BYTES, Limit.FETCH_BYTES, Limit.REQUESTS)
-"""Limits of an amount in a second."""
+"""Limits of a rate per second."""

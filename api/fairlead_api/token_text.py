@@ -2,7 +2,8 @@
 
 The broker that creates a token composes the text from random characters; brokers parse texts of callers. The check of
 six characters finds typing errors without a lookup, and programs that search for leaked secrets recognise the form.
-This module has no randomness.
+This
+module must not generate random characters.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The broker's only source of time.
 
-Every package that needs the time receives a `Clock`; the pure packages receive numbers. No other module calls `time.*`,
-so that a simulator can control the time through one object.
+Every package that needs the time receives a `Clock`, except the pure packages, which receive numbers. No other module
+calls `time.*`, so that a simulator can control the time through one object.
 """
 
 from __future__ import annotations
@@ -48,28 +48,28 @@ HOUR_US: Final = 3600 * 1_000_000
 
 
 class ExpiryTime:
-    """Wall clock by which stored state is deleted for good, and which is never far ahead because of a jump.
+    """Wall clock for the permanent deletion of stored state. A jump forwards puts this clock ahead by at most an hour.
 
     Callers: periodic tasks that delete state that cannot be restored, such as committed offsets. A wall clock that is
-    wrong for a while must not end in the loss of state. Therefore:
+    wrong for a while must not cause a loss of state. Therefore:
 
-    - nothing is due in the first hour of a broker, since a clock that is wrong at the start is usually corrected soon;
-    - afterwards a jump forwards counts as at most an hour, however long the clock stays ahead. The time follows the
-      monotonic clock from the smallest distance between both clocks that was ever seen.
+    - nothing expires in the first hour of a broker, since a clock that is wrong at the start is usually corrected soon;
+    - afterwards a jump forwards counts as at most an hour, however long the clock stays ahead. The time is limited to
+      an hour above the monotonic clock plus the smallest measured distance between the two clocks.
 
-    A jump backwards is followed at once, since it only prolongs the life of state. A second jump, to the correct time,
-    then counts as at most an hour until the broker is restarted. Time for which the machine sleeps also counts as at
-    most an hour.
+    A jump backwards takes effect at once, since it only delays deletions. A second jump, to the correct time, then
+    counts as at most an hour until the broker is restarted. Time for which the machine sleeps also counts as at most an
+    hour.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._start = clock.monotonic()
         self._distance_us = clock.now_us() - _microseconds(self._start)
-        """Smallest distance of the wall clock from the monotonic clock."""
+        """Smallest measured distance between the wall clock and the monotonic clock, in microseconds."""
 
     def now_us(self) -> TimestampUs:
-        """Return the time by which state expires; 0, at which nothing is due, in the first hour."""
+        """Return the time for expiry checks. In the first hour the time is 0, at which nothing expires."""
         wall_us, monotonic = self._clock.now_us(), self._clock.monotonic()
         self._distance_us = min(self._distance_us, wall_us - _microseconds(monotonic))
         if _microseconds(monotonic - self._start) < HOUR_US:

@@ -4,7 +4,7 @@ The commands are entry points in the group `fairlead.commands`. The command line
 in this group if the extra `broker` is installed; without the extra, the import of uvloop at the top of this module
 fails. Modules that are slow to import are imported when a command runs.
 
-One file because the commands share their options.
+The module is a single file because the commands share their options.
 """
 
 from __future__ import annotations
@@ -322,7 +322,7 @@ async def _move(settings: BrokerSettings) -> int:
 
 
 def _secured(data: Path) -> dict[str, Any]:
-    """Make certificates for this machine, and return the settings of a closed cluster with an administrator."""
+    """Make certificates for this machine, and return the settings of a secured cluster with an administrator."""
     from fairlead_broker.certificates.local import local_certificates
     from fairlead_broker.clock import SystemClock
 
@@ -353,7 +353,7 @@ def _local(
 
 
 def _beside(first: Endpoint, distance: int) -> str:
-    """Return an address whose port is `distance` above the port of another address; port 0 stays 0."""
+    """Return an address whose port is `distance` above the port of another address. Port 0 is not changed."""
     from fairlead_broker.settings import Endpoint
 
     return str(Endpoint(first.host, first.port + distance if first.port else 0))
@@ -551,7 +551,7 @@ def _announce(
     if files:
         words = ["fairlead", "profile", "create", "dev", "--bootstrap", str(found[0]["data"])]
         words += ["--ca-file", files["ca_file"], "--token-file", files["token_file"]]
-        typer.echo(f"tell your commands: {shlex.join(words)} && fairlead profile use dev")
+        typer.echo(f"configure your commands: {shlex.join(words)} && fairlead profile use dev")
 
 
 def _refuse(message: str) -> NoReturn:

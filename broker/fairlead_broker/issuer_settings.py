@@ -20,7 +20,7 @@ _NAME: Final = re.compile(ISSUER_NAME)
 
 
 def _algorithms(value: object) -> object:
-    """Return algorithms as a list, given as a list or as text separated by commas."""
+    """Return the algorithms as a list. The value is a list or a text separated by commas."""
     names = value.split(",") if isinstance(value, str) else value
     if not isinstance(names, list | tuple):
         return value
@@ -33,18 +33,20 @@ class IssuerSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     issuer: str | None = None
-    """Exact value of the claim `iss`, an https address. Only with `kubernetes` it may be left out, and is then the
-    issuer of the broker's own token."""
+    """Exact value of the claim `iss`, an https address. With `kubernetes` the default is the issuer of the broker's own
+    token; without `kubernetes` the value is required.
+    """
 
     audience: str | None = None
-    """Value that the claim `aud` is, or contains; by default `fairlead/` and the name of the cluster."""
+    """Value that the claim `aud` must equal or contain; by default `fairlead/` and the name of the cluster."""
 
     jwks: str | None = None
     """Address (https, or http on this machine) or file with the issuer's keys. By default the issuer's discovery
-    document `/.well-known/openid-configuration` names it."""
+    document `/.well-known/openid-configuration` names the address.
+    """
 
     ca: Path | None = None
-    """PEM file with authorities for the fetch of the keys, in addition to those of the system."""
+    """PEM file with authorities for the fetch of the keys, in addition to the system's authorities."""
 
     bearer_file: Path | None = None
     """File with a token that the fetch of the keys needs."""
@@ -56,10 +58,10 @@ class IssuerSettings(BaseModel):
     """Claim with the list of the caller's groups."""
 
     algorithms: Annotated[tuple[str, ...], BeforeValidator(_algorithms)] = ALGORITHMS
-    """Accepted algorithms of signatures, as a list or, in a file, separated by commas."""
+    """Accepted signature algorithms, as a list or, in a file, separated by commas."""
 
     token_seconds_max: int = Field(default=86_400, ge=1)
-    """Longest time between `iat` and `exp` of a token."""
+    """Maximum number of seconds between `iat` and `exp` of a token."""
 
     kubernetes: bool = False
     """Whether the tokens are those of service accounts of the Kubernetes cluster in which the broker runs."""
@@ -75,7 +77,7 @@ class IssuerSettings(BaseModel):
 
     @model_validator(mode="after")
     def _can_be_fetched(self) -> Self:
-        """Refuse an issuer whose keys could not be fetched safely."""
+        """Refuse an issuer whose keys cannot be fetched safely."""
         if self.issuer is None and not self.kubernetes:
             msg = "issuer is required, unless kubernetes is set"
             raise ValueError(msg)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 OF_POD = {"pod": "POD_NAME", "namespace": "POD_NAMESPACE", "ip": "POD_IP", "node": "NODE_IP"}
-"""Placeholders and the pod variables that replace them; `{id}` is replaced by the broker's own id."""
+"""Placeholders and the pod variables that replace them. `{id}` is replaced by the broker's own id."""
 CREDENTIAL_FILES = {"etcd_ca": "ca.crt", "etcd_cert": "tls.crt", "etcd_key": "tls.key"}
 """Settings whose value is the path of a file in the folder, and the file names, which are those of a Secret of type
 TLS."""
@@ -48,7 +48,7 @@ def filled(text: str, broker: object, environment: Mapping[str, str]) -> str:
 
 
 def credentials(folder: Path) -> dict[str, Any]:
-    """Return the settings that the files in a folder contain; a missing file sets nothing.
+    """Return the settings that the files in a folder contain. A missing file sets nothing.
 
     Raises ValueError if the folder is missing or a file cannot be read.
     """

@@ -1,7 +1,7 @@
 """Protocols for the external resources that the inner packages need.
 
-`runtime` uses these protocols. `wiring` passes the real implementations; the simulator passes its own. The protocol for
-coordination is in `coordination/protocol.py`, next to its conformance suite.
+`runtime` uses these protocols. `wiring` passes the real implementations, and the simulator passes its own. The protocol
+for coordination is in `coordination/protocol.py`, next to its conformance suite.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ class BlockingWork(Protocol):
     """Executes blocking calls (disk, decompression) outside of the event loop."""
 
     async def run(self, call: Callable[..., Answer], *arguments: Any) -> Answer:
-        """Run `call(*arguments)` in another thread; return its result or raise its exception.
+        """Run `call(*arguments)` in another thread, and return its result or raise its exception.
 
         Cancelling the waiting task does not stop a running call.
         """
         ...
 
     async def run_all(self, calls: Sequence[Callable[[], Answer]]) -> list[Answer | BaseException]:
-        """Run all calls in parallel; return results and exceptions in the order of the calls."""
+        """Run all calls in parallel, and return results and exceptions in the order of the calls."""
         ...
 
 

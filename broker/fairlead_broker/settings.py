@@ -59,12 +59,12 @@ EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - a listener may be c
 
 @dataclass(frozen=True, slots=True, order=True)
 class Endpoint:
-    """A host and a port; with port 0, the system chooses a free port."""
+    """A host and a port. With port 0, the system chooses a free port."""
 
     host: str
     port: int
     scheme: str = ""
-    """`http` or `https` for the address of a listener; empty if it follows from the other settings."""
+    """`http` or `https` for the address of a listener, or empty if the scheme follows from the other settings."""
 
     @classmethod
     def parse(cls, text: str) -> Endpoint:
@@ -117,7 +117,7 @@ def _listener(value: object) -> object:
 
 
 def _listeners(value: object) -> object:
-    """Return the addresses of a listener, given as one value or several, or as text separated by commas."""
+    """Return the addresses of a listener. The value is one address, several, or a text separated by commas."""
     if isinstance(value, Endpoint):
         return (value,)
     texts = value.split(",") if isinstance(value, str) else value
@@ -131,7 +131,7 @@ def _listeners(value: object) -> object:
 
 
 def listener_text(address: Endpoint) -> str:
-    """Return an address as in the setting: with its scheme, if the scheme was given."""
+    """Return an address in the format of the setting, with its scheme if the scheme was given."""
     return f"{address.scheme}://{address}" if address.scheme else str(address)
 
 
@@ -225,8 +225,9 @@ class Limits(BaseModel):
     throughput is left for clients."""
 
     partition_queue_batches_max: int = Field(default=1000, ge=1)
-    """Maximum number of batches that wait for one partition's task; one writev accepts 1,024 buffers. Further batches
-    are refused with `overloaded`."""
+    """Maximum number of batches that wait for one partition's task, since one writev accepts 1,024 buffers. Further
+    batches are refused with `overloaded`.
+    """
 
     produce_bytes_max: int = Field(default=256 * MIB, ge=1 * MIB)
     """Maximum number of bytes of batches in memory, for all unfinished appends of the broker. Further batches are
@@ -254,8 +255,9 @@ class Limits(BaseModel):
     """Maximum wait for an acknowledgement."""
 
     partitions_max: int = Field(default=10_000, ge=1)
-    """Maximum number of replicas on one broker; each has open files and a task. New partitions and moves beyond it are
-    refused with `too_many_partitions`. Replicas that the broker already has are kept."""
+    """Maximum number of replicas on one broker, since each replica has open files and a task. New partitions and moves
+    above this number are refused with `too_many_partitions`. Replicas that the broker already has are kept.
+    """
 
     stop_answer_seconds: float = Field(default=5.0, gt=0)
     """Time for which a stop waits for calls to finish before they fail with a problem."""
@@ -272,12 +274,12 @@ class Limits(BaseModel):
     larger loads should use Arrow or record batches."""
 
     bodies_bytes_max: int = Field(default=256 * MIB, ge=1 * MIB)
-    """Maximum number of bytes of request bodies in memory, for all calls, from the first byte of a body to the
-    answer. Above three quarters of the limit, new bodies are refused with `overloaded` before they are read; the
-    rest is reserved for bodies that are being received, and for clients that hold less than others. When no memory
-    is free, a client that holds less takes memory from the address that holds most, or from the connection that
-    holds most at its own address: the incomplete body held longest there is ended. An incomplete body older than
-    `body_idle_seconds_max` is ended in favour of any client.
+    """Maximum number of bytes of request bodies in memory, for all calls, from the first byte of a body to the answer.
+    Above three quarters of the limit, new bodies are refused with `overloaded` before they are read; the rest is
+    reserved for bodies that are being received, and for clients that use less memory than others. When no memory is
+    free, a client that uses less gets memory from the address that uses most, or from the connection that uses most at
+    its own address: the oldest incomplete body there is ended. An incomplete body older than `body_idle_seconds_max` is
+    ended in favour of any client.
     """
 
     produce_calls_max: int = Field(default=1000, ge=1)
@@ -290,8 +292,9 @@ class Limits(BaseModel):
     64 MiB in less time."""
 
     body_idle_seconds_max: float = Field(default=10.0, gt=0)
-    """Maximum pause within a request body; in a body of lines, within a line. A client that announces a body and sends
-    none occupies a stream."""
+    """Maximum pause within a request body, or within one line of a body of lines. A client that announces a body and
+    sends none occupies a stream.
+    """
 
     answers_bytes_max: int = Field(default=256 * MIB, ge=1 * MIB)
     """Maximum number of bytes of fetch answers that were read but not yet received by clients. One answer gets at most
@@ -315,12 +318,14 @@ class Limits(BaseModel):
 
     connections_per_address_max: int | None = Field(default=None, ge=0)
     """Maximum number of connections of one address (of one network /64 with IPv6) to the data listener; by default half
-    of `connections_max`, so that one client cannot take all. The newest connections beyond it are closed. 0 turns the
-    limit off, for clients behind one proxy."""
+    of `connections_max`, so that one client cannot use all connections. The newest connections beyond the limit are
+    closed. 0 turns the limit off, for clients behind one proxy.
+    """
 
     first_request_seconds_max: float = Field(default=30.0, gt=0)
     """Maximum time until the first request of a connection. A connection whose tokens were all refused is closed after
-    twice this time. A handshake of TLS has ten seconds."""
+    twice this time. A TLS handshake must end within ten seconds.
+    """
 
     streams_per_connection_max: int = Field(default=256, ge=1, le=4096)
     """Maximum number of concurrent requests of one HTTP/2 connection. Further requests wait; other connections are not
@@ -350,7 +355,7 @@ class ListenerSettings:
     """Settings that the `server` package needs."""
 
     data: tuple[Endpoint, ...]
-    """Addresses of the data listener; like those of the others, each with its scheme."""
+    """Addresses of the data listener, each with its scheme like the addresses of the other listeners."""
     peer: Endpoint
     ops: Endpoint
     limits: Limits
@@ -361,11 +366,11 @@ class ListenerSettings:
     tls_min: str = "1.3"
     """Lowest version of TLS on the data and ops listeners."""
     external: Endpoint | None = None
-    """Address of the data listener for clients outside."""
+    """Address of the data listener for external clients."""
     metrics_by_token: bool = False
     """Whether `/metrics` needs a caller that may describe the cluster."""
     forwards_external: bool = True
-    """Whether calls of clients outside are always forwarded, because the broker has no external address of its own."""
+    """Whether calls of external clients are always forwarded, because the broker has no external address of its own."""
 
 
 class BrokerSettings(BaseSettings):
@@ -379,7 +384,7 @@ class BrokerSettings(BaseSettings):
     )
 
     cluster: str = Field(default="fairlead", pattern=r"^[a-zA-Z0-9._-]{1,249}$")
-    """Name of the cluster; part of every coordination key."""
+    """Name of the cluster, which is part of every coordination key."""
 
     id: int = Field(default=0, ge=0, le=2_147_483_647)
     """Broker id, unique in the cluster."""
@@ -390,38 +395,46 @@ class BrokerSettings(BaseSettings):
     listen: ListenerTexts = (Endpoint("127.0.0.1", 9520),)
     """Address of the data listener, or up to three separated by commas. `[::]` means every IPv6 and IPv4 address,
     `0.0.0.0` every IPv4 address. An address may begin with `http://` or `https://`; without a scheme it is `https` if
-    `tls` is set. The first address of each scheme is advertised to clients, the others are only served."""
+    `tls` is set. The first address of each scheme is advertised to clients. The other addresses are only served.
+    """
 
     external_listen: ListenerText | None = None
-    """Address of a further data listener, for clients outside of the network of the brokers, perhaps with a scheme. Its
-    clients get the external address of each broker and, of a broker without one, the address that they have called
-    themselves, such as that of a load balancer, where brokers forward every call. Requests through a proxy that ends
-    TLS have the header `X-Forwarded-Proto: https`."""
+    """Address of a further data listener, for clients outside of the brokers' network, optionally with a scheme. Its
+    clients get the external address of each broker. For a broker without an external address, they get the address that
+    they have called, such as the address of a load balancer, and brokers forward every call. Requests through a proxy
+    that ends TLS have the header `X-Forwarded-Proto: https`.
+    """
 
     external_advertise: ListenerText | None = None
-    """Address of this broker for clients of `external_listen`, perhaps with the scheme of a proxy in front, with the
-    placeholders of `advertise`. Without it, and without an entry in `advertise_each`, this broker forwards every call
-    of these clients."""
+    """Address of this broker for clients of `external_listen`, optionally with the scheme of a proxy in front, and with
+    the placeholders of `advertise`. Without this setting and without an entry in `advertise_each`, the broker forwards
+    every call of these clients.
+    """
 
     peer_listen: ListenerText = Endpoint("127.0.0.1", 9521)
-    """Address of the peer listener, perhaps with a scheme; without one it is `https` if `peer_tls` or `tls` is set."""
+    """Address of the peer listener, optionally with a scheme. The default scheme is `https` if `peer_tls` or `tls` is
+    set.
+    """
 
     ops_listen: ListenerText = Endpoint("127.0.0.1", 9522)
-    """Address of the ops listener, for health checks and Prometheus, perhaps with a scheme; without one it is `https`
-    if `tls` is set."""
+    """Address of the ops listener, for health checks and Prometheus, optionally with a scheme. The default scheme is
+    `https` if `tls` is set.
+    """
 
     tls: Path | None = None
-    """Folder with `tls.crt` (the broker's certificate, then the certificates between it and its authority), `tls.key`
-    and `ca.crt` (the authorities that sign brokers), in PEM. The data and ops listeners use the certificate. Changed
-    files are in use after about ten seconds, or at once after SIGHUP. Without this setting, nothing is encrypted."""
+    """Folder with `tls.crt` (the broker's certificate, followed by the intermediate certificates), `tls.key` and
+    `ca.crt` (the authorities that sign brokers), in PEM. The data and ops listeners use the certificate. Changed files
+    are in use after about ten seconds, or at once after SIGHUP. Without this setting, nothing is encrypted.
+    """
 
     peer_tls: Path | None = None
     """Folder with the same files for the peer listener and for calls to other brokers, which need a certificate signed
     by an authority in its `ca.crt`, for server and client use. By default the folder `tls`."""
 
     client_ca: Path | None = None
-    """PEM file with authorities; clients of the data listener need a certificate that one of them signed. The
-    certificate names no client."""
+    """PEM file with authorities. Clients of the data listener need a certificate that one of these authorities has
+    signed. The certificate does not determine the principal of a client.
+    """
 
     tls_min: Literal["1.2", "1.3"] = "1.3"
     """Lowest version of TLS that the data and ops listeners accept. The peer listener accepts only 1.3."""
@@ -430,7 +443,8 @@ class BrokerSettings(BaseSettings):
     """Address advertised to clients; by default the bound address of the data listener. In a pod, the address may
     contain the placeholders `{id}`, `{pod}`, `{namespace}`, `{ip}` and `{node}`. The last four are replaced by the
     variables `POD_NAME`, `POD_NAMESPACE`, `POD_IP` and `NODE_IP`. If the data listener has addresses of both schemes,
-    this one is for `http`; if it has only `https` addresses, it is for those."""
+    this setting is for `http`. If the listener has only `https` addresses, the setting is for `https`.
+    """
 
     advertise_tls: EndpointText | None = None
     """Address advertised to clients that use TLS, with the placeholders of `advertise`; by default the bound
@@ -494,10 +508,10 @@ class BrokerSettings(BaseSettings):
     commas; `*` allows all. Without this setting, browsers block pages of other origins."""
 
     hosts: Hosts = ()
-    """Further host names, separated by commas, by which clients call a data listener on a loopback address, for example
-    behind a proxy, and by which scrapers call such an ops listener. IP addresses, `localhost` and the advertised name
-    are always allowed. Other names are refused, so that a web page whose own name resolves to 127.0.0.1 cannot call the
-    broker."""
+    """Further host names, separated by commas, by which clients call a data listener, or scrapers an ops listener, on a
+    loopback address, for example behind a proxy. IP addresses, `localhost` and the advertised name are always allowed.
+    Other names are refused, so that a web page whose own name resolves to 127.0.0.1 cannot call the broker.
+    """
 
     security: SecurityMode | None = None
     """Least strict security mode of this broker: `open`, `observe` or `enforce`. The stricter of this setting and the
@@ -506,16 +520,19 @@ class BrokerSettings(BaseSettings):
 
     allow_plaintext: bool = False
     """Whether a broker with `security=enforce` may listen for clients without TLS on other than loopback addresses,
-    because a mesh or a proxy ends TLS. Tokens are secrets that can be read on the way without TLS."""
+    because a mesh or a proxy ends TLS. Without TLS, tokens can be read in the network.
+    """
 
     superusers: Superusers = ()
     """Patterns of principals, separated by commas, that are allowed everything, before any ACL: a name such as
-    `user:ann`, or a prefix that ends in `*`. `user:admin` is a superuser where `admin_token_file` is set."""
+    `user:ann`, or a prefix that ends in `*`. `user:admin` is a superuser if `admin_token_file` is set.
+    """
 
     metrics_access: Literal["open", "token"] | None = None
     """Callers that may read `/metrics` on the ops listener: every client (`open`), or callers that may `describe` the
     cluster (`token`), as the security mode decides. The default is `token` for a broker with `security=enforce` whose
-    ops listener is not on a loopback address, and else `open`. Health checks are always open."""
+    ops listener is not on a loopback address, and otherwise `open`. Health checks are always open.
+    """
 
     admin_token_file: Path | None = Field(default=None, validate_default=True)
     """File with the API token of `user:admin`. If the file does not exist, the broker creates a token and the file,
@@ -568,7 +585,7 @@ class BrokerSettings(BaseSettings):
     @field_validator("issuers")
     @classmethod
     def _named_issuers(cls, value: dict[str, IssuerSettings]) -> dict[str, IssuerSettings]:
-        """Refuse names that other principals use, and two issuers with one value of `iss`."""
+        """Refuse names that other principals use, and two issuers with the same value of `iss`."""
         for name in value:
             check_name(name)
         claims = [each.issuer for each in value.values()]
@@ -580,7 +597,7 @@ class BrokerSettings(BaseSettings):
     @field_validator("admin_token_file")
     @classmethod
     def _has_administrator(cls, value: Path | None, info: ValidationInfo) -> Path | None:
-        """Refuse a closed broker that no principal could administer (rule T4)."""
+        """Refuse a broker with `security=enforce` that no principal could administer (rule T4)."""
         is_closed = info.data.get("security") is SecurityMode.ENFORCE
         if is_closed and value is None and not info.data.get("superusers"):
             message = (
@@ -591,7 +608,7 @@ class BrokerSettings(BaseSettings):
 
     @model_validator(mode="after")
     def _has_material(self) -> Self:
-        """Refuse settings of TLS without the folder that they need."""
+        """Refuse TLS settings without the folder that they need."""
         lacking = {
             "listen": self.tls is None and any(each.scheme == "https" for each in self.listen),
             "ops_listen": self.tls is None and self.ops_listen.scheme == "https",
@@ -610,7 +627,7 @@ class BrokerSettings(BaseSettings):
 
     @model_validator(mode="after")
     def _is_reachable_on_purpose(self) -> Self:
-        """Refuse a broker that other machines reach in a mode that was not chosen, or with tokens in the clear (T4)."""
+        """Refuse a broker that other machines can reach without a chosen mode, or with tokens sent without TLS (T4)."""
         external = () if self.external_listener is None else (self.external_listener,)
         listens = (*self.listen, *external, self.peer_listen, self.ops_listen)
         outside = [each for each in listens if not each.loopback]
@@ -621,7 +638,7 @@ class BrokerSettings(BaseSettings):
             for each in (*self.data_listens, *external):
                 if each.scheme == "http" and not each.loopback:
                     msg = (
-                        f"security=enforce needs TLS on {each} (setting tls), because tokens can be read on the way; "
+                        f"security=enforce needs TLS on {each} (setting tls), since tokens can be read in the network; "
                         "set allow_plaintext if a mesh or a proxy ends TLS"
                     )
                     raise ValueError(msg)
@@ -643,7 +660,7 @@ class BrokerSettings(BaseSettings):
 
     @property
     def external_listener(self) -> Endpoint | None:
-        """Address of the listener for clients outside, with its scheme."""
+        """Address of the listener for external clients, with its scheme."""
         return None if self.external_listen is None else _with_scheme(self.external_listen, self.tls)
 
     def advertised(self, scheme: str) -> Endpoint | None:
@@ -667,7 +684,7 @@ class BrokerSettings(BaseSettings):
     def external_url(self) -> str | None:
         """Base URL for clients of the external listener.
 
-        None without the listener; empty if these clients get the address that they have called.
+        The value is None without the listener, and empty if these clients get the address that they have called.
         """
         if self.external_listener is None:
             return None
@@ -678,7 +695,7 @@ class BrokerSettings(BaseSettings):
 
     @property
     def etcd_endpoints(self) -> tuple[str, ...]:
-        """URLs of etcd's members; empty if coordination is embedded."""
+        """URLs of etcd's members, or no URLs if coordination is embedded."""
         return tuple(url.strip() for url in (self.etcd or "").split(",") if url.strip())
 
     @property
@@ -740,7 +757,7 @@ class BrokerSettings(BaseSettings):
 
 
 def _with_scheme(address: Endpoint, folder: Path | None) -> Endpoint:
-    """Return the address of a listener with its scheme, which follows from the folder with material."""
+    """Return the address of a listener with its scheme, by default `https` for a listener with a TLS folder."""
     return replace(address, scheme=address.scheme or ("http" if folder is None else "https"))
 
 
@@ -765,7 +782,7 @@ def _with_start_keys(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_config_file(path: Path) -> dict[str, Any]:
-    """Return the settings in a TOML (`.toml`) or YAML (`.yaml`, `.yml`) file; dashes in names become underscores.
+    """Return the settings in a TOML (`.toml`) or YAML (`.yaml`, `.yml`) file. Dashes in names become underscores.
 
     Raises OSError if the file cannot be read, and ValueError if it does not contain a table of settings.
     """

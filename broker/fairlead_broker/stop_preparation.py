@@ -20,9 +20,9 @@ from fairlead_broker.clock import Clock
 from fairlead_broker.settings import Endpoint
 
 ATTEMPT_SECONDS = 10.0
-"""Timeout of one request in seconds; the election of a controller takes less time."""
+"""Timeout of one request in seconds. The election of a controller takes less time."""
 RETRY_SECONDS = 1.0
-"""Number of seconds between two requests; a restart of a broker takes seconds."""
+"""Number of seconds between two requests. The restart of another broker takes several seconds."""
 UNANSWERED_SECONDS = 15.0
 """Number of seconds without the coordination store, or without an answer from the broker, after which waiting is
 pointless: registrations have ended with their leases, so no broker can grant a permit. The time is longer than an
@@ -60,7 +60,7 @@ class StopPreparation:
 
         `wait` sleeps for a number of seconds, and `report` prints a line. `tls`: folder with the broker's certificate,
         for a data listener that uses TLS. `token_file`: file with the token of the pod's service account, which is read
-        for each request; a file that cannot be read is left out.
+        for each request. An unreadable file is ignored.
         """
         self._token_file = token_file
         self._tls = tls if listen.scheme == "https" else None

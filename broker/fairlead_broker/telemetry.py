@@ -1,8 +1,8 @@
 """Logs and metrics of a broker.
 
 `wiring` builds one `Telemetry` and passes it to every package that logs or counts. The catalogue
-(`fairlead_api.metrics`) defines the metrics; the packages update them. Logs are written to stderr, because stdout is
-reserved for the ready line.
+(`fairlead_api.metrics`) defines the metrics, and the packages update them. Logs are written to stderr, because stdout
+is reserved for the ready line.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def set_up_logging(log_format: str, level: str) -> None:
 
 
 def _set_up_audit() -> None:
-    """Write the audit log to stderr as it is: its lines are complete, and depend on no level or format."""
+    """Write the audit log to stderr unchanged: its lines are complete, and independent of the log level and format."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(message)s"))
     audit = logging.getLogger(AUDIT_LOGGER)

@@ -64,7 +64,8 @@ _HOMES = {
     "TopicPartition": "fairlead.topic_partition",
 }
 
-if not TYPE_CHECKING:  # otherwise type checkers would accept any name
+# If type checkers saw `__getattr__`, they would accept any name.
+if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
         """Import a public name on its first use."""

@@ -105,7 +105,7 @@ CLUSTER_CONFIG_PATH: Final = "/v1/cluster/config"
 GROUPS_PATH: Final = "/v1/groups"
 TRANSACTIONS_PATH: Final = "/v1/transactions"
 TOKEN_LIFE: Final = timedelta(days=90)
-"""Time after which a token expires, unless the call says another time or None."""
+"""Default lifetime of a token; a call may set another lifetime, or None for a token that does not expire."""
 TOKENS_PATH: Final = "/v1/tokens"
 ACLS_PATH: Final = "/v1/acls"
 QUOTAS_PATH: Final = "/v1/quotas"
@@ -492,9 +492,9 @@ class Admin:
     async def list_transactions(
         self, name: str | None = None, *, unfinished: bool = False
     ) -> list[TransactionDescription]:
-        """Return the producers with transactions; only names that begin with `name`, if it is given.
+        """Return the producers with transactions; with `name`, only producers whose names begin with this text.
 
-        `unfinished`: only those with committed transactions that partitions have not confirmed.
+        `unfinished`: return only producers with committed transactions that some partitions have not confirmed.
         """
         chosen: dict[str, str] = {"state": "unfinished"} if unfinished else {}
         if name is not None:
@@ -503,17 +503,17 @@ class Admin:
         return [each async for each in pages]
 
     async def describe_transaction(self, transaction: str) -> TransactionDescription:
-        """Return a transaction such as `17.4`, or the newest one of a name, with the partitions in which it is open.
+        """Return a transaction such as `17.4`, or the newest transaction of a producer name.
 
-        Raises `TransactionNotFoundError`.
+        The answer lists the partitions in which the transaction is open. Raises `TransactionNotFoundError`.
         """
         path, subject = _transaction_path(transaction), f"describe transaction {transaction}"
         return await self._call("GET", path, subject, TransactionDescription)
 
     async def abort_transaction(self, transaction: str) -> DecidedTransaction:
-        """Abort a transaction such as `17.4`, or the open one of a name, whose producer can begin again.
+        """Abort a transaction such as `17.4`, or the open transaction of a producer name.
 
-        Raises `TransactionNotFoundError`, `TransactionCommittedError`.
+        The producer can begin another transaction. Raises `TransactionNotFoundError`, `TransactionCommittedError`.
         """
         path, subject = _transaction_path(transaction), f"abort transaction {transaction}"
         return await self._call("DELETE", path, subject, DecidedTransaction)
@@ -580,11 +580,11 @@ class Admin:
         await self._transport.retry(delete)
 
     async def whoami(self) -> WhoAmI:
-        """Return the caller as the broker knows it: principal, token and security mode."""
+        """Return the caller's principal and token, and the security mode of the cluster."""
         return await self._call("GET", "/v1/whoami", "whoami", WhoAmI)
 
     async def security_status(self) -> SecurityStatus:
-        """Return the security mode, and what the mode `enforce` would refuse, as one broker sees it."""
+        """Return the security mode, and the operations that the mode `enforce` would refuse, counted by one broker."""
         return await self._call("GET", "/v1/security", "security status", SecurityStatus)
 
     async def tokens(self, principal: str | None = None) -> list[TokenDescription]:
@@ -608,7 +608,7 @@ class Admin:
         retried, because a retry could create a second token. Raises `InvalidPrincipalError`.
         """
         seconds = None if expires_in is None else max(1, int(seconds_of(expires_in, "expires_in")))
-        # A dictionary and not the request's type, whose checks would raise the problem without the SDK's error.
+        # A dictionary, because the checks of the request's type would raise a problem instead of the SDK's error.
         body: dict[str, object] = {"principal": principal, "expires_in_seconds": seconds, "note": note}
         if owner is not None:
             body["owner"] = owner
@@ -617,7 +617,7 @@ class Admin:
         return decoded(answer, CreatedToken, call.subject)
 
     async def revoke_token(self, token_id: str, *, force: bool = False) -> bool:
-        """Revoke a token; return whether every running broker has applied it. Raises `TokenNotFoundError`."""
+        """Revoke a token; return whether every running broker has applied the change. Raises `TokenNotFoundError`."""
         path, subject = f"{TOKENS_PATH}/{quote(token_id, safe='')}", f"revoke token {token_id}"
         answer = await self._call("DELETE", path, subject, Applied, query=_forced(force))
         return answer.applied_everywhere
@@ -653,7 +653,7 @@ class Admin:
         return await self._call("POST", ACLS_PATH, f"{effect} {principal}", CreatedAcl, body=body)
 
     async def remove_acl(self, acl_id: str, *, force: bool = False) -> bool:
-        """Remove an ACL; return whether every running broker has applied it. Raises `AclNotFoundError`."""
+        """Remove an ACL; return whether every running broker has applied the change. Raises `AclNotFoundError`."""
         path, subject = f"{ACLS_PATH}/{quote(acl_id, safe='')}", f"remove ACL {acl_id}"
         answer = await self._call("DELETE", path, subject, Applied, query=_forced(force))
         return answer.applied_everywhere
@@ -685,7 +685,7 @@ class Admin:
         return await self._call("PUT", path, f"set quota of {subject}", ChangedQuota, body=body, query=query)
 
     async def remove_quota(self, subject: str, *, force: bool = False) -> bool:
-        """Remove a quota; return whether every running broker has applied it. Raises `QuotaNotFoundError`."""
+        """Remove a quota; return whether every running broker has applied the change. Raises `QuotaNotFoundError`."""
         path = f"{QUOTAS_PATH}/{quote(subject, safe='')}"
         answer = await self._call("DELETE", path, f"remove quota of {subject}", Applied, query=_forced(force))
         return answer.applied_everywhere

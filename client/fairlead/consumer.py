@@ -5,7 +5,7 @@
             print(batch.topic, batch.partition, batch.base_offset, batch.to_arrow().num_rows)
 
 A consumer without a group stores nothing in the cluster. A separate task fetches ahead, up to `prefetch_bytes`; other
-tasks handle heartbeats, commits and assigned partitions of a group (`group.session`). This module connects these parts
+tasks handle heartbeats, commits and assigned partitions of a group (`group.session`). This module connects the tasks
 and waits for fetched batches. The module is a single file because most of it is the public interface: arguments,
 methods and their documentation.
 """
@@ -104,16 +104,17 @@ class Consumer:
     - request_timeout, connect_timeout, retry_timeout: timeouts of one attempt, of a new connection, and of a call with
       its retries.
     - token, token_file, token_provider: API token or signed token of the caller as text, as a file, or as a function
-      that returns the text, synchronous (it runs in a thread) or asynchronous; at most one. File and function are asked
-      again every 30 seconds and after a refusal. By default the environment's `FAIRLEAD_TOKEN` or
-      `FAIRLEAD_TOKEN_FILE`, or the file `/var/run/secrets/fairlead/token` if there is one.
-    - allow_insecure_token: whether the token is sent to other machines without TLS; by default the environment's
-      `FAIRLEAD_ALLOW_INSECURE_TOKEN`.
-    - ca_file: PEM file with the authorities that sign brokers, in addition to those of the system.
-    - client_cert_file, client_key_file: PEM files with the client's certificate and key, for brokers that want one.
-      Changed files are in use within 30 seconds.
+      that returns the text, synchronous (it runs in a thread) or asynchronous; at most one of the three. The file is
+      read, and the function is called, again every 30 seconds and after a refusal. The default is the environment
+      variable `FAIRLEAD_TOKEN` or `FAIRLEAD_TOKEN_FILE`, else the file `/var/run/secrets/fairlead/token` if it exists.
+    - allow_insecure_token: whether the token is sent to other machines without TLS; the default is the environment
+      variable `FAIRLEAD_ALLOW_INSECURE_TOKEN`.
+    - ca_file: PEM file with the authorities that sign the certificates of brokers, in addition to the system's
+      authorities.
+    - client_cert_file, client_key_file: PEM files with the client's certificate and key, for brokers that require a
+      certificate. Changed files take effect within 30 seconds.
     - one_address: whether every call goes to a bootstrap address, whose broker forwards calls to the leaders, for
-      clients that cannot reach the other brokers; by default the environment's `FAIRLEAD_ONE_ADDRESS`.
+      clients that cannot reach the other brokers; the default is the environment variable `FAIRLEAD_ONE_ADDRESS`.
 
     Raises `SettingError` for a value that is not allowed.
     """
@@ -175,12 +176,13 @@ class Consumer:
         self._partitions = AssignedPartitions(self._prefetch, self._reader)
         self._running: _Running | None = None
         self._closing, self._is_taking = False, False
-        """Whether no more batches are handed out, but partitions are released, and whether a call waits for a batch."""
+        """`_closing`: no more batches are handed out, but partitions are released. `_is_taking`: a call waits for a
+        batch."""
         self._session: GroupSession | None = None
         self._commit_before: CommitBefore | None = None
 
     async def start(self) -> Self:
-        """Open the connections, start fetching and join the group, if any; `async with` does the same.
+        """Open the connections, start fetching and join the group, if any, as entering the `async with` block does.
 
         A closed consumer may be started again; a consumer without a group continues at its positions. Raises
         `SettingError` while the consumer is open.
@@ -350,7 +352,7 @@ class Consumer:
         """Stop fetching and handing out these partitions until `resume`; without arguments, pause all partitions.
 
         In a loop over `records` the pause takes effect at the next record; the rest of the batch follows after
-        `resume`. The program must continue to take batches: heartbeats continue without it, but `processing_timeout`
+        `resume`. The program must continue to take batches: heartbeats are sent in any case, but `processing_timeout`
         limits the time between two calls that take a batch. A partition that is revoked and assigned again is not
         paused.
         """

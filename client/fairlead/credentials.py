@@ -1,8 +1,9 @@
-"""Token of a client: where it comes from, and the text that requests contain now (rules C1 to C4).
+"""Token of a client: its source, and its current text (rules C1 to C4).
 
-`settings` chooses the source from arguments, the environment and the mounted file. The transport asks for the token of
-each request. A source is asked again when its text is old, and after a refusal, so that a token is rotated without a
-restart. A token appears in no error, log or representation. The module must not depend on connections.
+`settings` chooses the source from arguments, the environment and the mounted file. The transport gets the token of each
+request from this module. The source is read again when the token is old, and after a refusal, so that a token can be
+rotated without a restart. A token appears in no error, log or representation. The module must not depend on
+connections.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ TOKEN_COMMAND_VARIABLE: Final = "FAIRLEAD_TOKEN_COMMAND"  # noqa: S105 - the nam
 TOKEN_VARIABLES: Final = (TOKEN_VARIABLE, TOKEN_FILE_VARIABLE, TOKEN_COMMAND_VARIABLE)
 ALLOW_INSECURE_VARIABLE: Final = "FAIRLEAD_ALLOW_INSECURE_TOKEN"
 MOUNTED_TOKEN: Final = Path("/var/run/secrets/fairlead/token")
-"""Token in a pod to which one is mounted."""
+"""Path at which a token is mounted in a pod."""
 
 TOKEN_SECONDS_MAX: Final = 30.0
-"""Age at which a token file is read, and a provider is called, again."""
+"""Age in seconds at which a token file is read again, and a provider is called again."""
 EXPIRY_SECONDS: Final = 30.0
-"""Seconds before the end of a signed token at which its command runs again."""
+"""Seconds before the expiry of a signed token at which its command runs again."""
 ASK_SECONDS_MAX: Final = 60.0
-"""Seconds that a provider or a command may take; a command may ask a person to log in."""
+"""Maximum duration of a provider or a command in seconds; a command may ask a person to log in."""
 TOKEN_BYTES_MAX: Final = 8 * 1024
 _TEXT: Final = re.compile(r"[\x21-\x7e]+")
 
@@ -75,9 +76,9 @@ class Credentials:
         *,
         allow_insecure: bool,
     ) -> Credentials:
-        """Return the source of the arguments; without an argument, of the environment, and last the mounted file.
+        """Return the source from the arguments, else from the environment, else the mounted file.
 
-        Raises `SettingError` for more than one source, and for a text that is no token.
+        Raises `SettingError` for more than one source, and for a text that is not a token.
         """
         if token is not None or token_file is not None or token_provider is not None:
             given = {"token": token, "token_file": token_file, "token_provider": token_provider}
@@ -132,11 +133,11 @@ class Credentials:
 
 
 NO_TOKEN: Final = Credentials()
-"""No token: requests are made by `anonymous`."""
+"""No token: the principal of requests is `anonymous`."""
 
 
 class CallerToken:
-    """Token that the requests of one client contain now. Used on one event loop."""
+    """Current token of the requests of one client, for use on one event loop."""
 
     __slots__ = ("_ask_at", "_asking", "_credentials", "_is_given", "_safe", "_text")
 
@@ -145,7 +146,7 @@ class CallerToken:
         self._is_given = credentials.is_given
         self._text: str | None = credentials.token
         self._ask_at = float("inf") if credentials.token is not None else float("-inf")
-        """Time after which the source is asked again."""
+        """Time after which the source is read again."""
         self._asking = asyncio.Lock()
         self._safe: set[str] = set()
         """Addresses to which the token may be sent."""
@@ -153,8 +154,8 @@ class CallerToken:
     async def text_for(self, broker: str) -> str | None:
         """Return the token for a request to a broker, or None without a source.
 
-        Raises `SettingError` for an address to which no token may be sent, and for a source that has not given a token
-        yet. Afterwards a source that fails is asked again later, and the previous token remains in use.
+        Raises `SettingError` for an address to which no token may be sent, and if the source fails before it has
+        returned a first token. If the source fails later, the previous token remains in use.
         """
         if not self._is_given:
             return None
@@ -168,9 +169,9 @@ class CallerToken:
         return self._text
 
     async def replaces(self, refused: str | None) -> bool:
-        """Ask the source again after a refusal; return whether it gives another token than the refused one.
+        """Read the source again after a refusal; return whether the new token differs from the refused token.
 
-        Requests that were refused with the same token ask once.
+        The source is read once for all requests that were refused with the same token.
         """
         if refused is None or self._credentials.token is not None:
             return False
@@ -180,7 +181,7 @@ class CallerToken:
         return self._text != refused
 
     def advice(self) -> str | None:
-        """Return the advice after a refusal of the token, which names its source; None without a token."""
+        """Return the advice after a refusal of the token: the name of its source; None without a token."""
         return f"The token came from {self._credentials}." if self._is_given else None
 
     async def _ask(self) -> None:
@@ -197,12 +198,12 @@ class CallerToken:
 
 
 async def _asked(credentials: Credentials) -> str:
-    """Return the token that the source gives now. Raises `SettingError`."""
+    """Read the token from its source. Raises `SettingError` if the source fails."""
     if credentials.token_file is not None:
         return _read(credentials.token_file)
     if credentials.token_command is not None:
         return await asyncio.to_thread(_printed, credentials.token_command)
-    assert credentials.token_provider is not None, "the text of a token is never asked for"
+    assert credentials.token_provider is not None, "only a file, a command or a provider is read again"
     return await _provided(credentials.token_provider)
 
 
@@ -234,7 +235,7 @@ def _printed(command: str) -> str:
         reason = f"no token within {ASK_SECONDS_MAX:g} s"
         raise SettingError("token_command", command, f"{allowed} ({reason})") from error
     except subprocess.CalledProcessError as error:
-        # The error is not the cause, because it contains what the program printed.
+        # The original error is not chained, because it contains the output of the program.
         reason = f"it ended with {error.returncode}"
         raise SettingError("token_command", command, f"{allowed} ({reason})") from None
     except OSError as error:
@@ -246,7 +247,7 @@ def _printed(command: str) -> str:
 
 
 async def _provided(provider: TokenProvider) -> str:
-    """Call a provider, a synchronous one in a thread, and return its token."""
+    """Call a provider and return its token; a synchronous provider runs in a thread."""
     name = getattr(provider, "__qualname__", type(provider).__name__)
     try:
         async with asyncio.timeout(ASK_SECONDS_MAX):
@@ -266,16 +267,15 @@ async def _provided(provider: TokenProvider) -> str:
 
 
 class _Claims(msgspec.Struct):
-    """The claim of a signed token that its caller reads."""
+    """Expiry of a signed token, the only claim that the client reads."""
 
     exp: float
 
 
 def _life_seconds(credentials: Credentials, text: str) -> float:
-    """Return the seconds until the source is asked again.
+    """Return the seconds until the source is read again.
 
-    A command is expensive, so it runs again only when its token ends: 30 s before the end of a signed token, and after
-    a refusal.
+    A command is expensive, so it runs again only 30 s before a signed token expires, and after a refusal.
     """
     if credentials.token_command is None:
         return TOKEN_SECONDS_MAX
@@ -290,7 +290,7 @@ def _life_seconds(credentials: Credentials, text: str) -> float:
 
 
 def words_of(command: str) -> list[str]:
-    """Return the program and the arguments of a command line; nothing for text that a shell could not read either."""
+    """Return the program and the arguments of a command line; an empty list for text that no shell could parse."""
     try:
         return shlex.split(command)
     except ValueError:
@@ -304,7 +304,7 @@ def _check_one(names: list[str]) -> None:
 
 def _check_token(name: str, text: object) -> None:
     if not isinstance(text, str) or not _is_token(text):
-        # The value is not part of the error, because it may be a token with a typing error.
+        # The error omits the value, because it may be a mistyped token.
         raise SettingError(name, "***", f"the text of a token, at most {TOKEN_BYTES_MAX} bytes")
 
 

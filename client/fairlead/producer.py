@@ -168,16 +168,17 @@ class Producer:
     - request_timeout, connect_timeout, retry_timeout: timeouts of one attempt, of a new connection, and of a call with
       its retries.
     - token, token_file, token_provider: API token or signed token of the caller as text, as a file, or as a function
-      that returns the text, synchronous (it runs in a thread) or asynchronous; at most one. File and function are asked
-      again every 30 seconds and after a refusal. By default the environment's `FAIRLEAD_TOKEN` or
-      `FAIRLEAD_TOKEN_FILE`, or the file `/var/run/secrets/fairlead/token` if there is one.
-    - allow_insecure_token: whether the token is sent to other machines without TLS; by default the environment's
-      `FAIRLEAD_ALLOW_INSECURE_TOKEN`.
-    - ca_file: PEM file with the authorities that sign brokers, in addition to those of the system.
-    - client_cert_file, client_key_file: PEM files with the client's certificate and key, for brokers that want one.
-      Changed files are in use within 30 seconds.
+      that returns the text, synchronous (it runs in a thread) or asynchronous; at most one of the three. The file is
+      read, and the function is called, again every 30 seconds and after a refusal. The default is the environment
+      variable `FAIRLEAD_TOKEN` or `FAIRLEAD_TOKEN_FILE`, else the file `/var/run/secrets/fairlead/token` if it exists.
+    - allow_insecure_token: whether the token is sent to other machines without TLS; the default is the environment
+      variable `FAIRLEAD_ALLOW_INSECURE_TOKEN`.
+    - ca_file: PEM file with the authorities that sign the certificates of brokers, in addition to the system's
+      authorities.
+    - client_cert_file, client_key_file: PEM files with the client's certificate and key, for brokers that require a
+      certificate. Changed files take effect within 30 seconds.
     - one_address: whether every call goes to a bootstrap address, whose broker forwards calls to the leaders, for
-      clients that cannot reach the other brokers; by default the environment's `FAIRLEAD_ONE_ADDRESS`.
+      clients that cannot reach the other brokers; the default is the environment variable `FAIRLEAD_ONE_ADDRESS`.
 
     Raises `SettingError` for a value that is not allowed.
     """
@@ -242,7 +243,10 @@ class Producer:
         self._open = False
 
     async def start(self) -> Self:
-        """Open the connections and start sending; `async with` does the same. Raises `SettingError` if already open."""
+        """Open the connections and start sending, as entering the `async with` block does.
+
+        Raises `SettingError` if already open.
+        """
         if self._open:
             raise second_start()
         self._transport = await Transport(self._connection, "producer").__aenter__()
@@ -321,9 +325,9 @@ class Producer:
         await self._transport.close()
 
     def transaction(self) -> Transaction:
-        """Return the next transaction for `async with`; leaving the block commits, an exception aborts.
+        """Return the next transaction for `async with`; leaving the block commits it, an exception aborts it.
 
-        The commit waits for the acknowledgement of all records. If one of them fails, the transaction is aborted, and
+        The commit waits for the acknowledgement of all records. If a record fails, the transaction is aborted, and
         leaving the block raises `TransactionAbortedError`. A commit without a definite answer raises
         `CommitUnknownError`. Raises `SettingError` for a producer without transactions.
         """
@@ -342,7 +346,7 @@ class Producer:
         timestamp: datetime | int | None = None,
         partition: int | None = None,
     ) -> Delivery:
-        """Append one record to its batch and return its delivery; waits only for buffer space.
+        """Append one record to its batch and return its delivery; the call waits only for buffer space.
 
         Without `partition`, the murmur2 hash of the key selects the partition, and records without a key fill a batch
         of one partition after another. `timestamp` is an aware datetime or milliseconds since 1970; the default is the
@@ -424,7 +428,7 @@ class Producer:
         return deliveries
 
     async def _begin_transaction(self) -> str:
-        """Begin a transaction and return its id; every record sent from now on belongs to it."""
+        """Begin a transaction and return its id; every record sent from now on belongs to the transaction."""
         self._check_started()
         assert self._transactions is not None, "only a producer with transactions has a Transaction"
         if self._halted is not None:
@@ -461,7 +465,7 @@ class Producer:
             self._transaction_over()
 
     async def _abort_transaction(self) -> None:
-        """Abort the open transaction; records that wait are not sent any more."""
+        """Abort the open transaction; waiting records are no longer sent."""
         transaction = self._transaction
         assert transaction is not None, "a transaction is open"
         assert self._transactions is not None, "a transaction is open"
@@ -477,7 +481,7 @@ class Producer:
             self._transaction_over()
 
     def _transaction_over(self) -> None:
-        # The end of the transaction has told the failures of its batches.
+        # The commit or abort has already reported the failures of the transaction's batches.
         self._failures.clear()
         self._failures_dropped = 0
         self._routes.clear()

@@ -119,7 +119,7 @@ def _is_address(text: str) -> bool:
     try:
         parts = urlsplit(text)
         port = parts.port
-    except ValueError:  # raised for an invalid port or an incomplete IPv6 address
+    except ValueError:  # The port is invalid, or an IPv6 address is incomplete.
         return False
     known = parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0
     return known and not any((parts.path, parts.query, parts.fragment, re.search(r"\s", text)))
@@ -193,7 +193,7 @@ class ConnectionSettings:
     connect_timeout_seconds: float = 5.0
     """Timeout for opening one connection."""
     request_timeout_seconds: float = 30.0
-    """Timeout of one attempt of a call; also sent as `timeout_ms` of a produce request."""
+    """Timeout of one attempt of a call; a produce request also contains the value as `timeout_ms`."""
     retry_timeout_seconds: float = 30.0
     """Timeout of an admin or metadata call with all its attempts."""
     retry_backoff_seconds: float = 0.1
@@ -203,12 +203,12 @@ class ConnectionSettings:
     metadata_age_seconds_max: float = 300.0
     """Age at which the metadata is refreshed even without a refusal, so that the client detects new partitions."""
     tls: TlsFiles = NO_FILES
-    """Files for brokers with `https` addresses."""
+    """TLS files for brokers with `https` addresses."""
     credentials: Credentials = NO_TOKEN
     """Source of the token that names the caller."""
     one_address: bool = False
-    """Whether every call goes to a bootstrap address, whose broker forwards calls to leaders and coordinators; for
-    clients that cannot reach the addresses of the other brokers."""
+    """Whether every call goes to a bootstrap address, whose broker forwards calls to leaders and coordinators. The
+    setting is for clients that cannot reach the addresses of the other brokers."""
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -219,7 +219,7 @@ class ConnectionSettings:
 
     @property
     def uses_tls(self) -> bool:
-        """Whether a bootstrap address is an `https` address; brokers then report such addresses only."""
+        """Whether a bootstrap address is an `https` address; in this case brokers report only `https` addresses."""
         return any(address.startswith("https://") for address in self.bootstrap)
 
     @property
@@ -261,7 +261,7 @@ def connection_of(
 
 
 def one_address_of(value: bool | None) -> bool:
-    """Return whether every call goes to a bootstrap address; None means the environment's `FAIRLEAD_ONE_ADDRESS`."""
+    """Return whether every call goes to a bootstrap address; None means the variable `FAIRLEAD_ONE_ADDRESS`."""
     return truth_of(value, "one_address", ONE_ADDRESS_VARIABLE)
 
 
@@ -320,13 +320,13 @@ class ProducerSettings:
     """Maximum number of retries; 0 with acks 0 or 1 gives at-most-once delivery. If None, only the delivery timeout
     stops the retries."""
     idempotence: bool = True
-    """Whether batches carry a producer id and sequences, so that a retried batch is stored only once; the default if
-    acks is `"all"`."""
+    """Whether batches carry a producer id and sequences, so that a retried batch is stored only once. This is
+    the default if acks is `"all"`."""
     name: str | None = None
     """Name of an idempotent producer: the next producer with the name fences this producer."""
     transactional: str | bool = False
-    """Whether the producer sends records in transactions; with a text, under this name, which fences earlier producers
-    with the name."""
+    """Whether the producer sends records in transactions. A text is the name of the producer, which fences earlier
+    producers with the same name."""
     transaction_timeout_seconds: float = 60.0
     """Time after which the cluster aborts an open transaction."""
 
@@ -368,7 +368,7 @@ class ProducerSettings:
             self.transactional,
             "only with idempotence, which needs acks=all",
         )
-        _require(self.name is None, "name", self.name, "none beside transactional, which has the name")
+        _require(self.name is None, "name", self.name, "omitted with transactional, whose value is the name")
         _require(
             self.transaction_timeout_seconds >= 1,
             "transaction_timeout",

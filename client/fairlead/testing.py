@@ -6,7 +6,7 @@
 
 Nothing is mocked: the broker from the extra `broker` runs with embedded coordination on a data directory that is
 removed at the end. `running_cluster` starts a broker for tests without an event loop. With `secure=True` the brokers
-serve with TLS and refuse what no ACL allows:
+use TLS and refuse every operation that no ACL allows:
 
     async with fairlead.testing.cluster(secure=True) as secured:
         async with Producer(**secured.arguments) as producer:
@@ -45,8 +45,8 @@ _Found: TypeAlias = "tuple[str, Path | None, Path | None]"
 ClusterFactory: TypeAlias = Callable[
     [int, "Path | None", Mapping[str, ConfigValue], bool], AbstractAsyncContextManager[_Found]
 ]
-"""Function that the extra `broker` registers: its arguments are broker count, data directory, configuration and whether
-the brokers are secure, and it yields an address, and the files of a secure cluster."""
+"""Function that the extra `broker` registers. Its arguments are the number of brokers, the data directory, the
+configuration and whether the brokers are secure. It yields an address and the files of a secure cluster."""
 
 
 class ClientArguments(TypedDict):

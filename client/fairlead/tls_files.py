@@ -1,7 +1,7 @@
-"""Files that a client needs for TLS: authorities that it trusts, and its own certificate if brokers want one.
+"""TLS files of a client: the authorities that it trusts, and its own certificate for brokers that require one.
 
-`settings` chooses the files; the transport reads them when it opens a connection pool, and looks for changes. The
-module must not depend on connections.
+`settings` chooses the files. The transport reads the files when it opens a connection pool, and checks them for
+changes. The module must not depend on connections.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CA_VARIABLE: Final = "FAIRLEAD_CA_FILE"
 CERT_VARIABLE: Final = "FAIRLEAD_CLIENT_CERT_FILE"
 KEY_VARIABLE: Final = "FAIRLEAD_CLIENT_KEY_FILE"
 MOUNTED_CA: Final = Path("/var/run/secrets/fairlead/ca.crt")
-"""Authorities in a pod to which the cluster's bundle is mounted."""
+"""Path at which the bundle of the cluster's authorities is mounted in a pod."""
 FILE_BYTES_MAX: Final = 1 << 20
 
 FilePath: TypeAlias = "str | os.PathLike[str]"
@@ -27,30 +27,30 @@ FileState: TypeAlias = "tuple[int, int, int, int] | None"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TlsMaterial:
-    """Content of the files. It has no `repr`, because it may hold a key."""
+    """Content of the TLS files. The class has no `repr`, because the content may include a private key."""
 
     ca_pem: bytes | None
-    """Certificates of authorities; None for those of the system alone."""
+    """Certificates of further authorities; None if only the system's authorities are trusted."""
     identity_pem: bytes | None
     """Key and certificate chain of the client; None without a client certificate."""
 
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """Paths of the files, None for files that are not used."""
+    """Paths of the TLS files; None for a file that is not used."""
 
     ca_file: Path | None = None
-    """Certificates of the authorities that sign brokers, in PEM, in addition to those of the system."""
+    """PEM file with the authorities that sign the certificates of brokers, in addition to the system's authorities."""
     client_cert_file: Path | None = None
-    """Certificate of the client in PEM, for brokers that want one, used with `client_key_file`."""
+    """PEM file with the client's certificate, for brokers that require one, used with `client_key_file`."""
     client_key_file: Path | None = None
-    """Key of `client_cert_file` in PEM, without a password."""
+    """PEM file with the key of `client_cert_file`, without a password."""
 
     @classmethod
     def chosen(
         cls, ca_file: FilePath | None, client_cert_file: FilePath | None, client_key_file: FilePath | None
     ) -> TlsFiles:
-        """Return the files of the arguments; without an argument, of the environment, and last the mounted bundle.
+        """Return the files from the arguments, else from the environment; the last source is the mounted bundle.
 
         Raises `SettingError` for a certificate without a key, or a key without a certificate.
         """
@@ -107,7 +107,7 @@ class TlsFiles:
 
 
 NO_FILES: Final = TlsFiles()
-"""No files: the authorities of the system, and no certificate of the client."""
+"""No TLS files: only the system's authorities are trusted, and the client has no certificate."""
 
 
 def _path(argument: object, variable: str, name: str) -> Path | None:

@@ -1,4 +1,4 @@
-"""A transaction of a producer: records of several topics that committed readers see all or none.
+"""A transaction of a producer: readers of committed records see all of its records, in several topics, or none.
 
     async with Producer(url, transactional="billing") as producer:
         async with producer.transaction() as transaction:
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 class Transaction:
-    """One transaction. Open it with `async with producer.transaction()`; a producer has one at a time."""
+    """One transaction, opened with `async with producer.transaction()`.
+
+    A producer has one open transaction at a time.
+    """
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
@@ -33,7 +36,7 @@ class Transaction:
 
     @property
     def id(self) -> str | None:
-        """Id of the transaction, such as `17.4`; None before the block."""
+        """Id of the transaction, such as `17.4`; None before the `async with` block begins."""
         return self._id
 
     async def __aenter__(self) -> Self:
@@ -60,7 +63,10 @@ class Transaction:
         timestamp: datetime | int | None = None,
         partition: int | None = None,
     ) -> Delivery:
-        """Append one record to the transaction; see `Producer.send`. The commit waits for its acknowledgement."""
+        """Append one record to the transaction, as `Producer.send` does.
+
+        The commit waits for the acknowledgement of the record.
+        """
         return await self._producer.send(topic, value, key, headers, timestamp, partition)
 
     async def send_and_wait(

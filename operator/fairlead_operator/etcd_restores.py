@@ -42,7 +42,7 @@ def prepare(volume: Path) -> None:
 
 
 def finish(volume: Path) -> None:
-    """Give the restored folder its final name, so that it survives a loss of power, unless there is data already."""
+    """Give the restored folder its final name and sync the change, unless the volume already has a member's data."""
     if (volume / DATA).exists():
         prepare(volume)
         return

@@ -1,4 +1,4 @@
-"""The program of an EtcdBackup's pod: it stores one snapshot of etcd in a folder, and removes the oldest ones.
+"""Program of an EtcdBackup's pod, which stores one snapshot of etcd in a folder and removes the oldest snapshots.
 
     python -m fairlead_operator.etcd_snapshots --etcd URL,URL --into FOLDER --name NAME --keep NUMBER --result FILE \
         [--tls FOLDER]

@@ -134,8 +134,8 @@ PAUSED_ANNOTATION: Final = f"{GROUP}/paused"
 """Annotation on a resource of Fairlead. If the value is `true`, the operator reconciles only the deletion of the
 resource."""
 REBALANCE_ANNOTATION: Final = f"{GROUP}/rebalance"
-"""Annotation on a Rebalance, which the operator removes after its effect: `approve` begins the moves of the proposal,
-`refresh` requests another proposal, and `stop` cancels the moves."""
+"""Annotation on a Rebalance, which the operator removes once the annotation has taken effect: `approve` begins the
+moves of the proposal, `refresh` requests another proposal, and `stop` cancels the moves."""
 NO_RESTARTS_ANNOTATION: Final = f"{GROUP}/no-restarts"
 """Annotation on a Cluster. If the value is `true`, the operator reconciles the Cluster but restarts no broker."""
 RESTART_ANNOTATION: Final = f"{GROUP}/restart"
@@ -154,10 +154,10 @@ ETCD_MEMBER_ANNOTATION: Final = f"{GROUP}/etcd-member"
 PEER_SCHEME_ANNOTATION: Final = f"{GROUP}/peer-scheme"
 """Annotation on a pod template: scheme of the peer listener, if the pods have a certificate for it."""
 ETCD_SCHEME_ANNOTATION: Final = f"{GROUP}/etcd-scheme"
-"""Annotation on a broker's pod and its template: scheme of the calls to a managed etcd; http if it is missing."""
+"""Annotation on a broker's pod and its template: scheme of the calls to a managed etcd; absent for http."""
 ETCD_TRANSPORT_ANNOTATION: Final = f"{GROUP}/etcd-transport"
 """Annotation on an etcd pod and its template: `both` for listeners without and with TLS, `tls` for listeners with TLS
-only; only listeners without TLS if it is missing."""
+only; without the annotation, all listeners lack TLS."""
 ETCD_AUTHORITIES_ANNOTATION: Final = f"{GROUP}/etcd-authorities"
 """Annotation on an etcd pod and its template: fingerprint of the authorities, which a member reads at startup."""
 SECURITY_FLOOR_ANNOTATION: Final = f"{GROUP}/security-floor"
@@ -197,8 +197,8 @@ ETCD_PEER_PORT: Final = 2380
 ETCD_METRICS_PORT: Final = 2381
 ETCD_TLS_CLIENT_PORT: Final = 2479
 ETCD_TLS_PEER_PORT: Final = 2480
-"""Ports of the listeners with TLS. They differ from those without TLS, because a member has both kinds while a running
-etcd changes from one to the other."""
+"""Ports of the listeners with TLS. The listeners without TLS have other ports, because a member has both kinds of
+listeners while TLS is added to or removed from a running etcd."""
 ETCD_CLIENT_PORT_NAME: Final = "client"
 ETCD_PEER_PORT_NAME: Final = "peer"
 ETCD_METRICS_PORT_NAME: Final = "metrics"

@@ -58,7 +58,7 @@ class Conflict(ApiError):
 class Invalid(ApiError):
     """The object violates a rule, which the message names: 400, 422.
 
-    A retry is useless; the status must report the error.
+    A retry is useless; the status of the resource must report the error.
     """
 
 

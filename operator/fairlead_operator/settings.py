@@ -93,7 +93,7 @@ released. Empty for none."""
     kubeconfig: Path | None = None
     """Kubeconfig file for access to the API server from outside of a pod."""
     context: str | None = None
-    """Context to use from the kubeconfig; None for its current context."""
+    """Context to use from the kubeconfig; None for the current context of the kubeconfig."""
 
     def scope(self, own_namespace: str) -> Scope:
         """Return the namespaces that an operator in `own_namespace` watches."""

@@ -134,7 +134,7 @@ class RebalanceRow(NamedTuple):
 
 
 class _Conditions(Collector):
-    """Series of resources, which are computed at each scrape, since resources and reasons come and go."""
+    """Series of resources, which are computed at each scrape, since resources and reasons appear and disappear."""
 
     def __init__(self) -> None:
         self.read: Callable[[], Iterable[ConditionRow]] = tuple
@@ -186,7 +186,7 @@ def set_up_logging(log_format: str, level: str) -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )
-    # kopf and aiohttp log through the standard library; their logs get the same format.
+    # kopf and aiohttp log through the standard library; logs of kopf and aiohttp get the same format.
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(

@@ -1,8 +1,8 @@
 """Errors of a read or write without the traceback of the Python process in which Spark plans.
 
 Spark shows the formatted traceback of a failed process to the user. For a wrong option, a missing topic or lost
-records, the traceback contains only modules of Spark and of this package. Called where source and sinks plan, on the
-driver.
+records, the traceback contains only modules of Spark and of this package. Source and sinks use
+this module on the driver, when they plan.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EXPLAINED: Final = (OptionError, DataLoss, FairleadError)
 
 @contextmanager
 def brief_errors(*also: type[Exception]) -> Iterator[None]:
-    """Let Spark show an explained error as one line. `also` contains further explained errors.
+    """Make Spark show an explained error as one line. `also` contains further explained errors.
 
     The process ends with the error, so the variable affects no other error.
     """

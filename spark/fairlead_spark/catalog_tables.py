@@ -1,12 +1,13 @@
 """Topics as tables of Spark's catalog: `CREATE TABLE flights USING fairlead OPTIONS (...)`.
 
-Spark 4 passes the options of a table to a source in Python only when the table is created. Later queries get the stored
-schema alone. The schema therefore contains the options as metadata of its columns, from which reads and writes of the
-table take them. Called by `format("fairlead")` and by programs.
+Spark 4 passes the options of a table to a source in Python only when the table is created. Later queries get only
+the stored schema. The schema therefore contains the options as metadata of its columns, and reads and writes of the
+table get the options from this metadata. Called by `format("fairlead")` and by programs.
 
-`INSERT INTO a SELECT * FROM b` passes the schema of b, since Spark leaves columns of equal names and types as they are.
-Such rows have offsets, by which the write recognises and refuses them. If the statement names the columns of the table,
-Spark gives all columns the metadata of the table and sets the other columns to null.
+`INSERT INTO a SELECT * FROM b` passes the schema of table b to the write, since Spark does not convert columns of equal
+names and types. The rows of a topic have offsets, so the write can recognise and refuse rows of table b. If the
+statement names the columns of the table, Spark gives all columns the metadata of the table and sets the other columns
+to null.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def written_options(schema: StructType) -> dict[str, str] | None:
 
 
 def table_schema(options: Mapping[str, str]) -> StructType:
-    """Return the schema of a table with these options, which it contains.
+    """Return the schema of a table, which contains these options as metadata.
 
     Raises `OptionError` for options that neither a read nor a write has, and for invalid values.
     """
@@ -112,12 +113,12 @@ def table_schema(options: Mapping[str, str]) -> StructType:
 
 
 def read_part(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of a table that a read takes."""
+    """Return those options of a table that apply to reads."""
     return {name: value for name, value in options.items() if name.lower() not in WRITE_NAMES - READ_NAMES}
 
 
 def write_part(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of a table that a write takes; the topic of a read from one topic is the default."""
+    """Return those options of a table that apply to writes; the topic defaults to the only topic of its reads."""
     taken = {name: value for name, value in options.items() if name.lower() not in READ_NAMES - WRITE_NAMES}
     match ReadOptions.parse(read_part(options)).selection:
         case Subscribe(topics=(topic,)):
@@ -140,7 +141,7 @@ def register_topics(
 
     `pattern` is a regular expression that matches the whole name of a topic; `options` are further options of the
     tables. Characters that Spark refuses in a name become `_`. A table of the same name is replaced, so that a second
-    call adds new topics. Tables of deleted topics stay.
+    call adds new topics. Tables of deleted topics remain.
 
     Raises `ValueError` before any change if two topics would get the same name, `OptionError` for an invalid option,
     and `FairleadError` if the cluster does not answer.

@@ -26,7 +26,7 @@ class ClientArguments(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CredentialOptions:
-    """Source of the token and files of TLS, as small plain values, since every task gets a copy."""
+    """Source of the token and TLS files, as small plain values, since every task gets a copy."""
 
     token: str | None = field(default=None, repr=False)
     token_file: str | None = None

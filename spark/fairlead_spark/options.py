@@ -2,7 +2,7 @@
 
 Options are parsed once into `ReadOptions`, so that other code never handles options as text. Write options are parsed
 with the same functions (`take_bool` and so on). The reference page is generated from `READ_OPTIONS`. The module must
-not depend on Spark. One file because half of it describes the options to users.
+not depend on Spark. The module is a single file, because half of it describes the options to users.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ TRUTHS: Final = {"true": True, "false": False}
 LATE_STARTS: Final = {"error": None, "latest": Edge.LATEST}
 
 HIDDEN: Final = "(hidden)"
-"""Value of an unknown option in an error, since the value may be a secret under a misspelled name."""
+"""Placeholder for the value of an unknown option in an error, since the value may be a secret."""
 MISSING: Final = "(missing)"
-"""Value of a required option that is not given, in an error."""
+"""Placeholder for the value in an error about a required option that is not given."""
 
 
 class OptionError(ValueError):
@@ -89,7 +89,7 @@ class Option:
 ONE_ADDRESS: Final = Option(
     "oneAddress",
     "`true`, `false`",
-    f"the environment's `{ONE_ADDRESS_VARIABLE}` on the driver, else `false`",
+    f"the environment variable `{ONE_ADDRESS_VARIABLE}` on the driver, else `false`",
     "whether every call goes to a bootstrap address, whose broker forwards calls to the leaders, for drivers and "
     "executors that cannot reach the other brokers",
 )
@@ -100,7 +100,7 @@ CREDENTIAL_OPTIONS: Final = (
     Option(
         "tokenFile",
         "a path",
-        "the environment's `FAIRLEAD_TOKEN` or `FAIRLEAD_TOKEN_FILE` of each process, else "
+        "the environment variable `FAIRLEAD_TOKEN` or `FAIRLEAD_TOKEN_FILE` of each process, else "
         "`/var/run/secrets/fairlead/token` if it exists",
         f"file with the token that names the caller, read again every 30 s{_OWN_FILES}",
     ),
@@ -108,30 +108,31 @@ CREDENTIAL_OPTIONS: Final = (
         "token",
         "the text of a token",
         "",
-        "the token itself, instead of `tokenFile`; Spark masks it in plans, and a table of the catalog refuses it",
+        "the token itself, instead of `tokenFile`; Spark masks tokens in plans, and tables of the catalog refuse them",
     ),
     Option(
         "allowInsecureToken",
         "`true`, `false`",
-        "the environment's `FAIRLEAD_ALLOW_INSECURE_TOKEN` of each process, else `false`",
+        "the environment variable `FAIRLEAD_ALLOW_INSECURE_TOKEN` of each process, else `false`",
         "whether the token is sent to other machines without TLS",
     ),
     Option(
         "caFile",
         "a path",
-        "the environment's `FAIRLEAD_CA_FILE` of each process, else `/var/run/secrets/fairlead/ca.crt` if it exists",
-        f"PEM file with the authorities that sign brokers, for `https` addresses{_OWN_FILES}",
+        "the environment variable `FAIRLEAD_CA_FILE` of each process, else `/var/run/secrets/fairlead/ca.crt` if it "
+        "exists",
+        f"PEM file with the authorities that sign the certificates of brokers, for `https` addresses{_OWN_FILES}",
     ),
     Option(
         "clientCertFile",
         "a path",
-        "the environment's `FAIRLEAD_CLIENT_CERT_FILE` of each process",
-        f"PEM file with a certificate, for brokers that want one{_OWN_FILES}",
+        "the environment variable `FAIRLEAD_CLIENT_CERT_FILE` of each process",
+        f"PEM file with a certificate, for brokers that require one{_OWN_FILES}",
     ),
     Option(
         "clientKeyFile",
         "a path",
-        "the environment's `FAIRLEAD_CLIENT_KEY_FILE` of each process",
+        "the environment variable `FAIRLEAD_CLIENT_KEY_FILE` of each process",
         "PEM file with the key of `clientCertFile`",
     ),
 )
@@ -141,7 +142,7 @@ READ_OPTIONS: Final = (
     Option(
         "bootstrap",
         "`http://HOST:PORT`, separated by commas",
-        f"the environment's `{BOOTSTRAP_VARIABLE}`, else `{DEFAULT_BOOTSTRAP}`",
+        f"the environment variable `{BOOTSTRAP_VARIABLE}`, else `{DEFAULT_BOOTSTRAP}`",
         "bootstrap brokers; one live broker is enough",
     ),
     Option("subscribe", "topics, separated by commas", "", "reads all partitions of these topics"),
@@ -187,8 +188,8 @@ READ_OPTIONS: Final = (
         "endingTimestamp",
         "milliseconds since 1970, UTC",
         "",
-        "end of the read before the first record at or after this time, instead of `endingOffsets`; at the end of the "
-        "log if no record is that new",
+        "end of the read before the first record at or after this time, instead of `endingOffsets`; the end of the "
+        "log if there is no such record",
         "batch",
     ),
     Option(
@@ -384,7 +385,7 @@ def take_bootstrap(options: Mapping[str, str]) -> str:
 
 
 def take_one_address(options: Mapping[str, str]) -> bool:
-    """Return whether every call goes to a bootstrap address; the environment of the driver has the default."""
+    """Return whether every call goes to a bootstrap address; the default is from the driver's environment."""
     try:
         default = one_address_of(None)
     except SettingError as error:
@@ -393,7 +394,7 @@ def take_one_address(options: Mapping[str, str]) -> bool:
 
 
 def take_credentials(options: Mapping[str, str]) -> CredentialOptions:
-    """Return the source of the token and the files of TLS; the files themselves are read by each process."""
+    """Return the source of the token and the TLS files; each process reads the files itself."""
     if "token" in options and "tokenFile" in options:
         raise OptionError("token", HIDDEN, "at most one of token and tokenFile")
     for given, lacking in (("clientCertFile", "clientKeyFile"), ("clientKeyFile", "clientCertFile")):

@@ -15,7 +15,7 @@ HOMES = {
     "operator": Path("operator/fairlead_operator"),
     "spark": Path("spark/fairlead_spark"),
 }
-"""Folders of sources by the first folder below `tests/unit/`; a package of the broker has its own name there."""
+"""Folder of sources for each first folder below `tests/unit/` that is not the name of a package of the broker."""
 PROGRAMS = {Path("tests/unit/spark/image"): Path("spark/image")}
 BROKER = Path("broker/fairlead_broker")
 
@@ -44,7 +44,7 @@ def test_every_folder_of_unit_tests_has_a_package() -> None:
 
 
 def test_a_file_with_the_name_of_a_module_is_beside_its_package() -> None:
-    """A file of unit tests that is named like a module is beside that module or package."""
+    """A file of unit tests that is named like a module is in the folder that mirrors the module's folder."""
     sources = checkout.python_files(*checkout.PACKAGE_FOLDERS, "spark", "benchmarks")
     modules = {path.stem for path in sources}
     elsewhere = [

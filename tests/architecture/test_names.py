@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-# Names that fit everything attract unrelated code.
+# Modules with names that fit everything attract unrelated code.
 SHAPELESS_NAMES = frozenset({"util", "utils", "helper", "helpers", "common", "misc", "manager", "managers"})
-# Words for persons, which say less than the noun: broker, member, request. `.ci/prose.py` searches sentences for them.
+# Words for persons are less precise than nouns such as broker, member and request. `.ci/prose.py` searches sentences
+# for them.
 PERSON_WORDS = frozenset(
     {"who", "whoever", "whom", "nobody", "somebody", "anybody", "everybody", "anew", "tell", "tells", "told"}
 )

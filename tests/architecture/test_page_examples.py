@@ -96,7 +96,7 @@ def examples() -> set[tuple[str, str]]:
 
 
 def test_every_example_is_run_or_has_a_reason() -> None:
-    """The code blocks of every page in every language have a test or a reason, and every entry here has such blocks."""
+    """The code blocks of each page and language have either a test or a reason here, and no entry is superfluous."""
     assert not RUN_BY.keys() & NOT_RUN.keys()
     assert examples() == RUN_BY.keys() | NOT_RUN.keys()
 
@@ -114,7 +114,7 @@ def test_every_test_that_is_named_reads_its_page() -> None:
 
 
 def test_the_examples_of_every_page_are_run_by_make_test() -> None:
-    """A file that runs the examples of a page has a test that is no scenario."""
+    """A test file that runs the examples of a page has at least one test that `make test` runs."""
     tests = {test for test in RUN_BY.values() if test.rpartition("/")[2].startswith("test_")}
 
     assert [each for each in sorted(tests) if not run_by_default(each)] == []

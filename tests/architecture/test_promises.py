@@ -26,7 +26,7 @@ def promised() -> list[str]:
 
 
 def test_every_promise_has_its_row() -> None:
-    """The rows have the words of the list in the README, in its order."""
+    """The page of promises has one row for each entry of the README's list, in the same order and words."""
     found = [promise for promise, _ in rows()]
 
     assert len(found) == len(promised())
@@ -36,7 +36,7 @@ def test_every_promise_has_its_row() -> None:
 
 
 def test_every_named_test_is_run_by_make_test() -> None:
-    """Each named test exists and is no scenario."""
+    """Each test that the page of promises names exists and is run by `make test`."""
     assert [each for _, named in rows() for each in named if not run_by_default(each)] == []
 
 
@@ -49,5 +49,5 @@ def test_every_named_test_is_run_by_make_test() -> None:
     ],
 )
 def test_a_scenario_and_a_missing_test_are_noticed(named: str) -> None:
-    """A file of scenarios, and a file or test that does not exist, is no proof of a promise."""
+    """A promise needs an existing test that `make test` runs: a missing test or a file of scenarios is refused."""
     assert not run_by_default(named)

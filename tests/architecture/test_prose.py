@@ -102,7 +102,7 @@ def test_every_skipped_place_exists(prose: Any) -> None:
 def test_without_paths_every_tracked_file_is_read(
     prose: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Called without paths, the check reads every tracked file; called with a folder, only the files in it."""
+    """The check reads every tracked file, or the files in the given folders."""
     (tmp_path / "docs").mkdir()
     (tmp_path / "new").mkdir()
     (tmp_path / "docs/page.md").write_text("The broker answers.\n")

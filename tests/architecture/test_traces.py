@@ -1,4 +1,4 @@
-"""The checkout has no trace of the machine that made it."""
+"""No file of the checkout names folders or registries of the machine on which it was written."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
-"""Kills the brokers of clusters under load many times, and judges what clients saw.
+"""Kills brokers under load many times, and judges the answers that their clients received.
 
 `python broker_kills.py --kills 10000 --clusters 4 --seed 1` runs clusters of three brokers and an etcd side by side. A
-round kills one, two or all brokers of a cluster by SIGKILL at random moments, also while a broker starts, starts them
-again on their data, and ends when the cluster has acknowledged further records. Idempotent producers write with
-acks=all and `durability=synced` while readers read. A history covers up to 250 kills of one cluster, after which every
-record is read and `history_checker.py` judges the history. Brokers are forked by a launcher that has imported their
-modules; each is an ordinary process. The lease of most killed brokers is revoked, so that their next start does not
-wait for its end; the other leases expire.
+round kills one, two or all brokers of a cluster by SIGKILL at random moments, even during a start. It starts them again
+on their data, and ends when the cluster has acknowledged further records. Idempotent producers write with acks=all and
+`durability=synced` while readers read. A history covers up to 250 kills of one cluster, after which every record is
+read and `history_checker.py` judges the history. Brokers are ordinary processes, forked by a launcher that has imported
+their modules. The leases of most killed brokers are revoked, so that their next start need not wait for the expiry. The
+other leases expire.
 
 The program prints a JSON report, and its progress each minute. It exits with 1 if a history is not valid, a cluster did
 not recover, no client had requests in flight during the kills, or fewer kills took place than requested. The files of a
-history that failed are kept, and the report names their folder. `--seconds` ends the run early, which is no failure;
-the report has both counts.
+history that failed are kept, and the report names their folder. `--seconds` ends the run early, which is no failure.
+The report has the requested and the actual number of kills.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ KEPT: Final = Path(__file__).parents[2] / "build" / "broker-kills"
 
 
 class Plan:
-    """Kills that are still to be made, and the counts of all clusters."""
+    """Number of kills that remain, and the counts of all clusters."""
 
     def __init__(self, kills: int, seconds: float | None) -> None:
         self.begun = time.monotonic()
@@ -82,11 +82,11 @@ class Plan:
 
     @property
     def over(self) -> bool:
-        """Whether no further kill is made."""
+        """Whether the run has ended, by time or by a failed cluster."""
         return time.monotonic() >= self._end or bool(self.failed)
 
     def take(self) -> int:
-        """Return the number of kills of the next history, or 0 at the end."""
+        """Return the number of kills of the next history, or 0 when no kill remains."""
         if self.over:
             return 0
         count = min(self._left, KILLS_A_HISTORY)
@@ -121,7 +121,7 @@ class Storm:
         self._plan = plan
 
     async def rage(self, count: int) -> int:
-        """Make rounds until `count` brokers were killed; return the number of kills."""
+        """Run rounds until `count` brokers were killed; return the number of kills."""
         made, rng, nodes = 0, self._rng, self._run.cluster.nodes
         while made < count and not self._plan.over:
             victims = rng.sample(nodes, min(count - made, *rng.choices(*VICTIMS)))
@@ -148,7 +148,7 @@ class Storm:
         return made
 
     async def _serves_within(self, node: Node, seconds: float) -> bool:
-        """Start a broker; kill it and return False unless it serves within the given time."""
+        """Start a broker. If it does not serve within the given time, kill it and return False."""
         begun = time.monotonic()
         try:
             await asyncio.to_thread(node.process.start, seconds)
@@ -184,7 +184,7 @@ class Storm:
 
 
 def start_load(run: ChaosRun) -> None:
-    """Start two idempotent producers on every partition, two readers, and a client that asks for log ends."""
+    """Start two idempotent producers on every partition, two readers, and a client that requests log ends."""
     cluster, history, everywhere = run.cluster, run.history, range(run.partitions)
     for _ in range(2):
         run.start(
@@ -200,7 +200,7 @@ def start_load(run: ChaosRun) -> None:
 async def one_history(place: Path, rng: random.Random, plan: Plan, count: int) -> None:
     """Kill the brokers of a new cluster, judge the history, and add it to the counts."""
     made, report = 0, dict[str, Any]()
-    # A busy machine needs the usual lease, because a lost lease of a live broker is another fault.
+    # A live broker on a busy machine could lose a lease shorter than the usual 6 s, which would be another fault.
     async with chaos_run(place, environment={"FAIRLEAD_LEASE_SECONDS": "6"}, relayed=False) as run:
         await run.create_topic(min_insync_replicas=2, durability="synced")
         start_load(run)
@@ -226,7 +226,7 @@ async def one_history(place: Path, rng: random.Random, plan: Plan, count: int) -
 
 
 async def work(folder: Path, number: int, seed: int, plan: Plan) -> None:
-    """Run histories, each on a new cluster, until no kill is left."""
+    """Run histories, each on a new cluster, until all kills are made."""
     rng, history = random.Random(f"{seed}.{number}"), 0
     while count := plan.take():
         history += 1
@@ -238,7 +238,7 @@ async def work(folder: Path, number: int, seed: int, plan: Plan) -> None:
 async def prove(folder: Path, kills: int, clusters: int, seconds: float | None, seed: int) -> dict[str, Any]:
     """Run all clusters and return the report."""
     plan = Plan(kills, seconds)
-    # Each start occupies a thread while the kills of other clusters need threads.
+    # Each start occupies a thread, and the kills of other clusters need threads at the same time.
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(8 * clusters))
     async with asyncio.TaskGroup() as group:
         progress = group.create_task(plan.report_progress())

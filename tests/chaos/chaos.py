@@ -31,7 +31,7 @@ from chaos_faults import ALONE, FAULTS, inject
 from chaos_run import Producers, as_document, chaos_run
 
 ACKNOWLEDGED_A_SECOND_MIN = 5.0
-"""Acknowledged sends a second below which a run proves nothing, because the faults met no load."""
+"""Minimum of acknowledged sends per second; with fewer, a run proves nothing, because the faults met no load."""
 
 
 async def run(

@@ -1,7 +1,7 @@
 """A cluster of real processes: etcd, brokers, and links between them that the test controls.
 
-Brokers keep their addresses, so that clients and other brokers find them after a restart, through the relays of
-`links.py` unless a test needs none.
+Brokers keep their addresses, so that clients and other brokers find them after a restart. Connections go through the
+relays of `links.py`, unless a test needs none.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Node:
 
     @property
     def name(self) -> str:
-        """Return the name that the links use."""
+        """Return the broker's name in the links."""
         return f"broker-{self.number}"
 
 

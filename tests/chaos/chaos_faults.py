@@ -24,7 +24,7 @@ async def leader(run: ChaosRun, rng: random.Random) -> Node | None:
 
 
 async def follower(run: ChaosRun, rng: random.Random) -> Node | None:
-    """Return a broker that follows in some partition."""
+    """Return a broker that has a follower of some partition."""
     found = [
         number
         for each in await run.cluster.partitions(TOPIC)
@@ -208,7 +208,7 @@ ALONE: Final = ("kill-all", "pause-leader", "restart-leader", "nothing")
 
 
 async def inject(run: ChaosRun, rng: random.Random, names: Iterable[str], seconds: float) -> None:
-    """Inject one fault after another for `seconds`, in about a quarter of the steps none; count effective faults."""
+    """Inject faults one after another for `seconds`, none in about a quarter of the steps; count effective faults."""
     names = sorted(names)
     until = run.history.now + seconds
     while run.history.now < until:

@@ -1,4 +1,7 @@
-"""One run: a cluster under load and faults, which is healed, read and judged at the end."""
+"""A run: a cluster under load and faults.
+
+At the end of a run the faults are healed, all records are read, and the history is judged.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,7 @@ class Client(Protocol):
 
 @dataclass(slots=True)
 class ChaosRun:
-    """A cluster, its load and the history of both."""
+    """A cluster, its load and its history."""
 
     cluster: ChaosCluster
     history: HistoryRecorder
@@ -76,10 +79,10 @@ class ChaosRun:
         await self.cluster.wait_for_partitions(TOPIC, lambda each: each.leader is not None)
 
     def usual_load(self) -> None:
-        """Start producers for the guarantee of the history, readers, and a client that asks for log ends.
+        """Start producers for the guarantee of the history, readers, and a client that requests log ends.
 
         One history checks one guarantee. With idempotence and retries every record is stored exactly once. Without
-        both, a write without an answer is stored once or not at all.
+        idempotence and retries, a write without an answer is stored once or not at all.
         """
         cluster, history = self.cluster, self.history
         everywhere = range(self.partitions)

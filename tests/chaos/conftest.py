@@ -1,4 +1,4 @@
-"""Tests of this folder run clusters of real processes; a test with etcd builds it first.
+"""The tests of this folder run clusters of real processes, and build etcd first if they need it.
 
 `make chaos CHAOS=--scenarios` runs the tests that are marked `scenario`.
 """

@@ -16,7 +16,7 @@ from member_process import MemberProcess
 from producing_clients import SdkProducer
 
 LONG: Final[dict[str, Any]] = {"session_timeout": "30s"}
-"""Session longer than any fault: no member is removed by mistake, so no partition may move."""
+"""Session timeout longer than any fault, so that no member is removed by mistake and no partition moves."""
 
 
 @asynccontextmanager
@@ -83,7 +83,7 @@ async def until(run: ChaosRun, check: Callable[[], bool]) -> None:
 
 
 async def finish(run: ChaosRun, *members: MemberProcess, unheard: bool = False) -> int:
-    """Heal all faults, end the load, wait until the group has read all, judge the history; return the count of repeats.
+    """Heal all faults, end the load, wait until the group has read all, and judge; return the count of repeats.
 
     `unheard`: a member may have been cut off for longer than its session.
     """

@@ -38,7 +38,7 @@ def owned(member: MemberDescription) -> Iterator[Place]:
 
 
 def owned_twice(description: GroupDescription) -> list[Place]:
-    """Return the partitions with more than one owner, of which there must be none."""
+    """Return the partitions with more than one owner; a correct group has none."""
     count = Counter(place for member in description.members for place in owned(member))
     return [place for place, owners in count.items() if owners > 1]
 
@@ -64,7 +64,7 @@ def places_of(topic: str, partitions: int) -> set[Place]:
 
 
 async def ask_any(cluster: ChaosCluster, client: Client, path: str) -> Answer | None:
-    """Ask the running brokers one after another; return None when none of them answers 200."""
+    """Request a path from one running broker after another until one answers 200; return None if none does."""
     for node in cluster.alive():
         with suppress(PyreqwestError):
             answer = await call(client, "GET", f"{node.url}{path}", seconds=5.0)
@@ -114,14 +114,14 @@ async def wait_for_lag(
 
 
 class OwnershipWatch:
-    """Reads the owners of partitions repeatedly from any broker and from the store; no partition may have two."""
+    """Reads the owners of partitions repeatedly from any broker and the store, since no partition may have two."""
 
     def __init__(self, cluster: ChaosCluster, group: str) -> None:
         self._cluster, self._group = cluster, group
         self._urls = itertools.cycle(cluster.urls)
         self.stopping = asyncio.Event()
         self.described = 0
-        """Number of descriptions that brokers answered."""
+        """Number of descriptions that brokers returned."""
         self.read = 0
         """Number of reads of the member records."""
         self.findings: list[str] = []
@@ -167,7 +167,7 @@ class OwnershipWatch:
 
 
 def deliveries(events: list[dict[str, Any]], group: str) -> dict[str, dict[int, list[tuple[int, int]]]]:
-    """Return by partition and offset the processes of a group that received the record, each with its event."""
+    """Return the processes of a group that received each record, by partition and offset, each with its event."""
     found: defaultdict[str, dict[int, list[tuple[int, int]]]] = defaultdict(dict)
     for number, event in enumerate(events):
         if event["op"] == "poll" and event.get("group") == group:
@@ -179,9 +179,9 @@ def deliveries(events: list[dict[str, Any]], group: str) -> dict[str, dict[int, 
 def assert_consumed_by(events: list[dict[str, Any]], group: str, *, unheard: bool = False) -> int:
     """Fail unless the group received every record, and received a record again only after its partition moved.
 
-    `unheard`: members may have been cut off for longer than their session. Such a member reads prefetched records until
-    it learns that its partitions have another owner; the checker sees from the committed epochs that it commits none of
-    them. Return how many records were delivered more than once.
+    `unheard`: members may have been cut off for longer than their session. A member that is cut off reads prefetched
+    records until it learns that its partitions have another owner. The checker verifies by the committed epochs that
+    the member commits none of these records. Return how many records were delivered more than once.
     """
     given = deliveries(events, group)
     lost = [
@@ -207,12 +207,12 @@ def assert_consumed_by(events: list[dict[str, Any]], group: str, *, unheard: boo
 
 
 def _last(numbers: Sequence[int], before: int) -> int:
-    """Return the number of the last event before another event; -1 when there is none."""
+    """Return the largest event number below a number, or -1 if all are larger."""
     return max((number for number in numbers if number < before), default=-1)
 
 
 def _starts(events: list[dict[str, Any]]) -> dict[tuple[int, str], list[int]]:
-    """Return by process and partition the events in which it was assigned."""
+    """Return the events in which a partition was assigned to a process, by process and partition."""
     starts: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
     for number, event in enumerate(events):
         if event["op"] == "assign":

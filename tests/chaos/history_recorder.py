@@ -15,7 +15,7 @@ class HistoryRecorder:
     """The history of one run, in which every process and every request has a number."""
 
     def __init__(self, settings: Event) -> None:
-        """Start with the settings of the workload."""
+        """Start a history with the settings of the workload."""
         self.events: list[Event] = [{"op": "settings", **settings}]
         self._begun = time.monotonic()
         self._requests = 0

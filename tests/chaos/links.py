@@ -1,8 +1,8 @@
 """The network between the processes of a cluster: all connections are relayed, and can be held, cut or delayed.
 
 A node is a name: `broker-1`, `etcd`, `clients`. A connection belongs to the node of its relay and to the node whose
-process opened it, as the system's table of sockets shows. Blocked traffic is a set of directed pairs of nodes, so
-traffic may be blocked in one direction only.
+process opened it, as listed in the socket table of the operating system. Blocked traffic is a set of directed pairs of
+nodes, so traffic may be blocked in one direction only.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ CHUNK_BYTES: Final = 65_536
 CLIENTS: Final = "clients"
 
 Pair = tuple[str, str]
-"""From one node to another, in the direction of the bytes."""
+"""Nodes of a one-way link: the sender and the receiver of the bytes."""
 
 
 @dataclass(slots=True)
 class AnswerTrouble:
-    """Trouble with answers on their way to clients: half of the affected answers are lost, half are late."""
+    """Loss and delay of answers to clients: half of the affected answers are lost, half are late."""
 
     share: float
-    """Fraction of the pieces from brokers that is affected."""
+    """Fraction of the pieces from brokers that are lost or late."""
     rng: random.Random
     seconds_max: float = 2.0
     """Maximum delay of a late piece."""
@@ -53,7 +53,7 @@ class Links:
     """All relays of a cluster, and the blocked traffic between its nodes."""
 
     def __init__(self, pids: Callable[[], dict[str, int]]) -> None:
-        """Take a function that returns the name of every running node by its process id."""
+        """Create a network without relays; the function returns the name of every running node by its process id."""
         self._pids = pids
         self._servers: list[asyncio.Server] = []
         self._passages: set[_Passage] = set()
@@ -61,9 +61,9 @@ class Links:
         self.delay_seconds = 0.0
         """Delay of all pieces, in each direction."""
         self.trouble: AnswerTrouble | None = None
-        """Trouble with answers to clients, never with those to brokers and etcd."""
+        """Loss and delay of answers to clients; answers to brokers and etcd are not affected."""
         self.held_bytes = 0
-        """Number of blocked bytes, without which a network partition proves nothing."""
+        """Number of blocked bytes; a network partition that blocks none proves nothing."""
 
     async def relay(self, target: str, port: int) -> int:
         """Start a relay to a port of a node, and return the relay's port."""
@@ -90,7 +90,7 @@ class Links:
         self._regulate()
 
     def mend(self, *, lose_held: bool = False) -> None:
-        """End every fault, and release the held bytes or lose them with their connections."""
+        """End every fault, and release the held bytes or drop them with their connections."""
         if lose_held:
             for passage in tuple(self._passages):
                 if self._blocks(passage.source, passage.target) or self._blocks(
@@ -182,7 +182,7 @@ class _Passage:
         self.forward, self.back = asyncio.Event(), asyncio.Event()
 
     def regulate(self, blocked: frozenset[Pair]) -> None:
-        """Open or close both directions."""
+        """Block or unblock each direction of the connection."""
         for gate, pair in (
             (self.forward, (self.source, self.target)),
             (self.back, (self.target, self.source)),
@@ -223,8 +223,8 @@ def _holds(pid: int, inode: str) -> bool:
     """Return whether a process has this socket open."""
     socket = f"socket:[{inode}]"
     with suppress(OSError):
-        for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 - a few hundred names, many times
+        for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 - faster for a few hundred names, many times
             with suppress(OSError):
-                if os.readlink(f"/proc/{pid}/fd/{name}") == socket:  # noqa: PTH115 - as above
+                if os.readlink(f"/proc/{pid}/fd/{name}") == socket:  # noqa: PTH115 - faster, like the listing above
                     return True
     return False

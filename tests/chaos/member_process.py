@@ -1,7 +1,7 @@
 """A member of a group in a process of its own, which can be killed without leaving the group.
 
-Run as a program, this module is the member. The member writes its events line by line to a file, and the events are
-merged by time into the history at its end.
+The module is also the program of the member process. The member writes its events to a file, line by line. At its end,
+the events are merged into the history by time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Addresses:
 
 
 class _WrittenHistory(HistoryRecorder):
-    """Writes every event at once, so that a kill loses none."""
+    """Writes each event to the file immediately, so that a kill loses none."""
 
     def __init__(self, path: Path, begun: float, first: int) -> None:
         super().__init__({})
@@ -75,7 +75,7 @@ class MemberProcess:
             "begun": time.monotonic() - self.history.now,
             "first": first,
         }
-        # The same module path as this process, so that the member finds the same modules.
+        # The member gets the module path of this process, so that it finds the same modules.
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)}
         with file.with_suffix(".log").open("wb") as log:
             self._process = subprocess.Popen(

@@ -122,7 +122,7 @@ async def _close(producer: Producer) -> None:
 
 
 class PlainProducer:
-    """Plain requests to one broker after another, each sent once; without an answer a record may be stored or not."""
+    """Plain requests to one broker after another, each sent once. A record without an answer may be stored or not."""
 
     def __init__(self, cluster: ChaosCluster, history: HistoryRecorder, topic: str, partition: int) -> None:
         self._history = history

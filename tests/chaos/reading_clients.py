@@ -1,4 +1,4 @@
-"""Clients that read records and ask for log ends during faults, and a client that reads all records afterwards."""
+"""Clients that read records and request log ends during faults, and a client that reads all records afterwards."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class PlainReader:
 
 
 class Asker:
-    """Asks one broker after another for the end of every partition."""
+    """Requests the end of every partition from one broker after another."""
 
     def __init__(self, cluster: ChaosCluster, history: HistoryRecorder, topic: str, partitions: int) -> None:
         self._history, self._topic, self._partitions = history, topic, partitions
@@ -135,7 +135,7 @@ class Asker:
 async def fetch(
     client: Client, url: str, topic: str, partition: int, offset: int
 ) -> tuple[list[list[object]], int, int | None] | None:
-    """Fetch from one broker; return records, next offset and high watermark, or None when it refuses."""
+    """Fetch from one broker; return records, next offset and high watermark, or None when the broker refuses."""
     path = f"/v1/topics/{topic}/partitions/{partition}/records?offset={offset}&max_wait_ms=200"
     try:
         answer = await call(client, "GET", url + path, headers={"accept": BATCHES}, seconds=5.0)
@@ -156,7 +156,7 @@ async def fetch(
 
 
 async def ask_end(client: Client, url: str, topic: str, partition: int) -> int | None:
-    """Ask one broker for the high watermark; return None when the broker refuses."""
+    """Request the high watermark from one broker; return None if the broker refuses."""
     try:
         answer = await call(
             client, "GET", f"{url}/v1/topics/{topic}/partitions/{partition}/offsets", seconds=5.0

@@ -1,4 +1,4 @@
-"""A few kills of `broker_kills.py`; `make prove PROVE=broker-kills` makes ten thousand."""
+"""Short test of `broker_kills.py` with a few kills; `make prove PROVE=broker-kills` makes ten thousand kills."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ async def test_killed_brokers_of_a_cluster_lose_double_and_reorder_nothing(tmp_p
 
     assert report["failed"] == []
     assert report["histories"] == 1
-    # A kill of a starting broker may be one more.
+    # Each kill of a starting broker may exceed the requested number by one.
     assert KILLS <= report["kills"] <= KILLS + 3
     assert report["kills_with_unanswered_sends"] > 0, "the kills met no load"

@@ -1,4 +1,4 @@
-"""Short runs of `chaos.py`; `make chaos` runs for the requested time."""
+"""Short runs of `chaos.py`; `make chaos` runs the program for the requested time."""
 
 from __future__ import annotations
 

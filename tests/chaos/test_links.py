@@ -10,7 +10,7 @@ from links import _holds, _inode_of
 
 
 def test_connections_of_one_local_port_are_distinguished() -> None:
-    """A socket is found by its local port and the port of the relay, beside another connection of the local port."""
+    """A socket is found by its local port and the relay's port, even if the local port has another connection."""
     with ExitStack() as stack:
         relays = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(2)]
         ends = [stack.enter_context(socket.socket()) for _ in relays]

@@ -1,7 +1,7 @@
 """The anomalies that a history can show, and the workload settings that forbid each anomaly.
 
-Anomalies have the names of Jepsen's Kafka workload (jepsen-io/jepsen, `jepsen.tests.kafka`); names with a B are
-Fairlead's own.
+Anomalies have the names of Jepsen's Kafka workload (jepsen-io/jepsen, `jepsen.tests.kafka`). Names that begin with B
+are Fairlead's own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 
 class Anomaly(StrEnum):
-    """An anomaly: one way in which a history is wrong."""
+    """One way in which a history is wrong."""
 
     INCONSISTENT_OFFSETS = "A1 inconsistent-offsets"
     LOST_WRITE = "A2 lost-write"
@@ -83,7 +83,8 @@ def _never(_settings: Settings) -> bool:
 
 
 FORBIDDEN: Final[Mapping[Anomaly, Callable[[Settings], bool]]] = {
-    # Polls are compared with each other; an acknowledgement and a poll only for records that must stay.
+    # Polls are always compared with each other. An acknowledgement is compared with a poll only if its records must
+    # stay at their offsets.
     Anomaly.INCONSISTENT_OFFSETS: lambda its: not its.unclean,
     Anomaly.LOST_WRITE: lambda its: its.keeps_acknowledged,
     Anomaly.UNSEEN: lambda its: its.keeps_acknowledged,

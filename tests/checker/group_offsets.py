@@ -1,4 +1,4 @@
-"""Judges the answers that consumer groups received: the committed offset as a register, and no commit unread.
+"""Judges committed offsets of groups: they act as a register, and members commit only records that were received.
 
 `commit` and `committed` events of one (group, key) must be explained by one register that each request touched at one
 moment between its invoke and its completion (A. Lowe, "Testing for linearizability": the set of all explanations is

@@ -1,8 +1,8 @@
 """A judge of client histories that finds lost, repeated, reordered, changed and invented records.
 
-A history is JSON lines in the order in which one clock of the test saw them. A *key* is one partition; a value is a
-string that is sent at most once to one key in the whole history. The first line has the settings of the workload
-(`anomalies.Settings`; without it, the strictest), every other line one event:
+A history is a file of JSON lines, ordered by one clock of the test. A *key* is one partition; a value is a string that
+is sent at most once to one key in the whole history. The first line has the settings of the workload
+(`anomalies.Settings`; the strictest settings if the line is missing). Every other line is one event:
 
     {"op": "settings", "acks": "all", "idempotence": true, "reader": "assign"}
     {"op": "send", "type": "invoke", "process": 3, "id": 17, "key": "t-0", "values": ["a", "b"], "time": 1.5}
@@ -22,7 +22,8 @@ string that is sent at most once to one key in the whole history. The first line
 
 A poll may carry `position` (the offset of the next read), `high_watermark`, `group`, `began` and `time` (seconds),
 `rebalanced` (keys that moved while it ran) and `"final": true` for the readers that read everything at the end; if
-there are such readers, a record that they did not get is lost, even if another reader got it before.
+readers read everything at the end, a record that they did not receive is lost, even if another reader received it
+before.
 
 Without the last line a record that was never read may still exist: the verdict is then `unknown`, unless another
 anomaly is found. `python history_checker.py FILE` prints the report and exits with 1 unless the history is valid.
@@ -78,11 +79,11 @@ class Report:
     unanswered_stored: int = 0
     values_read: int = 0
     lag_seconds_max: float = 0.0
-    """Lower bound of the longest distance between a reader and the tail."""
+    """Lower bound of the maximum distance between a reader and the tail."""
 
 
 class History:
-    """A history that is read event by event, and its judgement."""
+    """Checker of a history, which it reads event by event."""
 
     def __init__(self) -> None:
         self._settings = Settings()
@@ -125,7 +126,7 @@ class History:
                 self._take_frame(str(other[0]), event)
 
     def judge(self) -> Report:
-        """Return the judgement of the whole history."""
+        """Return the findings about the whole history."""
         self._abort()
         known = self._known()
         self._reading.judge(known)
@@ -144,7 +145,7 @@ class History:
     # ------------------------------------------------------------------------------------------ reading events
 
     def _take_frame(self, kind: str, event: dict[str, Any]) -> None:
-        """Apply an event that frames a history: the settings, the end of the faults or the end."""
+        """Apply an event about the history itself: its settings, the end of the faults, or its end."""
         if kind == "settings":
             assert self._number == 1, "the settings are the first line"
             self._settings = Settings.of(event)
@@ -272,7 +273,7 @@ class History:
                 last[send.process, send.key] = max(before, offset)
 
     def _judge_txns(self, known: dict[str, list[int]]) -> None:
-        """Count the records of others between the records of one transaction."""
+        """Count records that do not belong to a transaction, between the records of the transaction."""
         spans: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
         for send in self._sends.values() if self._txns else ():
             if send.txn is not None:
@@ -283,7 +284,7 @@ class History:
                 self._findings.note(Anomaly.INTERNAL_SEND_SKIP, f"{key}: inside transaction {txn}")
 
     def _offsets(self, send: Send) -> list[int]:
-        """Return the offsets of a request's values that an answer or a poll shows."""
+        """Return the offsets of a request's values, as known from an answer or a poll."""
         if send.offset is not None:
             return list(range(send.offset, send.offset + len(send.values)))
         places = self._reading.of(send.key).places
@@ -310,7 +311,7 @@ class History:
         return report
 
     def _unconverged(self) -> list[str]:
-        """Name the keys that were not read to their end after the last send."""
+        """Describe the keys that were not read to their end after the last send."""
         if self._ends is None:
             return ["no reader has read every key to its end"]
         keys = self._reading.keys

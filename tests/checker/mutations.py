@@ -127,7 +127,7 @@ def change_a_value(events: list[Event], rng: random.Random) -> list[Event] | Non
 
 
 def refuse_what_is_stored(events: list[Event], rng: random.Random) -> list[Event] | None:
-    """Answer a request, whose values are stored, with a definite refusal."""
+    """Answer a request with a definite refusal although its values are stored."""
     answers = [at for at, event in enumerate(events) if event["op"] == "send" and event["type"] == "ok"]
     if not answers:
         return None
@@ -139,7 +139,7 @@ def refuse_what_is_stored(events: list[Event], rng: random.Random) -> list[Event
 
 
 def skip_an_answer(events: list[Event], rng: random.Random) -> list[Event] | None:
-    """Move a reader forward without the records in between."""
+    """Move a reader forward, so that it skips records."""
     ats = polls_of(events, READER)
     later = {event["key"] for at in ats[1:] for event in (events[at],)}
     ats = [at for at in ats if events[at]["key"] in later and any(_follows(events, at, b) for b in ats)]
@@ -157,7 +157,7 @@ def _follows(events: list[Event], first: int, second: int) -> bool:
 
 
 def answer_a_smaller_end(events: list[Event], rng: random.Random) -> list[Event] | None:
-    """Answer a request for the end of a partition with less than an earlier answer."""
+    """Answer a request for the end of a partition with a smaller offset than an earlier answer."""
     ats = [
         at
         for at, event in enumerate(events)

@@ -1,6 +1,6 @@
 """Records that readers received, by partition: the value at each offset, and the moves of each reader.
 
-Most polls continue exactly after the previous poll. Only polls that do not are kept, to be judged when every offset
+Most polls continue exactly after the previous poll. Each poll that does not is stored, and judged when every offset
 with a record is known.
 """
 
@@ -36,7 +36,7 @@ class _Reader:
     """One process that reads one partition."""
 
     position: int | None = None
-    """Offset after the last read record, or the chosen offset; None while no event shows it."""
+    """Offset after the last read record, or the chosen offset; None while the offset is unknown."""
 
 
 @dataclass(slots=True)
@@ -101,7 +101,7 @@ class Reading:
         if event.get("final"):
             reads.final.update(value for _, value in records)
             reads.final_to = max(reads.final_to, (reader.position or 0) - 1)
-            return  # readers that read everything at the end lag by intention
+            return  # Readers that read everything at the end lag on purpose.
         began = event.get("began", event.get("time"))
         if began is not None and reader.position is not None:
             self._lag(reads, reader.position, began, f"{key}: process {process}", healed=healed)
@@ -147,7 +147,7 @@ class Reading:
                 self._findings.note(Anomaly.DUPLICATE, said)
 
     def _lag(self, reads: KeyReads, position: int, began: float, who: str, *, healed: bool) -> None:
-        """Record how long at least the reader has been behind the tail at a poll."""
+        """Record a lower bound of the reader's lag at a poll."""
         at = bisect_left(reads.ends, position)
         if at == len(reads.ends):
             return

@@ -1,7 +1,7 @@
 """Makes valid histories of any length: events that clients of a correct log may see.
 
 The log is a list for each partition. Requests overlap, and some get no answer, whether they are stored or not. A reader
-follows each partition, a group reads and commits, a process asks for ends, and at the end all records are read once
+follows each partition, a group reads and commits, a process requests log ends, and at the end all records are read once
 more.
 """
 
@@ -91,7 +91,7 @@ class Workload:
         self._poll(READER, key)
 
     def _read_in_a_group(self, key: str) -> None:
-        """Deliver records, usually commit them, and sometimes ask for the committed offset."""
+        """Deliver records, usually commit them, and sometimes request the committed offset."""
         self._poll(MEMBER, key, group="g")
         whose = {"process": MEMBER, "group": "g", "key": key}
         committed = self._positions[-MEMBER, key]

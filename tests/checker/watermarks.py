@@ -1,7 +1,7 @@
 """Judges the log ends that clients received: a later answer is never smaller than an earlier answer.
 
-All ends that one process received are compared. Between processes only `offsets` answers, which must not be stale, are
-compared with the ends that any process had received before the request.
+All log ends that one process received are compared. Across processes, only `offsets` answers, which must not be stale,
+are compared with the log ends that any process had received before the request.
 """
 
 from __future__ import annotations

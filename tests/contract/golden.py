@@ -1,6 +1,6 @@
 """Golden files: descriptions of the contract without their prose, with which tests compare this checkout.
 
-Used by the tests of this folder and by `snapshot`, which explains when a golden file may change.
+The tests of this folder use this module, and so does `snapshot`, which explains when a golden file may change.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The golden files in `tests/contract/golden/` list everything that users, clients in other languages, disks and stores
 can see: names, types, defaults, codes and bytes, without sentences. Moving modules, renaming internal names and
-rewording do not change them.
+rewording do not change the golden files.
 
 A golden file changes only in a commit that means to change the contract. An addition (a call, an option, a metric) adds
 lines. A line that is removed or changed breaks existing users: the commit names those users and their next step, and
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-# pytest puts these folders on the path by its setting `pythonpath`; a program has to do so itself.
+# pytest puts these folders on the path by its setting `pythonpath`, and a program has to do that itself.
 FOLDERS: Final = ("plugins", "plugins/brokers", "plugins/programs", "contract")
 sys.path[:0] = [str(Path(__file__).parents[1] / folder) for folder in FOLDERS]
 
@@ -58,7 +58,7 @@ SUBJECTS: Final[dict[str, Callable[[], Any]]] = {
 
 
 def main(arguments: list[str]) -> int:
-    """Run the program; return its exit code, 1 for a difference that was not written."""
+    """Run the program, and return its exit code, which is 1 for a difference that was not written."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--write", action="store_true", help="write the files that differ")
     parser.add_argument("subjects", nargs="*", help="golden files by name; by default all")

@@ -22,7 +22,7 @@ def test_a_golden_file_is_written_as_the_program_writes() -> None:
 
 
 def test_a_sentence_is_no_part_of_a_schema() -> None:
-    """A schema loses its sentences and keeps fields with the same names."""
+    """The description of a schema omits its sentences, but keeps fields that are named like keys of sentences."""
     schema = {
         "description": "A sentence.",
         "required": ["title", "message"],

@@ -24,7 +24,7 @@ _POINTS = [
 
 
 def package() -> Any:
-    """Describe the names that an installation registers; the modules behind them may change."""
+    """Describe the names that an installation registers, without the modules that implement them, which may change."""
     return {
         "name": _PROJECT["name"],
         "extras": sorted(_PROJECT["optional-dependencies"]),

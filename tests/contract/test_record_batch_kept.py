@@ -1,8 +1,8 @@
 """The record batch and its frames, as producers and consumers in any language send and receive them.
 
-The vectors of `docs/reference/record-batch-vectors` are the golden data. This test has only their checksums, so that
-vectors and generator cannot change together unnoticed. The unit test of the record batch checks that the code judges
-and reads each vector as listed.
+The vectors of `docs/reference/record-batch-vectors` are the golden data. The golden file of this test has only the
+checksums of the vectors, so that vectors and generator cannot change together unnoticed. The unit test of the record
+batch checks that the code accepts or refuses, and decodes, each vector as listed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HEADER_BYTES = 88
 
 
 def record_batch() -> Any:
-    """Describe the vectors and their judgements by checksum, a body of frames, and the partitions of keys."""
+    """Describe the vectors (by checksum) and their expected results, a body of frames, and the partitions of keys."""
     listed = json.loads((_VECTORS / "vectors.json").read_text(encoding="utf-8"))
     return {
         "limits": listed["limits"],

@@ -1,6 +1,6 @@
 """A plugin that builds etcd before the first test that needs it, so that no timed test waits for a compiler.
 
-tests/conftest.py loads the plugin; `etcd_build` does the build.
+tests/conftest.py loads the plugin, which builds with `etcd_build`.
 """
 
 from __future__ import annotations

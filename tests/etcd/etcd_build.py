@@ -42,21 +42,21 @@ class EtcdBinaries:
 
 @cache
 def etcd_binaries() -> EtcdBinaries:
-    """Return the programs, after building missing ones. Raise `EtcdNotBuilt` if that fails."""
+    """Return the programs, after building missing ones. Raise `EtcdNotBuilt` if a build fails."""
     folder = built("etcd", MODULE, PACKAGES)
     return EtcdBinaries(folder / "etcd", folder / "etcdctl")
 
 
 @cache
 def etcdutl_binary() -> Path:
-    """Return etcdutl, after building it if it is missing. Raise `EtcdNotBuilt` if that fails."""
+    """Return etcdutl, after building it if it is missing. Raise `EtcdNotBuilt` if the build fails."""
     return built("etcdutl", ETCDUTL, {"etcdutl": ETCDUTL_PACKAGE}) / "etcdutl"
 
 
 def built(name: str, module: Path, packages: Mapping[str, str]) -> Path:
     """Return the folder of programs built from a module, in the cache under `name`, after building the missing ones.
 
-    One process builds and others wait for it. Raise `EtcdNotBuilt` if that fails.
+    One process builds and others wait for it. Raise `EtcdNotBuilt` if a build fails.
     """
     digest = hashlib.sha256((module / "go.sum").read_bytes()).hexdigest()[:16]
     folder = cache_folder().with_name(name) / digest
@@ -97,7 +97,7 @@ def cache_folder() -> Path:
 def build(package: str, target: Path, module: Path) -> None:
     """Compile one program of a Go module's tools, and create its file atomically.
 
-    Raise `EtcdNotBuilt` if that fails.
+    Raise `EtcdNotBuilt` if the build fails.
     """
     made = target.with_suffix(f".{os.getpid()}")
     command = [
@@ -152,7 +152,7 @@ def _report(text: str) -> None:
 def go() -> str:
     """Find a Go toolchain: the pinned one of the environment, or the machine's own.
 
-    Raise `EtcdNotBuilt` if there is none.
+    Raise `EtcdNotBuilt` if there is no toolchain.
     """
     beside_python = Path(sys.executable).with_name("go")
     found = next((path for path in (beside_python, Path("/usr/local/go/bin/go")) if path.exists()), None)

@@ -205,7 +205,7 @@ async def etcd_cluster(
 
 
 def free_ports() -> Iterator[int]:
-    """Find free ports, none twice until this process has used all of its ports.
+    """Yield free ports, and no port twice until this process has used all of its ports.
 
     The ports are below those of outgoing connections and in a block that belongs to this process, so that a killed
     member gets its own ports again whatever tests run at the same time.

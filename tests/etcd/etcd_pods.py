@@ -79,7 +79,7 @@ class EtcdPods:
         """All actions that were planned and carried out, except records of members."""
         self.unschedulable: set[int] = set()
         self.quota_bytes = 64 << 20
-        """Size of a store that the template allows; a test that enlarges volumes increases it."""
+        """Quota of a store in the template; a test that enlarges volumes increases the quota."""
 
     def wish(self, replicas: int, pod_spec_hash: str = "first") -> EtcdWish:
         """Return the requested state of the etcd: a number of members, which are at the addresses of this object."""
@@ -125,7 +125,7 @@ class EtcdPods:
         return self._tls
 
     async def bring(self, wish: EtcdWish, until: Callable[[EtcdPlan], bool] | None = None) -> EtcdPlan:
-        """Look, plan and act until the etcd is as requested, or until another condition holds; return the last plan."""
+        """Run passes until the etcd is as requested, or until another condition is true; return the last plan."""
         met = until or (lambda plan: plan.verdict.reason == "Healthy" and plan.requeue_seconds is None)
         async with asyncio.timeout(CONVERGE_SECONDS):
             while True:
@@ -173,7 +173,7 @@ class EtcdPods:
         )
 
     def _secured(self, wish: EtcdWish, observed: ObservedEtcd) -> EtcdWish:
-        """Return the wish with the next step towards TLS, or back."""
+        """Return the requested state with the next step to TLS, or back from it."""
         transport = plan_etcd_transport(observed, tls=self.wants_tls, authorities="one")
         urls: dict[Scheme, list[str]] = {
             "http": [f"http://127.0.0.1:{peer}" for _, peer in self._ports],
@@ -248,7 +248,7 @@ class EtcdPods:
         return 0
 
     def _keep_pods(self) -> None:
-        """Act as the controller of StatefulSets and the kubelet do."""
+        """Do the work of the StatefulSet controller and of the kubelet."""
         assert self.live is not None
         for ordinal in [each for each in self.pods if each >= self.live.replicas]:
             self._delete_pod(ordinal)
@@ -285,7 +285,7 @@ class EtcdPods:
         return RunningPod(seen, uid, process)
 
     def _listeners(self, ordinal: int, live: EtcdSet) -> list[str]:
-        """Return the arguments of a member with TLS, which replace those without."""
+        """Return the arguments of a member with TLS, which replace the arguments without TLS."""
         if live.phase == "plain":
             return []
         plain = [f"http://127.0.0.1:{port}" for port in self._ports[ordinal]] if live.phase == "both" else []

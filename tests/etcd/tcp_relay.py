@@ -25,7 +25,7 @@ class TcpRelay:
         self.mend()
         self.port = 0
         self.held = asyncio.Event()
-        """Set when the relay has held back bytes since it was last told to hold them."""
+        """Event that the relay sets when it has held back bytes."""
         self._ended = asyncio.Event()
         self._orphaned = False
 
@@ -35,7 +35,7 @@ class TcpRelay:
         return f"http://127.0.0.1:{self.port}"
 
     async def start(self) -> None:
-        """Listen, on the same port as before a stop."""
+        """Start listening; after a stop, on the same port as before."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 

@@ -57,7 +57,7 @@ async def fill(pods: EtcdPods) -> None:
 
 
 async def share_taken(pods: EtcdPods, ordinal: int) -> float:
-    """Return the used fraction of a store's quota, from the metrics of the alert on full stores."""
+    """Return the used fraction of a store's quota, from the metrics that the alert for full stores uses."""
     async with ClientSession() as session, session.get(f"{pods.url(ordinal)}/metrics") as answer:
         page = await answer.text()
     told = {name: float(value) for name, value in re.findall(r"^(etcd_\w+) (\S+)$", page, re.MULTILINE)}
@@ -110,7 +110,7 @@ async def test_an_interrupted_growth_is_reversed(pods: EtcdPods) -> None:
 
 
 class Writer:
-    """A broker that writes to etcd by the scheme that the plan gives it."""
+    """A broker that writes to etcd with the URL scheme that the plan prescribes."""
 
     def __init__(self, pods: EtcdPods) -> None:
         """Begin without TLS."""
@@ -118,7 +118,7 @@ class Writer:
         self.number = 0
 
     async def run(self, over: asyncio.Event) -> None:
-        """Write numbers until the end; a number that fails is written again."""
+        """Write numbers until the load ends; a number whose write fails is written again."""
         while not over.is_set():
             scheme: Scheme = "https" if "https" in self._pods.broker_schemes else "http"
             try:
@@ -142,7 +142,7 @@ class Writer:
 
 @pytest.mark.parametrize("replicas", [1, pytest.param(3, marks=pytest.mark.scenario)])
 async def test_a_running_etcd_changes_to_tls_and_back(pods: EtcdPods, replicas: int) -> None:
-    """Members and brokers change one at a time while a broker writes, and then no call without TLS is answered."""
+    """Members and brokers change to TLS one at a time while a broker writes; later calls without TLS fail."""
     await pods.bring(pods.wish(replicas))
     writer, over = Writer(pods), asyncio.Event()
 
@@ -275,7 +275,7 @@ async def lax(tmp_path: Path) -> AsyncIterator[EtcdCluster]:
 
 
 async def test_a_change_too_soon_is_refused(three: EtcdCluster) -> None:
-    """Members that have only just connected refuse to add another; the client treats that as a reason to try again."""
+    """Members that have just connected refuse to add another; the client treats the refusal as temporary."""
     leader = await three.leader()
     async with EtcdMembersClient() as client:
         with raises(EtcdRefused, "unhealthy"):
@@ -283,7 +283,7 @@ async def test_a_change_too_soon_is_refused(three: EtcdCluster) -> None:
 
 
 async def test_what_etcd_refuses_has_a_type(lax: EtcdCluster) -> None:
-    """Each refusal has a type that shows the next step: wait, look again, or stop."""
+    """The type of a refusal decides the next step: wait, read the state again, or stop."""
     leader = await lax.leader()
     follower = next(member for member in lax.members if member is not leader)
     async with EtcdMembersClient() as client:

@@ -1,4 +1,4 @@
-"""Damages the files of a log, and reads the damaged log like a careful reader.
+"""Damages the files of a log, and reads the log with a check of every batch.
 
 Every trial damages one file of a stopped or killed data directory: segments, indexes, snapshots of producers, leader
 epochs, checkpoint, synced offsets, identity, clean marker. Bits are flipped, files are truncated, and in segments whole
@@ -144,7 +144,7 @@ def trial(origin: Origin, folder: Path, rng: random.Random, counts: Counter[str]
     try:
         noticed = judge(origin, box, done)
     except LogError as refused:
-        # Only the identity is indispensable; a start without it is refused and names the damaged file.
+        # Only the identity file is required. A start without it is refused, and the message names the damaged file.
         if name.name != "identity" or name.name not in str(refused):
             raise
         noticed = "refused to start"
@@ -152,7 +152,7 @@ def trial(origin: Origin, folder: Path, rng: random.Random, counts: Counter[str]
         box.kill()
         shutil.rmtree(folder)
     if noticed is None:
-        # A batch that is stored twice hides no record, if nothing but the second one is in a wrong place.
+        # A batch that is stored twice hides no record if only its second copy is misplaced.
         if kind == ".log" and " repeated after " not in done:
             message = f"{done}: the damage was not noticed"
             raise Wrong(message)
@@ -243,7 +243,7 @@ def is_whole(batch: memoryview) -> bool:
 
 
 def check_times(origin: Origin, log: PartitionLog, done: str) -> None:
-    """Look up the time of every batch."""
+    """Look up every batch by its timestamp."""
     for number in range(BATCHES):
         time_us = FIRST_TIME_US + number * 1000
         found = log.offset_for_time(TimestampUs(time_us - 1))
@@ -261,7 +261,7 @@ def run(trials: int, seed: int, *, progress: bool = False) -> dict[str, object]:
         for number in range(trials):
             try:
                 trial(rng.choice(origins), folder / "trial", rng, counts)
-            except Exception as error:  # noqa: BLE001 - whatever is raised here is what is looked for
+            except Exception as error:  # noqa: BLE001 - every error raised here is a finding
                 where = "".join(traceback.format_exception(error)[-4:])
                 wrong = f"trial {number}: {type(error).__name__}: {error}\n{where}"
                 break

@@ -16,7 +16,7 @@ from waiting import pause_blocking
 from warm_programs import FAIRLEAD, WarmProcess, start
 
 BYTECODE: Final = Path(__file__).parents[2] / "build" / "bytecode"
-"""Time limit of a start: the first start on a machine compiles, which takes three times as long as other starts."""
+"""Time limit of a start. The first start on a machine compiles the modules and takes three times as long as others."""
 
 
 @dataclass(slots=True)
@@ -46,7 +46,8 @@ class BrokerProcess:
         """Start a process and return when the broker serves; otherwise raise `RuntimeError` with the end of its log."""
         errors = self.errors or self.data.with_name(self.data.name + ".log")
         kept = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
-        # Like an installed program, with bytecode: otherwise compiling all modules is half of a start.
+        # Bytecode is kept, as for an installed program; without bytecode, compiling all modules would be half of a
+        # start.
         kept.pop("PYTHONDONTWRITEBYTECODE", None)
         kept["PYTHONPYCACHEPREFIX"] = str(BYTECODE)
         command = ["broker", "start", "--output", "json"]

@@ -1,7 +1,7 @@
-"""A disk that keeps synced data and may lose all other data; an in-memory implementation of the log's `Storage`.
+"""An in-memory disk for the log's `Storage` that keeps synced data and may lose all other data.
 
-Every file and folder remembers what is durable and every change since. `cut` is a loss of power: of the changes
-since the last sync it keeps any subset that a file system may keep, and returns the disk as the next start finds it.
+Every file and folder stores its durable state and every change since. `cut` simulates a loss of power: it keeps any
+subset of the changes since the last sync that a file system may keep, and returns the disk as the next start finds it.
 
 Losses that a file system may cause and that a log has to survive:
 
@@ -9,14 +9,14 @@ Losses that a file system may cause and that a log has to survive:
     between the last sync and the cut
   - the size of a file lags behind its pages or runs ahead of them; pages that were not stored read as zeros
   - names created, renamed and removed in a folder are lost one by one, or all changes after some point are,
-    whether or not the files themselves were synced; of a renamed file both names may be there
+    whether or not the files themselves were synced; a renamed file may have both names
   - the cut may happen in the middle of any operation
 
-Losses that no file system causes, and neither does this disk: bytes that were never written to this file, the loss of
-synced data, a renamed file that has neither name, a renamed folder that has both.
+Losses that neither a file system nor this disk causes: bytes that were never written to this file, the loss of synced
+data, a renamed file without either of its names, a renamed folder with both.
 
-Each of three switches breaks one promise of the disk. A run with a switch must fail; otherwise the runs without it
-would prove nothing.
+Each of three switches breaks one promise of the disk. A run with a switch must fail; otherwise the runs without a
+switch would prove nothing.
 """
 
 from __future__ import annotations
@@ -29,19 +29,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from fairlead_broker.log.segments.storage import Buffer
+from fairlead_broker.log.segments.storage import Buffer, Release
 
 PAGE_BYTES: Final = 4096
 SECTOR_BYTES: Final = 512
 
 
 class PowerCut(BaseException):
-    """A power cut in the middle of an operation. No handler of the log may treat it as an error of the disk."""
+    """A power cut in the middle of an operation.
+
+    No handler of the log may treat a power cut as an error of the disk.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Promises:
-    """Promises of the disk, each of which is a switch."""
+    """Promises of the disk, each with a switch that breaks it."""
 
     file_sync: bool = True
     """A synced file of batches is durable."""
@@ -107,7 +110,7 @@ class DiskFile:
         return DiskFile(kept)
 
     def _whole(self, rng: random.Random) -> bytes:
-        """Return one state between the sync and the cut, not mixed with another state."""
+        """Return the file in one state between the sync and the cut."""
         return bytes(self._state(rng.choice((0, len(self.changes), rng.randint(0, len(self.changes))))))
 
     def _mix(self, rng: random.Random, losses: Losses) -> bytes:
@@ -248,13 +251,13 @@ def _point(names: dict[str, DiskFile | DiskFolder], change: NameChange) -> None:
 
 @dataclass(slots=True)
 class LyingDisk:
-    """The `Storage` of one machine. `cut` ends it and returns its successor."""
+    """The `Storage` of one machine. `cut` returns the disk after the cut, which replaces this object."""
 
     promises: Promises = field(default_factory=Promises)
     losses: Losses = field(default_factory=Losses)
     root: DiskFolder = field(default_factory=DiskFolder)
     operations: int = 0
-    """Changes and syncs so far."""
+    """Number of changes and syncs."""
     cut_at: int | None = None
     """Number of the operation in which the power is cut; None for never."""
 
@@ -271,7 +274,7 @@ class LyingDisk:
         return LyingDisk(self.promises, self.losses, self.root)
 
     def begin(self) -> bool:
-        """Count an operation; return whether the power is cut in it. Raise `PowerCut` after the cut."""
+        """Count an operation; return whether the power is cut during the operation. Raise `PowerCut` after the cut."""
         self.operations += 1
         if self.cut_at is None or self.operations < self.cut_at:
             return False
@@ -364,12 +367,12 @@ class LyingDisk:
         del path
         return LyingVolume(self)
 
-    def lock(self, path: Path, holder: bytes) -> LyingFile | None:
+    def lock(self, path: Path, holder: bytes) -> Release | None:
         """Lock a file, which no other process can have locked."""
         file = self.open(path, create=True)
         file.truncate(0)
         file.write([holder], 0)
-        return file
+        return lambda: None
 
     # ------------------------------------------------------------------------------------------ internals
 

@@ -2,9 +2,9 @@
 
 Several clients create topics of one partition on a real `fairlead broker start`, each with a record. The broker is
 killed with SIGKILL and started on the same data. Then the clients delete all topics as fast as they can, while two
-other clients create topics; in the middle of the deletion the broker is killed and started again. Each start is
-followed by a call that creates a topic at once. In the end the broker must still run, no answer may be `internal`, the
-cluster must have the created topics and no others, and the log of the process must have no warnings.
+other clients create topics; in the middle of the deletion the broker is killed and started again. After each start, a
+call creates a topic immediately. In the end the broker must still run, no answer may be `internal`, the cluster must
+have the created topics and no others, and the log of the process must have no warnings.
 
 `python many_topics.py --topics 1000` prints a JSON report and exits with 1 when a condition does not hold.
 """
@@ -162,7 +162,7 @@ def _client() -> Any:
 
 
 async def run(data: Path, topics: int) -> dict[str, Any]:
-    """Create, kill, start, delete, kill and start; return the report."""
+    """Create topics, restart a killed broker, delete the topics, restart a broker killed then; return the report."""
     report = Report(topics)
     log = data.with_name(data.name + ".log")
     broker = BrokerProcess(data, environment={"FAIRLEAD_LOG_FORMAT": "json"})
@@ -209,7 +209,7 @@ async def _kill_and_start(broker: BrokerProcess, of_clients: Topics, report: Rep
 
 
 def _warnings(log: str) -> list[str]:
-    """Return each kind of warning and error in a log, with its number."""
+    """Return the kinds of warnings and errors in a log, each with its number of occurrences."""
     found: Counter[str] = Counter()
     for line in log.splitlines():
         try:

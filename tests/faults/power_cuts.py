@@ -1,4 +1,4 @@
-"""Cuts the power under the log many times, and compares the remaining log with the acknowledged batches.
+"""Simulates many power cuts of the log's disk, and compares the remaining log with the acknowledged batches.
 
 One run is one seed: a machine with a `LyingDisk` performs the log operations of a broker (append, roll, sync one
 partition or the volume, begin epochs, write checkpoints, truncate, move the log start, create and delete topics, stop
@@ -39,7 +39,7 @@ CUTS_PER_DISK: Final = 12
 OPERATIONS_MAX: Final = 250
 TOPICS_MAX: Final = 4
 KILL_SHARE: Final = 0.25
-"""Fraction of ends that kill only the process, after which all written bytes stay, durable or not."""
+"""Fraction of the interruptions that only kill the process, so that all written bytes remain, durable or not."""
 
 
 class Lost(AssertionError):
@@ -73,7 +73,7 @@ class Witness:
     topic_id: TopicId
     config: TopicConfig
     batches: list[Stored] = field(default_factory=list)
-    """Appended batches that may exist, in order, of which the last ones may be incomplete."""
+    """Appended batches that may exist, in order; the last ones may be incomplete."""
     acknowledged: int = 0
     """Offset below which every batch was synced before its acknowledgement."""
     log_start: int = 0
@@ -81,7 +81,7 @@ class Witness:
     log_start_asked: int = 0
     """Upper bound of the log start."""
     log_start_highest: int = 0
-    """Highest requested log start; epochs that ended before it may be forgotten."""
+    """Highest requested log start; epochs that ended before this offset may be missing."""
     epochs: list[tuple[int, int]] = field(default_factory=list)
     """(epoch, start offset) of started epochs."""
     epochs_asked: list[tuple[int, int]] = field(default_factory=list)
@@ -428,7 +428,7 @@ def run(
             machine = Machine(rng, LyingDisk(promises or Promises(), losses), counts)
         try:
             machine.live()
-        except Exception as error:  # noqa: BLE001 - whatever the log raises on a healthy disk is what is looked for
+        except Exception as error:  # noqa: BLE001 - every error of the log on a healthy disk is a finding
             where = "".join(traceback.format_exception(error)[-6:])
             lost = f"after {counts['cuts']} cuts: {type(error).__name__}: {error}\n{where}"
         if progress and counts["cuts"] % 100 == 0:

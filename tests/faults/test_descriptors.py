@@ -19,7 +19,7 @@ TIME_US = 1_700_000_000_000_000
 async def test_more_partitions_than_descriptors(tmp_path: Path, limit: int, topics: int) -> None:
     """A broker whose partitions outnumber its descriptors stores, syncs, starts again and reads every record.
 
-    The broker itself raises the limit from which a shell usually starts it.
+    The broker itself raises the soft limit that it inherits from a shell.
     """
     broker = BrokerProcess(tmp_path / "data", prefix=("prlimit", f"--nofile={limit // 2}:{limit}"))
     batch = encode(record_batch([b"first"], default_timestamp_us=TIME_US)).to_bytes()

@@ -76,7 +76,7 @@ async def test_an_unexpected_error_of_a_partition_ends_its_leadership_alone(
 async def test_an_unexpected_error_in_work_on_many_partitions_is_contained(
     faulty: FaultyBroker, monkeypatch: pytest.MonkeyPatch, owner: type, name: str
 ) -> None:
-    """An unexpected error of upkeep, deletion, opening or a change of roles ends its round and not the broker."""
+    """An unexpected error of upkeep, deletion, opening or a role change ends this round of work, but not the broker."""
     await store_three(faulty)
     await faulty.calls.create("deleted")
     met = asyncio.Event()
@@ -103,7 +103,7 @@ async def test_an_unexpected_error_in_work_on_many_partitions_is_contained(
 async def test_a_broker_starts_beside_a_log_that_fails_unexpectedly(
     faulty: FaultyBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broker starts although the opening of a log fails unexpectedly, and refuses the partition of this log alone."""
+    """A broker starts although a log cannot be opened for an unexpected reason, and refuses only its partition."""
     await store_three(faulty)
     await faulty.calls.create("other")
     topic_id = (await faulty.calls.call("GET", "/v1/topics/t")).json["topic_id"]
@@ -336,7 +336,7 @@ def test_a_directory_of_another_broker_or_cluster_is_refused(tmp_path: Path) -> 
 
 @pytest.mark.slow
 async def test_after_an_unclean_stop_every_acknowledged_record_is_stored(tmp_path: Path) -> None:
-    """A killed broker restarts without help with every acknowledged record."""
+    """A killed broker restarts without intervention, with every acknowledged record."""
     broker = BrokerProcess(tmp_path / "data")
     await asyncio.to_thread(broker.start)
     async with Calls(broker.url) as calls:

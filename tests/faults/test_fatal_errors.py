@@ -1,4 +1,4 @@
-"""What a broker writes when an error ends it."""
+"""Output of a broker that ends because of an error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ main()
 
 
 def test_a_fatal_error_names_path_call_and_stack(tmp_path: Path) -> None:
-    """A broker that ends by an unexpected error writes the error with its path, the failed call and the stack."""
+    """A broker that ends because of an unexpected error logs it with its path, the failed call and the stack."""
     broker = BrokerProcess(tmp_path / "data", prefix=(sys.executable, "-c", PROGRAM))
     try:
         broker.start()

@@ -1,4 +1,4 @@
-"""A few kills of `killed_brokers.py`; `make prove` runs a hundred over a log of more than a GiB."""
+"""Short test of `killed_brokers.py`; `make prove` makes a hundred kills over a log of more than a GiB."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def test_nothing_acknowledged_is_lost_repeated_or_reordered_by_kills(tmp_p
     assert (report["verdict"], report["anomalies"]) == ("valid", {})
     assert report["kills"] == KILLS
     assert report["unanswered_requests"] >= KILLS, "the kills met no load"
-    # The bound holds on a machine without other load; `make prove` checks it there.
+    # The bound applies to a machine without other load, on which `make prove` checks it.
     starts = report["start_seconds"]
     assert starts["median"] <= max(START_SECONDS_MAX, 2 * starts["without_a_log"])
     # A history whose log lost its last record is invalid.

@@ -1,4 +1,4 @@
-"""A few topics for `many_topics.py`; `make prove` runs it with thousands."""
+"""Short test of `many_topics.py` with a few topics; `make prove` runs it with thousands of topics."""
 
 from __future__ import annotations
 

@@ -39,12 +39,12 @@ def test_a_disk_that_breaks_a_promise_is_noticed(switch: str, seed: int) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1552551361])
 def test_seeds_that_found_a_fault(seed: int) -> None:
-    """A truncation that a kill interrupted stays done after a later cut, once a start has shown the shorter log."""
+    """A truncation that a kill interrupted is not undone by a later power cut once a start has read the shorter log."""
     assert run(1700, seed)["lost"] is None
 
 
 def test_two_runs_of_one_seed_are_the_same() -> None:
-    """Two runs of one seed are the same."""
+    """Two runs with the same seed have the same result."""
     assert run(30, seed=5) == run(30, seed=5)
 
 

@@ -1,4 +1,4 @@
-"""Mutates record batches and checks the leader's validation: each mutant is refused by a problem, or valid.
+"""Mutates record batches and checks the leader's validation: each mutant is valid or refused with a problem.
 
 `python batch_mutations.py --mutants 20000 --seed 1` prints a JSON report and exits with 1 when a mutant was neither
 refused nor valid. Most mutants have recomputed lengths and checksums, so that they pass those checks. With
@@ -156,7 +156,7 @@ class Mutations:
         return bytes(whole), True
 
     def number(self, near: int) -> int:
-        """Return a number that code often gets wrong, or a neighbour of the current number."""
+        """Return a boundary value, or a number next to the current number."""
         pick = self.random.random()
         if pick < 0.4:
             return self.random.choice(NUMBERS)
@@ -218,7 +218,7 @@ class Mutations:
 
 
 def originals() -> list[pa.RecordBatch]:
-    """Return batches of columns with all features of a batch, in several sizes."""
+    """Return batches of several sizes with all features of the batch format."""
     rows = range(40)
     full = record_batch(
         [None if row % 5 == 1 else b"value-%d" % row for row in rows],
@@ -275,7 +275,7 @@ def run(mutants: int, seed: int) -> dict[str, object]:
             check_promise(mutant)
         except ProblemError as problem:
             refused[check_of(problem)] += 1
-        except Exception as error:  # noqa: BLE001 - whatever else is raised is what this run looks for
+        except Exception as error:  # noqa: BLE001 - any other error is a finding
             broken = {"mutant": number, "error": repr(error), "hex": mutant.hex()}
             break
     left = done = sum(refused.values())

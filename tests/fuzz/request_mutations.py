@@ -179,7 +179,7 @@ TAILS: Final = tuple(
     for accept in ("text/event-stream", "application/x-ndjson")
 )
 TAIL_SECONDS: Final = 0.005
-"""Time after which the client of a tail, which may have no end, is gone."""
+"""Time after which the client of a tail disconnects, because a tail may have no end."""
 
 
 class RequestMutations:
@@ -284,7 +284,7 @@ class Answers:
         self._application = application
 
     async def answer(self, request: Request) -> tuple[int, bytes]:
-        """Return status and body. Raise the errors that leave the application."""
+        """Return status and body. Errors of the application are raised."""
         headers = [(b"host", b"127.0.0.1")]
         headers += [(name.encode(), value.encode()) for name, value in request.headers]
         for name, value in (("content-type", request.media_type), ("accept", request.accept)):
@@ -324,7 +324,7 @@ class Answers:
 
 
 def complaint(status: int, body: bytes) -> str | None:
-    """Return the fault of an answer, if there is one."""
+    """Return a description of an invalid answer, or None if the answer is valid."""
     if not 200 <= status < 600 or status == 500:
         return f"status {status}: {body[:300]!r}"
     if status < 400 or not body:
@@ -385,7 +385,7 @@ async def judge(answers: Answers, mutations: RequestMutations, mutants: int, see
         try:
             status, body = await answers.answer(request)
             wrong = complaint(status, body)
-        except Exception as error:  # noqa: BLE001 - whatever is raised is what this run looks for
+        except Exception as error:  # noqa: BLE001 - every error is a finding
             status, wrong = 0, repr(error)
         statuses[status] += 1
         if wrong is None and number % CONTROL_EVERY == 0:

@@ -28,7 +28,7 @@ REACHED_SHARES_MIN = {
     "timestamps": 0.15,
     "window": 0.1,
 }
-"""Shares of mutants that must reach each check, so that the fuzz tests every check."""
+"""Minimum share of mutants that reach each check, so that the fuzz tests every check."""
 
 
 def mutate(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -49,7 +49,7 @@ def report() -> dict[str, Any]:
 def test_every_mutant_is_refused_by_a_problem_or_sound(
     report: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A mutated batch is refused by a problem, or is valid and survives a round trip."""
+    """A mutated batch is refused with a problem, or is valid and survives a round trip."""
     shares = ", ".join(f"{check} {share:.1%}" for check, share in report["reached"].items())
     with capsys.disabled():
         sys.stdout.write(

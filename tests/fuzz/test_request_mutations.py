@@ -15,7 +15,7 @@ MUTANTS = 1_500
 
 @pytest.mark.slow
 def test_every_request_is_answered_and_stored_records_stay() -> None:
-    """A mutated request gets an answer of the catalogue without a failure, and other records are read back whole."""
+    """A mutated request is answered with success or a catalogued problem, and other records are read back unchanged."""
     command = [sys.executable, str(PROGRAM), "--mutants", str(MUTANTS), "--seed", "1"]
     finished = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
     assert finished.returncode in (0, 1), f"the broker died of a request: {finished.stderr[-2000:]}"

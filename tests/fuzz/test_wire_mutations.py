@@ -13,13 +13,13 @@ INPUTS = 1_000
 @pytest.mark.slow
 @pytest.mark.parametrize("stranger", [False, True])
 def test_bad_inputs_end_no_broker(*, stranger: bool) -> None:
-    """Each bad input of any kind gets an answer of the catalogue or a closed connection, also from a closed broker."""
+    """Each bad input gets a catalogued answer or a closed connection, with and without access rules."""
     report = run(INPUTS, None, seed=1, stranger=stranger)
 
     assert (report["failures"], report["broker_exits"]) == ([], 0)
     assert report["inputs"] >= INPUTS
     assert len(report["inputs_by_kind"]) == 5
-    # Enough inputs of the open broker are served, so that they reach the code behind the checks of a request.
+    # The open broker serves enough inputs to test the code that runs after the checks of a request.
     served = report["answers_by_status"].get("200", 0)
     assert served == 0 if stranger else served > INPUTS // 20
 
@@ -38,5 +38,5 @@ def test_bad_inputs_end_no_broker(*, stranger: bool) -> None:
     ],
 )
 def test_bad_answers_are_noticed(answer: Answer, *, empty: bool) -> None:
-    """A failure, a refusal without a problem and an unknown problem are faults."""
+    """Failures, refusals without a problem and unknown problems count as faults of an answer."""
     assert fault_of(answer, empty=empty) is not None

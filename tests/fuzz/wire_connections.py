@@ -1,6 +1,6 @@
 """Connections that send bad inputs to a broker, read every answer, and judge it.
 
-`wire_mutations.py` runs them. An answer is a success or a problem of the catalogue; a failure (500) never is good. The
+`wire_mutations.py` runs them. An answer must be a success or a problem of the catalogue, and never a failure (500). The
 HTTP server itself may answer a malformed head or body with 400 and no body, or close the connection.
 """
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 PIPELINED: Final = 16
 """Requests that a connection has in flight."""
 ANSWER_SECONDS: Final = 120.0
-"""Time limit for the answers to these requests, on a busy machine."""
+"""Time limit for the answers to the requests in flight, on a busy machine."""
 IDLE_SECONDS: Final = 0.25
 """Time after which a connection with a malformed input is closed, because the broker may wait for more."""
 READ_BYTES: Final = 1 << 16
@@ -50,12 +50,12 @@ WITHOUT_BODY: Final = (204, 304)
 
 
 class BadAnswerError(Exception):
-    """Raised for an answer that no input may get, with the input."""
+    """Error with an input and its answer, which no input may get."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """What was sent and answered."""
+    """Counts of inputs and answers."""
 
     inputs: Counter[str] = field(default_factory=Counter)
     statuses: Counter[int] = field(default_factory=Counter)
@@ -108,7 +108,7 @@ class Attacker:
         for number, request in enumerate(sent):
             answer = await read_answer(reader, request.method)
             if answer is None:
-                # The broker may close a connection after an answer, and with it the following requests.
+                # After an answer the broker may close the connection, so that the following requests get no answer.
                 if number == 0:
                     message = f"the broker closed the connection without an answer to {request}"
                     raise BadAnswerError(message)
@@ -186,7 +186,7 @@ class Attacker:
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        """Open a connection. A broken connection ends only the work on it."""
+        """Open a connection. An error of the connection ends only the work on this connection."""
         reader, writer = await asyncio.open_connection(*self.address, limit=1 << 20)
         try:
             yield reader, writer
@@ -206,7 +206,7 @@ class Attacker:
 
 
 def fault_of(answer: Answer, *, empty: bool) -> str | None:
-    """Return the fault of an answer, or None; with `empty`, a refusal without a body is good."""
+    """Return the fault of an answer, or None; with `empty`, a refusal without a body is allowed."""
     if answer.status < 200 or answer.status in (500, 501, 502):
         return "a failure"
     if answer.status < 400 or (empty and not answer.body):

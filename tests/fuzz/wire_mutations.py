@@ -6,9 +6,9 @@ HTTP/1.1 and as streams of HTTP/2, and malformed chunks, heads, and frames of HT
 and read back at the end. With `--stranger`, the broker runs in the mode `enforce`, and no input has a token.
 
 The program prints a JSON report, and its progress each minute. It exits with 1 if the process of the broker ended, an
-answer is neither a success nor a problem of the catalogue, a stranger was served, a good record was refused or lost, or
-the process used more memory than the bound. `--seconds` ends the run early, which is no failure; the report has both
-counts. The files of a broker that failed are kept.
+answer is neither a success nor a problem of the catalogue, an input without a token was served, a good record was
+refused or lost, or the process used more memory than the bound. `--seconds` ends the run early, which is no failure.
+The report has the requested and the actual number of inputs. The files of a broker that failed are kept.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class Run:
             Request("POST", f"/v1/topics/{CONTROL}/partitions/0/records", (), BATCHES, None, batch)
         )
         if answer.status in (429, 503, 504):
-            # The broker has no capacity. After a timeout, the record may be stored.
+            # The broker is overloaded. After a timeout, the record may be stored.
             self._unsure.add(value)
             return
         assert answer.status == 200, f"a good record is refused: {answer}"

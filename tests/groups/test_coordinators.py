@@ -1,4 +1,4 @@
-"""Coordinators that stop, lose their lease or claim at the same time: members and offsets are kept, only one writes."""
+"""Coordinators that stop or lose their lease or claim keep members and offsets, and only one coordinator writes."""
 
 from __future__ import annotations
 

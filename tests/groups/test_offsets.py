@@ -28,7 +28,7 @@ async def alone(cluster: Cluster) -> Cluster:
 
 
 def coordinated(cluster: Cluster, name: str) -> CoordinatedGroup:
-    """Return the group as its coordinator has it."""
+    """Return the group in its coordinator's memory."""
     return next(each for each in cluster.broker(1).groups if each.name == name)
 
 
@@ -93,7 +93,7 @@ async def test_offsets_of_a_group_without_members_expire_and_then_the_group(alon
 
 
 class Moved(SystemClock):
-    """Clock that a test moves."""
+    """Clock that a test can advance."""
 
     wall_minutes = elapsed_minutes = 0
 
@@ -107,7 +107,7 @@ class Moved(SystemClock):
 
 
 def upkeep(cluster: Cluster, clock: Moved, mirror: Mirror | None = None) -> GroupUpkeep:
-    """Return the periodic work on groups with a clock; `mirror` replaces the broker's mirror of the topics."""
+    """Return the upkeep of groups with a clock; `mirror` replaces the broker's mirror of the topics."""
     parts = cluster.broker(1)
     return GroupUpkeep(
         parts.coordinated_groups, mirror or parts.entry.mirror, parts.group_lag, clock, parts.log
@@ -115,7 +115,7 @@ def upkeep(cluster: Cluster, clock: Moved, mirror: Mirror | None = None) -> Grou
 
 
 async def test_offsets_expire_after_seven_days(alone: Cluster) -> None:
-    """Offsets of a group without members expire seven days after the last commit, but not by a jump of the clock."""
+    """Offsets of a group without members expire seven days after the last commit, and not when the clock jumps."""
     group = GroupClient(alone, "job")
     await group.commit({("flights", 0): 5})
     clock, week = Moved(), 7 * 24 * 60
@@ -202,7 +202,7 @@ async def test_lag_and_resets_go_by_what_the_leaders_have(alone: Cluster) -> Non
     assert 0 < lag.max_seconds < 60
 
     async def reset(to: object, *, dry_run: bool = False, partition: int = 0) -> int | None:
-        """Return the offset after a reset of a partition; None when it is unchanged."""
+        """Return the offset after a reset of a partition; None when the offset is unchanged."""
         request = ResetRequest(
             to=to,  # type: ignore[arg-type]
             topics=(ResetPartition(topic="flights", partition=partition),),
@@ -249,7 +249,7 @@ async def test_a_commit_refused_by_a_deletion_is_repeated(alone: Cluster) -> Non
 
 
 async def test_metrics_show_the_lag_of_groups(alone: Cluster) -> None:
-    """Metrics show the lag by group, topic and partition, without deleted groups."""
+    """Metrics contain the lag by group, topic and partition, and nothing about deleted groups."""
     group = GroupClient(alone, "job")
     await group.commit({("flights", 0): 99})
     telemetry = alone.broker(1).telemetry

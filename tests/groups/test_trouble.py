@@ -1,4 +1,4 @@
-"""A store that is unavailable or does not answer, and an unconfirmed lease: nothing unstored is acknowledged."""
+"""A store that is unavailable or does not answer, and an unconfirmed lease: only stored changes are acknowledged."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def troubled(cluster: Cluster, tmp_path: Path) -> tuple[Cluster, list[Trou
 
 
 def coordinated(cluster: Cluster) -> CoordinatedGroup | None:
-    """Return the group as the coordinator has it now."""
+    """Return the current group in its coordinator's memory."""
     return next(iter(cluster.broker(1).groups), None)
 
 
@@ -159,7 +159,7 @@ async def test_a_claim_without_an_answer_is_made_again(troubled: tuple[Cluster, 
 async def test_a_lease_in_doubt_answers_nothing_and_ends_no_session(
     troubled: tuple[Cluster, list[Trouble]],
 ) -> None:
-    """A coordinator with an unconfirmed lease answers no member, and afterwards each member has its whole session."""
+    """A coordinator with an unconfirmed lease answers no member; after the confirmation, sessions start again."""
     cluster, _ = troubled
     group = GroupClient(cluster, "etl")
     member = group.member("m1", "flights", session_timeout_ms=1000)

@@ -1,9 +1,9 @@
 """Fixtures of a real Kubernetes, whose programs are built from Go modules, for every test of this folder.
 
 `kubernetes` is a control plane (etcd, API server, controllers, scheduler) with three fake nodes in three zones, whose
-pods become Ready at once and run nothing; `kwok_stages.yaml` describes how a test scripts them. The workers of a run
-share one control plane. Tests run outside its box and reach the API server by `kubernetes.api`, at an address that is
-valid inside and outside; programs that need the network of the box are started with `kubernetes.enter` before their
+pods become Ready at once and run nothing; `kwok_stages.yaml` describes how a test scripts these pods. The workers of a
+run share one control plane. Tests run outside its box and reach the API server by `kubernetes.api`, at an address that
+is valid inside and outside; programs that need the network of the box are started with `kubernetes.enter` before their
 command, or by `kubernetes.run`. Every test uses a separate namespace (the fixture `namespace`) and waits for no
 deletion.
 
@@ -100,7 +100,7 @@ def kubernetes(request: pytest.FixtureRequest) -> Iterator[Kubernetes]:
 
 
 def _scope_of_pods(fixture_name: str, config: pytest.Config) -> Literal["session", "module"]:
-    """Return the module in a run of all tests, so that the nodes end with the only file that uses them."""
+    """Return "module" in a run of all tests, so that the nodes end with the only file that uses them."""
     del fixture_name
     named = any(argument.partition("::")[0].endswith(".py") for argument in config.args)
     return "session" if named or "scenario" in config.option.markexpr else "module"

@@ -378,7 +378,7 @@ GROUPS: Final = (
         lag("70+0x30", "0+60x30"),
         "Group billing is 30m 0s behind in topic orders of cluster main in shop, and makes no progress.",
         {**WHERE, "group": "billing", "topic": "orders"},
-        # One partition has stopped, and the other has not.
+        # Consumption has stopped in one partition, and not in the other.
         lag("70+0x30", "0+60x30") | lag("70+0x30", "600+30x30", partition="1"),
     ),
     *pair(

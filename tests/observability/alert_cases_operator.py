@@ -107,7 +107,7 @@ OPERATOR: Final = (
             'etcd_server_has_leader{job="kube-etcd"}': "0+0x3",
         },
     ),
-    # All members are gone, and only the operator says so.
+    # All members are gone, and only the operator's metrics show it.
     Case(
         alert="FairleadEtcdQuorumLost",
         series={condition("EtcdHealthy", "False", "QuorumLost"): "_ 1 1 1"},
@@ -197,7 +197,7 @@ OPERATOR: Final = (
         {"namespace": "shop", "pod": "a"},
         {of_operator("fairlead_operator_watch_age_seconds", pod="a"): "20+0x8"},
     ),
-    # The kubelet restarts the operator after three minutes; the alert fires until then.
+    # The alert fires for three minutes, until the kubelet restarts the operator.
     Case(
         alert="FairleadOperatorWatchSilent",
         series={of_operator("fairlead_operator_watch_age_seconds", pod="a"): "20 80 140 2 2"},

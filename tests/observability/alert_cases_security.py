@@ -1,4 +1,4 @@
-"""Cases of the alerts about certificates, tokens and connections; `alert_cases.py` describes what a case is."""
+"""Cases of the alerts about certificates, tokens and connections; `alert_cases.py` describes the format of cases."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def certificate(end: str, begin: str = "0+0x60") -> dict[str, str]:
 
 
 def refused(values: str) -> dict[str, str]:
-    """Return refused tokens, beside accepted ones."""
+    """Return series of refused tokens, together with accepted ones."""
     return {
         of_broker("fairlead_authentications_total", source="none", outcome="refused"): values,
         of_broker("fairlead_authentications_total", source="api_token", outcome="accepted"): "0+6000x400",

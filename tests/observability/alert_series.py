@@ -40,7 +40,7 @@ def labelled(name: str, **labels: str) -> str:
 
 
 def of_broker(name: str, **labels: str) -> str:
-    """Return a series of the broker main-a-0 of that cluster."""
+    """Return a series of the broker main-a-0 of the cluster main."""
     return labelled(name, broker="main-a-0", **labels)
 
 

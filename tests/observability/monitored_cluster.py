@@ -243,7 +243,7 @@ class Prometheus:
     """A running Prometheus, queried over its API."""
 
     def __init__(self, url: str, fetch: Callable[[str], str]) -> None:
-        """Set `url`, which has no path, and `fetch`, which answers a GET from a place that can reach Prometheus."""
+        """Set `url`, which has no path, and `fetch`, which sends a GET from a network that reaches Prometheus."""
         self.url = url
         self._fetch = fetch
 

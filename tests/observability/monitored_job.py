@@ -1,6 +1,7 @@
 """A streaming query of Spark in a separate process whose metrics Prometheus can scrape.
 
-`test_spark_board.py` and `docs/generate/board_pictures.py` start it; the program is `watched_job.py`.
+`test_spark_board.py` and `docs/generate/board_pictures.py` start the process of the query; its program is
+`watched_job.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """An operator on a real API server, and a Prometheus that scrapes it in the network of that server's box.
 
-`tests/kubernetes/operator/test_operator_board.py` and `docs/generate/board_pictures.py` start it.
+`tests/kubernetes/operator/test_operator_board.py` and `docs/generate/board_pictures.py` start the operator.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CLUSTER: Final[dict[str, Any]] = {
 
 
 def topic(name: str) -> dict[str, Any]:
-    """Return a Topic of that Cluster."""
+    """Return a Topic of the Cluster of this test."""
     return {
         "apiVersion": "fairlead.dev/v1alpha1",
         "kind": "Topic",

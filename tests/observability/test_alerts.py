@@ -1,4 +1,4 @@
-"""Tests of alerts: they fire and stay silent as expected, and say what to do."""
+"""Tests of alerts: they fire and stay silent as expected, and are documented."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def as_promtool_reads(case: Case) -> dict[str, object]:
 
 
 def rules_of(alert: str) -> list[dict[str, Any]]:
-    """Return the rule of an alert, and before it the rules that record the series of its expression."""
+    """Return the rules that record the series in an alert's expression, followed by the alert's own rule."""
     named = {rule.get("alert") or rule["record"]: rule for rule in rules()}
     needed = [alert]
     for name in needed:
@@ -152,7 +152,7 @@ def test_names_are_unique() -> None:
 
 
 def test_what_is_recorded_is_used() -> None:
-    """A recorded series that no alert uses is listed in this test, as a series for people only."""
+    """A recorded series that no alert uses is listed in this test, as a series for queries of users only."""
     expressions = " ".join(rule["expr"] for rule in rules())
     unused = {rule["record"] for rule in rules() if "record" in rule and rule["record"] not in expressions}
 

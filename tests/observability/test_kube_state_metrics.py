@@ -53,7 +53,7 @@ def test_every_path_is_a_field_of_the_resource(resource: dict[str, Any]) -> None
         if "valueFrom" in body:
             assert at(entry, body["valueFrom"])["enum"] == ["True", "False", "Unknown"]
         elif each["type"] == "Gauge":
-            # A time is turned into the seconds since 1970.
+            # A time is converted to seconds since 1970.
             assert entry["type"] == "integer" or entry.get("format") == "date-time"
 
     assert len(set(names)) == len(names)

@@ -1,4 +1,4 @@
-"""Tests of the commands and outputs of the how-to of observability."""
+"""Tests of the commands and outputs of the how-to guide on observability."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The OpenAPI document is valid by the rules of the standard.
 
-The file is not beside the tests of the document's content, because the validator takes twice as long under coverage.
+The file is separate from the tests of the document's content, because the validator takes twice as long under coverage.
 """
 
 from __future__ import annotations

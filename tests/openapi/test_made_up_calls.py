@@ -1,9 +1,9 @@
 """Tests of calls that are generated from the OpenAPI document, valid and invalid, against a real broker.
 
 Schemathesis generates examples for each route of the data listener: values at the limits of their schemas, invalid
-values, and values that a search finds. Valid names are often replaced by names of existing resources, because most
-calls would otherwise end with "not found". `make prove PROVE=searches` runs many more examples, with different ones
-each time.
+values, and values found by a search. Valid names are often replaced by names of existing resources, because most calls
+would otherwise end with "not found". `make prove PROVE=searches` runs many more examples, with different ones each
+time.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def shorten(values: dict[str, object], name: str, most: int) -> None:
 @SCHEMA.parametrize()
 @SEARCH
 def test_every_answer_is_in_the_document(case: schemathesis.Case, furnished: str) -> None:
-    """No call fails internally, and the status, type, headers and body of each answer are in the document."""
+    """No call ends with an internal error, and status, type, headers and body of each answer are in the document."""
     stage(case)
     response = case.call(base_url=furnished, timeout=ANSWER_SECONDS_MAX)
     case.validate_response(response, checks=CHECKS)

@@ -59,7 +59,7 @@ async def send(connection: socket.socket, data: bytes) -> None:
 
 
 async def closed(connection: socket.socket, seconds: float) -> bool:
-    """Return whether the broker closes the connection within the time."""
+    """Return whether the broker closes the connection within the given time."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(seconds):
@@ -126,7 +126,7 @@ async def test_connections_beyond_the_limit_wait(start) -> None:
 
 
 async def until_readable(connection: socket.socket, seconds: float) -> bool:
-    """Return whether a byte is received within the time."""
+    """Return whether a byte is received within the given time."""
     loop = asyncio.get_running_loop()
     arrived = asyncio.Event()
     loop.add_reader(connection, arrived.set)

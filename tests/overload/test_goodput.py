@@ -1,4 +1,4 @@
-"""Twice the broker's capacity: the broker serves at its capacity, refuses the rest at once, and recovers."""
+"""Load of twice the broker's capacity: the broker uses its capacity, refuses the rest at once, and recovers."""
 
 import asyncio
 import statistics
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.serial, pytest.mark.prove]
 
 CONNECTIONS = 16
 PEAK_UNANSWERED = 64
-"""Number of concurrent requests with which the peak is measured; more requests do not raise it."""
+"""Number of concurrent requests with which the peak is measured; more requests do not raise the peak."""
 PARTITIONS = 8
 STREAMS_MAX = 250
 """Maximum of streams on one connection; a client delays further requests."""
@@ -24,7 +24,7 @@ Answers: TypeAlias = list[tuple[float, float]]
 
 
 class Load:
-    """Many connections that post one batch without pause or at a rate; refusals are counted and not obeyed."""
+    """Many connections that post one batch without pause or at a rate; refusals are only counted."""
 
     def __init__(self, broker: BrokerUnderLoad, batch: bytes) -> None:
         self._broker = broker
@@ -136,7 +136,7 @@ async def round_of(load: Load, seconds: float) -> Round:
     [pytest.param("10 records of 100 B", 10, marks=pytest.mark.scenario), ("1,000 records of 100 B", 1000)],
 )
 async def test_twice_the_capacity(start, full, name, records) -> None:
-    """A broker under twice its capacity keeps its goodput, refuses quickly, and serves half a load normally afterwards.
+    """A broker under twice its capacity keeps its goodput, refuses quickly, and later serves half the load normally.
 
     Clients ignore Retry-After. Peak and overload alternate, and the median of the rounds counts, because the machine
     may be shared. The bounds of the small run allow for other load, and the bounds of the full run are the goals.

@@ -1,4 +1,4 @@
-"""Memory of requests stays bounded: readers that stall, bodies that decompress to much, and too many bodies."""
+"""Memory of requests is bounded: readers that stall, bodies that decompress to large ones, and too many bodies."""
 
 import asyncio
 import json
@@ -122,9 +122,9 @@ async def test_stalled_reader_loses_its_connection(start) -> None:
 async def test_stalled_readers_of_text(start, full, path, left) -> None:
     """A fetch of text that its client does not read uses memory of the budget, and further fetches are refused.
 
-    A small batch may become much text. The bound allows for the open batches of two codec threads. Tails request memory
-    repeatedly and thereby close stalled readers, some each second; the few admitted JSON answers stay until another
-    request needs their memory.
+    The text of a small batch may be large. The bound allows for the open batches of two codec threads. Tails request
+    memory repeatedly and thereby close stalled readers, some each second; the few admitted JSON answers stay until
+    another request needs their memory.
     """
     count = 400 if full else 100
     broker = await start(answers_bytes_max=32 * MIB, crowded_stall_seconds_max=1)
@@ -189,7 +189,7 @@ async def test_compression_bombs(start, full) -> None:
     # Several hundred concurrent requests may also exceed the number of admitted requests.
     assert statuses <= {400, 413, 503}
     assert 413 in statuses
-    # The batch has 160 MiB; an answer decompresses 16 MiB of it and says where to continue.
+    # The batch has 160 MiB; an answer decompresses 16 MiB of the batch and names the next offset.
     assert answer.status == 200
     assert 1 <= answer.json["next_offset"] <= 3
     assert int(answer.headers["fairlead-next-offset"]) == answer.json["next_offset"]
@@ -227,7 +227,7 @@ async def test_batches_of_many_objects(start, full) -> None:
         while offset < RECORDS_MAX:
             answer = await calls.call("GET", f"{path}{offset}", None, {"accept": "application/json"})
             assert answer.json["records"][0]["offset"] == offset
-            # Between the first and the last answer, only a long run reads all others.
+            # Only a long run reads the answers between the first and the last.
             offset = max(answer.json["next_offset"], 0 if full else RECORDS_MAX - 1)
     if full:
         told = {"readers": readers, "quiet": asdict(quiet), "beside": asdict(beside)}
@@ -242,7 +242,7 @@ async def test_batches_of_many_objects(start, full) -> None:
 
 
 async def test_records_of_much_text(start, full) -> None:
-    """JSON readers of records that open to many objects or much text use little memory, and no other client waits."""
+    """JSON readers of records that expand to many objects or much text use little memory, and no other client waits."""
     readers = 20 if full else 3
     broker = await start()
     now_us = time.time_ns() // 1000
@@ -268,7 +268,7 @@ async def test_records_of_much_text(start, full) -> None:
         record("much_text", told | {"memory_before_mib": round(memory), "memory_peak_mib": round(peak)})
 
     assert {answer.status for answer in answers} <= {200, 406, 503}
-    # The objects are shown as bytes, and the escapes are refused.
+    # Answers with the objects have status 200, and the escapes are refused with 406.
     assert {200, 406} <= {answer.status for answer in answers}
     # Two codec threads, each with one open batch, its value and the pieces of its text.
     assert peak - memory < 192
@@ -335,7 +335,7 @@ async def crowded(start) -> AsyncIterator[BrokerUnderLoad]:
 
 
 async def test_no_room_is_answered_before_the_body_is_sent(crowded) -> None:
-    """A request without room is refused before its body with `overloaded` and Retry-After, in a tenth of a second."""
+    """Without memory, a request is refused before its body with `overloaded` and Retry-After in a tenth of a second."""
     times, answers = [], []
     for _ in range(5):
         late = Posting(crowded, 3 * MIB)
@@ -365,7 +365,7 @@ async def test_small_bodies_pass_beside_large_ones(crowded) -> None:
     ids=["lines", "batches"],
 )
 async def test_held_bodies_end_when_others_need_their_memory(start, media_type) -> None:
-    """Bodies that stop within a line or batch are ended when others need their memory, and when their time is over."""
+    """Bodies that stall within a line or batch are ended when others need their memory, and at their time limit."""
     broker = await start(bodies_bytes_max=4 * MIB, json_body_bytes_max=MIB, body_idle_seconds_max=4)
     head = f"POST /v1/topics/calm/partitions/0/records HTTP/1.1\r\nhost: localhost\r\ncontent-type: {media_type}\r\n"
     part = bytes(MIB - 1000)

@@ -18,7 +18,7 @@ MIB = 1 << 20
 P99_MS_MAX = 500.0
 """Bound of the latency of a client with a token (produce and fetch together) during an attack."""
 MEMORY_MIB_MAX = 64.0
-"""Bound of the memory that an attack costs a broker."""
+"""Maximum memory that an attack may cost a broker."""
 AT_ONCE = 16
 
 Headers = dict[str, str]
@@ -36,7 +36,7 @@ def one_wrong_token() -> Iterator[Headers]:
 
 
 def many_wrong_tokens() -> Iterator[Headers]:
-    """Return headers with a wrong token each."""
+    """Return headers, each with a different wrong token."""
     return (
         {"authorization": f"Bearer {TokenText('0' * 12, f'{number:043}').text}"}
         for number in itertools.count()
@@ -56,7 +56,7 @@ def bodies() -> dict[str, tuple[str, str, bytes | None]]:
 
 
 class Attack:
-    """Requests of a stranger, many at a time, each of which is refused."""
+    """Concurrent requests without a valid token, each of which is refused."""
 
     def __init__(
         self, broker: BrokerUnderLoad, call: tuple[str, str, bytes | None], headers: Iterator[Headers]
@@ -99,7 +99,7 @@ class Attack:
 async def test_a_stranger_costs_little(
     full: bool, tmp_path: Path, what: str, headers: Callable[[], Iterator[Headers]]
 ) -> None:
-    """Every request of a stranger is refused, costs almost no memory, and a client with a token is served."""
+    """Every request without a valid token is refused and costs almost no memory; clients with a token are served."""
     seconds = 10.0 if full else 1.5
     broker = BrokerUnderLoad(tmp_path)
     broker.enforce()

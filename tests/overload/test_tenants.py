@@ -1,4 +1,4 @@
-"""A busy caller with a token, and its effect on another one (rule Q9, proof V14)."""
+"""A busy caller with a token, and its effect on another caller (rule Q9, proof V14)."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ async def tenants(broker: BrokerUnderLoad, **quota: int) -> AsyncIterator[tuple[
 
 
 async def test_a_tenant_is_kept_at_its_limit(full: bool, tmp_path: Path) -> None:
-    """A caller that sends ten times its limit gets its limit within a tenth, and another one is served as before.
+    """A caller that sends ten times its limit gets its limit within a tenth, and another caller is served as before.
 
-    The caller ignores the time that answers advise.
+    The caller ignores the waiting times in answers.
     """
     seconds = 30.0 if full else 4.0
     async with tenants(BrokerUnderLoad(tmp_path), limit=LIMIT) as (busy, calm):

@@ -1,4 +1,4 @@
-"""Random ACLs, callers and names, and a decision as the rules of the contract say it, one after the other."""
+"""Random ACLs, callers and names, and a decision that applies the contract's rules one after the other."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SUPERUSERS: Final = ((), ("user:anna",), ("user:*",), ("group:corp:*", "k8s:shop
 def naive(
     acls: Iterable[Acl], caller: Caller, superusers: Iterable[str], operation: str, kind: Kind, name: str
 ) -> bool:
-    """Decide as the contract's sentences say, one after the other."""
+    """Decide by applying the contract's sentences one after the other."""
 
     def is_matched(pattern: str, text: str) -> bool:
         if text[:2] == "__" and pattern[:2] != "__":

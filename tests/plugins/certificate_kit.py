@@ -1,4 +1,4 @@
-"""Certificate authorities and certificates for tests, good ones and those with one fault."""
+"""Certificate authorities and certificates for tests: valid ones, and some with one fault each."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Authority(Issued):
 
     @classmethod
     def make(cls, name: str = "Test authority", signed_by: Authority | None = None) -> Authority:
-        """Return a new authority, its own issuer unless another one signs it."""
+        """Return a new authority, self-signed unless another authority signs it."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         builder = _builder(subject, key, timedelta(days=-1), timedelta(days=1))

@@ -31,7 +31,7 @@ def _is_named(targets: Iterable[ast.expr], name: str) -> bool:
 
 
 def _scenario(nodes: Iterable[ast.AST]) -> bool:
-    """Return whether a mark `scenario` holds for all cases, and not only for some parameters."""
+    """Return whether a mark `scenario` applies to all cases, and not only to some parameters."""
     return any(
         isinstance(part, ast.Attribute) and part.attr == "scenario"
         for node in nodes

@@ -63,7 +63,7 @@ class TestIssuer:
         return json.dumps({"keys": [self.key.as_dict(private=False)]}).encode()
 
     def claims(self, **changes: object) -> dict[str, Any]:
-        """Return the claims of a good token, with changes; None takes a claim away."""
+        """Return the claims of a good token, with changes; None removes a claim."""
         now = int(time.time())
         claims = {"iss": self.issuer, "aud": AUDIENCE, "sub": "ann", "iat": now, "exp": now + 600} | changes
         return {name: value for name, value in claims.items() if value is not None}
@@ -89,10 +89,10 @@ class KeyServer:
     folder: Path
     fetches: int = 0
     bearers: set[str] = field(default_factory=set)
-    """Tokens with which the keys were fetched."""
+    """Tokens in the requests for the keys."""
     answers: bool = True
     padding: int = 0
-    """Bytes after the keys."""
+    """Number of bytes that the server appends to the keys."""
     _server: asyncio.Server | None = field(default=None, repr=False)
 
     @property

@@ -1,7 +1,7 @@
 """Write the files of charts and manifests that `.ci/manifests.py` generates and git does not have.
 
-Called by the tests that read these files, so that every test passes in a fresh clone and after each change of a chart.
-A file that is current stays unchanged, and each process checks once.
+The tests that read these files call this module, so that every test passes in a fresh clone and after each change of a
+chart. A file that is current stays unchanged, and each process checks once.
 """
 
 from __future__ import annotations

@@ -78,25 +78,25 @@ class MemoryApi:
     async def list(
         self, kind: Kind, namespace: str | None, selector: str = "", *, fields: str = ""
     ) -> list[Manifest]:
-        """Raise: passes in tests do not call this method."""
+        """Raise an error, because passes in tests do not call this method."""
         raise NotImplementedError
 
     async def apply(self, manifest: Manifest, *, force: bool = True, dry_run: bool = False) -> Manifest:
-        """Raise: passes in tests do not call this method."""
+        """Raise an error, because passes in tests do not call this method."""
         raise NotImplementedError
 
     async def apply_if_changed(self, manifest: Manifest, live: Manifest | None) -> bool:
-        """Raise: passes in tests do not call this method."""
+        """Raise an error, because passes in tests do not call this method."""
         raise NotImplementedError
 
     async def apply_status(self, manifest: Manifest) -> Manifest:
-        """Raise: passes in tests do not call this method."""
+        """Raise an error, because passes in tests do not call this method."""
         raise NotImplementedError
 
     async def delete(
         self, ref: ObjectRef, *, uid: str | None = None, propagation: Propagation = "Background"
     ) -> bool:
-        """Raise: passes in tests do not call this method."""
+        """Raise an error, because passes in tests do not call this method."""
         raise NotImplementedError
 
     def _written(self, what: str, live: Manifest) -> None:

@@ -28,7 +28,7 @@ USER, USER_ID, PASSWORD = "test-user2", "id2", "verysecure"
 SECRET: Final = "secret-of-clients"
 REDIRECT: Final = "http://localhost:5555/callback"
 CLIENTS: Final = ("fairlead", "other")
-"""Programs that may ask for tokens; a token's audience is the program's id."""
+"""Programs that may request tokens; a token's audience is the program's id."""
 FORM: Final = "application/x-www-form-urlencoded"
 HOPS_MAX: Final = 10
 STARTED_SECONDS_MAX: Final = 60.0
@@ -36,13 +36,13 @@ PAUSE_SECONDS: Final = 0.1
 
 
 def program() -> Path:
-    """Return the program, after building it if it is missing. Raise `EtcdNotBuilt` if that fails."""
+    """Return the program, after building it if it is missing. Raise `EtcdNotBuilt` if the build fails."""
     return etcd_build.built(PROGRAM, MODULE, {PROGRAM: "."}) / PROGRAM
 
 
 @dataclass
 class OidcServer:
-    """A provider, whose key is another one after each start."""
+    """A provider that has a new key after each start."""
 
     folder: Path
     _port: int = 0
@@ -67,7 +67,7 @@ class OidcServer:
         return self.folder / "ca.crt"
 
     def start(self) -> None:
-        """Start the provider, and wait until it answers; it does not report when it listens."""
+        """Start the provider, and wait until it answers; the provider does not report when it listens."""
         files = [str(self.folder / "tls.crt"), str(self.folder / "tls.key")]
         command = [str(program()), self.issuer, f"127.0.0.1:{self._port}", *files, REDIRECT, *CLIENTS]
         log = self.folder / "log"
@@ -88,7 +88,7 @@ class OidcServer:
             self._process.wait()
 
     def token(self, client: str = CLIENTS[0]) -> str:
-        """Return a token of the user for a program, by the flow with an authorization code."""
+        """Return a token of the user for a program, by the authorization code flow."""
         endpoints = self._discovered()
         query = {"client_id": client, "redirect_uri": REDIRECT, "response_type": "code", "state": "x"}
         url = f"{endpoints['authorization_endpoint']}?{urlencode({**query, 'scope': 'openid'})}"

@@ -1,4 +1,4 @@
-"""Values for tests of the operator's plans: pods, sets, volume claims and answers from brokers, with defaults."""
+"""Values for tests of the operator's plans, with defaults: pods, StatefulSets, claims and answers from brokers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def old_pod(broker: int, **said: Any) -> ObservedPod:
 
 
 def stateful_set(replicas: int, **said: Any) -> ObservedSet:
-    """Return the set of pool `a`."""
+    """Return the StatefulSet of pool `a`."""
     facts: dict[str, Any] = {
         "name": "main-a",
         "uid": "uid-a",
@@ -101,7 +101,7 @@ def gone_broker(broker: int, **said: Any) -> BrokerDescription:
 def metadata(
     topics: Mapping[str, Iterable[Mapping[str, Any]]], brokers: Iterable[BrokerDescription] = ()
 ) -> Metadata:
-    """Return topics: by name, at least the `replicas` of each partition, which are all in sync by default."""
+    """Return topics with, by name, at least the `replicas` of each partition; all are in sync by default."""
     return Metadata(
         cluster_id="id-of-main",
         controller=None,

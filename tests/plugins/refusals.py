@@ -33,12 +33,8 @@ def raises(
     """Expect an error of this type with these attributes, whose message contains the given names and numbers."""
     with pytest.raises(kind) as caught:
         yield caught
-    try:
-        assert {name: getattr(caught.value, name) for name in attributes} == attributes
-        assert missing(caught.value, *named) == []
-    finally:
-        # Otherwise this frame, which is part of the traceback, would keep the error and all that its frames hold open.
-        del caught
+    assert {name: getattr(caught.value, name) for name in attributes} == attributes
+    assert missing(caught.value, *named) == []
 
 
 @contextmanager
@@ -46,8 +42,5 @@ def refuses(code: str, *named: object, **data: object) -> Iterator[pytest.Except
     """Expect the problem with this code and these members in its data, whose detail contains the names and numbers."""
     with pytest.raises(ProblemError) as caught:
         yield caught
-    try:
-        assert (caught.value.code, {name: caught.value.data.get(name) for name in data}) == (code, data)
-        assert missing(caught.value.detail, *named) == []
-    finally:
-        del caught
+    assert (caught.value.code, {name: caught.value.data.get(name) for name in data}) == (code, data)
+    assert missing(caught.value.detail, *named) == []

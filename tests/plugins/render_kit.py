@@ -1,4 +1,4 @@
-"""Clusters for the tests of rendering, and the golden files. Run as a program, it writes the golden files."""
+"""Clusters for the tests of rendering, and the golden files. Run as a program, the module writes the golden files."""
 
 from __future__ import annotations
 

@@ -23,7 +23,10 @@ _VALUES: Final[Mapping[str, str]] = {
 
 
 def path_of(route: Route, **names: str) -> str:
-    """Return a path of a route; `names` replace sample values. Only topic, group and producer may exist."""
+    """Return a path of a route; `names` replace sample values.
+
+    Only the topic, group and producer in the path may exist.
+    """
     return route.path.format(**{**_VALUES, **names})
 
 

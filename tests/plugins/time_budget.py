@@ -49,7 +49,7 @@ class TimeBudget:
     """Seconds of each group, and their report."""
 
     def __init__(self, budgets: Mapping[str, float]) -> None:
-        """Start with no time spent; `budgets` are seconds by group."""
+        """Start with zero seconds for each group; `budgets` has the allowed seconds of each group."""
         self._budgets = budgets
         self._spent_seconds: defaultdict[str, float] = defaultdict(float)
 
@@ -80,6 +80,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the budget in the process that receives every report; a worker receives only its own."""
+    """Register the budget in the process that receives every report; a worker receives only its own reports."""
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(TimeBudget(parse_budgets(config.getini(INI_NAME))), "time-budget")

@@ -1,7 +1,7 @@
 """Runs a program in a process that ends at a random point: killed at a line, killed a moment later, or by a failure.
 
-The program is unchanged, because a crash point inside would make it another program: a trace function counts the lines
-of its functions before they run.
+The program is unchanged: instead of crash points in its code, a trace function counts the lines of its functions before
+they run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class CrashKind(StrEnum):
 
     KILL = "kill"
     KILL_SOON = "kill soon"
-    """Kill a moment after the line began, while it waits."""
+    """A kill a moment after the line began, while the line waits."""
     FAILURE = "failure"
     """An error raised at the line; resources of the program are closed."""
     PAUSE = "pause"
@@ -80,7 +80,7 @@ class _Tracer:
         self._left = crash.lines
 
     def called(self, frame: FrameType, _event: str, _argument: Any) -> Any:
-        """Trace the functions of the program; the interpreter calls this at every call."""
+        """Trace the functions of the program; the interpreter calls this method at every call."""
         code = frame.f_code
         return self.line if code.co_filename == self._program and code.co_name != "<module>" else None
 

@@ -46,7 +46,7 @@ LINES_MAX: Final = 60
 """Upper bound of the lines before a crash, below the lines of a run, so that most runs crash before their end."""
 DELAY_SECONDS_MAX: Final = 0.03
 LIFE_SECONDS_MAX: Final = 5.0
-"""Seconds after which a run that has not reached its line is killed; such a run has no work left."""
+"""Seconds after which a run that has not reached its line is killed, because it has no work left."""
 END_SECONDS_MAX: Final = 60.0
 QUIET: Final = structlog.wrap_logger(structlog.ReturnLogger(), processors=[])
 
@@ -245,8 +245,8 @@ class CrashedProgram:
         if self.recipe.group is None:
             return False
         if self.recipe.at_most is None:
-            # The program may repeat effects, so the work is done once every record has one; later effects would not be
-            # wrong.
+            # The program may repeat effects, so the work is done when every record has an effect, and further effects
+            # are allowed.
             return len(self.recipe.effects(self.folder, self.environment)) == self.report.records
         lag = await self.admin.group_lag(self.recipe.group)
         return lag.total_records == 0 and len(lag.lag) == PARTITIONS
@@ -273,7 +273,7 @@ class CrashedProgram:
                 raise Wrong(message)
 
     async def _write_stored(self) -> None:
-        """Write down the records in the topic, which are the effects of a program that writes to the topic."""
+        """Record the effects of a program that writes to the topic, which are the records in the topic."""
         async with Consumer(self.address) as consumer:
             await consumer.assign(topic=TOPIC)
             until = await consumer.end_offsets()
@@ -292,7 +292,7 @@ def _fill_outbox(folder: Path, orders: list[str]) -> None:
 
 @asynccontextmanager
 async def _broker(data: Path) -> AsyncIterator[str]:
-    # Imported here because the crashed processes import this module too, and each import takes time.
+    # The import is here because the crashed processes import this module too, and each import takes time.
     from fairlead_broker.settings import BrokerSettings
     from fairlead_broker.wiring.start import start_broker
 

@@ -19,7 +19,7 @@ NOT_ROOT = ("/usr/bin/unshare", "--user", "--map-user=65534") if os.geteuid() ==
 
 @pytest.fixture
 def bare_machine(tmp_path: Path) -> Path:
-    """Return a checkout of the files that the set-up reads, and a folder with the only programs."""
+    """Return a checkout of the files that the set-up reads, and a folder with the only available programs."""
     programs = tmp_path / "bin"
     programs.mkdir()
     for name in TOOLS:

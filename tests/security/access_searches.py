@@ -1,7 +1,7 @@
 """Searches for a wrong decision and for an accepted forgery, with random rules, tokens and headers (proofs V4, V5).
 
 `python access_searches.py rule-sets --count 20000 --seed 1` runs one of four searches and prints a JSON report; it
-exits with 1 when the search has found something:
+exits with 1 when the search has found a violation:
 
 - `rule-sets`: a decision of the index about a random rule set, caller and name that differs from a naive walk over the
   rules, or a right that is reported for every name of a prefix although one of the names lacks it;
@@ -129,7 +129,7 @@ def mutated(text: bytes, chance: random.Random) -> bytes:
 
 
 def api_tokens(count: int, chance: random.Random, counts: Counter[str]) -> Found:
-    """Verify mutations of a valid API token; a third of them has a correct check."""
+    """Verify mutations of a valid API token; a third of the mutants has a correct checksum."""
     record = TokenRecord(
         principal="user:ann",
         secret_sha256=TOKEN.secret_sha256,
@@ -169,7 +169,7 @@ def _issuers() -> dict[str, tuple[TestIssuer, IssuerKeys]]:
 
 
 def _parts(text: str) -> list[bytes] | None:
-    """Return the content of the parts of a signed token; None if it has none."""
+    """Return the decoded parts of a signed token, or None if a part cannot be decoded."""
     try:
         return [base64url.decoded(part) for part in text.split(".")]
     except ValueError:
@@ -274,7 +274,7 @@ class Gate:
         ]
 
     async def search(self, count: int, chance: random.Random, counts: Counter[str]) -> Found:
-        """Make calls; return the first one that is not refused."""
+        """Make calls; return the first call that is not refused."""
         for number in range(count):
             values = self.values(chance)
             status, body = await self.ask(values, chance)
@@ -287,7 +287,7 @@ class Gate:
 
 
 def _token(values: list[bytes]) -> list[bytes] | str | None:
-    """Return what proves the caller in a header: the text of an API token, or the content of a signed one."""
+    """Return the credential in a header: the text of an API token, or the content of a signed token."""
     try:
         text = bearer_token(values)
     except ProblemError:
@@ -352,7 +352,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     set_up_logging("json", "error")
-    # Audit records have no level at which they are left out.
+    # Audit records are logged at every level.
     logging.getLogger("fairlead.audit").disabled = True
     counts = Counter[str]()
     found = SEARCHES[arguments.search](arguments.count, random.Random(arguments.seed), counts)

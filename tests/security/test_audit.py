@@ -20,7 +20,7 @@ TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 class Lines(logging.Handler):
-    """Lines of the audit log since the last look."""
+    """Lines of the audit log since the last read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ def lines() -> Iterator[Lines]:
 
 
 def facts_of(records: list[AuditRecord]) -> list[tuple[Any, ...]]:
-    """Return what matters of records."""
+    """Return event, outcome, principal, route, resource and problem of each record."""
     return [
         (str(each.event), str(each.outcome), each.principal, each.route, each.resource, each.problem)
         for each in records
@@ -56,7 +56,7 @@ def facts_of(records: list[AuditRecord]) -> list[tuple[Any, ...]]:
 
 
 class Scene:
-    """What callers do on a cluster of two brokers, of which the first is the controller, and what is audited."""
+    """Calls to a cluster of two brokers, the first of which is the controller, and the resulting audit records."""
 
     def __init__(self, secured: Secured, lines: Lines) -> None:
         self._secured = secured
@@ -77,7 +77,7 @@ class Scene:
         return [*found, lines.take()]
 
     async def refusals(self) -> list[list[AuditRecord]]:
-        """Write and read as allowed, then as denied three times, then without a valid token."""
+        """Write and read with a right, read three times without a right, then send a changed token."""
         secured, lines = self._secured, self._lines
         record = {"records": [{"value": "a secret record"}]}
         produced = await secured.call("POST", "/v1/topics/shop.orders/records", self.token, record)
@@ -103,9 +103,9 @@ class Scene:
 
 
 async def test_refusals_and_changes_have_one_line_each_without_secrets(tmp_path: Path, lines: Lines) -> None:
-    """Every refusal and change of a cluster has one record, of the broker that decided it; reads and produce have none.
+    """Each refusal and change has one audit record, by the broker that decided it; other calls have none.
 
-    The controller carries out what the other broker forwards, and names the client.
+    The controller carries out requests that the other broker forwards, and its records name the client.
     """
     cluster = await Cluster.open(tmp_path)
     file = tmp_path / "admin.token"
@@ -145,7 +145,7 @@ async def test_refusals_and_changes_have_one_line_each_without_secrets(tmp_path:
     assert [each.event for each in changed] == ["security_changed"] * 2 + ["admin"]
     assert changed[0].change == {"config": {"tokens.valid.after": {"old": "0", "new": "5"}}}
     assert (changed[2].outcome, changed[2].problem, changed[2].status) == ("failed", "topic_not_found", 404)
-    # The sums of equal refusals are written at the end at the latest.
+    # The counts of equal refusals are written at the latest when the broker stops.
     assert [(each.event, each.resource, each.count) for each in sums if each.count > 1] == [
         ("denied", "topic:other", 2)
     ]
@@ -156,9 +156,9 @@ async def test_refusals_and_changes_have_one_line_each_without_secrets(tmp_path:
 
 
 async def test_records_are_also_in_the_topic(tmp_path: Path, lines: Lines) -> None:
-    """Records of every broker are in the topic if the configuration asks for it; a pattern of tenants hides them.
+    """Audit records of all brokers are in the topic if configured, and an ACL for all topics does not cover it.
 
-    A broker that does not lead its partition sends records to the leader.
+    A broker that does not lead the topic's partition sends its audit records to the leader.
     """
     cluster = await Cluster.open(tmp_path)
     file = tmp_path / "admin.token"
@@ -190,7 +190,7 @@ async def test_records_are_also_in_the_topic(tmp_path: Path, lines: Lines) -> No
 
 
 async def read_until(secured: Secured, met: Callable[[list[AuditRecord]], bool]) -> list[AuditRecord]:
-    """Return the records in the topic once they suffice."""
+    """Return the audit records in the topic once they satisfy a condition."""
     while True:
         found: list[AuditRecord] = []
         for partition in range(3):

@@ -13,7 +13,7 @@ from security_kit import Secured
 
 
 async def topics_of(secured: Secured) -> str:
-    """Create a topic that `user:ann` may use, and one that she may only describe; return her token's text."""
+    """Create a topic that `user:ann` may use and one that the user may only describe; return the user's token."""
     for name in ("given", "shown"):
         answer = await secured.call("POST", "/v1/topics", secured.admin, {"name": name, "partitions": 1})
         assert answer.status == 201
@@ -29,7 +29,7 @@ def address_of(secured: Secured) -> str:
 
 
 async def test_a_refused_topic_fails_alone(secured: Secured) -> None:
-    """A producer fails the deliveries of the refused topic only, at once, and the error names the next command."""
+    """A producer immediately fails deliveries to the refused topic only, and the error names the next command."""
     token = await topics_of(secured)
     async with Producer(address_of(secured), token=token) as producer:
         given, shown = [await producer.send(topic, b"x") for topic in ("given", "shown")]
@@ -43,7 +43,7 @@ async def test_a_refused_topic_fails_alone(secured: Secured) -> None:
 
 @pytest.mark.parametrize("group", [None, "delays"])
 async def test_a_consumer_raises_what_it_may_not_read(group: str | None, secured: Secured) -> None:
-    """Iterating raises the refusal with topic and operation, without a group and in one."""
+    """Iterating raises the refusal with topic and operation, with and without a group."""
     token = await topics_of(secured)
     topics = "shown" if group else None
     async with Consumer(address_of(secured), group=group, topics=topics, token=token) as consumer:
@@ -78,7 +78,7 @@ async def test_a_token_is_replaced_while_clients_run(secured: Secured, tmp_path:
 
 
 async def test_a_revoked_token_ends_a_producer_and_a_consumer(secured: Secured) -> None:
-    """Without another token, the deliveries fail and the iteration raises: nothing is retried until a timeout."""
+    """Without a new token, deliveries fail and the iteration raises at once, without retries until a timeout."""
     token = await topics_of(secured)
     bootstrap = address_of(secured)
     producer = await Producer(bootstrap, token=token).start()

@@ -1,4 +1,4 @@
-"""The commands of an administrator against a closed broker, as separate programs with tokens in files."""
+"""The commands of an administrator against an enforcing broker, as separate programs with tokens in files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ class Shell:
     async def __call__(
         self, words: str, token_file: str | None = None, *, profile: str | None = None, typed: bytes = b""
     ) -> tuple[int | None, str]:
-        """Run one command; return its exit code and both of its outputs. With a profile, no variable names brokers."""
+        """Run one command; return its exit code and both of its outputs.
+
+        With a profile, no environment variable names brokers.
+        """
         environment = {**os.environ, "XDG_CONFIG_HOME": str(self._folder), "FAIRLEAD_PROFILE": profile or ""}
         if profile is None:
             environment["FAIRLEAD_BOOTSTRAP"] = self.bootstrap
@@ -40,7 +43,7 @@ class Shell:
 
 
 async def test_an_administrator_admits_a_producer(secured: Secured, tmp_path: Path) -> None:
-    """From a closed broker to a producer that writes: token, ACL, check, refusals that name the next command."""
+    """Commands let a producer write to an enforcing broker: token, ACL, check; refusals name the next command."""
     shell, admin = Shell(secured, tmp_path), str(tmp_path / "admin.token")
     nameless = await shell("topic list")
     who = await shell("whoami --output json", admin)
@@ -72,7 +75,7 @@ async def test_an_administrator_admits_a_producer(secured: Secured, tmp_path: Pa
 
 
 async def test_a_user_is_a_token_and_its_acls(secured: Secured, tmp_path: Path) -> None:
-    """One command creates a user that can write and read what it names, and another one takes everything back."""
+    """One command creates a user that may write and read the named topics, and another command removes both."""
     shell, admin = Shell(secured, tmp_path), str(tmp_path / "admin.token")
     for topic in ("shop.orders", "other"):
         assert (await shell(f"topic create {topic}", admin))[0] == 0
@@ -106,7 +109,7 @@ async def test_a_user_is_a_token_and_its_acls(secured: Secured, tmp_path: Path) 
 
 
 async def test_a_profile_names_the_source_of_a_token(secured: Secured, tmp_path: Path) -> None:
-    """A profile has a token's file or command; another address on the command line never gets its token."""
+    """A profile names a token's file or command; commands with another address never send this token."""
     shell, admin = Shell(secured, tmp_path), tmp_path / "admin.token"
     token = admin.read_text().strip()
     created = [

@@ -1,4 +1,4 @@
-"""Connections that take places only: closed in time, without an effect on a client that makes requests (proof V13)."""
+"""Connections without useful requests are closed in time, and other clients are served (proof V13)."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class Client:
 
 
 class Attack:
-    """Connections without a request, before, in and after the handshake, and such with refused tokens only."""
+    """Connections without a request, before, during and after the handshake, and connections with refused tokens."""
 
     def __init__(self, port: int, context: ssl.SSLContext) -> None:
         self._port, self._context = port, context
         self.connections: list[Client] = []
 
     async def connect(self, number: int, token: bytes = b"flt_wrong") -> Client:
-        """Open the connection with a number, whose kind follows from it."""
+        """Open the connection with a number, which selects its kind."""
         with_tls = number % 4 >= 2
         opened = await asyncio.open_connection(
             "127.0.0.1", self._port, ssl=self._context if with_tls else None
@@ -77,7 +77,7 @@ class Attack:
 
 
 async def closed_broker(folder: Path, authority: Authority, seconds: float) -> RunningBroker:
-    """Start a broker with TLS in the mode `enforce`, whose connections need a request within some seconds."""
+    """Start an enforcing broker with TLS (`enforce`) that closes connections without a request after some seconds."""
     return await start_broker(
         BrokerSettings.load(
             {
@@ -94,7 +94,7 @@ async def closed_broker(folder: Path, authority: Authority, seconds: float) -> R
     ("count", "seconds"), [(24, 1.0), pytest.param(5000, 30.0, marks=pytest.mark.scenario)]
 )
 async def test_connections_without_requests_are_closed(tmp_path: Path, count: int, seconds: float) -> None:
-    """Every kind of such a connection ends within twice the time and a look, and a client is served as before."""
+    """Each kind of connection ends within twice the time limit plus one check, and a client is served as before."""
     authority = Authority.make()
     broker = await closed_broker(tmp_path, authority, seconds)
     try:
@@ -121,7 +121,7 @@ async def test_connections_without_requests_are_closed(tmp_path: Path, count: in
 
 
 async def test_an_address_has_half_of_the_connections(tmp_path: Path) -> None:
-    """By default the connections of an address beyond half of all are closed, and the others go on."""
+    """By default, connections of an address beyond half of all are closed, and its other connections continue."""
     settings = {
         "data": tmp_path, "listen": FREE, "peer_listen": FREE, "ops_listen": FREE,
         "limits": {"first_request_seconds_max": 3.0, "connections_max": 8},
@@ -136,7 +136,7 @@ async def test_an_address_has_half_of_the_connections(tmp_path: Path) -> None:
             await client.status()
         await until(lambda: sum(each.reader.at_eof() for each in clients) == 2)
 
-        # Connections of one look have no order, so any two may be the newest ones.
+        # Connections found by the same check have no order, so any two may count as the newest.
         kept = [each for each in clients if not each.reader.at_eof()]
         assert [await each.status() for each in kept] == [200] * 4
         for each in clients:

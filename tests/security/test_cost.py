@@ -1,4 +1,4 @@
-"""Cost of naming, deciding and charging a known caller (proof V20); which callers are known (rule A5)."""
+"""Cost of authenticating, deciding and charging a known caller (V20), and the set of known callers (rule A5)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ MICROSECONDS_MAX: Final = 10.0
 CHANGE_MICROSECONDS_MAX: Final = 20_000.0
 CALLS: Final = 20_000
 REFERENCE_MICROSECONDS: Final = 4.7
-"""Processor time of `reference` on the quiet machine for which the limit is given; other machines are compared by it.
+"""Processor time of `reference` on the quiet machine for which the limit is given; on other machines the limit is
+scaled accordingly.
 """
 
 
@@ -114,7 +115,7 @@ def records(acls_count: int = ACLS) -> ClusterMetadata:
 def view(
     counted: Callable[[str, str, bool], None] = lambda *_: None, metadata: ClusterMetadata | None = None
 ) -> SecurityView:
-    """Return the view of a closed cluster with these records; `counted` gets each authentication."""
+    """Return the view of an enforcing cluster with these records; `counted` is called with each authentication."""
     return SecurityView(
         metadata or records(),
         SystemClock(),
@@ -125,13 +126,13 @@ def view(
 
 
 def reference() -> list[bytes]:
-    """Do the work with which the speed of the machine is measured."""
+    """Run the reference work, whose time measures the speed of the machine."""
     return [str(number).encode() for number in range(40)]
 
 
 @pytest.mark.serial
 def test_a_known_caller_costs_ten_microseconds_at_most() -> None:
-    """Among 1,000 ACLs, a request of a known caller is named, decided and charged in 10 µs of processor time.
+    """With 1,000 ACLs, a known caller's request is authenticated, decided and charged in 10 µs of processor time.
 
     Machines differ and are shared, so the time is compared with that of a reference in the same run.
     """
@@ -177,7 +178,7 @@ def test_a_change_among_many_acls_is_applied_soon() -> None:
 
 
 def test_the_caller_that_was_used_least_recently_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the number of known callers, a busy caller stays known and is not verified again."""
+    """When more callers arrive than are remembered, a busy caller stays known and is not verified again."""
     monkeypatch.setattr(security_view, "CALLERS_MAX", 3)
     outcomes: list[str] = []
     security = view(lambda _source, outcome, _observed: outcomes.append(outcome))

@@ -1,6 +1,6 @@
-"""Every route by every kind of caller through TLS, on three brokers that forward calls (proofs V1, V8; rules A21, Z10).
+"""Calls of every route by every kind of caller over TLS, on three brokers that forward (proofs V1, V8; rules A21, Z10).
 
-Outcomes follow from the route table and from the rules of each caller, by a naive walk over the rules.
+The expected outcomes are computed from the route table and the rules of each caller, by a naive walk over the rules.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ BROKERS: Final = (1, 2, 3)
 
 @dataclass
 class Person:
-    """A kind of caller: the header that proves it, its names, and its rules."""
+    """A kind of caller: its header with the credential, its names, and its rules."""
 
     token: str | None
     names: tuple[str, ...] = ("anonymous",)
@@ -62,7 +62,7 @@ class Scene:
 @pytest.fixture
 async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
     """Yield a cluster of three brokers."""
-    # Bad tokens of one address are limited; these tests send more.
+    # The number of bad tokens from one address is limited, and these tests send more.
     monkeypatch.setattr(failure_budget, "BURST", 1e9)
     authority = Authority.make()
     tls = authority.issue().write(tmp_path / "tls", authority)
@@ -99,7 +99,7 @@ async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 
 
 async def persons(scene: Scene) -> dict[str, Person]:
-    """Return every kind of caller; the ACLs are not made yet."""
+    """Return every kind of caller, whose ACLs are not created yet."""
     first = scene.secured[0]
     revoked = await first.token("user:revoked")
     await first.call("DELETE", f"/v1/tokens/{revoked['token_id']}", first.admin)
@@ -150,7 +150,7 @@ async def persons(scene: Scene) -> dict[str, Person]:
 
 
 def acl_of(text: str) -> Acl:
-    """Return the ACL of a text."""
+    """Parse the text of an ACL."""
     effect, principal, operations, resource = text.split()
     kind, _, pattern = resource.partition(":")
     return Acl(
@@ -163,7 +163,7 @@ def acl_of(text: str) -> Acl:
 
 
 def expected(route: Route, person: Person, acls: list[Acl]) -> str:
-    """Return the outcome that the route table and the rules demand."""
+    """Return the outcome that follows from the route table and the rules."""
     if not person.names:
         return "unauthenticated"
     if route.access.audience is Audience.PUBLIC:
@@ -179,7 +179,7 @@ def expected(route: Route, person: Person, acls: list[Acl]) -> str:
 
 
 def outcome(answer: Answer) -> str:
-    """Return the code of a refusal by the path, or `admitted`."""
+    """Return the code of an access refusal, or `admitted` for any other answer."""
     if answer.headers.get("content-type") == "application/problem+json" and answer.code in REFUSALS:
         return answer.code
     assert answer.status < 500 or answer.code != "internal", answer
@@ -187,15 +187,15 @@ def outcome(answer: Answer) -> str:
 
 
 def order(route: Route) -> tuple[bool, str]:
-    """Sort calls that delete something last, so that other calls find what they name."""
+    """Sort calls that delete something last, so that other calls find the resources that they name."""
     return route.method == "DELETE", route.name
 
 
 @pytest.mark.parametrize("brokers", [1, pytest.param(3, marks=pytest.mark.scenario)])
 async def test_every_caller_has_the_outcome_of_its_rules(scene: Scene, brokers: int) -> None:
-    """Each route answers each kind of caller as its rules say, on the leader and on brokers that forward.
+    """Each route answers each kind of caller by its rules, on the leader and on brokers that forward.
 
-    The short form asks one broker for each route; the leader of the topic is one of three.
+    The short run sends each call to one broker, so that one in three reaches the leader of the topic.
     """
     await scene.cluster.topic("shop.orders", partitions=1)
     everyone = await persons(scene)
@@ -212,7 +212,7 @@ async def test_every_caller_has_the_outcome_of_its_rules(scene: Scene, brokers: 
         for number, route in enumerate(routes):
             for place in range(brokers):
                 secured = scene.secured[(number + place) % len(BROKERS)]
-                # A tail does not end, but for an option that does not exist.
+                # An option that does not exist ends the tail, which would otherwise not end.
                 path = path_of(route) + ("?odd=1" if route.name == TAIL else "")
                 answer = await secured.call(route.method, path, person.token, **person.headers)
                 if outcome(answer) != (wanted := expected(route, person, acls)):
@@ -223,7 +223,7 @@ async def test_every_caller_has_the_outcome_of_its_rules(scene: Scene, brokers: 
 
 @pytest.mark.serial
 async def test_a_revoked_token_ends_everywhere_within_a_second(scene: Scene) -> None:
-    """A token that is revoked on one broker is refused by every broker, in waiting polls and in running tails too."""
+    """A token that is revoked on one broker is refused by every broker, even in waiting polls and running tails."""
     await scene.cluster.topic("orders", partitions=1)
     first = scene.secured[0]
     reader = await first.token("user:reader")

@@ -75,9 +75,9 @@ async def test_a_signed_token_names_principal_and_groups(server: KeyServer, tmp_
 async def test_a_rotated_key_is_accepted_at_its_first_token(
     server: KeyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first token of a new key is accepted; unknown keys cause one fetch in ten seconds and harm no good token.
+    """The first token with a new key is accepted; unknown keys cause at most one fetch in ten seconds.
 
-    The previous key, and what it verified, ends with the fetch.
+    After the fetch, the previous key and the tokens that it verified are refused.
     """
     monkeypatch.setattr(issuer_keys, "ATTEMPT_SECONDS_MIN", 0.0)
     cluster = await Cluster.open(tmp_path)
@@ -102,7 +102,7 @@ async def test_a_rotated_key_is_accepted_at_its_first_token(
 
 
 async def test_a_restart_does_not_need_the_issuer(server: KeyServer, tmp_path: Path) -> None:
-    """The last keys are read from the data directory, which holds public keys only."""
+    """A broker starts with the last keys in its data directory, which contains public keys only."""
     cluster = await Cluster.open(tmp_path)
     try:
         secured = await closed(cluster, server, tmp_path)
@@ -129,8 +129,8 @@ async def test_service_accounts_of_kubernetes(
 ) -> None:
     """A token of a service account names namespace and account; its group is the namespace (rule A18).
 
-    The issuer is that of the broker's own token, with which the keys are fetched; without either, the broker does not
-    start.
+    The issuer is that of the broker's own token, which also authorizes the fetch of the keys. Without a token and
+    without the setting of an issuer, the broker does not start.
     """
     monkeypatch.setattr(security, "ACCOUNT_FOLDER", tmp_path)
     cluster = await Cluster.open(tmp_path)

@@ -1,4 +1,4 @@
-"""Every route by every kind of caller on a real broker (proof V1): statuses follow from the route table alone."""
+"""Calls of every route by every kind of caller on a real broker (proof V1), with statuses by the route table alone."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_callers_without_a_valid_token_reach_only_public_routes(
     secured: Secured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every call that is not public gets 401 without a token, or with an unknown, changed, expired or revoked one."""
-    # Bad tokens of one address are limited; this test sends more.
+    # The number of bad tokens from one address is limited, and this test sends more.
     monkeypatch.setattr(failure_budget, "BURST", 1e9)
     expired = await secured.token("user:old", expires_in_seconds=1)
     revoked = await secured.token("user:gone")
@@ -57,7 +57,7 @@ async def test_callers_without_a_valid_token_reach_only_public_routes(
     expected = {r.name: "admitted" if r.name in public else "unauthenticated" for r in SERVED}
 
     assert await outcomes(secured, None, SERVED) == expected
-    # A bad token is never taken for no token, so public calls with one are refused as well.
+    # A bad token is never treated as a missing token, so public calls with a bad token are refused as well.
     refused = dict.fromkeys(expected, "unauthenticated")
     for token in (unknown, unknown[:-1] + "x", "a.b.c", expired["token"], revoked["token"]):
         assert await outcomes(secured, token, SERVED) == refused
@@ -76,7 +76,7 @@ async def test_a_caller_without_rights_is_refused_by_every_need(secured: Secured
 
 
 async def test_each_right_alone_admits_exactly_its_routes(secured: Secured) -> None:
-    """A route is admitted with exactly its needs, refused without one of them, and refused with a deny over them."""
+    """A call is admitted with exactly its needed rights, refused without one of them, and refused if one is denied."""
     for number, route in enumerate(BY_PATH):
         caller = f"user:c{number}"
         token = (await secured.token(caller))["token"]
@@ -112,7 +112,7 @@ async def test_patterns_admit_their_names_only(secured: Secured) -> None:
 
 
 async def test_hidden_and_unknown_names_are_answered_alike(secured: Secured) -> None:
-    """A topic that may not be described answers as one that does not exist, but for its name (rule Z7, proof V3)."""
+    """A topic that may not be described is answered like a missing one, except for the name (rule Z7, proof V3)."""
     token = (await secured.token("user:ann"))["token"]
     made = await secured.call("POST", "/v1/topics", secured.admin, {"name": "aaaa", "partitions": 1})
     assert made.status == 201, made
@@ -136,7 +136,7 @@ async def test_hidden_and_unknown_names_are_answered_alike(secured: Secured) -> 
 @pytest.mark.serial
 @pytest.mark.parametrize("count", [200, pytest.param(2000, marks=pytest.mark.scenario)])
 async def test_hidden_and_unknown_names_take_the_same_time(secured: Secured, count: int) -> None:
-    """The medians of the times of both answers differ by less than their spread (proof V3)."""
+    """The median times of answers about hidden and missing topics differ by less than their spread (proof V3)."""
     token = (await secured.token("user:ann"))["token"]
     made = await secured.call("POST", "/v1/topics", secured.admin, {"name": "aaaa", "partitions": 1})
     assert made.status == 201, made

@@ -1,4 +1,4 @@
-"""Modes, tokens and ACLs of running brokers: what takes effect when, and what is refused (rules Z1 to Z10, A3, A21)."""
+"""Modes, tokens and ACLs of running brokers: when changes apply, and refusals (rules Z1 to Z10, A3, A21)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from security_kit import Secured
 
 
 async def test_a_caller_cannot_lock_itself_out(tmp_path: Path) -> None:
-    """From open, enforce needs a caller that could set it back; a reset to open by that caller takes effect at once."""
+    """A change from open to enforce needs a caller that may undo it; a reset to open takes effect at once."""
     cluster = await Cluster.open(tmp_path)
     try:
         await cluster.start(1, superusers="user:root")
@@ -107,7 +107,7 @@ async def test_a_revoked_token_ends_a_waiting_fetch(secured: Secured) -> None:
 
 
 async def test_items_of_a_request_get_their_own_problems(secured: Secured) -> None:
-    """Produce and fetch of several topics refuse exactly the items without a right; ids tell nothing (rule Z7)."""
+    """Produce and fetch of several topics refuse exactly the items without a right, and ids reveal nothing (Z7)."""
     ids = {}
     for name in ("free", "read-only", "hidden"):
         answer = await secured.call("POST", "/v1/topics", secured.admin, {"name": name, "partitions": 1})
@@ -137,7 +137,7 @@ def _codes(items: list[dict[str, dict[str, str]]]) -> list[str | None]:
 
 
 async def test_a_forwarding_broker_lends_no_rights(tmp_path: Path) -> None:
-    """In a cluster of three, any broker answers a caller by the rights of the caller."""
+    """In a cluster of three brokers, every broker answers according to the rights of the caller."""
     cluster = await Cluster.open(tmp_path)
     file = tmp_path / "admin.token"
     try:
@@ -170,7 +170,7 @@ async def test_a_forwarding_broker_lends_no_rights(tmp_path: Path) -> None:
 
 
 async def test_an_unreadable_acl_closes_the_broker(secured: Secured) -> None:
-    """While an ACL cannot be read, only superusers are answered and the broker is not ready (rule Z11)."""
+    """While an ACL cannot be read, only superusers are served and the broker is not ready (rule Z11)."""
     entry = secured.cluster.broker(1).entry
     key = entry.keys.acl("0" * 16)
     token = (await secured.token("user:ann"))["token"]
@@ -192,7 +192,7 @@ async def test_an_unreadable_acl_closes_the_broker(secured: Secured) -> None:
 
 
 async def test_a_member_belongs_to_its_principal(secured: Secured) -> None:
-    """Another principal with the same rights cannot use a member; a superuser can remove it (rule Z13)."""
+    """Another principal with the same rights cannot act for a member, and a superuser can remove it (rule Z13)."""
     tokens = [(await secured.token(f"user:{name}"))["token"] for name in ("ann", "bob")]
     await secured.acl("user:*", "read", "group:readers")
     await secured.acl("user:*", "read", "topic:orders")
@@ -205,7 +205,7 @@ async def test_a_member_belongs_to_its_principal(secured: Secured) -> None:
 
 
 async def test_the_first_broker_closes_the_cluster(tmp_path: Path) -> None:
-    """A broker that is started in the mode open, in a cluster that a closed broker created, enforces (rule Z1)."""
+    """A broker that is started in the mode open enforces if an enforcing broker created its cluster (rule Z1)."""
     cluster = await Cluster.open(tmp_path)
     try:
         await cluster.start(1, security="enforce", superusers="user:ann")
@@ -217,7 +217,7 @@ async def test_the_first_broker_closes_the_cluster(tmp_path: Path) -> None:
 
 
 async def test_a_flood_of_bad_tokens_does_not_affect_known_callers(secured: Secured) -> None:
-    """Beyond a burst, unknown tokens of an address are not looked at; a verified one goes on, even after a change."""
+    """After a burst, unknown tokens from an address are not verified; a verified token works, even after a change."""
     await secured.call("GET", "/v1/whoami", secured.admin)
     wrong = [TokenText("0" * 12, f"{number:043}").text for number in range(80)]
     bad = [await secured.call("GET", "/v1/whoami", token) for token in wrong]
@@ -231,7 +231,7 @@ async def test_a_flood_of_bad_tokens_does_not_affect_known_callers(secured: Secu
 
 
 async def test_records_of_an_owner_are_kept_from_other_callers(secured: Secured) -> None:
-    """A token and an ACL with an owner show it, and are removed by other programs only with `force` (rule Z12)."""
+    """Tokens and ACLs with an owner are shown with it, and other programs remove them only with `force` (rule Z12)."""
     acl = {
         "principal": "user:ann",
         "operations": ["read"],
@@ -258,9 +258,9 @@ async def test_records_of_an_owner_are_kept_from_other_callers(secured: Secured)
 
 
 async def test_a_repeated_wrong_token_does_not_affect_new_callers(secured: Secured) -> None:
-    """A client that repeats one refused token uses up no budget of its address, and a change ends the memory (rule A5).
+    """A refused token that is repeated uses no budget of its address, and is verified again after a change (rule A5).
 
-    The caller behind the same address that presents its token for the first time is admitted.
+    Another caller at the same address that sends its token for the first time is admitted.
     """
     new = (await secured.token("user:new"))["token"]
     wrong = TokenText("0" * 12, "s" * 43).text

@@ -1,4 +1,4 @@
-"""Names in bodies and answers are decided by every endpoint whose route says so (rule Z15, proof V2)."""
+"""Access to names in bodies and answers is decided by every endpoint whose route requires it (rule Z15, proof V2)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def frames(topic_id: str) -> bytes:
 
 
 def requests(hidden_id: str, transaction: str) -> dict[str, tuple[str, str, Any]]:
-    """Return a call of each route with a need on names in the body, with a name that the caller has no right on."""
+    """Return a call of each route that needs rights on names in the body, with a name that the caller may not use."""
     fetch = {"partitions": [{"topic_id": hidden_id, "partition": 0, "offset": 0}]}
     subscribed = {"member_epoch": 0, "topics": ["hidden"], "session_timeout_ms": 45_000}
     check = {"principal": "user:bob", "operation": "read", "kind": "topic", "name": "hidden"}
@@ -90,7 +90,7 @@ async def scene(secured: Secured) -> tuple[str, str, str]:
 
 
 async def test_a_name_in_a_body_is_decided(secured: Secured) -> None:
-    """A caller with every right but the one on a name in the body is refused, for each route that has such a need."""
+    """A caller with all rights but one on a name in the body is refused, for each route that needs this right."""
     token, hidden_id, transaction = await scene(secured)
     calls = requests(hidden_id, transaction)
     needed = {r.name for r in ROUTES if any(n.source is NameSource.BODY for n in r.access.needs)}
@@ -99,7 +99,7 @@ async def test_a_name_in_a_body_is_decided(secured: Secured) -> None:
     for name, (method, path, body) in calls.items():
         headers = {"content_type": FRAMES} if isinstance(body, bytes) else {}
         answer = await secured.call(method, path, token, body, **headers)
-        # A hidden topic that is named by its id is answered as an unknown id.
+        # A request that names a hidden topic by its id is answered as for an unknown id.
         expected = "topic_not_found" if name in ("produce", "fetch") else "forbidden"
 
         assert codes(answer) == [expected], (name, answer)
@@ -145,7 +145,7 @@ async def test_an_answer_leaves_hidden_names_out(secured: Secured) -> None:
 
 
 async def test_a_subscription_by_pattern_needs_every_topic_of_its_prefix(secured: Secured) -> None:
-    """A pattern is admitted if all topics with its literal beginning may be read, so it cannot tell hidden names."""
+    """A pattern is admitted if the caller may read all topics with its literal prefix, so it reveals no hidden name."""
     token, _, _ = await scene(secured)
     await secured.acl("user:ann", "read", "topic:shop.*")
     answers = [

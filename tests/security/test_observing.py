@@ -1,4 +1,4 @@
-"""What `observe` tells is what `enforce` refuses (proof V16), and no mode locks every caller out (proof V17)."""
+"""`observe` reports exactly the refusals of `enforce` (proof V16), and no mode locks every caller out (proof V17)."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ async def open_(tmp_path: Path) -> AsyncIterator[Secured]:
 
 
 async def set_mode(secured: Secured, token: str | None, mode: str | None) -> int:
-    """Set the mode of the cluster by the token of a caller; return the status."""
+    """Set the mode of the cluster with the token of a caller; return the status."""
     return (await secured.call("PATCH", MODE, token, {"config": {"security.mode": mode}})).status
 
 
 def denials(route: Route, principal: str) -> set[tuple[str, str, str]]:
-    """Return what the path of a route needs."""
+    """Return the rights that the path of a route needs."""
     return {(principal, need.operation, resource_of(need.kind)) for need in route.access.gate}
 
 
 async def test_observe_lists_what_enforce_refuses(open_: Secured) -> None:
-    """In `observe` no call is refused, and the list holds the first missing right of each call that `enforce` refuses.
+    """In `observe` no call is refused, and the list has the first missing right of each call that `enforce` refuses.
 
-    After the listed rights have been given, `enforce` refuses none of these calls.
+    After the listed rights have been granted, `enforce` refuses none of these calls.
     """
     principals = ["user:ann", "user:bob"]
     tokens = {each: (await open_.token(each))["token"] for each in principals}
@@ -87,7 +87,7 @@ async def test_observe_lists_what_enforce_refuses(open_: Secured) -> None:
 
 @pytest.mark.parametrize("states", [6, pytest.param(200, marks=pytest.mark.scenario)])
 async def test_enforce_is_accepted_from_callers_that_can_set_it_back(open_: Secured, states: int) -> None:
-    """From random rules, `enforce` is accepted exactly from callers that the rules let set it back."""
+    """With random rules, `enforce` is accepted exactly from callers that may undo the change."""
     chance = random.Random(states)
     callers = [f"user:c{number}" for number in range(3)]
     tokens: dict[str, str | None] = {each: (await open_.token(each))["token"] for each in callers}

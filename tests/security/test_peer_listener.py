@@ -1,4 +1,4 @@
-"""The peer listener: only a registered broker with a proof for this broker gets past its gate (proof V12)."""
+"""The peer listener: it serves only registered brokers with a proof for this broker (proof V12)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairlead_broker.server.routing.peer_calls import PEER_ROUTES
 
 
 async def test_no_route_of_the_peer_listener_is_open(tmp_path: Path) -> None:
-    """Without a proof, with one for another broker, of another broker, or with a secret, every route is refused."""
+    """Every route is refused without a proof, with a proof of or for another broker, and with a secret."""
     cluster = await Cluster.open(tmp_path)
     try:
         await cluster.start(1, 2, 3)

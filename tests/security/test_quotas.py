@@ -1,4 +1,4 @@
-"""Quotas of running brokers: what is refused, what waits, and what is not charged (rules Q1 to Q8)."""
+"""Quotas of running brokers: refused, delayed and uncharged requests (rules Q1 to Q8)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from fairlead import Consumer, Delivery, Producer, TopicPartition
 from security_kit import Secured
 
 UNACKNOWLEDGED_MAX = 200
-"""Records that wait for an acknowledgement, which are acknowledged before the producer's delivery timeout."""
+"""Maximum number of unacknowledged records, all of which are acknowledged before the delivery timeout."""
 REFUSALS_MAX = 5
-"""Requests of the producer that are under way when its limit is first reported."""
+"""Number of the producer's requests in flight when its limit is first reported."""
 RECORD = {"records": [{"value": "x" * 50_000}]}
 
 
@@ -33,7 +33,7 @@ async def writer(secured: Secured, name: str) -> str:
 
 
 async def test_produce_over_a_limit_is_refused_with_the_time_to_wait(secured: Secured) -> None:
-    """A request of any size is admitted; a caller in debt gets exact and whole seconds; other callers continue."""
+    """Any first request is admitted, the next is refused with exact and whole seconds, and other callers continue."""
     ann, bob = await writer(secured, "shop.ann"), await writer(secured, "bob")
     await secured.call("POST", "/v1/topics", secured.admin, {"name": "t"})
     await limit(secured, "user:shop.*", each={"produce_bytes_per_second": 1_000})
@@ -45,7 +45,7 @@ async def test_produce_over_a_limit_is_refused_with_the_time_to_wait(secured: Se
     listed = await secured.call("GET", "/v1/quotas?usage=true", secured.admin)
 
     assert (first.status, other.status, read.status) == (200, 200, 200)
-    # The debt takes longer than the maximum time in the answer.
+    # Paying off the debt takes longer than the maximum time in an answer.
     assert first.headers["fairlead-throttle-ms"] == "30000"
     assert "fairlead-throttle-ms" not in other.headers
     assert (second.status, second.code, second.json["side_effect"]) == (429, "throttled", "none")
@@ -69,7 +69,7 @@ async def test_produce_over_a_limit_is_refused_with_the_time_to_wait(secured: Se
 
 
 async def test_a_fetch_over_a_limit_waits(secured: Secured) -> None:
-    """A fetch in debt waits for room or for the end of its long poll, and then has no records."""
+    """A fetch over the quota waits until its debt is paid or its long poll ends, and then returns no records."""
     ann = await writer(secured, "ann")
     await secured.call("POST", "/v1/topics", secured.admin, {"name": "t"})
     await secured.call("POST", "/v1/topics/t/records", secured.admin, RECORD)
@@ -88,7 +88,7 @@ async def test_a_fetch_over_a_limit_waits(secured: Secured) -> None:
 
 
 async def test_requests_of_a_caller_are_limited_but_not_those_of_a_superuser(secured: Secured) -> None:
-    """Requests in a second, and requests under way, are limited for each caller; a superuser can always act."""
+    """Requests per second and concurrent requests are limited for each caller, but never for a superuser."""
     ann = await writer(secured, "ann")
     await limit(secured, "*", each={"requests_per_second": 2})
     answers = [await secured.call("GET", "/v1/topics", ann) for _ in range(6)]
@@ -104,7 +104,7 @@ async def test_requests_of_a_caller_are_limited_but_not_those_of_a_superuser(sec
 
 
 async def test_partitions_of_a_tenant_are_limited(secured: Secured) -> None:
-    """Topics of a prefix cannot have more partitions together than its quota, when created or when grown."""
+    """Topics of a prefix cannot have more partitions in total than its quota, at creation or by growth."""
     await limit(secured, "topics:shop.*", shared={"partitions": 5})
     made = [
         await secured.call("POST", "/v1/topics", secured.admin, {"name": name, "partitions": count})
@@ -122,7 +122,7 @@ async def test_partitions_of_a_tenant_are_limited(secured: Secured) -> None:
 
 
 async def test_quotas_that_fit_nothing_are_refused(secured: Secured) -> None:
-    """A subject or a limit that is not allowed changes nothing, and names the field."""
+    """A quota with an invalid subject or limit is refused, and the refusal names the field."""
     answers = [
         await secured.call("PUT", f"/v1/quotas/{quote(subject, safe='')}", secured.admin, body)
         for subject, body in (
@@ -151,8 +151,8 @@ async def test_a_producer_over_its_quota_keeps_order_and_hears_few_refusals(
 ) -> None:
     """An idempotent producer that sends faster than its quota stores every record once and in order (proof V15).
 
-    It holds back for the reported times, so no request is refused after the first ones. The long form takes ten
-    minutes.
+    The producer waits for the reported times, so only its first requests are refused. The long form of the test takes
+    ten minutes.
     """
     ann = await writer(secured, "ann")
     await secured.acl("user:ann", "all", "producer:*")

@@ -21,25 +21,25 @@ from waiting import pause
 
 pytestmark = [pytest.mark.slow, pytest.mark.etcd, pytest.mark.scenario]
 LOOK_SECONDS = 1.0
-"""Time after which clients look at their files again in these tests."""
+"""Interval at which clients check their files in these tests."""
 
 
 async def until_true(met: Callable[[], Awaitable[object]]) -> None:
-    """Ask again until the answer is true."""
+    """Repeat a check until it returns True."""
     async with asyncio.timeout(STEP_SECONDS_MAX):
         while not await met():
             await pause(0.2)
 
 
 async def admit(admin: Admin, principal: str) -> None:
-    """Allow a principal what a load does."""
+    """Grant a principal the rights that a load needs."""
     for kind in ("topic", "group", "producer"):
         await admin.create_acl(principal, ["all"], kind, "*")
 
 
 @dataclass
 class Scene:
-    """Brokers that enforce, with the files that are replaced."""
+    """Enforcing brokers, and the files that tests replace."""
 
     cluster: Processes
     admin: Admin
@@ -63,7 +63,7 @@ class Scene:
         await until_true(are_used)
 
     async def trust(self, *authorities: Issued) -> None:
-        """Write the authorities that clients trust, and wait until clients have looked at the file."""
+        """Write the authorities that clients trust, and wait until clients have checked the file."""
         self.bundle.write_bytes(b"".join(each.pem for each in authorities))
         await pause(2 * LOOK_SECONDS)
 
@@ -75,7 +75,7 @@ async def replace_leaf(scene: Scene, old: Authority, later: Authority) -> None:
 
 
 async def replace_authority(scene: Scene, old: Authority, later: Authority) -> None:
-    """Replace the authority: trust both, sign by the new one, trust the new one alone."""
+    """Replace the authority: trust both authorities, sign with the new one, then trust only the new one."""
     await scene.trust(old, later)
     await scene.load(old.issue(), old, later)
     leaf = later.issue()
@@ -110,7 +110,7 @@ async def replace_keys(scene: Scene, *_: Authority) -> None:
 async def test_everything_secret_is_replaced_under_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Certificates, the authority, an API token, the keys of an issuer and the token of their fetch are replaced.
+    """Certificates, the authority, an API token, the keys of an issuer and the token for fetching them are replaced.
 
     No send fails, and every acknowledged record is read.
     """
@@ -162,9 +162,9 @@ async def test_everything_secret_is_replaced_under_load(
 
 @pytest.mark.timeout(900)
 async def test_the_steps_to_security_and_back(tmp_path: Path) -> None:
-    """A running open cluster becomes a closed one step by step, and an open one again, under load.
+    """A running cluster changes step by step from open to enforcing, and back to open, under load.
 
-    Old clients go on until the step that is to end them, and no send of theirs or of the new clients fails.
+    Earlier clients work until the step that excludes them, and no send of earlier or new clients fails.
     """
     authority = Authority.make()
     tls = authority.issue().write(tmp_path / "tls", authority)
@@ -224,7 +224,7 @@ async def test_the_steps_to_security_and_back(tmp_path: Path) -> None:
 
 
 async def test_without_coordination_the_last_rules_hold(tmp_path: Path) -> None:
-    """While etcd does not answer, tokens are verified as before and none can be revoked; a metric says since when.
+    """While etcd does not answer, known tokens are accepted and none can be revoked; a metric has the duration.
 
     After etcd answers again, a revoked token is refused (proof V8).
     """

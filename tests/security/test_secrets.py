@@ -1,7 +1,7 @@
-"""No output of a broker or client holds a secret (rule U3, proof V18).
+"""No output of a broker or client contains a secret (rule U3, proof V18).
 
-Secrets of every kind are given to a broker, rightly and in every wrong place; then all that the broker and its clients
-have put out is searched for their texts.
+Secrets of every kind are sent to a broker, in the right place and in every wrong one. Afterwards all output of the
+broker and its clients is searched for the texts of the secrets.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def metrics(address: str, ca: Path, token: str) -> str:
 
 
 def stored(folder: Path) -> str:
-    """Return everything that the coordination store and the data directory hold, but the files that are secrets."""
+    """Return the contents of the coordination store and of the data directory, except the files that are secrets."""
     texts = []
     for file in folder.rglob("*"):
         if file.is_file() and file.name not in ("admin.token", "tls.key"):
@@ -87,7 +87,7 @@ def stored(folder: Path) -> str:
 
 
 def command(folder: Path, tls: Path) -> list[str]:
-    """Return the command that starts a closed broker in a folder."""
+    """Return the command that starts an enforcing broker in a folder."""
     words = ["broker", "start", "--output", "json", "--data", str(folder / "data"), "--tls", str(tls)]
     words += ["--listen", FREE, "--peer-listen", FREE, "--ops-listen", FREE]
     return [*words, "--security", "enforce", "--admin-token-file", str(folder / "admin.token")]

@@ -1,7 +1,7 @@
 """A replica whose log begins after the end of the next leader's log restarts its log, however the log got its start.
 
-Only an unclean election creates a leader with such a short log. These worlds are built for that case: three replicas
-and no other faults.
+A leader whose log ends before the log start of a follower exists only after an unclean election. The worlds of these
+tests have three replicas, unclean elections, and no other faults.
 """
 
 from __future__ import annotations

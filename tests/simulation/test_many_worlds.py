@@ -1,4 +1,4 @@
-"""Large sets of worlds hold every invariant, and new worlds find each dropped rule: parts of `make prove`."""
+"""Large sets of worlds violate no invariant, and new worlds find each dropped rule; both are parts of `make prove`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SWITCHES = [(play, switch.name) for play in (PARTITIONS, GROUPS) for switch in p
 
 @pytest.mark.parametrize(("play", "seeds"), SETS, ids=str)
 def test_no_world_breaks_an_invariant(play: Suite, seeds: range) -> None:
-    """Every world of the set holds every invariant and comes to rest."""
+    """No world of the set violates an invariant, and the cluster in each world comes to rest."""
     verdicts = (play.run(seed) for seed in seeds)
 
     assert [f"{each.seed}: {each.violation!r}" for each in verdicts if each.violation is not None] == []
@@ -25,7 +25,7 @@ def test_no_world_breaks_an_invariant(play: Suite, seeds: range) -> None:
 
 @pytest.mark.parametrize(("play", "name"), SWITCHES, ids=str)
 def test_a_dropped_rule_is_found_in_fresh_worlds(play: Suite, name: str) -> None:
-    """Without a rule, some world with a new seed violates an invariant."""
+    """With a dropped rule, some world with a new seed violates an invariant."""
     assert first_found(play, play.by_name[name], FRESH_FROM) is not None
 
 

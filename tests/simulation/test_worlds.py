@@ -1,4 +1,4 @@
-"""A small fixed set of worlds of each suite holds every invariant, and a run is reproducible.
+"""A small fixed set of worlds of each suite violates no invariant, and each run is reproducible.
 
 `test_many_worlds.py` runs a large set, and `make sim` runs other worlds for a given time.
 """

@@ -52,7 +52,7 @@ EARLY: Final = 0.15
 """Fraction of the driver kills that happen while the driver starts."""
 START_SECONDS_MAX: Final = 10.0
 ALIVE_SECONDS_MAX: Final = 3.0
-"""Longest time that queries read before a kill."""
+"""Maximum time for which queries read before a kill."""
 READY_SECONDS_MAX: Final = 240.0
 """Time limit for the start of a driver: ten times the usual start on a busy machine, but shorter than the time limit of
 the test, so that a failed test shows the output of the queries.

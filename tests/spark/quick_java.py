@@ -1,7 +1,7 @@
-"""Variables that reduce the start of the JVMs of tests to a third of the time.
+"""Variables that reduce the start time of the tests' JVMs to a third.
 
 Spark's classes come from an archive and are compiled only lightly. A JVM of a test runs for seconds, and without the
-archive spends a dozen seconds of one core to find, check and compile Spark's classes. The program
+archive spends a dozen seconds of one core on finding, checking and compiling Spark's classes. The program
 `quick_java_program.py` creates the archive once for each Java and Spark, in the user's cache. A JVM with other classes
 starts as if it had no archive. Every test that starts Spark, directly or by a command, uses these variables.
 """

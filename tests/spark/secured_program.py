@@ -1,4 +1,4 @@
-"""A program on Spark that reads and writes as callers with tokens, on an executor in a process of its own.
+"""A Spark program that reads and writes with tokens of callers, on an executor in a separate process.
 
 Its argument is a JSON object of settings. It prints plans and errors, so that the test can search them for the tokens.
 The driver's own token is in the environment, and the executor's in the setting `spark.executorEnv.FAIRLEAD_TOKEN_FILE`.
@@ -20,7 +20,7 @@ from spark_session import CONF
 
 ROWS: Final = 100
 SEEN_SECONDS_MAX: Final = 200.0
-"""Time in which a running stream must read what was written."""
+"""Time limit within which a running stream must read the written records."""
 
 
 def session(settings: dict[str, Any]) -> SparkSession:
@@ -74,17 +74,17 @@ class Program:
         return reader.option("startingOffsets", "earliest").option("groupId", "flights").load()
 
     def finished_stream(self) -> None:
-        """Read everything by the text of a token, in a stream that ends."""
+        """Read all records with the text of a token, in a stream that ends."""
         writer = self.stream(self.by_token).writeStream.format("memory").queryName("ended")
         writer = writer.option("checkpointLocation", f"{self.settings['folder']}/ended")
         query = writer.trigger(availableNow=True).start()
         query.awaitTermination()
         query.explain(extended=True)
-        print(query.lastProgress)  # noqa: T201 - the test searches it
+        print(query.lastProgress)  # noqa: T201 - the test searches the output
         assert self.spark.table("ended").count() == self.written
 
     def rotated_stream(self) -> None:
-        """Read by the file of a token while the file gets another token and the first token is revoked."""
+        """Read with a token file while its token is replaced and the first token is revoked."""
         writer = self.stream(self.by_file).writeStream.format("memory").queryName("running")
         writer = writer.option("checkpointLocation", f"{self.settings['folder']}/running")
         query = writer.trigger(processingTime="1 second").start()
@@ -103,7 +103,7 @@ class Program:
         assert query.exception() is None
 
     def wait_for_all(self, table: str) -> None:
-        """Wait until a running stream has read what was written."""
+        """Wait until a running stream has read the written records."""
         end = time.monotonic() + SEEN_SECONDS_MAX
         while self.spark.table(table).count() != self.written:
             assert time.monotonic() < end, "the stream does not read what was written"

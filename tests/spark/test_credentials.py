@@ -1,4 +1,4 @@
-"""Source and sink of a real Spark on brokers with TLS that refuse what no ACL allows (rules C2, C7)."""
+"""Source and sink of a real Spark on enforcing brokers with TLS (rules C2, C7)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROGRAM = Path(__file__).parent / "secured_program.py"
 
 @pytest.mark.scenario
 def test_spark_names_its_callers_and_shows_no_token(tmp_path: Path) -> None:
-    """Batches, streams and writes work by own files of driver and executor, by an option with a file, and by a text.
+    """Batches, streams and writes work with token files of driver and executor, a file option, or a token's text.
 
     The token of a running stream is replaced and revoked. No plan, error, log, event, checkpoint or printed line has a
     token.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 UNREACHABLE = f"{'x' * 64}.invalid:9520"
-"""Advertised address with a label that is too long for any name, so that no lookup leaves the machine."""
+"""Advertised host name with a label longer than DNS allows, so that no lookup leaves the machine."""
 ROWS = 300
 
 

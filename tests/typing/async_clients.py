@@ -1,4 +1,4 @@
-"""A program that uses all of the async SDK; type checkers read it, and no test runs it."""
+"""A program that uses all of the async SDK, which type checkers read and no test runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program that handles errors by kind, by code, and with their data; type checkers read it, and no test runs it."""
+"""A program that handles errors by kind, by code, and with their data, which type checkers read and no test runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that use the SDK, as four type checkers see them: right programs pass and each wrong line is refused."""
+"""Four type checkers accept correct programs that use the SDK, and report an error on each wrong line."""
 
 from __future__ import annotations
 

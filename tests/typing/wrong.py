@@ -1,4 +1,4 @@
-"""A program that a checker must refuse: each marked line is an error to every checker; no test runs it."""
+"""A program that no test runs, and in which every type checker must report an error on each marked line."""
 
 from __future__ import annotations
 

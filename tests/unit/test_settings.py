@@ -32,7 +32,7 @@ def test_defaults_serve_this_machine_only() -> None:
     [("localhost:0", "localhost", 0), ("[::1]:9520", "::1", 9520), ("a.b:65535", "a.b", 65535)],
 )
 def test_endpoints_are_host_and_port(text: str, host: str, port: int) -> None:
-    """An endpoint consists of host and port, and is written as it is read."""
+    """An endpoint consists of host and port, and its text is parsed to the same endpoint."""
     endpoint = Endpoint.parse(text)
 
     assert (endpoint.host, endpoint.port, str(endpoint)) == (host, port, text)
@@ -155,7 +155,10 @@ def in_pod(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("in_pod")
 def test_addresses_are_made_of_what_the_pod_knows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Addresses are made from the pod's variables; an IPv6 address gets brackets, and an empty rack means no rack."""
+    """Addresses are built from the pod's variables, with brackets around an IPv6 address.
+
+    An empty variable for the rack means no rack.
+    """
     monkeypatch.setenv("FAIRLEAD_ID", "7")
     monkeypatch.setenv("FAIRLEAD_RACK", "")
     monkeypatch.setenv("FAIRLEAD_ADVERTISE", "{pod}.main-brokers.{namespace}.svc:9520")
@@ -195,7 +198,10 @@ def test_an_address_by_id_goes_before_that_of_all(tmp_path: Path, broker: int, e
 
 
 def test_credentials_of_etcd_come_from_a_mounted_folder(tmp_path: Path) -> None:
-    """Credentials of etcd are read from a mounted folder; absent files are skipped, and settings override them."""
+    """Credentials of etcd are read from a mounted folder, and settings override them.
+
+    Missing files in the folder are skipped.
+    """
     (tmp_path / "ca.crt").write_text("pem")
     (tmp_path / "username").write_text("root\n")
     (tmp_path / "password").write_text("two words\n")
@@ -244,7 +250,7 @@ def test_the_file_of_the_reference_page_is_understood(tmp_path: Path) -> None:
 
 
 def test_issuers_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Issuers come from the file or from variables; names, addresses and algorithms are checked (rule A14)."""
+    """Issuers are read from the file or from variables, and their names, addresses and algorithms are checked (A14)."""
     monkeypatch.setenv("FAIRLEAD_ISSUERS__CORP__ISSUER", "https://login.example")
     monkeypatch.setenv("FAIRLEAD_ISSUERS__CORP__ALGORITHMS", '["EdDSA", "ES256"]')
     assert BrokerSettings.load().issuers["corp"].algorithms == ("Ed25519", "ES256")
@@ -265,7 +271,10 @@ def test_issuers_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_closed_broker_needs_an_administrator(tmp_path: Path) -> None:
-    """The mode enforce needs an administrator, and TLS on the network, where each mode has to be given (rule T4)."""
+    """The mode enforce needs an administrator, and TLS on listeners that other machines can reach (rule T4).
+
+    A broker with such listeners has no default mode.
+    """
     for given in ({"superusers": "user:ann,group:ops:*"}, {"admin_token_file": tmp_path / "token"}):
         assert BrokerSettings.load({"security": "enforce", **given}).security == "enforce"
     elsewhere = {"listen": "10.0.0.1:9520", "superusers": "user:ann"}

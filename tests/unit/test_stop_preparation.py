@@ -1,4 +1,7 @@
-"""The pod's stop hook, and the answers of its broker; two at once: tests/etcd/brokers/test_prepare_stop.py."""
+"""The stop hook of a broker's pod, with scripted answers of the broker.
+
+Two stopping brokers at the same time are tested in tests/etcd/brokers/test_prepare_stop.py.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ class Time:
         self.seconds = 1000.0
 
     def now_us(self) -> int:
-        """Return the microseconds of the same time."""
+        """Return the clock's time in microseconds."""
         return int(self.seconds * 1e6)
 
     def monotonic(self) -> float:

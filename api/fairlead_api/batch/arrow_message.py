@@ -69,8 +69,8 @@ _BATCH_ROWS: Final = -1
 _ANY_ROWS: Final = -2
 _OFFSETS: Final = (4, 4)
 _DATA: Final = (0, 0)
-"""Size of a data buffer: not known here, because only the offsets determine it, against which Arrow's validation checks
-it."""
+"""Size of a data buffer, which is unknown: only the offsets determine the size, and Arrow's validation compares the
+two."""
 _BINARY: Final = (_OFFSETS, _DATA)
 _COLUMNS: Final = (
     Node("key", _BATCH_ROWS, _BINARY),

@@ -351,7 +351,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _holds_headers(kind: pa.DataType) -> bool:
-    """Return whether Arrow casts the type without loss: it would empty list views and structs with other fields."""
+    """Return whether Arrow casts the type to headers without loss, unlike list views and structs with other fields."""
     if pa.types.is_map(kind):
         return pa.types.is_string(kind.key_type) and _is_bytes(kind.item_type)
     if not pa.types.is_list(kind) and not pa.types.is_large_list(kind):

@@ -1,8 +1,8 @@
 """Markers: control batches that end a transaction in a partition (rule 7.2.1).
 
-A marker has no record and no body. Its kind is in the extension, so that recovery and followers read headers only. The
-leader of a partition writes markers; clients skip control batches unread. The layout is described in
-docs/reference/record-batch.md.
+A marker has no record and no body. The kind of a marker is in the extension, so that recovery and followers read only
+headers. The leader of a partition writes markers, and clients skip control batches without decoding them. The layout is
+described in docs/reference/record-batch.md.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class Marker(msgspec.Struct, frozen=True, gc=False):
     epoch: ProducerEpoch
     kind: MarkerKind
     first_offset: Offset | None
-    """First offset of the transaction in this partition, or None if the partition has no batch of it."""
+    """First offset of the transaction in this partition, or None if the transaction has no batch in the partition."""
     decided_us: TimestampUs
-    """Time of the decision."""
+    """Time at which the transaction was decided, in microseconds."""
 
 
 def pack_marker(marker: Marker) -> bytes:

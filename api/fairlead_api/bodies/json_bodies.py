@@ -171,7 +171,7 @@ def is_value(text: bytes) -> bool:
 
 
 def number_beyond(text: bytes | memoryview) -> str | None:
-    """Return the first number in a refused text that JSON does not allow, truncated if long; None if there is none.
+    """Return the first number in a refused text that JSON does not allow, truncated if long. None if all are allowed.
 
     JSON has no NaN and no infinity. A number such as 1e999 is valid JSON, but every parser that uses doubles reads the
     number as infinity.
@@ -238,7 +238,8 @@ _ANYTHING: Final[msgspec.json.Decoder[object]] = msgspec.json.Decoder(object)
 """Decoder of any JSON value; input that the decoder refuses, such as a number of 5,000 digits, is refused as invalid
 JSON."""
 _ANYTHING_SLOW: Final[msgspec.json.Decoder[object]] = msgspec.json.Decoder(object, float_hook=_finite)
-"""Decoder of any JSON value in which Python converts the floats. For most numbers it takes ten times as long."""
+"""Decoder of any JSON value in which Python converts the floats. For most numbers this
+decoder takes ten times as long."""
 
 
 def _anything(body: bytes | memoryview) -> msgspec.json.Decoder[object]:

@@ -2,8 +2,8 @@
 
 A parser written in C holds the interpreter until the parser returns, so parsing a body of 16 MiB in one call would
 stop the event loop for a second. `json_records` and `cloud_events` call this module for large bodies and parse slice
-by slice. The text is searched in windows by numpy, which costs the same whatever the body contains. This module
-must not know what the elements of the array mean: the parser decides whether a slice and the frame are valid JSON.
+by slice. The text is searched in windows by numpy, at the same cost for any contents of the body. This module must
+not know what the elements of the array mean: the parser decides whether a slice and the frame are valid JSON.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OBJECTS_MAX: Final = 1 << 19
 
 WINDOW_BYTES: Final = 64 << 10
 WHOLE_BYTES_MAX: Final = 2 * WINDOW_BYTES
-"""Maximum size of a text that is parsed in one call whatever it contains, which takes at most ten milliseconds."""
+"""Maximum size of a text that is parsed in one call regardless of its contents, in at most ten milliseconds."""
 
 RECORD_BYTES_MAX: Final = 2 << 20
 """Maximum size of one record in a JSON body, which is parsed in one call."""
@@ -41,7 +41,7 @@ SURROUNDING_BYTES_MAX: Final = 64 << 10
 
 _QUOTE, _COMMA = ord('"'), ord(",")
 _STEPS: Final = bytes(1 if byte in b"[{" else 255 if byte in b"]}" else 0 for byte in range(256))
-"""Change of the depth by each byte, as signed bytes."""
+"""Change of the nesting depth at each byte, as one signed byte: 1 for an opening and -1 for a closing bracket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +60,16 @@ class Slice:
 
 @dataclass(slots=True)
 class Division:
-    """A body whose arrays at one level were emptied, and the slices of these arrays in their order."""
+    """The body with emptied arrays at one level, and the slices of these arrays in their order."""
 
     frame: bytes = b""
-    """The body with empty arrays."""
+    """Text of the body without the elements of the divided arrays."""
     slices: list[Slice] = field(default_factory=list)
     gaps: list[tuple[int, int]] = field(default_factory=list)
-    """Places in the frame after which text of the body is left out, and the bytes left out before each place."""
+    """Positions in the frame at which text of the body is missing, each with the number of bytes missing up to it."""
 
     def place_in_body(self, place: int) -> int:
-        """Return the place in the body of a place in the frame."""
+        """Convert a position in the frame to the position in the body."""
         return place + max((left_out for gap, left_out in self.gaps if gap <= place), default=0)
 
 
@@ -100,7 +100,7 @@ def divided(body: bytes, level: int, window_bytes: int = WINDOW_BYTES) -> Divisi
 
 
 class _Divider:
-    """State of the search between two windows."""
+    """State of the division between two windows of the body."""
 
     def __init__(self, body: bytes, level: int, window_bytes: int) -> None:
         self._body = body
@@ -114,7 +114,7 @@ class _Divider:
         self._open = level == 0
         self._arrays = 0
         self._parts = 0
-        """Number of parts of the current slice before the window."""
+        """Number of brackets and commas in the part of the current slice before the current window."""
         self._in_string = 0
         self._depth = 0
         self._objects = 0
@@ -177,7 +177,7 @@ class _Divider:
         self._parts += int(np.count_nonzero(parts[counted:size]))
 
     def _chosen(self, base: int, cuts: npt.NDArray[np.intp]) -> Iterator[int]:
-        """Yield the places of the commas at which slices end: the last of a window, and the end of a long element."""
+        """Yield the positions of commas that end slices: the last of a window, and the comma after a long element."""
         if not len(cuts):
             return
         first, last = base + int(cuts[0]), base + int(cuts[-1])
@@ -186,12 +186,12 @@ class _Divider:
         yield last
 
     def _edge(self, place: int, parts: int, *, begins: bool) -> None:
-        """Begin or end an array."""
+        """Begin or end the division of an array at one of its brackets."""
         if begins:
             self._extend_frame(place + 1)
             self._slice_from, self._open, self._parts = place + 1, True, 0
         else:
-            # The depth can fall below the level only from the level, so the array has begun.
+            # The depth changes by one at each bracket, so an array that ends at this level has begun at this level.
             self._end_slice(place, parts)
             self._frame_from, self._open = place, False
             self._division.gaps.append((self._frame_bytes, place - self._frame_bytes))

@@ -1,4 +1,4 @@
-"""Stored keys and values as JSON text, none of which holds the interpreter or its memory for long.
+"""Conversion of stored keys and values to JSON text with limited time and memory.
 
 `json_records` calls this module for answers, and the command line for records that are printed. A compressed batch of
 a few hundred bytes can contain a value of many MiB, so a long payload is converted in pieces, and the text of one

@@ -25,7 +25,7 @@ LimitValue = Annotated[int, Meta(ge=1, le=2**53)]
 
 
 class QuotaLimits(Request, frozen=True, kw_only=True, omit_defaults=True):
-    """Limits of a quota; a limit that is null does not exist."""
+    """Limits of a quota; null means no limit."""
 
     produce_bytes_per_second: LimitValue | None = None
     fetch_bytes_per_second: LimitValue | None = None
@@ -44,13 +44,13 @@ class QuotaRequest(Request, frozen=True, kw_only=True):
 
 
 class QuotaUse(Answer, frozen=True, kw_only=True):
-    """Use of one limit, as the answering broker knows it."""
+    """Use of one limit of a quota, as known to the answering broker."""
 
     limit: str
     principal: str | None
     """Principal, or address of an anonymous caller; null for a limit that principals share."""
     per_second: float
-    """Amount in a second of the whole cluster; for `concurrent_requests`, requests under way on this broker."""
+    """Use per second in the whole cluster; for `concurrent_requests`, the requests in progress on this broker."""
 
 
 class QuotaDescription(Answer, frozen=True, kw_only=True):
@@ -63,7 +63,7 @@ class QuotaDescription(Answer, frozen=True, kw_only=True):
     changed_by: str
     owner: str | None
     usage: list[QuotaUse] | None = None
-    """Use of the limits, if the request asks for it."""
+    """Use of the limits, present only if the request has `usage=true`."""
 
 
 class ChangedQuota(QuotaDescription, frozen=True, kw_only=True):
@@ -73,12 +73,12 @@ class ChangedQuota(QuotaDescription, frozen=True, kw_only=True):
 
 
 def limits_of(limits: QuotaLimits) -> dict[str, int]:
-    """Return the limits that exist, by name."""
+    """Return the limits that are not null, by name."""
     return {name: value for name, value in msgspec.structs.asdict(limits).items() if value is not None}
 
 
 def check_quota(subject: str, request: QuotaRequest) -> None:
-    """Raise `invalid_quota` for a subject that is not allowed, or limits that do not fit it (rules Q1, Q2)."""
+    """Raise `invalid_quota` for a subject that is not allowed, or limits that it cannot have (rules Q1, Q2)."""
     check_subject(subject)
     each, shared = limits_of(request.each), limits_of(request.shared)
     if not each and not shared:

@@ -49,7 +49,7 @@ class TokenDescription(Answer, frozen=True, kw_only=True):
 
 
 class CreatedToken(Answer, frozen=True, kw_only=True):
-    """Answer of `POST /v1/tokens`: the only time that the broker tells the text of the token."""
+    """Answer of `POST /v1/tokens`, the only answer that contains the text of the token."""
 
     token: str
     token_id: str
@@ -106,7 +106,7 @@ class CreatedAcl(AclDescription, frozen=True, kw_only=True):
 
 
 class CheckRequest(Request, frozen=True, kw_only=True):
-    """Body of `POST /v1/acls:check`; without a principal, the caller is meant."""
+    """Body of `POST /v1/acls:check`; without a principal, the access of the caller is checked."""
 
     principal: str | None = None
     groups: Annotated[tuple[str, ...], Meta(max_length=64)] = ()
@@ -151,7 +151,7 @@ class WhoAmI(Answer, frozen=True, kw_only=True):
 
 
 class DeniedDescription(Answer, frozen=True, kw_only=True):
-    """Operation that the mode `enforce` would refuse, and how often this broker has seen it."""
+    """Operation that the mode `enforce` would refuse, with the number of its occurrences on this broker."""
 
     principal: str
     operation: str
@@ -171,7 +171,7 @@ class IssuerDescription(Answer, frozen=True, kw_only=True):
     fetched_at: str | None
     """Time of the last successful fetch of the keys."""
     failing: str | None
-    """Reason for which the last fetch failed."""
+    """Cause of the failure of the last fetch of the keys; null if the fetch succeeded."""
 
 
 class CertificateDescription(Answer, frozen=True, kw_only=True):
@@ -185,7 +185,7 @@ class CertificateDescription(Answer, frozen=True, kw_only=True):
     authorities_sha256: list[str]
     """SHA-256 of the certificates of the authorities in the broker's `ca.crt`."""
     in_use: bool
-    """Whether the listener uses TLS. A broker can have the certificate of the peer listener before it does."""
+    """Whether the listener uses TLS. A broker can load the certificate of its peer listener before it turns TLS on."""
 
 
 class SecurityStatus(Answer, frozen=True, kw_only=True):

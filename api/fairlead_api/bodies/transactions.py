@@ -23,15 +23,16 @@ PARTITIONS_MAX: Final = 1_000
 METADATA_BYTES_MAX: Final = 256
 
 TransactionState: TypeAlias = Literal["open", "unfinished", "ended"]
-"""State of a transaction. `open`: not decided, with or without records. `unfinished`: committed, and partitions have
-not confirmed it. `ended`: aborted, or committed and confirmed."""
+"""State of a transaction. `open`: not decided, with or without records. `unfinished`: committed, but some partitions
+have not confirmed the commit. `ended`: aborted, or committed and confirmed by all partitions."""
 OutcomeName: TypeAlias = Literal["committed", "aborted"]
 
 
 class BeginRequest(Request, frozen=True, kw_only=True):
-    """Body of `POST /v1/transactions`. With a name, the open transaction of the name is aborted.
+    """Body of `POST /v1/transactions`. If the request has a name, the open transaction of the name is aborted.
 
-    `above` is an epoch that the new epoch exceeds, for producers that outlived a restore of the coordination store.
+    `above` is an epoch that the new epoch must exceed, for producers that kept running during a restore of the
+    coordination store.
     """
 
     name: str | None = None
@@ -58,7 +59,7 @@ class BeginRequest(Request, frozen=True, kw_only=True):
 class TransactionAnswer(Answer, frozen=True, kw_only=True):
     """Answer of `POST /v1/transactions`: the new transaction, such as `17.4`.
 
-    `metadata` is the text that the last commit of the name left.
+    `metadata` is the text in the last commit of the name.
     """
 
     transaction: str
@@ -85,9 +86,9 @@ class TopicPartitions(Request, frozen=True, kw_only=True):
 class CommitTransactionRequest(Request, frozen=True, kw_only=True):
     """Body of `POST /v1/transactions/{transaction}:commit`.
 
-    `partitions` are all partitions with acknowledged records of the transaction; partitions that produce calls with the
-    header `Fairlead-Transaction` have named may be left out. `metadata` is a text that the next begin of the name
-    returns.
+    `partitions` are all partitions with acknowledged records of the transaction. Partitions of produce calls with the
+    header `Fairlead-Transaction` may be left out. `metadata` is a text that the answer to the next begin of the name
+    contains.
     """
 
     partitions: tuple[TopicPartitions, ...] = ()
@@ -100,7 +101,7 @@ class CommitTransactionRequest(Request, frozen=True, kw_only=True):
 
 
 class DecidedTransaction(Answer, frozen=True, kw_only=True):
-    """Answer of a commit or abort. `next` is the transaction that may be used at once; null after the last epoch.
+    """Answer of a commit or abort. `next` is the next transaction of the producer, null after the last epoch.
 
     `duplicate` is true if an earlier request made the decision.
     """
@@ -147,10 +148,10 @@ class OpenPartition(Answer, frozen=True, kw_only=True):
 
 
 class TransactionDescription(Answer, frozen=True, kw_only=True):
-    """Transactions of a producer. `transaction` is the requested one, otherwise the newest one, which can be used.
+    """Transactions of a producer. `transaction` is the requested or, in a list, the newest transaction.
 
-    `open_at` and `silent_brokers` are only in the answer about one producer: partitions in which a transaction is open,
-    and brokers that did not answer.
+    Only the answer about one producer has `open_at`, the partitions in which a transaction is open, and
+    `silent_brokers`, the brokers that did not answer.
     """
 
     transaction: str

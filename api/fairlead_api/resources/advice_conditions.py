@@ -110,8 +110,7 @@ WARNING: Final = ConditionType(
             ("True",),
             "The API server does not have the kind of route that spec.listeners.data.route names, so the operator "
             "cannot create it.",
-            "Install the definitions of the Gateway API, whose version of TLSRoute is v1 since its release 1.5, or use "
-            "the kind Ingress.",
+            "Install the definitions of the Gateway API (for TLSRoute at least release 1.5), or use the kind Ingress.",
             CLUSTER_ONLY,
         ),
         Reason(

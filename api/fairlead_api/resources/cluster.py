@@ -77,7 +77,7 @@ possible. The format in which brokers store data (status.formatVersion) is a low
 restart; other keys restart the brokers one at a time. Unknown and forbidden keys are ignored and named in the \
 condition Warning."""
     security: ClusterSecurity | None = None
-    """TLS, tokens and access rules. Without it, clients call without TLS and no caller is refused."""
+    """TLS, tokens and access rules. Without this field, clients call without TLS and no caller is refused."""
     network_policy: NetworkPolicySettings = NetworkPolicySettings()
     """Network access to the brokers."""
     pod_monitor: PodMonitorSettings = PodMonitorSettings()
@@ -112,15 +112,15 @@ _FORMAT_IS_KEPT: Final = (
     "(has(self.spec.formatVersion) == has(oldSelf.spec.formatVersion) && "
     "(!has(self.spec.formatVersion) || self.spec.formatVersion == oldSelf.spec.formatVersion))"
 )
-"""Beginning of each rule about formatVersion: true until brokers have reported their format, and in an update \
-that keeps spec.formatVersion, so the rules never refuse an update of the status alone."""
+"""First condition of each rule about formatVersion, under which an update is allowed: brokers have not reported their \
+format yet, or the update keeps spec.formatVersion. The rules thus never refuse an update of the status."""
 
 
 _OPEN_TO_ALL: Final = (
     "({0}.spec.security.mode != 'Enforce' && "
     "(!has({0}.spec.security.tls) || {0}.spec.security.tls.mode != 'Required'))"
 )
-"""Condition that clients without TLS and without a token are served, of `self` or `oldSelf`."""
+"""CEL condition that `self` or `oldSelf` serves clients without TLS and without a token."""
 
 
 class Cluster(Resource):
@@ -145,7 +145,7 @@ class Cluster(Resource):
                 "!has(self.spec.listeners) || !has(self.spec.listeners.data) || "
                 "!has(self.spec.listeners.data.route) || self.spec.listeners.data.route.kind != 'TLSRoute' || "
                 "(has(self.spec.security) && has(self.spec.security.tls) && self.spec.security.tls.mode == 'Required')",
-                "a TLSRoute leads to brokers with TLS only: security.tls.mode has to be Required",
+                "a TLSRoute requires brokers with TLS: set security.tls.mode to Required",
                 ".spec.listeners.data.route.kind",
             ),
             Rule(

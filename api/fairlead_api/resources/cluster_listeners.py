@@ -119,9 +119,9 @@ create in front of the Services for clients outside."""
 Services, clients outside call one address, and brokers forward requests to the leaders."""
     advertised_host: Annotated[str, kubernetes(maxLength=253, minLength=1)] | None = None
     """Host at which clients outside reach each broker, with the placeholders {id}, {pod} and {namespace}, for example \
-broker-{id}.example.com; for the type nodeport also one host of all nodes. By default the load balancer of the broker, \
-or the address of its node. The host may have a port, and for the type clusterip also the scheme of the proxy, as in \
-https://broker-{id}.example.com:443. For the type internal, the host for every client."""
+broker-{id}.example.com. The type nodeport also allows one host for all nodes. By default the host is the load \
+balancer of the broker, or the address of its node. The host may have a port, and for the type clusterip also the \
+scheme of the proxy, as in https://broker-{id}.example.com:443. For the type internal, all clients use the host."""
     annotations: Annotations = Field(default_factory=dict)
     """Annotations of the Services, for load balancers and DNS controllers."""
     node_port: Annotated[int, Field(ge=1, le=65535)] | None = None

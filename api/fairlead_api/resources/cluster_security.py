@@ -93,20 +93,20 @@ as in fairlead/shop/main."""
     groups_claim: Word | None = None
     """Claim with the list of the caller's groups; by default none."""
     ca_config_map: AuthorityReference | None = None
-    """Authorities of the issuer's addresses; by default those of the system."""
+    """Authorities that sign the certificates of the issuer's addresses; by default the authorities of the system."""
 
 
 class QuotaLimits(Part):
     """Limits of a principal in the whole cluster."""
 
     produce_bytes_per_second: Rate | None = None
-    """Bytes of produce requests in a second, such as 10Mi."""
+    """Bytes of produce requests per second, such as 10Mi."""
     fetch_bytes_per_second: Rate | None = None
-    """Bytes of answers with records in a second."""
+    """Bytes of answers with records per second."""
     requests_per_second: Annotated[int, Field(ge=1)] | None = None
-    """Requests of every kind in a second."""
+    """Requests of every kind per second."""
     concurrent_requests: Annotated[int, Field(ge=1)] | None = None
-    """Requests under way, long polls included."""
+    """Concurrent requests, including long polls."""
 
 
 class Quota(Part):
@@ -117,7 +117,7 @@ class Quota(Part):
 
 
 class NamespaceUsers(Part):
-    """What the Users of a namespace may grant."""
+    """Names and limits that the Users of a namespace may grant."""
 
     namespace: Annotated[str, kubernetes(maxLength=63, minLength=1)]
     """Name of the namespace."""
@@ -128,7 +128,7 @@ class NamespaceUsers(Part):
     producers: NamePatterns = ()
     """Named producers, by name or prefix."""
     quota_max: Quota | None = None
-    """Largest limits that the quota of a User may set; by default, Users of the namespace set no quota."""
+    """Largest limits that the quota of a User may set. By default, Users of the namespace may have no quota."""
 
 
 class IssuerReference(Part):
@@ -164,8 +164,8 @@ class ClusterTls(Part):
     """TLS of the data listener."""
 
     mode: TlsMode = "Off"
-    """Off: clients call http at port 9520. Both: clients call http at port 9520 and https at port 9524, while they \
-move. Required: clients call https at both ports. A change restarts the brokers one at a time."""
+    """Off: clients call http at port 9520. Both: clients call http at port 9520 or https at port 9524, while they \
+change to TLS. Required: clients call https at both ports. A change restarts the brokers one at a time."""
     min_version: Literal["1.2", "1.3"] = "1.3"
     """Lowest version of TLS that the data listener accepts."""
     certificate: ClientCertificate | None = None
@@ -175,8 +175,8 @@ move. Required: clients call https at both ports. A change restarts the brokers 
     ] = ()
     """Further host names and IP addresses in the certificate of the operator's own authority."""
     client_overlap: Hours = "168h"
-    """Time for which clients may take to learn a new authority, before certificates that it signed are used. \
-Clients that mount the ConfigMap with the authorities learn it within minutes."""
+    """Time between the publication of a new authority and the use of certificates that it has signed. Clients must \
+load the authority in this time; clients that mount the ConfigMap with the authorities load it within minutes."""
 
 
 _TLS_MODE: Final = "(has({0}.tls) ? {0}.tls.mode : 'Off')"
@@ -189,15 +189,15 @@ class ClusterSecurity(Part):
         json_schema_extra=rules(
             Rule(
                 "self.mode != 'Enforce' || self.allowPlaintext || (has(self.tls) && self.tls.mode != 'Off')",
-                "mode Enforce needs tls.mode Both or Required, because tokens can be read on the way; "
-                "set allowPlaintext if a mesh ends TLS",
+                "mode Enforce needs tls.mode Both or Required, because tokens without TLS can be read in the network; "
+                "set allowPlaintext if a service mesh encrypts the connections",
                 ".mode",
             ),
             Rule(
-                # A rule on the field would not see the default of a stored object without tls.
+                # A rule on tls.mode would not be evaluated for a stored object without tls.
                 f"{_TLS_MODE.format('self')} == {_TLS_MODE.format('oldSelf')} || "
                 f"{_TLS_MODE.format('self')} == 'Both' || {_TLS_MODE.format('oldSelf')} == 'Both'",
-                "between Off and Required, set Both until every client has moved",
+                "between Off and Required, set Both until every client uses TLS as required",
                 ".tls.mode",
                 RuleReason.FORBIDDEN,
             ),
@@ -205,12 +205,12 @@ class ClusterSecurity(Part):
     )
 
     mode: SecurityModeName = "Open"
-    """Open: no caller is refused. Observe: what would be refused is counted and listed. Enforce: what no access rule \
-allows is refused."""
+    """Open: no caller is refused. Observe: operations that Enforce would refuse are counted and listed. Enforce: \
+operations that no access rule allows are refused."""
     allow_plaintext: bool = False
-    """Whether the mode Enforce is allowed without TLS, because a mesh ends TLS."""
+    """Whether the mode Enforce is allowed without TLS, because a service mesh encrypts the connections."""
     superusers: Annotated[tuple[PrincipalPattern, ...], kubernetes(maxItems=LISTED_MAX)] = ()
-    """Patterns of principals and groups that are allowed everything, besides the operator."""
+    """Patterns of principals and groups that, like the operator, are allowed every operation."""
     service_accounts: bool = True
     """Whether the brokers accept tokens of Kubernetes service accounts with the audience \
 fairlead/<namespace>/<cluster>. The principal is k8s:<namespace>:<account>, and its group is group:k8s:<namespace>."""
@@ -231,8 +231,8 @@ fairlead/<namespace>/<cluster>. The principal is k8s:<namespace>:<account>, and 
             **{"maxItems": 64, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["namespace"]}
         ),
     ] = ()
-    """Other namespaces that may have Users of this Cluster, and what these may grant. Users in the Cluster's own \
-namespace may grant everything on topics, groups and producers."""
+    """Other namespaces that may have Users of this Cluster, and the names and limits that they may grant. Users \
+in the Cluster's own namespace may grant everything on topics, groups and producers."""
     tls: ClusterTls = Field(default_factory=ClusterTls)
     """TLS of the data listener. The connections between brokers always use TLS in new Clusters."""
 

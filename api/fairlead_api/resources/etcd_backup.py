@@ -62,13 +62,13 @@ class EtcdSnapshot(Part):
     file: ShortText
     """Name of the file on the volume."""
     time: Annotated[str, kubernetes(format="date-time")]
-    """Begin of the snapshot."""
+    """Time at which the snapshot began."""
     bytes: int
     """Size of the file."""
     revision: int
     """Revision of etcd's store; the snapshot has at least all changes up to this revision."""
     sha256: ShortText
-    """SHA-256 that ends the file, in hexadecimal."""
+    """SHA-256 at the end of the file, in hexadecimal."""
 
 
 class EtcdBackupStatus(Part):

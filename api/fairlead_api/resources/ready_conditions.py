@@ -96,8 +96,8 @@ READY: Final = ConditionType(
             "NotAllowed",
             ("False",),
             "spec.security of the Cluster does not allow the namespace of the User to grant what its acls contain, or "
-            "to set its quota. Nothing of the User is applied, and what was granted before is withdrawn.",
-            "Reduce what the message names, or extend spec.security.users of the Cluster.",
+            "to set its quota. The User is not applied, and its earlier grants are withdrawn.",
+            "Remove the grants or the quota that the message names, or extend spec.security.users of the Cluster.",
             USER_ONLY,
         ),
         Reason(
@@ -110,8 +110,8 @@ READY: Final = ConditionType(
         Reason(
             "Conflict",
             ("False",),
-            "The principal of the User has a quota already: of another User with the same service account, or of "
-            "another program. The quota of this User is not applied; its access rules and its token are.",
+            "The principal of the User already has a quota, from another User with the same service account or from "
+            "another program. The quota of this User is not applied, unlike its access rules and its token.",
             "Remove spec.quota, or the other quota that the message names.",
             USER_ONLY,
         ),
@@ -133,10 +133,10 @@ READY: Final = ConditionType(
         Reason(
             "ResourceConflict",
             ("False",),
-            "Another Topic resource owns the topic with this name, and the first resource that claimed the topic keeps "
-            "it; or another Rebalance moves partitions of the Cluster, and this one waits.",
+            "Another Topic resource owns the topic with this name, because it claimed the topic first. Or another "
+            "Rebalance moves partitions of the Cluster, and this Rebalance waits.",
             "Delete one of the two Topics. When the owner is deleted (deletionPolicy Retain keeps the data), the "
-            "other resource takes over. A Rebalance continues by itself.",
+            "other Topic takes over. A waiting Rebalance continues automatically.",
             MOVED,
         ),
         Reason(
@@ -192,7 +192,7 @@ READY: Final = ConditionType(
         Reason(
             "BrokersNotFound",
             ("False",),
-            "A broker of spec.brokers does not exist, or takes no replicas.",
+            "A broker of spec.brokers does not exist, or accepts no replicas.",
             "Wait until the broker has started, uncordon the broker, or create another Rebalance.",
             REBALANCE_ONLY,
         ),
@@ -228,22 +228,23 @@ READY: Final = ConditionType(
         Reason(
             "Completed",
             ("True",),
-            "Every move is finished, or none was necessary; or the only snapshot is made.",
-            "Nothing. A Rebalance can be deleted, and an EtcdBackup too: its snapshot stays on the volume.",
+            "Every move of the Rebalance is finished, or no move was necessary. An EtcdBackup without a schedule has "
+            "made its snapshot.",
+            "Nothing. The object can be deleted. The snapshot of an EtcdBackup stays on the volume.",
             (ResourceKind.REBALANCE, ResourceKind.ETCD_BACKUP),
         ),
         Reason(
             "Scheduled",
             ("True",),
-            "The last snapshot that was due is made; status.lastSnapshot describes it.",
+            "The newest scheduled snapshot has been made; status.lastSnapshot describes it.",
             "Nothing.",
             BACKUP_ONLY,
         ),
         Reason(
             "SnapshotPending",
             ("False",),
-            "No snapshot was made yet.",
-            "Wait for the first time of the schedule, or for the pod of the Job.",
+            "No snapshot has been made yet.",
+            "Wait for the first scheduled time, or for the pod of the Job.",
             BACKUP_ONLY,
         ),
         Reason(
@@ -256,7 +257,7 @@ READY: Final = ConditionType(
         Reason(
             "SnapshotOverdue",
             ("False",),
-            "A snapshot was due at least 15 minutes ago and is not made, for example because its pod cannot start.",
+            "A snapshot is at least 15 minutes late, for example because its pod cannot start.",
             "Check the pod of the Job, and the claim that spec.claimName names.",
             BACKUP_ONLY,
         ),
@@ -271,7 +272,7 @@ READY: Final = ConditionType(
             "EtcdExternal",
             ("False",),
             "The Cluster uses an external etcd, which the operator does not back up.",
-            "Back up the external etcd by its own means, and delete the EtcdBackup.",
+            "Back up the external etcd with its own tools, and delete the EtcdBackup.",
             BACKUP_ONLY,
         ),
     ),

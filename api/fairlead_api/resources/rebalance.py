@@ -144,9 +144,9 @@ class RebalanceStatus(Part):
     state: RebalanceState | None = None
     """State of the Rebalance: its proposal is computed, waits for approval, is carried out, or has ended."""
     proposal: RebalanceProposal | None = None
-    """Proposed moves, which are kept after their end."""
+    """Proposed moves, which stay in the status after the moves have ended."""
     progress: RebalanceProgress | None = None
-    """Progress of the moves; absent before their begin."""
+    """Progress of the moves; absent before the first move begins."""
 
 
 class Rebalance(Resource):

@@ -30,7 +30,7 @@ CERTIFICATES_READY: Final = ConditionType(
             ("False",),
             "The certificates are new and no broker answers yet, or another program has not created the Secret that "
             "spec.security.tls.certificate names.",
-            "Wait until the brokers are ready, or look at the program that creates the Secret.",
+            "Wait until the brokers are ready, or check the program that creates the Secret.",
         ),
         Reason(
             "Propagating",
@@ -42,7 +42,7 @@ CERTIFICATES_READY: Final = ConditionType(
         Reason(
             "Expiring",
             ("False",),
-            "The certificate of the brokers ends within three days, although the operator renews it after sixty days.",
+            "The certificate of the brokers expires within three days, although it should be renewed after sixty days.",
             "Check the log of the operator, and whether it may write Secrets.",
         ),
         Reason(

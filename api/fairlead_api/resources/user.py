@@ -16,7 +16,7 @@ OperationName = Literal["describe", "create", "alter", "delete", "read", "write"
 
 
 class UserClusterReference(Part):
-    """The Cluster whose brokers know the User."""
+    """The Cluster that the User belongs to."""
 
     name: ObjectName
     """Name of the Cluster."""
@@ -31,7 +31,7 @@ class UserToken(Part):
     model_config = ConfigDict(
         json_schema_extra=rules(
             Rule(
-                # The rules of the fields refuse other texts, which have no duration.
+                # CEL cannot convert every text to a duration; the rules of the fields refuse all other texts.
                 f"!self.expireAfter.matches('{HOURS}') || !self.renewBefore.matches('{HOURS}') || "
                 "duration(self.expireAfter) > duration(self.renewBefore)",
                 "expireAfter must be longer than renewBefore, or each token would be replaced at once",
@@ -45,8 +45,8 @@ class UserToken(Part):
     expire_after: Hours = "2160h"
     """Time after which a token expires."""
     renew_before: Hours = "720h"
-    """Time before the end of a token at which the operator creates the next one. The previous token remains valid for \
-a day."""
+    """Time before the expiry of a token at which the operator creates the next token. The previous token remains \
+valid for a day."""
 
 
 class UserAcl(Part):
@@ -103,7 +103,7 @@ class UserSpec(Part):
             )
         ),
     ]
-    """The Cluster whose brokers know the User. The reference cannot be changed."""
+    """The Cluster that the User belongs to. The reference cannot be changed."""
     service_account_name: ObjectName | None = None
     """Service account in the User's namespace. Its pods call with their projected token, so no token is created."""
     token: UserToken | None = None

@@ -154,11 +154,11 @@ OPERATION_ROUTES: Final = (
             QueryParameter(
                 name="to",
                 kind=ParameterKind.INTEGER,
-                explanation="the offset after the last one, by default the high watermark",
+                explanation="the offset after the compared range, by default the high watermark",
             ),
         ),
         headers=(TOPIC_ID_HEADER, FORWARD_HEADER),
-        answers=_answered(PartitionDigest, "the result of each replica; even if replicas differ"),
+        answers=_answered(PartitionDigest, "the result of each replica, even if replicas differ"),
         problems=(
             *_TOPIC,
             "malformed_request",

@@ -77,7 +77,8 @@ PRODUCER_HEADERS: Final = (
     HeaderParameter(Header.PRODUCER_EPOCH, "epoch of the producer", _NUMBER),
     HeaderParameter(
         Header.BASE_SEQUENCE,
-        "sequence of the first record: 0 in a new epoch, then the next after the previous batch; 0 follows 2^31 - 1",
+        "sequence of the first record: 0 in a new epoch, otherwise the next after the last record of the previous "
+        "batch; 0 follows 2^31 - 1",
         _NUMBER,
     ),
 )
@@ -96,7 +97,8 @@ IDEMPOTENCY_KEY_HEADER: Final = HeaderParameter(
 )
 EVENT_HEADER: Final = HeaderParameter(
     "ce-specversion",
-    "`1.0`: a CloudEvent in binary mode, the body is its data, of any type; the other attributes are headers `ce-...`",
+    "`1.0`: a CloudEvent in binary mode, whose body is the event's data, of any type; the other attributes are headers "
+    "`ce-...`",
     r"^1\.0$",
 )
 
@@ -184,8 +186,8 @@ TAIL_FROM: Final = QueryParameter(
     kind=ParameterKind.CHOICE,
     default="latest",
     choices=("earliest", "latest"),
-    explanation="start position if `Last-Event-ID` is not sent; with it, the partitions that it names continue at its "
-    "offsets, and partitions added since then begin at their start",
+    explanation="start position without the header `Last-Event-ID`. Partitions in the header continue at its offsets, "
+    "and partitions that were added later begin at their start",
 )
 TAIL_SECONDS_MAX: Final = QueryParameter(
     name="max_seconds",
@@ -193,7 +195,7 @@ TAIL_SECONDS_MAX: Final = QueryParameter(
     minimum=1,
     maximum=86_400,
     unit="s",
-    explanation="maximum duration; without it the answer ends when the client disconnects or the broker stops",
+    explanation="maximum duration; by default, the answer ends when the client disconnects or the broker stops",
 )
 TAIL_RECORDS_MAX: Final = QueryParameter(
     name="max_records",
@@ -403,7 +405,9 @@ RECORD_ROUTES: Final = (
                 media_types=(FRAMES,),
                 explanation="one frame per partition, in the order of the request: batches or a problem",
             ),
-            AnswerForm(status=204, explanation="the wait ended before the caller had room in its quotas"),
+            AnswerForm(
+                status=204, explanation="the quotas of the caller allowed no records before the wait ended"
+            ),
         ),
         problems=(
             *_BODY_PROBLEMS,
@@ -511,7 +515,9 @@ RECORD_ROUTES: Final = (
         headers=(FORWARD_HEADER,),
         answers=(
             _json(200, OffsetsLookupAnswer, "one entry per partition, in the order of the request"),
-            _json(207, OffsetsLookupAnswer, "some partitions failed; their entries have a problem"),
+            _json(
+                207, OffsetsLookupAnswer, "some partitions failed; the entry of each of them has a problem"
+            ),
         ),
         problems=(*_BODY_PROBLEMS, "invalid_topic_name", "shutting_down"),
     ),

@@ -41,7 +41,7 @@ _PRINCIPAL: Final = QueryParameter(
     name="principal",
     kind=ParameterKind.TEXT,
     maximum=249,
-    explanation="only entries of this principal, or of principals that begin as a pattern with `*` says",
+    explanation="only entries of this principal, or of all principals with a prefix, as in `user:shop-*`",
 )
 
 
@@ -154,7 +154,7 @@ SECURITY_ROUTES: Final = (
                 name="subject",
                 kind=ParameterKind.TEXT,
                 maximum=249,
-                explanation="only quotas of this subject, or of subjects that begin as a pattern with `*` says",
+                explanation="only quotas of this subject, or of all subjects with a prefix, as in `user:shop-*`",
             ),
             QueryParameter(
                 name="usage",

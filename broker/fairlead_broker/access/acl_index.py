@@ -1,4 +1,4 @@
-"""ACLs, compiled once for each security revision, and the part of them that applies to one caller (rules Z4, Z9).
+"""ACLs compiled once for each security revision, and the patterns that apply to one caller (rules Z4, Z9).
 
 A decision looks only at the ACLs whose principal pattern matches the caller, grouped by effect, kind and operation.
 """
@@ -29,7 +29,7 @@ class Effect(StrEnum):
 # values.
 @dataclass(frozen=True, kw_only=True)
 class Acl:
-    """Access rule: principals of a pattern may, or may not, execute operations on the names of a pattern."""
+    """Rule that allows or denies the principals of one pattern some operations on the names of another pattern."""
 
     effect: Effect
     principal: str
@@ -40,7 +40,7 @@ class Acl:
 
     @cached_property
     def acl_id(self) -> str:
-        """Id that follows from the content, so that the same ACL is stored once (rule Z4)."""
+        """Id derived from the content, so that equal ACLs are stored once (rule Z4)."""
         operations = ",".join(sorted(self.operations))
         text = f"{self.effect}|{self.principal}|{operations}|{self.kind}|{self.pattern}"
         return sha256(text.encode()).hexdigest()[:ID_LENGTH]
@@ -62,7 +62,7 @@ class Acl:
 
 
 class PatternSet:
-    """Patterns over names, each with the id of its ACL."""
+    """Patterns of names, each with the id of its ACL."""
 
     __slots__ = ("_literals", "_prefixes")
 
@@ -113,7 +113,7 @@ class AclIndex:
             table.setdefault(acl.principal, []).append(acl)
 
     def of(self, names: Iterable[str]) -> Table:
-        """Return the patterns that apply to a caller with these names, by effect, kind and operation."""
+        """Return the patterns for a caller whose principal and groups are `names`, by effect, kind and operation."""
         table: dict[tuple[Effect, Kind, Operation], PatternSet] = {}
         for acl in self._applying(tuple(names)):
             acl_id = acl.acl_id

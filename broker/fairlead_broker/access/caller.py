@@ -1,4 +1,4 @@
-"""Callers as decisions see them: a principal and its groups."""
+"""Callers of requests, as access decisions use them: a principal and its groups."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Caller:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Principal and groups, to which patterns of principals apply."""
+        """Principal and groups, which are matched against the principal patterns of ACLs."""
         return (self.principal, *self.groups)
 
     @property

@@ -1,4 +1,4 @@
-"""Access of one caller at one security revision and mode: what endpoints ask (rules Z3, Z7, Z8).
+"""Access of one caller at one security revision and mode, as endpoints check it (rules Z3, Z7, Z8).
 
 One object serves all requests of a caller until ACLs, tokens or the mode change, so that a request of a known caller
 costs one lookup for each decision.
@@ -18,11 +18,12 @@ from fairlead_broker.access.mode import SecurityMode
 from fairlead_broker.access.would_be_denied import DeniedOperation
 
 Told = Callable[[DeniedOperation, bool], None]
-"""Function that counts an operation that is not allowed; the argument is whether it was only observed."""
+"""Function that counts an operation that no ACL allows. The flag is True if the mode `observe` let the operation pass.
+"""
 
 
 class CallerAccess:
-    """Decisions for one caller."""
+    """Access decisions for one caller."""
 
     __slots__ = ("_is_closed", "_mode", "_told", "caller", "is_open", "owner", "revision", "rules")
 
@@ -47,13 +48,13 @@ class CallerAccess:
         self._mode = mode
         self._told = told
         self.is_open = mode is SecurityMode.OPEN
-        """Whether nothing is decided, so that no call needs to ask."""
+        """Whether the mode is `open`, in which a call needs no decision."""
         self.owner: str | None = caller.principal if mode is SecurityMode.ENFORCE else None
-        """Principal to which what the caller creates belongs, such as group members; None if nothing is enforced."""
+        """Principal that owns objects that the caller creates, such as group members; None if ACLs are not enforced."""
 
     @property
     def holds(self) -> bool:
-        """Whether what is not allowed is refused."""
+        """Whether the mode is `enforce`, in which operations that no ACL allows are refused."""
         return self._mode is SecurityMode.ENFORCE
 
     @property
@@ -63,13 +64,13 @@ class CallerAccess:
 
     @property
     def is_stranger(self) -> bool:
-        """Whether the caller has no token and no ACL allows it anything, in the mode `enforce`."""
+        """Whether, in the mode `enforce`, the caller has no token and no ACL allows it any operation."""
         if self._mode is not SecurityMode.ENFORCE:
             return False
         return self.caller.is_anonymous and not self.rules.allows_anything
 
     def check(self, access: Access, parameters: dict[str, str]) -> None:
-        """Raise the problem of a call whose path the caller may not use, before anything is looked up."""
+        """Raise a problem if the caller may not use a resource in the path of a call. The resource is not looked up."""
         if self.is_open or access.audience is Audience.PUBLIC:
             return
         if self._is_closed:
@@ -110,13 +111,13 @@ class CallerAccess:
             raise self.refusal(operation, kind, pattern)
 
     def sees(self, kind: Kind, name: str) -> bool:
-        """Return whether an entry of a list is shown. Hidden entries are not refusals and are not counted."""
+        """Return whether a list shows this entry to the caller. Hidden entries are not counted as refusals."""
         if self._mode is not SecurityMode.ENFORCE:
             return True
         return self.rules.decide(Operation.DESCRIBE, kind, name).allowed
 
     def refusal(self, operation: Operation, kind: Kind, name: str) -> ProblemError:
-        """Return the problem of a refused operation, which names the command that allows it."""
+        """Return the problem of a refused operation, with the command by which an administrator can allow it."""
         if self.caller.is_anonymous:
             return missing_token()
         principal, resource = self.caller.principal, named(kind, name)
@@ -129,7 +130,7 @@ class CallerAccess:
 
 
 def named(kind: Kind, name: str) -> str:
-    """Return a resource as in commands: `topic:orders`, `cluster:*`."""
+    """Return a resource as it is written in commands, for example `topic:orders` or `cluster:*`."""
     return f"{kind}:{'*' if kind in SINGLE_KINDS else name}"
 
 

@@ -1,6 +1,6 @@
 """Decisions for one caller at one security revision, with the reason of each (rule Z6).
 
-A superuser is allowed everything. Otherwise a matching deny decides, then a matching allow; without either, the
+A superuser is allowed everything. Otherwise a matching deny decides, then a matching allow. Without a matching ACL, the
 operation is not allowed. Only names are compared, so a decision does not depend on whether a resource exists (rule Z7).
 """
 
@@ -16,18 +16,18 @@ from fairlead_broker.access.acl_index import AclIndex, Effect
 from fairlead_broker.access.caller import Caller
 
 DECISIONS_MAX: Final = 4096
-"""Maximum number of remembered decisions of one caller; the table is cleared when it is full."""
+"""Maximum number of cached decisions of one caller. The cache is cleared when it is full."""
 SUPERUSER: Final = "superuser"
 NO_ACL: Final = "no ACL allows it"
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether an operation is allowed, and because of what."""
+    """Whether an operation is allowed, and the reason."""
 
     allowed: bool
     because: str
-    """`superuser`, the id of the deciding ACL, or `no ACL allows it`."""
+    """Reason of the decision: `superuser`, the id of the deciding ACL, or `no ACL allows it`."""
 
 
 _SUPERUSER: Final = Decision(True, SUPERUSER)
@@ -71,7 +71,10 @@ class CallerRules:
 
     @property
     def allows_anything(self) -> bool:
-        """Whether at least one ACL allows the caller anything, so that `anonymous` may make calls for every caller."""
+        """Whether at least one ACL allows the caller an operation.
+
+        An ACL for `anonymous` lets every caller make calls.
+        """
         return self.is_superuser or any(effect is Effect.ALLOW for effect, _, _ in self._table)
 
     @property

@@ -6,14 +6,14 @@ from enum import StrEnum
 
 
 class SecurityMode(StrEnum):
-    """How decisions act, from the least to the most strict."""
+    """Security mode of a cluster, from the least to the most strict."""
 
     OPEN = "open"
-    """Nothing is decided."""
+    """Every call is allowed without a check of the ACLs."""
     OBSERVE = "observe"
-    """Everything is decided and counted, and nothing is refused."""
+    """The ACLs are checked, and operations that no ACL allows are counted but not refused."""
     ENFORCE = "enforce"
-    """Everything is decided, and what is not allowed is refused."""
+    """The ACLs are checked, and operations that no ACL allows are refused."""
 
     def stricter(self, other: SecurityMode) -> SecurityMode:
         """Return the stricter of two modes."""

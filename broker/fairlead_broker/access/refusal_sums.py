@@ -18,7 +18,7 @@ RecordT = TypeVar("RecordT")
 
 @dataclass(frozen=True, slots=True)
 class RefusalKind:
-    """What equal refusals have in common."""
+    """Values that are the same in all refusals of one kind."""
 
     event: str
     caller: str
@@ -28,7 +28,7 @@ class RefusalKind:
 
 
 class RefusalSums(Generic[RecordT]):
-    """Refusals since the last sums, with the last record of each kind."""
+    """Number of refusals of each kind since the last sums, with the last record of each kind."""
 
     __slots__ = ("_sums",)
 
@@ -36,7 +36,7 @@ class RefusalSums(Generic[RecordT]):
         self._sums: dict[RefusalKind, tuple[RecordT, int]] = {}
 
     def add(self, kind: RefusalKind, record: RecordT) -> bool:
-        """Return whether a refusal is reported at once; otherwise it is part of the next sum."""
+        """Add a refusal, and return whether it must be reported at once instead of as a part of the next sum."""
         known = self._sums.get(kind)
         if known is not None:
             self._sums[kind] = record, known[1] + 1
@@ -46,7 +46,7 @@ class RefusalSums(Generic[RecordT]):
         return True
 
     def take(self) -> list[tuple[RecordT, int]]:
-        """Return the last record and the number of the refusals of each kind that are not reported yet.
+        """Return the last record and the number of unreported refusals of each kind.
 
         Kinds without a refusal since the last sums are removed.
         """

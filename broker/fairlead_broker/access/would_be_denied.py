@@ -1,4 +1,4 @@
-"""What a cluster in the mode `observe` would refuse: the last distinct operations, with counts (rule Z3)."""
+"""The last distinct operations in the mode `observe` that `enforce` would have refused, with counts (rule Z3)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ENTRIES_MAX: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class DeniedOperation:
-    """Operation of a principal on a resource that no ACL allows."""
+    """Operation on a resource that no ACL allows the principal."""
 
     principal: str
     operation: str
@@ -27,7 +27,7 @@ class WouldBeDenied:
         self._counts: OrderedDict[DeniedOperation, int] = OrderedDict()
 
     def add(self, denied: DeniedOperation) -> None:
-        """Count an operation; the operation that was counted longest ago is dropped when there are too many."""
+        """Count an operation. Above `ENTRIES_MAX` operations, the least recently counted operation is dropped."""
         self._counts[denied] = self._counts.get(denied, 0) + 1
         self._counts.move_to_end(denied)
         if len(self._counts) > ENTRIES_MAX:

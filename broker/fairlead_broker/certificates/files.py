@@ -1,11 +1,11 @@
-"""Names of the files in a folder with TLS material: those of a Kubernetes Secret of type TLS, and the authorities."""
+"""Names of the files in a folder of TLS material: the files of a Kubernetes Secret of type TLS, and the authorities."""
 
 from __future__ import annotations
 
 from typing import Final
 
 CHAIN_FILE: Final = "tls.crt"
-"""The broker's certificate, then the certificates between it and its authority."""
+"""Name of the file with the broker's certificate, followed by the intermediate certificates."""
 KEY_FILE: Final = "tls.key"
 CA_FILE: Final = "ca.crt"
-"""Authorities that sign the certificates of brokers."""
+"""Name of the file with the authorities that sign the certificates of brokers."""

@@ -1,7 +1,8 @@
-"""Certificates of a cluster on one machine, which the cluster makes for itself: for development and tests.
+"""Certificates that a cluster on one machine generates for itself, for development and tests.
 
-`dev up --secure` and `fairlead.testing` call this module. The authority signs one certificate, for this machine only,
-and its key is never written, so that it signs no other certificate. The module must not depend on listeners.
+`dev up --secure` and `fairlead.testing` call this module. The generated authority signs one certificate, for this
+machine only. The authority's key is never stored, so the authority can sign no other certificate. The module must not
+depend on listeners.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _NAMES: Final = (
 
 
 def local_certificates(folder: Path, now_us: int) -> Path:
-    """Write `tls.crt`, `tls.key` and `ca.crt` for this machine, unless the folder has valid ones; return the folder."""
+    """Write `tls.crt`, `tls.key` and `ca.crt` for this machine unless the folder has valid files. Return the folder."""
     now = datetime.fromtimestamp(now_us / 1e6, UTC)
     if _is_usable(folder / CHAIN_FILE, now):
         return folder
@@ -54,7 +55,7 @@ def local_certificates(folder: Path, now_us: int) -> Path:
     )
     _write(folder / CA_FILE, authority.public_bytes(Encoding.PEM))
     _write(folder / KEY_FILE, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    # The chain is last: without it the next start makes all three again.
+    # The chain is written last. If the chain is missing, the next start writes all three files again.
     _write(folder / CHAIN_FILE, leaf.public_bytes(Encoding.PEM))
     return folder
 

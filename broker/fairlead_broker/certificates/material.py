@@ -1,8 +1,8 @@
-"""Material of TLS: the certificate chain, key and certificate authorities of one listener, read and checked (rule T6).
+"""TLS material: the certificate chain, key and certificate authorities of one listener, read and checked (rule T6).
 
 `watching` calls `read_material` at the start and after each change of the files. The checks are strict because granian
-ends the process on a file that it cannot read, and serves without client certificates if the authority is missing.
-Only this module and the proofs of brokers use the package `cryptography`. The module must not depend on listeners.
+ends the process on a file that it cannot read, and serves without client certificates if the authority is missing. Only
+this module and the proofs of brokers use the package `cryptography`. The module must not depend on listeners.
 """
 
 from __future__ import annotations
@@ -31,10 +31,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, PublicKeyAlgorithmOID
 from fairlead_broker.certificates.files import CA_FILE, CHAIN_FILE, KEY_FILE
 
 FILE_BYTES_MAX: Final = 1 << 20
-"""Maximum size of a file; bundles of all public authorities have a quarter of this size."""
+"""Maximum size of a file in bytes. A bundle of all public authorities has a quarter of this size."""
 RSA_BITS_MIN: Final = 2048
 RSA_BITS_MAX: Final = 4096
-"""Maximum size of an RSA key. Each handshake with a larger key takes tens of milliseconds of the only TLS thread."""
+"""Maximum size of an RSA key in bits. Each handshake with a larger key takes tens of milliseconds of the only TLS
+thread.
+"""
 
 _KEYS_ALLOWED: Final = f"RSA of {RSA_BITS_MIN} to {RSA_BITS_MAX} bits, EC on P-256 or P-384, Ed25519"
 _CURVES: Final = (ec.SECP256R1, ec.SECP384R1)
@@ -59,7 +61,7 @@ class Side(Enum):
 
     DATA = "data"
     PEER = "peer"
-    """Brokers also present this certificate as clients of each other."""
+    """Listener for other brokers. A broker also presents this certificate when it calls another broker."""
     OPS = "ops"
 
 
@@ -77,7 +79,7 @@ class LoadedCertificate:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Material:
-    """Checked material, written again in the form that TLS libraries read. It has no `repr`, because it holds a key."""
+    """Checked material, encoded again for TLS libraries. The class has no `repr`, because it contains a private key."""
 
     chain_pem: bytes
     key_pem: bytes
@@ -97,8 +99,8 @@ def read_material(
 ) -> Material:
     """Read and check `tls.crt`, `tls.key` and `ca.crt` in `folder`, and the file `client_ca`.
 
-    `hosts` are the names and IP addresses by which the listener is called. On the peer side, callers need a certificate
-    of `ca.crt`. Raises `MaterialRefused`.
+    `hosts` are the names and IP addresses by which the listener is called. Callers of the peer listener need a
+    certificate that an authority in `ca.crt` has signed. Raises `MaterialRefused`.
     """
     chain_file, ca_file = folder / CHAIN_FILE, folder / CA_FILE
     chain = _certificates(chain_file)
@@ -141,11 +143,11 @@ def _content(file: Path) -> bytes:
 
 
 def _certificates(file: Path) -> list[x509.Certificate]:
-    """Return the certificates of a PEM file, at least one."""
+    """Return the certificates of a PEM file, which must contain at least one certificate."""
     try:
         found = x509.load_pem_x509_certificates(_content(file))
         for each in found:
-            # Parsing is lazy: a broken extension or key shows only when it is read.
+            # Parsing is lazy: a broken extension or key raises an error only when it is read.
             _ = each.extensions, each.public_key(), each.not_valid_after_utc
     except (ValueError, TypeError, UnsupportedAlgorithm, x509.DuplicateExtension) as error:
         raise MaterialRefused(
@@ -197,7 +199,7 @@ def _check_key(file: Path, key: object, algorithm: x509.ObjectIdentifier) -> Non
 
 
 def _check_purpose(file: Path, leaf: x509.Certificate, wanted: Iterable[x509.ObjectIdentifier]) -> None:
-    """Check the extended key usage; a certificate without the extension may be used for everything."""
+    """Check the extended key usage. A certificate without this extension may be used for every purpose."""
     try:
         usage = leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     except x509.ExtensionNotFound:
@@ -232,7 +234,7 @@ def _check_names(file: Path, leaf: x509.Certificate, hosts: Iterable[str]) -> No
 
 
 def is_named(host: str, name: str) -> bool:
-    """Return whether a name of a certificate covers a host; `*.` covers exactly one label."""
+    """Return whether a name of a certificate covers a host. In the name, `*.` covers exactly one label."""
     if name.startswith("*."):
         return host.partition(".")[2] == name[2:]
     return host == name
@@ -255,7 +257,7 @@ def _key(file: Path, leaf: x509.Certificate) -> bytes:
 
 
 def _authorities(file: Path) -> list[x509.Certificate]:
-    """Return the certificates of authorities in a file, at least one of which may sign."""
+    """Return the authorities' certificates in a file. At least one authority must be allowed to sign."""
     found = _certificates(file)
     if not any(_may_sign(each) for each in found):
         raise MaterialRefused(

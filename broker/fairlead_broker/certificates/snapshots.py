@@ -1,4 +1,4 @@
-"""Snapshot of material on the disk, from which an HTTP server reads it.
+"""Snapshots of checked TLS material, from which HTTP servers read the material.
 
 `server` writes a snapshot for each server that it starts, and removes the snapshot when the server has stopped. A
 server never reads the files of the user, which may change between the check and the read.
@@ -30,7 +30,7 @@ class Snapshot:
 
     @classmethod
     def write(cls, material: Material) -> Snapshot:
-        """Write the material into a new folder; remove the folders of processes that no longer exist."""
+        """Write the material into a new folder, and remove the folders of processes that no longer exist."""
         memory = MEMORY_FOLDER if os.access(MEMORY_FOLDER, os.W_OK | os.X_OK) else None
         if memory is not None:
             remove_left_over(memory)
@@ -51,7 +51,7 @@ class Snapshot:
 
     @property
     def chain(self) -> Path:
-        """File with the certificate and the certificates between it and its authority."""
+        """File with the certificate and the intermediate certificates."""
         return self.folder / "chain.pem"
 
     @property

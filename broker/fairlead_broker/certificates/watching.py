@@ -1,8 +1,8 @@
-"""Watch of the files of certificates: the first load, and the replacement while the broker runs (rule T7).
+"""Watch of the certificate files: the first load, and the replacement of certificates in a running broker (rule T7).
 
-`wiring` loads all material at the start, where a fault ends the broker, and runs the watch, which reads changed files.
-While the broker runs, a fault changes nothing: the previous certificate stays in use, and the fault is logged once. The
-module must not depend on listeners, which subscribe to changes.
+`wiring` loads all material when the broker starts, and a fault then ends the broker. `wiring` also runs the watch,
+which reads changed files. While the broker runs, a fault changes nothing: the previous certificate stays in use, and
+the fault is logged once. The module must not depend on listeners, which subscribe to changes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from fairlead_broker.clock import Clock
 from fairlead_broker.telemetry import Telemetry
 
 LOOK_SECONDS: Final = 10.0
-"""Time between two looks at the files. A mounted Secret reaches the files of a pod a minute after its change."""
+"""Seconds between two checks of the files. A change of a mounted Secret reaches the files of a pod within about a
+minute.
+"""
 
 FileState: TypeAlias = tuple[int, int, int, int] | None
 Subscriber: TypeAlias = Callable[[Side, Material], Awaitable[None]]
@@ -60,7 +62,9 @@ class Certificates:
         self._failures = telemetry.metric("fairlead_tls_reload_failures_total")
         self._states: dict[Side, tuple[FileState, ...]] = {}
         self._faults: dict[Side, tuple[tuple[FileState, ...], str]] = {}
-        """State and fault of the files of each listener at the last look; such files are read again at each look."""
+        """State and fault of the files of each listener whose last check failed. Files with a fault are read again at
+        each check.
+        """
         self._materials: dict[Side, Material] = {}
         self._subscribers: list[Subscriber] = []
         self._look = asyncio.Event()
@@ -80,15 +84,15 @@ class Certificates:
             self._failures.labels(side.value)
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """Call `subscriber` with each later certificate of each listener; the watch waits for the call."""
+        """Call `subscriber` with each later certificate of each listener. The watch waits until the call returns."""
         self._subscribers.append(subscriber)
 
     def look_now(self) -> None:
-        """Look at the files at once instead of at the next interval."""
+        """Check the files at once instead of at the end of the interval."""
         self._look.set()
 
     async def run(self) -> None:
-        """Look at the files every ten seconds until cancelled."""
+        """Check the files every ten seconds until cancelled."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS):
@@ -154,7 +158,7 @@ class Certificates:
 
 
 def _state(file: Path) -> FileState:
-    """Return what identifies the content of a file; None for a missing file."""
+    """Return the identity, size and modification time of a file; None for a missing file."""
     try:
         found = file.stat()
     except OSError:

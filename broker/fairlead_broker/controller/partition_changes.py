@@ -71,9 +71,9 @@ def elect_unclean(
 ) -> PartitionRecord | None:
     """Return the partition record that makes the live replica with the longest log the leader.
 
-    Records that this replica lacks are lost. The result is None until a replica that can lead has reported its log end;
-    for a partition record that was restored from a backup, until all replicas have reported their log ends. The new
-    leader epoch is above all reported epochs.
+    Records that this replica lacks are lost. The result is None until a replica that can lead has reported its log end.
+    For a partition record that was restored from a backup, the result is None until all replicas have reported their
+    log ends. The new leader epoch is above all reported epochs.
     """
     if record.restored and any(replica.broker not in ends for replica in record.replicas):
         return None
@@ -99,7 +99,7 @@ def elect_unclean(
 def _after_leader(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
     """Return the partition record with another leader, or without a leader if no replica can lead.
 
-    Without a leader in the record, clients do not call a dead broker. If the record was restored from a backup, no
+    A record without a leader keeps clients from calling a dead broker. If the record was restored from a backup, no
     replica counts as complete.
     """
     if not record.restored:
@@ -121,8 +121,8 @@ def _leader_moved(key: PartitionKey, record: PartitionRecord, view: ClusterView)
     if state is BrokerState.STOPPING:
         return elect(key, record, view.brokers, avoiding)
     if record.leader.broker in view.draining or state is BrokerState.DRAINING:
-        # A broker may stay registered as draining for a while after its drain has ended. Such brokers are avoided as
-        # well, because two of them would pass the leadership back and forth.
+        # A broker may stay registered as draining for a while after its drain has ended. Brokers in this state are
+        # avoided as well, because two of them would pass the leadership back and forth.
         return move_leader(key, record, view.brokers, avoiding.union(_registered_draining(record, view)))
     return None
 

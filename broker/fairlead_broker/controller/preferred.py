@@ -22,7 +22,7 @@ def preferred_leader(record: PartitionRecord) -> BrokerId:
 
 
 def prefer(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
-    """Return the partition record with its preferred leader as leader; None if it already leads or cannot lead now.
+    """Return the partition record led by its preferred leader, or None if that broker already leads or cannot lead now.
 
     The preferred leader can take over if it is a live member of the isr and its broker is not draining. The preferred
     leader never takes over if the partition record was restored from a backup, because a member of the restored isr may

@@ -1,4 +1,4 @@
-"""The controller's term, which one broker holds while the others wait for it, and the tasks of the controller.
+"""Claim of the controller's term, which one broker holds at a time, and the tasks of the controller.
 
 The runtime of every broker creates and runs a controllership. All tasks are derived from the mirror alone
 (`controller.partition_changes`), so that any controller can continue the tasks of an earlier controller. Only
@@ -118,7 +118,7 @@ class Controllership:
         return ControllerTerm(self._metadata.keys, standing.create_revision)
 
     async def known(self, seconds_max: float) -> None:
-        """Wait until this broker has the term or the mirror shows another controller, or until the time is over.
+        """Wait until this broker has the term or the mirror shows another controller, for at most `seconds_max`.
 
         Right after a start and after the end of a lease, no controller exists for a moment.
         """
@@ -157,7 +157,7 @@ class Controllership:
 
     @property
     def load(self) -> ReplicaLoad:
-        """Number of replicas on each broker, with promised replicas."""
+        """Number of replicas on each broker, including promised replicas."""
         return self._load
 
     def view(self) -> ClusterView:
@@ -180,7 +180,7 @@ class Controllership:
                     if await self._try_turn():
                         await self._wait_for_change()
                     else:
-                        # No event announces that the store answers again; only another attempt can detect this.
+                        # No event announces that the store answers again, so only another attempt can detect an answer.
                         await asyncio.sleep(TICK_SECONDS)  # noqa: TID251
         except* CoordinationClosed as closed:
             raise closed.exceptions[0] from None
@@ -233,7 +233,7 @@ class Controllership:
 
     def _enter(self, term: ControllerTerm) -> None:
         """Begin a term by queueing every partition and topic: an earlier controller may have left tasks unfinished."""
-        _log.info("term of the controller taken", term=term.revision)
+        _log.info("controller's term claimed", term=term.revision)
         self._term = term.revision
         self._touched.add(key for key, _ in self._index.partitions())
         self._due_topics.update(self._metadata.topics)

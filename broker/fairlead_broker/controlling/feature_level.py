@@ -1,8 +1,8 @@
-"""The cluster's feature level: the key `feature.level` of a patch becomes a change of the cluster's record.
+"""Changes of the cluster's feature level, requested by the key `feature.level` of a configuration patch.
 
-`configs` uses this module for patches of the cluster's configuration. The level is raised only by such a call, never
-lowered, and only if every registered broker supports it. The transaction does not detect a broker that registers at the
-same time: that broker stops by itself when its mirror shows the level.
+`configs` uses this module for patches of the cluster's configuration. Only this request raises the level, and only if
+every registered broker supports the new level. The level is never lowered. The transaction does not detect a broker
+that registers at the same time: that broker stops by itself when its mirror shows the level.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def taken_out(
 
 
 def raised_level(metadata: ClusterMetadata, level: int | None) -> tuple[tuple[Compare, ...], tuple[Put, ...]]:
-    """Return the compares and the writes that raise the cluster to a level; none if the level is reached already.
+    """Return the compares and the writes that raise the cluster to a level, or none if the level is already reached.
 
     Raises `not_possible_now` for a lower level than the cluster's, and for a level that a registered broker does not
     support.

@@ -25,7 +25,7 @@ class Promise:
     """Replicas and partitions that one operation will add."""
 
     def __init__(self, topic: str | None = None) -> None:
-        """Create a promise of no replicas. `topic`: name of the topic that the operation creates or changes."""
+        """Create an empty promise. `topic`: name of the topic that the operation creates or changes."""
         self.topic = topic
         self.partitions = 0
         """Number of partitions that the topic will have; 0 before the number is known."""

@@ -22,7 +22,7 @@ from fairlead_broker.registry.store_writes import Delete, Put, Transaction, abse
 TOKENS_MAX: Final = 10_000
 ACLS_MAX: Final = 10_000
 QUOTAS_MAX: Final = 1_000
-"""Maximum number of quotas; shared quotas of every matching prefix are charged for each request."""
+"""Maximum number of quotas. Each request is charged to the shared quotas of all matching prefixes."""
 _Owned: TypeAlias = Versioned[TokenRecord] | Versioned[AclRecord] | Versioned[QuotaRecord]
 
 
@@ -37,7 +37,7 @@ class SecurityAdmin:
         self._runner = PlanRunner(coordination, mirror)
 
     async def put_token(self, token_id: str, record: TokenRecord) -> bool:
-        """Store a token under an id that no token has; return whether it was stored. Raises `conflict` at the limit."""
+        """Store a token under an unused id, and return whether the token was stored. Raises `conflict` at the limit."""
         key = self._metadata.keys.token(token_id)
 
         def plan(_: int) -> Sequence[Transaction]:
@@ -62,7 +62,7 @@ class SecurityAdmin:
         await self._remove(self._metadata.keys.token, token_id, found, force=force)
 
     async def put_acl(self, acl: Acl, record: AclRecord) -> bool:
-        """Store an ACL; return whether it is new. Raises `conflict` at the limit."""
+        """Store an ACL, and return whether the ACL is new. Raises `conflict` at the limit."""
         key = self._metadata.keys.acl(acl.acl_id)
 
         def plan(_: int) -> Sequence[Transaction]:

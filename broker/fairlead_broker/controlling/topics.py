@@ -85,7 +85,8 @@ class TopicAdmin:
             return existing.value, False
         if dry_run:
             record = self._new_topic(request, config)
-            # Only the controller knows the replicas of operations under way; it checks the topic again.
+            # Only the controller knows the replicas of operations in progress, so the controller checks the topic
+            # again.
             if self._term() is not None:
                 self._placed(request.name, record, self._new_start_index())
             return record, True
@@ -117,8 +118,8 @@ class TopicAdmin:
 
         with self._load.promise(name) as promise:
             while True:
-                # An operation that another broker has begun is completed first. This is repeated if another operation
-                # has begun in the meantime.
+                # Operations that other brokers have begun are completed first, including operations that begin in the
+                # meantime.
                 await self._runner.complete(completion)
                 self._refuse_unfinished(name, altered)
                 if await self._runner.begin(announcement) or not is_unfinished(
@@ -349,7 +350,7 @@ def _check_same(request: CreateTopicRequest, config: dict[str, str], existing: T
 
 
 def _check_min_isr(name: str, config: Mapping[str, str], replication_factor: int) -> None:
-    """Refuse a topic's `min.insync.replicas` above its number of replicas. The cluster's value is capped instead."""
+    """Refuse a topic's `min.insync.replicas` above its number of replicas. A cluster-wide value is capped instead."""
     asked = int(config.get(MIN_ISR, 1))
     if asked > replication_factor:
         raise ProblemError(

@@ -90,8 +90,8 @@ class ClusterBootstrap:
     ) -> ClusterRecord:
         """Return the cluster record. The first broker creates the record with the id `new_cluster_id`.
 
-        `configuration`: values that the first broker stores for the cluster, unless it has a configuration. Raises
-        `FeatureLevelTooHigh`. After `UnknownOutcome` the caller repeats the call.
+        `configuration`: values that the first broker stores for the cluster, unless the cluster has a configuration.
+        Raises `FeatureLevelTooHigh`. After `UnknownOutcome` the caller repeats the call.
         """
         record = ClusterRecord(
             cluster_id=new_cluster_id, feature_level=FEATURE_LEVEL, created_us=self._clock.now_us()
@@ -219,5 +219,5 @@ class ClusterBootstrap:
 
 def _only(result: TransactionResult) -> KeyValue:
     [item] = result.reads
-    assert item is not None, "a key that was just put or found is read"
+    assert item is not None, "the read returns a key that was put or found"
     return item

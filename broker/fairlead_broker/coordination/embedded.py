@@ -93,7 +93,7 @@ class EmbeddedCoordination:
         )
 
     def watch(self, prefix: str, from_revision: Revision) -> EmbeddedWatch:
-        """Follow the keys under a prefix (see `Coordination.watch`)."""
+        """Watch the keys under a prefix (see `Coordination.watch`)."""
         self._check_open()
         watch = EmbeddedWatch(self._store, prefix, from_revision, self._watches.discard)
         self._watches.add(watch)
@@ -243,7 +243,7 @@ class EmbeddedWatch:
 
 
 class EmbeddedStore:
-    """Embedded store: a thread that owns the file and the leases, and the state that belongs to the event loop.
+    """Embedded store: a thread that owns the file and the leases, and state that only the event loop uses.
 
     Only the store's thread uses `history` and `leases`. `run` runs the methods `transact`, `grant`, `keep_alive`,
     `end_lease` and `expire` in this thread.
@@ -252,7 +252,7 @@ class EmbeddedStore:
     def __init__(
         self, history: History, thread: ThreadPoolExecutor, clock: Clock, loop: asyncio.AbstractEventLoop
     ) -> None:
-        """Take over a file that was opened in the store's thread."""
+        """Create a store with a file that was opened in the store's thread."""
         self._clock = clock
         self._loop = loop
         self._thread = thread

@@ -52,7 +52,7 @@ APPLICATION_ID: Final = 0x464C4344
 refused.
 """
 EVENT_REVISIONS_MAX: Final = 64
-"""Maximum number of revisions that are read at once for a watch that is behind. The limit bounds the watch's memory."""
+"""Maximum number of revisions that are read at once for a watch that lags. The limit bounds the watch's memory."""
 _ABOVE_ALL_KEYS: Final = "\U0010ffff"
 _NO_LEASE: Final = 0
 _DAMAGE_CODES: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})

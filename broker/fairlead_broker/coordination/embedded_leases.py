@@ -1,7 +1,7 @@
 """Leases of an embedded store, which are kept in memory and end with the process.
 
-Only `embedded` uses this module. The leases are pure: the time is an argument, and the methods return the expired
-leases and the keys to be removed with them.
+Only `embedded` uses this module. The table of leases is pure: the time is an argument, and the methods return the
+expired leases and the keys to be removed with them.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Leases:
         return sorted(self._get(lease_id).keys)
 
     def drop(self, lease_id: LeaseId) -> None:
-        """Drop a lease that has ended; the caller has removed its keys."""
+        """Drop a lease that has ended and whose keys the caller has removed."""
         for key in self._held.pop(lease_id).keys:
             del self._lease_of[key]
 

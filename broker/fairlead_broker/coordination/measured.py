@@ -39,7 +39,7 @@ class MeasuredCoordination:
         return await self._timed("list", call)
 
     def watch(self, prefix: str, from_revision: Revision) -> Watch:
-        """Follow the keys under a prefix (see `Coordination.watch`)."""
+        """Watch the keys under a prefix (see `Coordination.watch`)."""
         return self._inner.watch(prefix, from_revision)
 
     async def transact(

@@ -1,10 +1,10 @@
 """A copy of the keys under `meta/`, which a list and a watch keep up to date.
 
 The runtime creates and runs the mirror, and all packages of the broker read the mirror. All events of a revision are
-applied before any listener runs. If the watch can no longer be trusted (cancelled, broken, silent, compacted),
-the mirror lists all keys again at one revision, compares them with the known keys, and watches from the next
-revision (protocol section 3, rule 5). The mirror may be behind the store, so a decision based on the mirror is
-valid only if its compare-and-set succeeds.
+applied before any listener runs. If the watch can no longer be trusted (cancelled, broken, silent, compacted), the
+mirror lists all keys again at one revision, compares them with the known keys, and watches from the next revision
+(protocol section 3, rule 5). The mirror may lag behind the store, so a decision based on the mirror is valid only if
+its compare-and-set succeeds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fairlead_broker.registry.metadata import Change, ClusterMetadata
 from fairlead_broker.registry.store_writes import KeyValue
 
 SILENCE_SECONDS: Final = 30.0
-"""Seconds of silence after which the mirror requests progress from the watch. If the silence then lasts as long
+"""Seconds of silence after which the mirror requests progress from the watch. If no answer arrives within the same time
 again, the watch is replaced.
 """
 PROGRESS_SECONDS: Final = 1.0
@@ -54,7 +54,7 @@ Listener: TypeAlias = Callable[[MirrorUpdate], None]
 
 
 class Mirror:
-    """Metadata that follows the store. Call `load`, then `run` in a task.
+    """Metadata that is kept up to date with the store. Call `load`, then `run` in a task.
 
     `load` and `run` may raise `RecordUnreadable`.
     """
@@ -89,7 +89,7 @@ class Mirror:
             page = await self._coordination.list(self._prefix, revision=page.revision, after=page.next)
             listed.update((item.key, item) for item in page.items)
         if page.revision < self.metadata.revision:
-            # The answer comes from a member that is behind, so the known keys are newer than the listed keys.
+            # The answer comes from a member that lags behind, so the known keys are newer than the listed keys.
             return
         changed: dict[str, KeyValue | None] = dict.fromkeys(self._known.keys() - listed.keys())
         changed.update(
@@ -98,7 +98,7 @@ class Mirror:
         self._apply(page.revision, changed)
 
     async def run(self) -> None:
-        """Follow the store until cancelled. Raises `CoordinationClosed` when the client is closed."""
+        """Apply the changes of the store until cancelled. Raises `CoordinationClosed` when the client is closed."""
         try:
             while True:
                 await self._follow()
@@ -164,7 +164,7 @@ class Mirror:
                 raise
             except (Compacted, CoordinationUnavailable) as error:
                 _log.warning("registry not listed, retrying", reason=str(error), attempt=attempt)
-                # No event announces that the store answers again; only another attempt can detect this.
+                # No event announces that the store answers again, so only another attempt can detect an answer.
                 await asyncio.sleep(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)])  # noqa: TID251
                 attempt += 1
             else:

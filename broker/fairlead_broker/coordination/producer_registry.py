@@ -29,8 +29,8 @@ NAME_IDLE_US: Final = 7 * 24 * 3600 * 1_000_000
 """Microseconds for which an unused name is kept."""
 NAME_NOTED_US: Final = 24 * 3600 * 1_000_000
 """Microseconds between two updates of the time at which a name was last used. Only partition leaders see that a
-producer is in use, but any broker may drop its name. The time is therefore updated long before the name could be
-dropped.
+producer is in use, but any broker may drop its name. The stored time of a used name is therefore updated long before
+the name could be dropped.
 """
 NAMES_AT_ONCE: Final = 50
 """Number of names that are examined at once. Examining a name may require checking all partitions that this broker
@@ -94,7 +94,7 @@ class ProducerRegistry:
             for item in page.items:
                 record = decode(item.key, item.value, ProducerNameRecord)
                 if record.transactional:
-                    # The name is forgotten together with the record of its transactions.
+                    # The name is deleted together with the record of its transactions.
                     continue
                 if now_us - record.used_us >= NAME_NOTED_US and is_active(record.producer_id):
                     await self._note_use(item, record)
@@ -164,7 +164,7 @@ class ProducerRegistry:
     async def _replace(self, key: str, revision: Revision, value: bytes) -> bool:
         """Replace a key.
 
-        Returns False if the key was not replaced or the outcome is unknown; the caller then starts again. If a
+        Returns False if the key was not replaced or the outcome is unknown, so that the caller has to start again. If a
         write of unknown outcome has succeeded, some ids or an epoch are skipped, which is harmless.
         """
         try:

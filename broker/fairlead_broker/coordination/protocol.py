@@ -194,7 +194,7 @@ class Coordination(Protocol):
         ...
 
     def watch(self, prefix: str, from_revision: Revision) -> Watch:
-        """Follow the keys under a prefix, starting at a revision, which is included and may be in the future."""
+        """Watch the keys under a prefix, starting at a revision, which is included and may be in the future."""
         ...
 
     async def transact(

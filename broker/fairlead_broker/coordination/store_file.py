@@ -23,7 +23,7 @@ class StoreHeld(StoreRefused):
 
     def __init__(self, path: Path, holder: str) -> None:
         super().__init__(
-            f"{path} is in use by {holder}; stop that broker first, or give this one a data directory of its own"
+            f"{path} is in use by {holder}; stop that broker first, or give this broker its own data directory"
         )
         self.holder = holder
 
@@ -57,7 +57,7 @@ class StoreInaccessible(StoreRefused):
 
 
 class StoreLock:
-    """Right to open a store, which is valid until `release` or the end of the process."""
+    """Exclusive lock on a store, which is held until `release` or the end of the process."""
 
     def __init__(self, store: Path) -> None:
         """Acquire the lock. Raises `StoreHeld`, which names the holder, or `StoreInaccessible`."""

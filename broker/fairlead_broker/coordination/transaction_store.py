@@ -1,7 +1,8 @@
 """Stored transactions: reads of many records, and writes of many decisions by one compare-and-set (rule 7.1).
 
 The runtime calls the store. Any broker may change any record, so every write compares the revision at which each record
-was read. A write that another broker has overtaken changes nothing and returns the records as they are.
+was read. If another broker has changed one of the records since, the write changes nothing and returns the current
+records.
 """
 
 from __future__ import annotations
@@ -74,9 +75,9 @@ class TransactionStore:
     async def write(
         self, changes: Mapping[ProducerId, tuple[Standing, TransactionRecord]]
     ) -> tuple[bool, dict[ProducerId, Standing]]:
-        """Replace records, if all of them stand as they were read; otherwise nothing is written.
+        """Replace records if none of them has changed since it was read. Otherwise nothing is written.
 
-        Returns whether the records are written, and how all of them stand now.
+        Returns whether the records were written, and the current state of all of them.
         """
         key = self._keys.transaction
         compares = [unchanged_since(key(each), read.revision) for each, (read, _) in changes.items()]
@@ -131,7 +132,7 @@ class TransactionStore:
     async def page(
         self, after: ProducerId | None, limit: int
     ) -> tuple[list[tuple[ProducerId, Standing]], bool]:
-        """Return records in the order of their keys, and whether more follow."""
+        """Return records in the order of their keys, and whether more records follow."""
         keys = self._keys
         start = None if after is None else keys.transaction(after)
         found = await self._coordination.list(keys.transactions, after=start, limit=limit)

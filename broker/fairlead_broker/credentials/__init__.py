@@ -1,1 +1,1 @@
-"""What proves a caller: the header `Authorization` and API tokens (sections 2.1 and 2.2). The package is pure."""
+"""Credentials of callers: the header `Authorization` and API tokens (sections 2.1 and 2.2). The package is pure."""

@@ -18,7 +18,7 @@ _NO_HASH: Final = "0" * 64
 def verified(
     text: str, token_of: Callable[[str], TokenRecord | None], now_us: int, valid_after_us: int
 ) -> Caller:
-    """Return the caller that a token names. Raises `unauthenticated`.
+    """Return the caller that a token authenticates. Raises `unauthenticated`.
 
     `token_of` returns the stored record of a token's id. `valid_after_us`: tokens that were created before this time
     are refused.

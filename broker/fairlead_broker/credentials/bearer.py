@@ -12,7 +12,7 @@ SCHEME: Final = b"bearer"
 
 
 class Refused(StrEnum):
-    """Reason for which a caller is not authenticated. No reason tells an unknown token from a wrong one."""
+    """Reason why a caller is not authenticated. Unknown and wrong tokens have the same reason."""
 
     MISSING = "missing"
     MALFORMED = "malformed"
@@ -21,7 +21,7 @@ class Refused(StrEnum):
 
 
 _DETAILS: Final = {
-    Refused.MALFORMED: "the header Authorization is not one Bearer token",
+    Refused.MALFORMED: "the header Authorization is not a single Bearer token",
     Refused.EXPIRED: "the token has expired; create another with: fairlead token create PRINCIPAL",
     Refused.REFUSED: "the token is not valid in this cluster; create one with: fairlead token create PRINCIPAL",
 }
@@ -33,7 +33,7 @@ def unauthenticated(reason: Refused) -> ProblemError:
 
 
 def too_many_failures(wait_seconds: float) -> ProblemError:
-    """Return the problem of a token that is not looked at, because its address sent too many refused tokens."""
+    """Return the problem of a token that is not verified, because its address sent too many refused tokens."""
     return ProblemError(
         "throttled",
         "this address sent too many tokens that were refused",
@@ -44,8 +44,8 @@ def too_many_failures(wait_seconds: float) -> ProblemError:
 def bearer_token(values: list[bytes]) -> str:
     """Return the token in the values of the header `Authorization`, of which there is at least one.
 
-    Raises `unauthenticated` for two headers, another scheme, an empty or a too long token, and for characters that no
-    token has.
+    Raises `unauthenticated` for two headers, another scheme, an empty or a too long token, and for characters that are
+    not allowed in a token.
     """
     if len(values) != 1 or len(values[0]) > HEADER_BYTES_MAX:
         raise unauthenticated(Refused.MALFORMED)

@@ -1,7 +1,7 @@
-"""Signed tokens: what is read before the check of the signature, and the caller of the claims (rules A14 to A18).
+"""Signed tokens: the issuer and key id before verification, and the caller after it (rules A14 to A18).
 
-Callers: ``identity`` verifies the signature between the two steps. The time is an argument. This module must not know
-keys or cryptography.
+The package `identity` reads the unverified statements of a token, verifies the signature, and then gets the caller. The
+time is an argument. The module must not depend on keys or cryptography.
 """
 
 from __future__ import annotations
@@ -19,40 +19,42 @@ from fairlead_broker.access.caller import Caller, CallerSource
 from fairlead_broker.credentials.bearer import Refused, unauthenticated
 
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "Ed25519")
-"""Algorithms of signatures. There are none with shared secrets."""
+"""Accepted signature algorithms. Algorithms with shared secrets are not accepted."""
 OLD_ALGORITHM_NAMES: Final[Mapping[str, str]] = {"EdDSA": "Ed25519"}
 LEEWAY_SECONDS: Final = 60
-"""Difference of clocks that is allowed for each time in a token (rule A8)."""
+"""Seconds of clock difference that are allowed for each time in a token (rule A8)."""
 GROUPS_MAX: Final = 64
 PARTS: Final = 3
 _NAME: Final = re.compile(r"[!-)+\-./0-~]{1,200}")
 _SERVICE_ACCOUNT: Final = re.compile(r"system:serviceaccount:([^:]+):([^:]+)")
 _REFUSED_HEADERS: Final = frozenset({"crit", "b64", "enc", "zip"})
-"""Header members that change what a signature covers or what the content is."""
+"""Header members that change the signed bytes or the meaning of the content. A token with one of these members is
+refused.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IssuerRules:
-    """What the tokens of an issuer have to say."""
+    """Requirements for the tokens of an issuer."""
 
     name: str
     """Name of the issuer in principals."""
     issuer: str
     """Exact value of the claim `iss`."""
     audience: str
-    """Value that the claim `aud` is, or contains."""
+    """Value that the claim `aud` must equal or contain."""
     principal_claim: str = "sub"
     groups_claim: str | None = None
     algorithms: frozenset[str] = frozenset(ALGORITHMS)
     token_seconds_max: int = 86_400
-    """Longest time between `iat` and `exp`."""
+    """Maximum number of seconds between `iat` and `exp`."""
     kubernetes: bool = False
-    """Whether the tokens are those of service accounts (rule A18)."""
+    """Whether the issuer is a Kubernetes API server, whose tokens are those of service accounts (rule A18)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unverified:
-    """What a token says about itself; nothing of it is proven."""
+    """Unverified statements of a token about its issuer, algorithm and key."""
 
     issuer: str
     algorithm: str
@@ -79,7 +81,7 @@ def unverified(text: str) -> Unverified:
 def caller_of(
     rules: IssuerRules, payload: bytes, key_sha256: str, now_us: int, valid_after_us: int
 ) -> Caller:
-    """Return the caller that a token with a right signature names. Raises `unauthenticated`.
+    """Return the caller of a token whose signature is valid. Raises `unauthenticated`.
 
     `key_sha256`: fingerprint of the key. `valid_after_us`: tokens that were issued before this time are refused.
     """
@@ -110,7 +112,7 @@ def caller_of(
 
 
 def issuer_in(text: str) -> str | None:
-    """Return the issuer in a token, such as that of the broker's service account; None if there is none."""
+    """Return the issuer in a token, such as the broker's service account token; None if the text names no issuer."""
     parts = text.strip().split(".")
     if len(parts) != PARTS:
         return None
@@ -122,7 +124,7 @@ def issuer_in(text: str) -> str | None:
 
 
 def _names(rules: IssuerRules, claims: Mapping[str, object]) -> tuple[str, tuple[str, ...]]:
-    """Return principal and groups (rules A16, A18)."""
+    """Return the principal and the groups that the claims name (rules A16, A18)."""
     name = claims.get(rules.principal_claim)
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         _refuse()

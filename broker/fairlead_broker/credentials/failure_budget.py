@@ -1,8 +1,8 @@
-"""Bound on refused tokens of one address (rule A6). The time is an argument.
+"""Limit on the refused tokens of one address (rule A6). The time is an argument.
 
-Each address may fail `FAILURES_PER_SECOND` times a second, after a burst. Beyond that, tokens that the broker does not
-remember are refused without a look, so that guessing costs the broker little. Remembered callers behind the same
-address are not affected.
+Each address may send `BURST` refused tokens at once, and then `FAILURES_PER_SECOND` a second. Above this limit, tokens
+that are not in the broker's cache are refused without verification, so that guessing costs the broker little. Cached
+callers with the same address are not affected.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from typing import Final
 FAILURES_PER_SECOND: Final = 20.0
 BURST: Final = 50.0
 ADDRESSES_MAX: Final = 4096
-"""Maximum number of remembered addresses; the address that failed longest ago is dropped."""
+"""Maximum number of counted addresses. Above this number, the address whose last failure is the oldest is dropped."""
 IPV4_PREFIX: Final = "::ffff:"
-"""Beginning of the IPv6 form of an IPv4 address."""
+"""Prefix of the IPv6 form of an IPv4 address."""
 NETWORK_BITS: Final = 64
-"""Bits of an IPv6 address that count, because one client usually has a whole network of this size."""
+"""Number of leading bits that identify a client with IPv6, because one client usually has a whole network of this size.
+"""
 
 
 class FailureBudget:
-    """Failures of addresses, each of which drains over time."""
+    """Failure count of each address. A count decreases over time."""
 
     __slots__ = ("_failures",)
 
@@ -29,7 +30,7 @@ class FailureBudget:
         self._failures: dict[str, tuple[float, float]] = {}
 
     def wait_seconds(self, address: str, now: float) -> float:
-        """Return the number of seconds until a token of this address is looked at again; 0 to look now."""
+        """Return the seconds until a token from this address is verified again, or 0 if it is verified now."""
         return max(0.0, (self._level(network_of(address), now) - BURST) / FAILURES_PER_SECOND)
 
     def fail(self, address: str, now: float) -> None:

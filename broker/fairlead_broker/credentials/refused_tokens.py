@@ -1,8 +1,8 @@
-"""Memory of refused tokens (rule A5). The time is an argument.
+"""Cache of refused tokens (rule A5). The time is an argument.
 
-A client with a wrong token repeats it. The memory answers the repetitions without another check of a signature, and
-without effect on the budget of the address, so that other clients behind the same address can still present a token for
-the first time. What may change a refusal clears the memory.
+A client with a wrong token sends it repeatedly. The cache answers the repetitions without verifying the signature again
+and without charging the failure budget of the address, so that other clients with the same address can still present a
+token for the first time. Any change that may affect a refusal clears the cache.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from fairlead_broker.credentials.bearer import Refused
 
 REMEMBERED_SECONDS: Final = 10.0
 REFUSED_MAX: Final = 4096
-"""Maximum number of remembered tokens, about 1 MB; the token that was refused first is dropped."""
+"""Maximum number of cached tokens, which take about 1 MB. Above this number, the token that was refused first is
+dropped.
+"""
 
 
 class RefusedTokens:
-    """Refusals of the last seconds by the digest of the token."""
+    """Refusals of the last `REMEMBERED_SECONDS`, by the digest of the token."""
 
     __slots__ = ("_refused",)
 
@@ -25,12 +27,12 @@ class RefusedTokens:
         self._refused: dict[bytes, tuple[Refused, float]] = {}
 
     def find(self, digest: bytes, now: float) -> Refused | None:
-        """Return the reason of a remembered refusal."""
+        """Return the reason of a cached refusal, or None."""
         found = self._refused.get(digest)
         return None if found is None or now >= found[1] else found[0]
 
     def add(self, digest: bytes, reason: Refused, now: float) -> None:
-        """Remember a refusal."""
+        """Add a refusal to the cache."""
         self._refused.pop(digest, None)
         self._refused[digest] = reason, now + REMEMBERED_SECONDS
         if len(self._refused) > REFUSED_MAX:

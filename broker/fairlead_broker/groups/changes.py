@@ -50,7 +50,7 @@ class GroupRecords:
 
 @dataclass(frozen=True, slots=True)
 class GroupChange:
-    """Records to be put and keys to be deleted. No key is in both."""
+    """Records to be put and keys to be deleted. No key is both put and deleted."""
 
     puts: Mapping[GroupKey, GroupValue]
     deletes: frozenset[GroupKey]
@@ -59,7 +59,7 @@ class GroupChange:
         return len(self.puts) + len(self.deletes)
 
     def portions(self, limit: int) -> Iterator[GroupChange]:
-        """Divide the change into parts of at most `limit` keys, to be written in this order. Most changes are one part.
+        """Divide the change into parts of at most `limit` keys, to be written in this order. Usually there is one part.
 
         The order of the keys is: removed members, records of other members, the target, the state record.
         """

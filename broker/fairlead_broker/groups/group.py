@@ -302,7 +302,7 @@ class Group:
         if record is None or event.member_epoch != record.epoch or event.subscription is not None:
             return None
         if event.principal not in (None, record.principal):
-            # Another principal is refused, and a member without one gets this one.
+            # Only a turn may refuse a different principal, or store the principal of a member that has none.
             return None
         if event.member_id not in self._resting:
             if event.member_epoch <= 0 or not self._roster.at_rest(event.member_id, record):

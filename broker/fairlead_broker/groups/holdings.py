@@ -1,4 +1,4 @@
-"""Set operations on partitions by topic, ordered as in records: ascending, and without empty topics."""
+"""Set operations on partitions by topic. Results have the order of records: ascending, and without empty topics."""
 
 from __future__ import annotations
 

@@ -73,12 +73,14 @@ class Membership:
         self._subscriptions: Counter[_Consumed] | None = None
         """Number of members by subscription, counted at the first use and then kept up to date."""
         self._wanted: set[str] = set()
-        """Topics of the members' subscriptions. May include topics of subscriptions that were dropped in this turn."""
+        """Topics of the members' subscriptions. The set may include topics of subscriptions that were dropped in this
+        turn.
+        """
         self.unsettled = False
         """Whether the group requires a new target."""
 
     def admit(self, heartbeat: Heartbeat) -> None:
-        """Admit a heartbeat: add the member if it joins, and update its subscription.
+        """Handle a heartbeat: add the member if it joins, and update its subscription.
 
         Raises `member_not_found`, `member_fenced`, `instance_fenced`, `group_too_large`, `invalid_pattern`,
         `malformed_request`, or `forbidden` for a member of another principal.
@@ -250,7 +252,7 @@ def _consumed(record: MemberRecord) -> _Consumed:
 
 
 def _belonging(record: MemberRecord, principal: str | None) -> MemberRecord:
-    """Return the record of a member that belongs to a principal from now on, unless it belongs to one already."""
+    """Return the member's record with this principal as its owner, unless the record already has an owner."""
     if principal is None or record.principal is not None:
         return record
     return msgspec.structs.replace(record, principal=principal)
@@ -270,7 +272,7 @@ def _unsaid(record: MemberRecord) -> MemberRecord:
 
 
 def _merged(record: MemberRecord, subscription: Subscription) -> MemberRecord:
-    """Return the record with the fields of a subscription. None keeps the current value; an empty string resets it."""
+    """Return the record with the fields of a subscription. None keeps a value, and an empty string resets it."""
     pattern, rack, assignor = subscription.pattern, subscription.rack, subscription.assignor
     session, rebalance = subscription.session_timeout_ms, subscription.rebalance_timeout_ms
     return msgspec.structs.replace(

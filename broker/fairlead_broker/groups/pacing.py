@@ -1,11 +1,11 @@
 """Deadlines of a group's members: sessions, rebalance timeouts, and the time of the next heartbeat.
 
-Deadlines are not stored: a coordinator that takes over a group restarts every timeout at its full length. A
-heartbeat therefore moves the session deadline immediately, without a write to the store.
+Deadlines are not stored: a coordinator that takes over a group restarts every timeout at its full length. A heartbeat
+therefore moves the session deadline immediately, without a write to the store.
 
-Every reply contains the time until the next heartbeat. With a fixed interval of five seconds, the heartbeats of
-10,000 members would use a third of a core of each broker. On the other hand, a revoked partition must be assigned
-to its next member within a second.
+Every reply contains the time until the next heartbeat. With a fixed interval of five seconds, the heartbeats of 10,000
+members would use a third of a core of each broker. With a longer interval, a revoked partition would not be assigned to
+its next member within a second.
 """
 
 from __future__ import annotations

@@ -96,8 +96,8 @@ class GroupTurn:
             if member_id in self._roster.members:
                 self._membership.put_out(member_id)
             elif member_id not in self._written.members:
-                # A member that left in this turn is forgotten when the turn is written. If the turn is not written, the
-                # member counts as silent again.
+                # The deadlines of a member that left in this turn are dropped when the turn is written. If the turn is
+                # not written, the member counts as silent again.
                 self._pacing.forget(member_id)
         for member_id in self._pacing.overdue(self._now):
             record = self._roster.members.get(member_id)

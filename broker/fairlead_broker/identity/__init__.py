@@ -1,5 +1,5 @@
-"""Callers with signed tokens: the keys of issuers, how they are fetched and kept, and the check of signatures.
+"""Callers with signed tokens: fetching and storage of the issuers' keys, and verification of signatures.
 
-`runtime` asks this package for the caller of a token. Only this package knows `joserfc`, and besides `peers` only this
-package knows the HTTP client.
+`runtime` calls this package to get the caller of a token. Only this package uses `joserfc`. Only this package and
+`peers` use the HTTP client.
 """

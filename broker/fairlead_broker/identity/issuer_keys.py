@@ -1,6 +1,6 @@
-"""Keys of one issuer: which are known, when they are fetched again, and when they end (rule A17).
+"""Keys of one issuer, the times at which they are fetched again, and their expiry (rule A17).
 
-Times are arguments. `refreshing` fetches, `signed_tokens` looks keys up.
+Times are arguments. `refreshing` fetches the keys, and `signed_tokens` looks them up.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from fairlead_broker.identity.jose import VerificationKey
 
 REFRESH_SECONDS: Final = 600.0
 ATTEMPT_SECONDS_MIN: Final = 10.0
-"""Least time between two fetches because of unknown key ids."""
+"""Minimum seconds between two fetches that unknown key ids cause."""
 UNKNOWN_SECONDS: Final = 60.0
-"""Time for which an unknown key id causes no further fetch."""
+"""Seconds for which an unknown key id causes no further fetch."""
 UNKNOWN_MAX: Final = 1000
 HELD_SECONDS: Final = 86_400.0
-"""Time for which keys hold after the last successful fetch."""
+"""Seconds for which keys are valid after the last successful fetch."""
 
 
 class IssuerKeys:
@@ -28,11 +28,11 @@ class IssuerKeys:
         self.rules = rules
         self.keys: Sequence[VerificationKey] = ()
         self.fetched_us: int | None = None
-        """Wall-clock time of the last successful fetch."""
+        """Wall-clock time of the last successful fetch in microseconds, or None before the first one."""
         self.failing: str | None = None
-        """Reason for which the last fetch failed."""
+        """Reason why the last fetch failed, or None if it succeeded."""
         self.revision = 0
-        """Number that increases when the keys change, so that nothing that was verified or refused is remembered."""
+        """Number that increases when the keys change, so that cached callers and refusals are dropped."""
         self._attempted_at: float | None = None
         self._unknown: dict[str | None, float] = {}
 
@@ -50,17 +50,17 @@ class IssuerKeys:
         return self._attempted_at is None or now >= self._attempted_at + ATTEMPT_SECONDS_MIN
 
     def attempt(self, now: float) -> None:
-        """Note that a fetch begins."""
+        """Record the start of a fetch."""
         self._attempted_at = now
 
     def note_unknown(self, key_id: str | None, now: float) -> None:
-        """Note that a key id is not in the set that was just fetched."""
+        """Record that a key id is not in the set that was just fetched."""
         while len(self._unknown) >= UNKNOWN_MAX:
             del self._unknown[next(iter(self._unknown))]
         self._unknown[key_id] = now + UNKNOWN_SECONDS
 
     def replace(self, keys: Sequence[VerificationKey], fetched_us: int) -> bool:
-        """Use the keys of a fetch; return whether they are others than before."""
+        """Replace the keys with fetched keys, and return whether they differ from the previous keys."""
         before, after = [key.public for key in self.keys], [key.public for key in keys]
         self.fetched_us, self.failing = fetched_us, None
         if before == after:
@@ -71,7 +71,7 @@ class IssuerKeys:
         return True
 
     def fail(self, reason: str) -> None:
-        """Note that a fetch failed; the previous keys hold."""
+        """Record a failed fetch. The previous keys stay valid."""
         self.failing = reason
 
     def _end_old(self, now_us: int) -> None:

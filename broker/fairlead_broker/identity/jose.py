@@ -1,7 +1,7 @@
-"""Keys of issuers and signatures of tokens; the only module that knows `joserfc` (rules A15, A19).
+"""Keys of issuers, and signatures of tokens. Only this module uses `joserfc` (rules A15, A19).
 
-The package is imported at the first use, because brokers without issuers do not need it. Of a key, only the public
-members are read.
+The package is imported at the first use, because brokers without issuers do not need it. Only the public members of a
+key are read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fairlead_broker.credentials.claims import OLD_ALGORITHM_NAMES
 KEYS_MAX: Final = 100
 RSA_BITS_MIN: Final = 2048
 RSA_BITS_MAX: Final = 8192
-"""Greatest size of an RSA key; the check of a signature takes milliseconds with larger ones."""
+"""Maximum size of an RSA key in bits. With a larger key, the check of a signature takes milliseconds."""
 _PUBLIC: Final[Mapping[str, tuple[str, ...]]] = {
     "RSA": ("n", "e"),
     "EC": ("crv", "x", "y"),
@@ -46,13 +46,13 @@ class VerificationKey:
     algorithms: frozenset[str]
     """Algorithms that fit the type of the key."""
     public: Mapping[str, Any]
-    """Members of the key as they are stored."""
+    """Public members of the key, in the form in which they are stored."""
     sha256: str
     """Fingerprint of the key."""
     _key: Any
 
     def payload(self, text: str, algorithm: str) -> bytes | None:
-        """Return the content of a token if its signature is right; else None."""
+        """Return the content of a token, or None if its signature is not valid."""
         from joserfc import jws  # noqa: PLC0415 - see the docstring of the module
         from joserfc.errors import JoseError, SecurityWarning  # noqa: PLC0415
 
@@ -62,7 +62,7 @@ class VerificationKey:
             if len(names) == 1:
                 return jws.deserialize_compact(text, self._key, registry=registry).payload
             with warnings.catch_warnings():
-                # The package warns of the old name of Ed25519.
+                # `joserfc` warns about the old name of Ed25519.
                 warnings.simplefilter("ignore", SecurityWarning)
                 return jws.deserialize_compact(text, self._key, registry=registry).payload
         except (JoseError, ValueError, TypeError, RecursionError):
@@ -70,7 +70,7 @@ class VerificationKey:
 
 
 def read_keys(document: bytes) -> Sequence[VerificationKey]:
-    """Return the usable keys of a set (JWKS). Weak keys, and those for other uses, are left out.
+    """Return the usable keys of a set (JWKS). Weak keys and keys for other uses are left out.
 
     Raises `KeysUnreadable`.
     """
@@ -78,7 +78,7 @@ def read_keys(document: bytes) -> Sequence[VerificationKey]:
         listed = msgspec.json.decode(document)["keys"]
         entries = [dict(each) for each in listed][:KEYS_MAX]
     except (msgspec.DecodeError, KeyError, TypeError, ValueError, RecursionError) as error:
-        message = "the document is no set of keys (JWKS)"
+        message = "the document is not a set of keys (JWKS)"
         raise KeysUnreadable(message) from error
     return tuple(key for each in entries if (key := _key(each)) is not None)
 
@@ -107,7 +107,7 @@ def _key(entry: Mapping[str, Any]) -> VerificationKey | None:
 
 
 def _bits(text: object) -> int:
-    """Return the number of bits of an integer in a key; 0 if the text is no integer."""
+    """Return the number of bits of an integer in a key, or 0 if the text is not an integer."""
     try:
         data = base64url.decoded(str(text))
     except ValueError:

@@ -1,7 +1,7 @@
 """Fetches of the keys of an issuer: by https, by http from this machine, or from a file (rules A14, A17).
 
-Callers: ``refreshing``. An answer is bounded in size and time, and redirects are not followed: nothing that a client
-sends decides which address is called.
+`refreshing` calls this module. The size and the time of an answer are limited. Redirects are not followed, and no data
+of a client determines which address is called.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ DISCOVERY: Final = "/.well-known/openid-configuration"
 
 
 class KeysUnavailable(Exception):
-    """Raised when keys cannot be fetched; the text is the reason."""
+    """Raised when keys cannot be fetched. The text of the error is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeySource:
-    """Where the keys of an issuer are."""
+    """Location of the keys of an issuer."""
 
     issuer: str
     jwks: str | None = None
-    """URL or file of the keys; None if the issuer's discovery document names it."""
+    """URL or file of the keys; None if the issuer's discovery document names the URL."""
     ca: Path | None = None
-    """Authorities in addition to those of the system."""
+    """File with authorities that are accepted in addition to the system's."""
     bearer_file: Path | None = None
     """File with a token that the fetch needs."""
 

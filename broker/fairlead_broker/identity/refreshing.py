@@ -1,8 +1,9 @@
-"""Upkeep of the keys of all issuers: fetches at the start, regularly and for unknown key ids; their file (rule A17).
+"""Refresh of the keys of all issuers at the start, regularly and for unknown key ids, and their file (rule A17).
 
-Callers: ``wiring`` runs the upkeep in the background, ``signed_tokens`` asks for a fetch. A broker starts without the
-keys of an issuer, whose tokens are refused until the keys arrive. The last sets are kept in the data directory, so that
-a restart does not need the issuers. The file has public keys only.
+`wiring` runs the refresh in the background, and `signed_tokens` requests a fetch for an unknown key. A broker also
+starts without the keys of an issuer, and refuses the issuer's tokens until the keys are fetched. The last fetched keys
+are stored in a file of the data directory, so that a restart does not depend on the issuers. The file contains public
+keys only.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from fairlead_broker.telemetry import Log
 
 FILE: Final = "issuer-keys.json"
 RETRY_SECONDS: Final = 10.0
-"""Time until another fetch after a failed one."""
+"""Seconds from a failed fetch to the next fetch."""
 
 
 class _Kept(msgspec.Struct, frozen=True):
-    """Keys of an issuer in the file."""
+    """Keys of one issuer as stored in the file."""
 
     issuer: str
     fetched_us: int
@@ -45,7 +46,7 @@ class KeyRefresh:
         log: Log,
         changed: Callable[[str, list[str]], None] = lambda *_: None,
     ) -> None:
-        """`sources`: keys and their source by the name of the issuer; `file`: where the last sets are kept.
+        """`sources`: keys and their source by the name of the issuer. `file`: file with the last fetched keys.
 
         `changed` is called with the name of an issuer and the ids of its keys after they have changed.
         """
@@ -59,7 +60,7 @@ class KeyRefresh:
         self._writing = asyncio.Lock()
 
     def load(self) -> None:
-        """Read the keys of the last run; a file that cannot be read is ignored."""
+        """Read the keys that an earlier run has stored. An unreadable file is ignored."""
         try:
             kept = msgspec.json.decode(self._file.read_bytes(), type=dict[str, _Kept])
         except (OSError, msgspec.MsgspecError):
@@ -76,7 +77,7 @@ class KeyRefresh:
                 group.create_task(self._keep(name), name=f"issuer-{name}")
 
     def wanted(self, name: str, key_id: str | None) -> asyncio.Task[None] | None:
-        """Return the fetch that may bring an unknown key of an issuer; None if no fetch is due."""
+        """Return the task of a fetch that may find an unknown key of an issuer, or None if no fetch is due."""
         fetching = self._fetching.get(name)
         if fetching is not None:
             return fetching
@@ -89,7 +90,7 @@ class KeyRefresh:
         keys, _ = self._sources[name]
         while True:
             await asyncio.wait([self._fetching.get(name) or self._begin(name)])
-            # The issuer announces no change of its keys.
+            # No event announces a change of the issuer's keys.
             await asyncio.sleep(RETRY_SECONDS if keys.failing else REFRESH_SECONDS)  # noqa: TID251
 
     def _begin(self, name: str) -> asyncio.Task[None]:
@@ -102,7 +103,7 @@ class KeyRefresh:
         keys, source = self._sources[name]
         keys.attempt(self._clock.monotonic())
         try:
-            # Big numbers take milliseconds, so they are read in a thread.
+            # Parsing large keys takes milliseconds, so the keys are read in a thread.
             found = await asyncio.to_thread(read_keys, await self._fetch(source))
         except (KeysUnavailable, KeysUnreadable) as error:
             if keys.failing is None:

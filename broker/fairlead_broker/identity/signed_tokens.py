@@ -1,7 +1,8 @@
-"""The caller of a signed token (rules A15 to A18), and the bound on checks of signatures (rule A6).
+"""The caller of a signed token (rules A15 to A18), and the limit on checks of signatures (rule A6).
 
-Callers: the runtime's view of security, for tokens that it does not remember. If the key of a token is unknown, a fetch
-of the issuer's keys may bring it: `CallerPending` names what the call has to wait for, after which it asks again.
+The runtime's `security_view` calls this module for tokens that are not in its cache. If the key of a token is unknown,
+a fetch of the issuer's keys may find the key: `CallerPending` contains the future for which the request waits before
+the token is verified again.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ UNKNOWN_ISSUER: Final = "none"
 
 
 class CallerPending(Exception):
-    """Raised if a token can only be decided after a wait."""
+    """Raised if a token can be verified only after a wait."""
 
     def __init__(self, wait: Callable[[], asyncio.Future[None]]) -> None:
-        super().__init__("the caller is decided after a wait")
+        super().__init__("the token can be verified only after a wait")
         self.wait = wait
-        """Function that returns what the call waits for; the wait may be cancelled."""
+        """Function that returns the future for which the request waits. The wait may be cancelled."""
 
 
 class KeyUnknown(ProblemError):
-    """Refusal of a token whose key is unknown until, perhaps, the next fetch."""
+    """Refusal of a token whose key is unknown. A later fetch may find the key."""
 
     def __init__(self) -> None:
         refused = unauthenticated(Refused.REFUSED)
@@ -39,7 +40,7 @@ class KeyUnknown(ProblemError):
 
 
 class SignedTokens:
-    """Signed tokens of the issuers of a broker."""
+    """Verifier of the signed tokens of a broker's issuers."""
 
     def __init__(
         self,
@@ -47,7 +48,7 @@ class SignedTokens:
         wanted: Callable[[str, str | None], asyncio.Task[None] | None],
         clock: Clock,
     ) -> None:
-        """`issuers`: keys by the name of the issuer. `wanted` returns a fetch that may bring an unknown key."""
+        """`issuers`: keys by the name of the issuer. `wanted` returns a fetch that may find an unknown key."""
         self.issuers = issuers
         self._by_claim = {keys.rules.issuer: keys for keys in issuers.values()}
         self._wanted = wanted
@@ -66,7 +67,7 @@ class SignedTokens:
         return keys is not None and any(key.sha256 == caller.key_sha256 for key in keys.keys)
 
     def source_of(self, text: str) -> str:
-        """Return the name of the issuer that a token claims, for metrics; `none` for an unknown one."""
+        """Return the name of the issuer that a token claims, or `none` for an unknown issuer. Metrics use the name."""
         try:
             keys = self._by_claim.get(unverified(text).issuer)
         except Exception:  # noqa: BLE001 - a token that cannot be read has no issuer
@@ -76,7 +77,7 @@ class SignedTokens:
     def caller(self, text: str, valid_after_us: int, *, waited: bool) -> Caller:
         """Return the caller of a token. Raises `unauthenticated`, `throttled`, or `CallerPending` for a call.
 
-        `waited`: whether the call has waited already, after which it is decided at once.
+        `waited`: whether the request has already waited. A request waits at most once.
         """
         told = unverified(text)
         keys = self._by_claim.get(told.issuer)
@@ -104,7 +105,7 @@ class SignedTokens:
             raise CallerPending(lambda: asyncio.shield(fetching))
 
     def _pace(self, *, waited: bool) -> None:
-        """Bound the checks of signatures in each second; a call waits for the next second once."""
+        """Limit the checks of signatures in each second. A request above the limit waits once for the next second."""
         now = self._clock.monotonic()
         if int(now) != self._second:
             self._second, self._checks = int(now), 0

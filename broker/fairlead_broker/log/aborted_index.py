@@ -1,10 +1,10 @@
-"""Aborted transactions of one log: in memory, and in a file beside each closed segment with aborted transactions.
+"""Aborted transactions of one log: in memory, and in a file next to each closed segment with such transactions.
 
 `producer_snapshots` adds the transactions of the last segment while it replays batches, and saves them in its
 snapshots. A closed segment has a file `<base offset>.aborted`, which is written before the segment is closed and is
 synced with the segment. A closed segment without the file has no aborted transaction. The files are read at the first
-read of committed records, since most partitions have no such reader. A file with a wrong entry is replaced by the
-transactions in the markers of the segment. Layout: docs/reference/files.md.
+read of committed records, since most partitions have no such reader. A file with a wrong entry is written again from
+the markers in the segment. Layout: docs/reference/files.md.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CAPACITY_MIN: Final = 16
 
 
 class AbortedIndex:
-    """Aborted transactions by marker offset. One thread changes the index; any number of threads read it."""
+    """Aborted transactions by marker offset. One thread changes the index, and any number of threads read it."""
 
     __slots__ = ("_last_base", "_loaded", "_loading", "_storage", "_view")
 
@@ -46,7 +46,9 @@ class AbortedIndex:
         self._storage = storage
         self._loading = Lock()
         self._view: tuple[NDArray[np.int64], int] = (np.empty((0, _COLUMNS), np.int64), 0)
-        """Rows in ascending order of markers, and their number. Readers take both at once."""
+        """Rows in ascending order of markers, and the number of valid rows. Readers read the rows and their number in
+        one step.
+        """
         self._last_base = Offset(0)
         self._loaded = True
         """Whether the transactions of closed segments are in memory."""
@@ -74,7 +76,7 @@ class AbortedIndex:
     def load(self, segments: Callable[[], Sequence[Segment]]) -> None:
         """Read the files of the closed segments, unless they are loaded. The call may wait for the disk.
 
-        `segments` returns the present segments of the log. Raises `StorageFailed`.
+        `segments` returns the current segments of the log. Raises `StorageFailed`.
         """
         with self._loading:
             if self._loaded:
@@ -94,7 +96,7 @@ class AbortedIndex:
     # -- changing
 
     def restart(self, last_base: Offset, aborted: Iterable[AbortedTransaction], *, has_closed: bool) -> None:
-        """Forget everything, and begin with transactions of the last segment, which begins at `last_base`."""
+        """Drop all transactions, and restart with transactions of the last segment, which begins at `last_base`."""
         with self._loading:
             self._last_base = last_base
             self._view = _joined(_rows(()), [each for each in aborted if each.marker_offset >= last_base])
@@ -124,10 +126,10 @@ class AbortedIndex:
     # -- files
 
     def write(self, segment: Segment, aborted: Sequence[AbortedTransaction]) -> tuple[File, ...]:
-        """Write the file of a segment that is being closed; return the files to sync.
+        """Write the file of a segment that is being closed, and return the files to sync.
 
-        Without transactions, the segment gets no file, and a file of an earlier end of the segment is removed. Raises
-        `Shortage`, `StorageFailed`.
+        A segment without transactions gets no file, and a file from an earlier closing of the segment is removed.
+        Raises `Shortage`, `StorageFailed`.
         """
         path = segment.path_of(ABORTED_SUFFIX)
         try:
@@ -146,7 +148,7 @@ class AbortedIndex:
         return (file,)
 
     def rewrite(self, segment: Segment, file: File, size: int) -> tuple[File, ...]:
-        """Write the file of a closed segment from the markers in its batches. Raises `OSError` and like `write`."""
+        """Write the file of a closed segment from its markers. Raises `OSError`, and the errors of `write`."""
         return self.write(segment, list(_aborted_in(segment, file, size)))
 
     def _of_closed(self, segment: Segment) -> list[AbortedTransaction]:
@@ -170,14 +172,14 @@ class AbortedIndex:
             aborted = list(_aborted_in(segment, body.file, body.size))
         except OSError as error:
             raise wrap_os_error(error, f"{path}: cannot read") from error
-        # The next start may read the markers again.
+        # Without the file, the next start reads the markers again.
         with suppress(Shortage):
             self.write(segment, aborted)
         return aborted
 
 
 def marker_in(file: File, batch: WalkedBatch) -> Marker | None:
-    """Return the marker in a control batch of a file; None for other control batches. Raises `OSError`."""
+    """Return the marker in a control batch of a file, or None if the batch has no marker. Raises `OSError`."""
     header = batch.header
     extension = bytearray(header.extension_bytes)
     file.read_into(memoryview(extension), batch.position + HEADER_BYTES)

@@ -59,7 +59,7 @@ def read_copies(
             if leader_epoch is not None and header.leader_epoch > leader_epoch:
                 raise BadCopy(
                     header.base_offset,
-                    f"leader epoch {header.leader_epoch} is above its sender's {leader_epoch}",
+                    f"leader epoch {header.leader_epoch} is above the sender's leader epoch {leader_epoch}",
                 )
             if not runs or header.leader_epoch > epoch:
                 runs.append(EpochRun(LeaderEpoch(header.leader_epoch), []))

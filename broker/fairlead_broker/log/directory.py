@@ -47,7 +47,7 @@ from fairlead_broker.log.opening import open_log
 from fairlead_broker.log.partition_log import PartitionLog
 from fairlead_broker.log.reserve import SpaceReserve
 from fairlead_broker.log.segments.segments import SegmentCache
-from fairlead_broker.log.segments.storage import File, PosixStorage, Storage, Volume, read_whole
+from fairlead_broker.log.segments.storage import PosixStorage, Release, Storage, Volume, read_whole
 from fairlead_broker.log.synced_offsets import SyncedOffsets
 
 SYSTEM_FOLDER: Final = ".fairlead"
@@ -61,7 +61,7 @@ class LogDirectory:
     """A data directory that this process has locked."""
 
     def __init__(
-        self, path: Path, storage: Storage, lock: File, broker_id: int, directory_id: str, clock: Clock
+        self, path: Path, storage: Storage, unlock: Release, broker_id: int, directory_id: str, clock: Clock
     ) -> None:
         """Create the object for `open`, which is the only caller."""
         self.path = path
@@ -72,7 +72,7 @@ class LogDirectory:
         self.health = DirectoryHealth(SpaceReserve(storage, path / SYSTEM_FOLDER / "reserve"))
         self.volume: Volume = storage.open_volume(path)
         self._storage = storage
-        self._lock_file: File | None = lock
+        self._unlock = unlock
         self._broker_id = broker_id
         self._new_directory_id = directory_id
         self._clock = clock
@@ -120,8 +120,8 @@ class LogDirectory:
             # An existing folder is also synced: the process that created it may have been killed before the folder's
             # name was durable.
             storage.sync_folder(path)
-            lock = storage.lock(system / "lock", f"{os.getpid()}\n".encode())
-            if lock is None:
+            unlock = storage.lock(system / "lock", f"{os.getpid()}\n".encode())
+            if unlock is None:
                 holder = (read_whole(storage, system / "lock") or b"").decode(
                     errors="replace"
                 ).strip() or "unknown"
@@ -129,8 +129,12 @@ class LogDirectory:
                     f"{path} is used by another process (pid {holder}); two brokers cannot share a directory"
                 )
                 raise DirectoryLocked(message)
-            directory = cls(path, storage, lock, broker_id, new_directory_id, clock)
-            directory._start(cluster_id, residence)
+            try:
+                directory = cls(path, storage, unlock, broker_id, new_directory_id, clock)
+                directory._start(cluster_id, residence)
+            except BaseException:
+                unlock()
+                raise
         except FileExistsError as error:
             message = f"{path} is a file; the data directory must be a directory"
             raise StorageFailed(message) from error
@@ -157,7 +161,7 @@ class LogDirectory:
         return self.health.failure
 
     def adopt_cluster(self, cluster_id: str) -> Identity:
-        """Assign a new directory to a cluster. Raises `IdentityMismatch` if it belongs to another cluster."""
+        """Assign a new directory to a cluster. Raises `IdentityMismatch` for a directory of another cluster."""
         found = self._identity
         if found is None:
             found = Identity(
@@ -223,10 +227,10 @@ class LogDirectory:
             self._cache,
             self._checkpointed.get(key) or self._fresh_entry(key),
             self._synced_offsets.entry(key),
-            # A folder that was found may have been dropped since then.
+            # The folder may have been dropped since it was found.
             durable=folder in self._durable and self._storage.exists(folder),
         )
-        # Later openings of the same folder read what this process wrote.
+        # Later openings of the folder read files that this process has written, which need not be durable.
         self._durable.discard(folder)
         log.on_offsets_moved(self.write_checkpoint)
         self._open[key] = log
@@ -282,8 +286,8 @@ class LogDirectory:
     def forget_topics(self, deleted: Container[TopicId]) -> None:
         """Drop deleted topics from later checkpoints.
 
-        A killed process may have removed the files of these topics before a checkpoint. The start calls this method
-        before it deletes their partitions.
+        A killed process may have removed the files of these topics before a checkpoint. A starting broker calls this
+        method before it deletes the partitions of these topics.
         """
         for key in [key for key in self._checkpointed if key.topic_id in deleted]:
             self._drop_entry(key)
@@ -336,7 +340,7 @@ class LogDirectory:
                 write_document(self._storage, self._system("clean"), marker)
         finally:
             self._open.clear()
-            self._lock_file = None
+            self._unlock()
 
     # ------------------------------------------------------------------------------------------ inside
 
@@ -370,10 +374,10 @@ class LogDirectory:
             return False
 
     def _reside(self, residence: str | None) -> None:
-        """Store the kernel and volume that keep written bytes. Called while all bytes are synced and the marker exists.
+        """Store the kernel and volume that keep written bytes, while all bytes are synced and the clean marker exists.
 
-        If the clean marker were removed first, a broker that is killed before it has registered would leave
-        neither the marker nor the boot id of its kernel.
+        If the clean marker were removed first, a broker that is killed before it has registered would leave neither the
+        marker nor the boot id of its kernel.
         """
         found = self._identity
         if found is not None and residence is not None and found.residence != residence:
@@ -437,7 +441,7 @@ class LogDirectory:
                 self._remove_folder(folder)
 
     def _all_durable(self) -> bool:
-        """Return whether all files and names of the directory are on the disk, after an unclean stop by one sync.
+        """Return whether all files and names of the directory are durable, which needs one sync after an unclean stop.
 
         A killed process may have created, truncated or removed files without a sync. The files and names that this
         start reads must be durable, so that the next start reads the same. One sync of the volume replaces several

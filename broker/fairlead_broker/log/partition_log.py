@@ -148,7 +148,7 @@ class PartitionLog(ReadableLog):
     def set_start(
         self, log_start: Offset, synced: Offset, high_watermark: Offset, damaged: Sequence[DamagedRange]
     ) -> None:
-        """Apply the offsets of the checkpoint, clamped to the range of the files. Called before the log is used."""
+        """Apply the offsets of the checkpoint, clamped to the range of the files, before the log is used."""
         end = self._end
         self._log_start = min(max(log_start, self._segments[0].base_offset), end)
         self._synced = min(max(synced, self._log_start), end)
@@ -162,7 +162,7 @@ class PartitionLog(ReadableLog):
     # ------------------------------------------------------------------------------------------ appending
 
     def begin_epoch(self, epoch: LeaderEpoch) -> None:
-        """Record durably that a leader epoch starts at the end of the log. Called before the first write in that epoch.
+        """Record durably that a leader epoch starts at the end of the log, before the first write in that epoch.
 
         Raises `StaleLeaderEpoch` unless the epoch exceeds every known epoch, `Shortage` or `StorageFailed`.
         """
@@ -227,10 +227,10 @@ class PartitionLog(ReadableLog):
                 self.checkpoint_high_watermark = max(self.checkpoint_high_watermark, start)
 
     def _begin_amid(self, data: memoryview) -> Offset:
-        """Restart an empty log whose start is inside the first batch at the base offset of that batch.
+        """Restart an empty log at the base offset of the first batch in `data` if the log start is inside that batch.
 
-        Returns the log start to keep. A leader may delete records up to an offset inside a batch, and sends the
-        whole batch that contains the offset.
+        Returns the log start to keep. A leader may delete records up to an offset inside a batch, and sends the whole
+        batch that contains the offset.
         """
         start = self._log_start
         if start == self._end and data:
@@ -519,7 +519,8 @@ class PartitionLog(ReadableLog):
         append must wait for the sync of up to a GiB of unsynced log.
         """
         old = self._writer
-        # The file is written before the segment is closed: once a sync covers the segment, the file must be durable.
+        # The file of aborted transactions is written before the segment is closed: once a sync covers the segment, the
+        # file must be durable.
         aborted = self.producers.write_aborted(old.segment, unpublished)
         fresh = old.segment.successor(old.segment.next_offset if base_offset is None else base_offset)
         try:
@@ -576,7 +577,7 @@ class PartitionLog(ReadableLog):
     def _empty(self, restart: Offset) -> None:
         """Write a checkpoint without the segments, then remove the files of every segment, last segment first.
 
-        `restart`: offset at which the log is restarted; the stored synced offset must not be above it.
+        `restart`: offset at which the log is restarted. The stored synced offset must not be above this offset.
         """
         before = self._log_start, self._synced, self._end, self.checkpoint_high_watermark, self.damaged
         self._log_start = self._synced = self._end = self._segments[0].base_offset

@@ -1,12 +1,11 @@
 """Snapshot files of a log's producer state, from which a starting broker restores the state.
 
-`partition_log` owns the snapshots and passes every append to them. Each segment has a `.producers` file with the
-state at the segment's first offset. The last segment also has a file for a later offset. The file for the first
-offset is kept, because after a truncation below the later offset only the file for the first offset covers the
-deleted segments. A starting broker loads the newest undamaged file at or below the end of the log and replays the
-batch headers from that offset on. Snapshots are never synced: a torn snapshot fails its checksum, and the broker
-then loads the previous snapshot and reads more headers. The module must not know what a duplicate is; `producers`
-decides.
+`partition_log` owns the snapshots and passes every append to them. Each segment has a `.producers` file with the state
+at the segment's first offset. The last segment also has a file for a later offset. The file for the first offset is
+kept, because after a truncation below the later offset only the file for the first offset covers the deleted segments.
+A starting broker loads the newest undamaged file at or below the end of the log and replays the batch headers from that
+offset on. Snapshots are never synced: a torn snapshot fails its checksum, and the broker then loads the previous
+snapshot and reads more headers. The module must not depend on the definition of a duplicate, which is in `producers`.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ class LoggedProducers:
         self._replay(batches)
 
     def write_aborted(self, segment: Segment, unpublished: Sequence[StampedBatch]) -> tuple[File, ...]:
-        """Write the aborted transactions of a segment that is being closed; return the files to sync.
+        """Write the aborted transactions of a segment that is being closed, and return the files to sync.
 
         `unpublished`: batches that are written but not applied yet. Raises `Shortage`, `StorageFailed`.
         """
@@ -130,7 +129,7 @@ class LoggedProducers:
         self._unsaved = 0
 
     def save_if_due(self, segment: Segment, offset: Offset) -> None:
-        """Write the state if enough batches were appended since the last snapshot: at least one per entry."""
+        """Write the state if enough batches, at least one per entry, were appended since the last snapshot."""
         if self._unsaved >= max(SNAPSHOT_BATCHES_MIN, len(self.state) + len(self.aborted)):
             self.save(segment, offset)
 
@@ -269,18 +268,18 @@ class LoggedProducers:
 
 
 def _aborted_by(batch: StampedBatch) -> AbortedTransaction | None:
-    """Return the transaction that a batch aborts, if the batch is such a marker."""
+    """Return the transaction that a batch aborts, or None if the batch is not an abort marker."""
     marker = _marker(batch)
     return None if marker is None else aborted_by(marker, batch.base_offset)
 
 
 def _marker(batch: StampedBatch) -> Marker | None:
-    """Return the marker in a batch; None for other batches."""
+    """Return the marker in a batch, or None if the batch has no readable marker."""
     attributes, producer_id, epoch, _, extension_bytes = _PRODUCER_FIELDS.unpack_from(batch.content)
     if not attributes & _CONTROL:
         return None
     start = HEADER_BYTES - STAMP_BYTES
-    # A follower gets markers of a later release only at a higher feature level.
+    # Only a cluster at a higher feature level has markers of a later release, which this release cannot read.
     with suppress(ProblemError):
         return read_marker(bytes(batch.content[start : start + extension_bytes]), producer_id, epoch)
     return None

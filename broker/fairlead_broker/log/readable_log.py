@@ -59,7 +59,7 @@ class ReadableLog:
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """Segments in ascending order; only the last segment grows."""
+        """Segments in ascending order. Only the last segment grows."""
         return self._segments
 
     @property
@@ -138,7 +138,7 @@ class ReadableLog:
                     if stale is not None and self.note_damage([stale]):
                         continue
                 if found.ends_at_stale:
-                    # The next read would begin at the stale batch, and would not see the batch before it.
+                    # The next read would begin at the stale batch, and could not compare it with the previous batch.
                     stale = segment.first_damage(start)
                     if stale is not None:
                         self.note_damage([stale])
@@ -168,7 +168,7 @@ class ReadableLog:
     # ------------------------------------------------------------------------------------------ damage
 
     def note_damage(self, found: Sequence[DamagedRange]) -> bool:
-        """Record unreadable ranges. The next checkpoint makes them durable.
+        """Record unreadable ranges. The next checkpoint makes the ranges durable.
 
         Returns False if all of the ranges were known.
         """
@@ -228,11 +228,12 @@ class ReadableLog:
         return start, limit
 
     def _first_stale(self, found: LogRead, segment: Segment | None) -> EpochStart | None:
-        """Return the first offset at which a batch has an earlier leader epoch than the list names, with that epoch.
+        """Return the first offset whose batch has an earlier leader epoch than the list names, and the listed epoch.
 
-        Within a read, a batch of an earlier epoch than the batch before it shows that a lost write left an older batch
-        there. Only the list shows this for the first batch of a read and for the first batch of an epoch, which is
-        rarely within a read; it is looked up in the segment. Without a segment, the result names it unchecked.
+        A lost write may leave an older batch at an offset. Within a read, the older batch has an earlier epoch than the
+        previous batch. The first batch of a read and the first batch of an epoch are compared with the list. The first
+        batch of an epoch is rarely within a read, so it is read from the segment. Without a segment, the start of the
+        epoch is returned unchecked.
         """
         base_offset, first_epoch = found.first_batch
         for begun in epochs_between(self._epochs.entries, Offset(base_offset), found.next_offset):

@@ -61,7 +61,7 @@ class RecoveryReport:
     """Bytes whose checksums were checked; 0 after an orderly stop."""
     cuts: list[Cut] = field(default_factory=list)
     damaged: list[DamagedRange] = field(default_factory=list)
-    """Newly found damaged ranges. The checkpoint has the previously known ranges."""
+    """Newly found damaged ranges. The checkpoint contains the previously known ranges."""
     rebuilt_indexes: list[Path] = field(default_factory=list)
     dropped_good: bool = False
     """Whether intact records after a bad batch were cut off, although the leader may have counted them for this
@@ -88,7 +88,7 @@ class _Tail:
     last_epoch: LeaderEpoch | None = None
     """Leader epoch of the last batch read, or None before the first batch."""
     epoch_min: int = NO_EPOCH
-    """Leader epoch of the last batch read in this or an earlier segment; leader epochs of a log never fall."""
+    """Leader epoch of the last batch read in this or an earlier segment. The leader epochs of a log never decrease."""
     may_have_markers: bool = False
     """Whether the segment has a control batch, or batches that were not read."""
 

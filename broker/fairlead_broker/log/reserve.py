@@ -30,7 +30,7 @@ class SpaceReserve:
         self.held = False
         """Whether the file exists at its full size."""
         self.missing = False
-        """Whether the space should be reserved but is not."""
+        """Whether the disk was too full for a reserve that `take` has requested."""
 
     def release(self) -> None:
         """Delete the file, and stop refusing appends. Raises `StorageFailed`."""
@@ -49,8 +49,8 @@ class SpaceReserve:
     def check(self) -> None:
         """Raise `DiskFull` if the space should be reserved but the disk is too full."""
         with self._lock:
-            # A release must not come between the look at `missing` and the reservation: the file would exist again
-            # while the broker stops.
+            # The lock keeps `release` from running between the check of `missing` and the reservation: the file would
+            # exist again while the broker stops.
             lacking = self.missing and not self._take()
         if lacking:
             message = (

@@ -24,7 +24,7 @@ class SegmentScrub:
     """One pass over the batches that a segment contains at the start of the pass."""
 
     def __init__(self, log: ReadableLog, segment: Segment) -> None:
-        """Start a pass over a segment of the log; batches appended later are checked by the next pass."""
+        """Start a pass over a segment of the log. Batches that are appended later are checked by the next pass."""
         self._log = log
         self._segment = segment
         self._generation = log.generation

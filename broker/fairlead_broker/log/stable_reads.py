@@ -1,6 +1,6 @@
-"""Batches that readers of committed records get: whole batches without those of aborted transactions (rule 7.4.1).
+"""Batches for readers of committed records: whole batches, without the batches of aborted transactions (rule 7.4.1).
 
-The bytes of the other batches are not copied. A read without aborted transactions costs one search in the index.
+The bytes of the remaining batches are not copied. A read without aborted transactions costs one search in the index.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def first_offset(data: memoryview) -> int:
 
 
 def without_aborted(data: memoryview, aborted: Sequence[AbortedTransaction]) -> list[memoryview]:
-    """Return the batches that are not of aborted transactions; adjacent batches share one view."""
+    """Return the batches that do not belong to aborted transactions. Adjacent batches share one view."""
     by_producer: dict[int, list[tuple[int, int]]] = {}
     for each in aborted:
         by_producer.setdefault(each.producer_id, []).append((each.first_offset, each.marker_offset))

@@ -27,7 +27,9 @@ from fairlead_broker.log.segments.storage import File, Storage, read_whole, writ
 MAGIC: Final = b"FLSY"
 VERSION: Final = 1
 ENTRY_BYTES: Final = 32
-"""Size of an entry and of the file's header. No entry crosses the boundary of a sector, so no write tears an entry."""
+"""Size of an entry and of the file's header. No entry crosses the boundary of a sector, so an interrupted write leaves
+no partial entry.
+"""
 _HEAD: Final = struct.Struct("<4sHH20x")
 _PARTITION: Final = struct.Struct("<16sI")
 _OFFSET: Final = struct.Struct("<q")
@@ -89,7 +91,7 @@ class SyncedOffsets:
         return SyncedOffset(self, key, self._places.get(key), head, extend(0, head))
 
     def remove(self, key: TopicIdPartition) -> bool:
-        """Remove the entry of a partition; `sync_removals` makes the removal durable.
+        """Remove the entry of a partition. `sync_removals` makes the removal durable.
 
         Returns whether the partition had an entry.
         """

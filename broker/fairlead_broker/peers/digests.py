@@ -21,11 +21,11 @@ class DigestRequest(PeerPartition, frozen=True, kw_only=True):
     first_offset: Offset
     end_offset: Offset
     max_bytes: Count
-    """Maximum number of bytes to read; the range ends at the end of a batch, and the first batch is always included."""
+    """Maximum number of bytes to read. The range ends at the end of a batch, and the first batch is always included."""
 
 
 class RangeDigest(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer from a replica; `digest` is set only if the range was read without damage."""
+    """Answer from a replica. `digest` is set only if the range was read without damage."""
 
     state: DigestState
     digest: str | None = None

@@ -1,7 +1,7 @@
 """Wait for the threads of the HTTP client before the interpreter finalizes.
 
-pyreqwest passes results to Python from a thread of its own. After the last result of a program, this thread may still
-be executing Python code when the interpreter finalizes. In that case, CPython before 3.14 terminates the thread within
+pyreqwest passes results to Python from its own thread. After the last result of a program, this thread may still be
+executing Python code when the interpreter finalizes. In that case, CPython before 3.14 terminates the thread within
 native code, and the process aborts (exit code 134) after successful work. `peers` registers the wait when it opens a
 client. The SDK has a copy of this file, because the two packages share only the contract, which has neither a clock nor
 an HTTP client.

@@ -21,8 +21,9 @@ PEER_SECRET: Final = "fairlead-peer-secret"  # noqa: S105 - a header name, not a
 BROKER_PROOF: Final = "fairlead-broker-proof"
 MIRROR_REVISION: Final = "fairlead-mirror-revision"
 CALLER_SCHEME: Final = "fairlead-caller-scheme"
-"""Header of a forwarded call from a client that gets other addresses than clients without TLS: `https`, or the base URL
-that a client outside has called."""
+"""Header of a forwarded call from a client that needs other addresses than clients without TLS: `https`, or the base
+URL that an external client has called.
+"""
 
 CALLER_ADDRESS: Final = "fairlead-caller-address"
 """Header of a forwarded call with the address of the client, for the audit log."""
@@ -43,7 +44,7 @@ class PeerIdentity:
     """Function that returns the revision of this broker's mirror."""
 
     def headers(self) -> dict[str, str]:
-        """Return the identity headers of an answer; a request also contains a proof or the secret."""
+        """Return the identity headers of an answer. A request also contains a proof or the secret."""
         return {
             CLUSTER_ID: self.cluster_id,
             BROKER_ID: str(self.broker),

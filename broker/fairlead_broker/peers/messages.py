@@ -67,7 +67,7 @@ class ReplicaFetchPartition(PeerPartition, frozen=True, kw_only=True):
     log_start: Offset
     max_bytes: Count
     damaged: bool = False
-    """Whether the last received records failed their checksum; if true, the leader verifies its own copy."""
+    """Whether the last received records failed their checksum, in which case the leader verifies its own copy."""
     deleted_epoch: LeaderEpoch | None = None
     """Leader epoch of the last deleted record of a log without records; None if no such epoch is known."""
 
@@ -75,7 +75,8 @@ class ReplicaFetchPartition(PeerPartition, frozen=True, kw_only=True):
 class ReplicaFetchRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A follower's long poll for all partitions that it fetches from one leader (KIP-227).
 
-    A new session (0) names every partition; a running session names the partitions that changed since the last request.
+    The first request of a session names every partition. A later request names the partitions that changed since the
+    previous request.
     """
 
     session: Count = NEW_SESSION
@@ -118,7 +119,7 @@ class ReplicaFetchResult(PeerPartition, frozen=True, kw_only=True, omit_defaults
     """Offset at which the leader's log continues after an accepted loss that begins at the fetch offset; None if there
     is no such loss."""
     lost_epochs: Sequence[EpochBegin] = ()
-    """Epochs of the lost records, oldest first; sent together with `next_offset`."""
+    """Epochs of the lost records, oldest first. The epochs are sent together with `next_offset`."""
     diverging: Divergence | None = None
     problem: str | None = None
     """Code from the problem catalogue; `offset_out_of_range` is sent with `log_start`, `end_offset` and
@@ -156,7 +157,7 @@ class ProgressPartition(PeerPartition, frozen=True, kw_only=True):
 
 
 class ProgressRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Report of the offsets that a follower has made durable since its last report; the answer is empty."""
+    """Report of the offsets that a follower has made durable since its last report. The answer is empty."""
 
     partitions: list[ProgressPartition]
 
@@ -177,7 +178,7 @@ class LogEnd(PeerPartition, frozen=True, kw_only=True):
 
 
 class LogEndsAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Ends of those requested logs that the broker has."""
+    """Ends of the requested logs that the broker has."""
 
     ends: list[LogEnd]
 
@@ -202,7 +203,7 @@ def decode(message_type: type[M], body: Buffer) -> M:
 
 
 def encode_answer(answer: ReplicaFetchAnswer) -> list[Buffer]:
-    """Return a fetch answer as consecutive buffers; no batch is copied."""
+    """Return a fetch answer as consecutive buffers, without copying a batch."""
     parts: list[Buffer] = encode_frame(_AnswerHead(session=answer.session))
     for result in answer.results:
         meta = msgspec.structs.replace(result, data=()) if result.data else result
@@ -211,7 +212,7 @@ def encode_answer(answer: ReplicaFetchAnswer) -> list[Buffer]:
 
 
 def decode_answer(body: Buffer) -> ReplicaFetchAnswer:
-    """Decode the fetch answer in a body; the data are memoryviews of the body. Raises `malformed_request`."""
+    """Decode the fetch answer in a body. The batches are memoryviews of the body. Raises `malformed_request`."""
     frames = iterate_frames(body, PARTITIONS_MAX + 1)
     head = next(frames, None)
     if head is None:

@@ -1,8 +1,8 @@
 """Calls to other brokers, with one attempt each, over HTTP/2.
 
-Used by the runtime (fetching, progress, log ends) and by the server (forwarding). Only this package of the broker
-uses pyreqwest, whose exceptions are translated here. If a peer does not answer, a call raises `PeerUnavailable`,
-which states whether the request may have been executed; the caller decides whether to retry.
+The runtime (fetching, progress, log ends) and the server (forwarding) use this module. Only this package of the broker
+uses pyreqwest, whose exceptions are translated here. If a peer does not answer, a call raises `PeerUnavailable`, which
+states whether the request may have been executed. The caller decides whether to retry.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ FRAME_BYTES: Final = 1 << 20
 times slower."""
 
 RENEWED_SECONDS: Final = 60.0
-"""Time after which connections with replaced material are closed; every call to a peer ends within this time."""
+"""Seconds after which connections with replaced certificates are closed. Every call to a peer ends within this time."""
 TIMER_SECONDS_MAX: Final = 0.1
 """Maximum difference in seconds between the two clocks that measure the duration of a request."""
 
@@ -107,7 +107,7 @@ class PeerUnavailable(Exception):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PeerTls:
-    """Material for calls to peers with TLS. It has no `repr`, because it holds a key."""
+    """Material for calls to peers with TLS. The class has no `repr`, because it contains a private key."""
 
     ca_pem: bytes
     """Certificates of the authorities that sign brokers."""
@@ -117,7 +117,7 @@ class PeerTls:
 
 @dataclass(frozen=True, slots=True)
 class PeerAnswer:
-    """Answer from a peer with any status; header names are in lower case."""
+    """Answer from a peer with any status. Header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -128,8 +128,8 @@ class PeerAnswer:
 def cancellable() -> Iterator[None]:
     """Raise the cancellation of the current task that a call of pyreqwest within the block has dropped.
 
-    pyreqwest returns the outcome of a request that has ended before the task is cancelled and not yet continued.
-    Without this check, a task that repeats its calls would then never end.
+    If a task is cancelled after its request has ended and before the task continues, pyreqwest returns the outcome and
+    the cancellation is lost. Without this check, a task that repeats its calls would never end.
     """
     task = asyncio.current_task()
     before = task.cancelling() if task is not None else 0
@@ -189,7 +189,7 @@ class Peers:
         body: bytes | Sequence[Buffer] = b"",
         timeout_seconds: float,
     ) -> PeerAnswer:
-        """Send one request to a broker's peer listener; return its answer, which may be a problem.
+        """Send one request to a broker's peer listener, and return its answer, which may be a problem.
 
         Raises `PeerUnavailable`. After a cancellation the request runs at the peer until `timeout_seconds`, because
         pyreqwest does not reset the stream.
@@ -246,7 +246,7 @@ class Peers:
     async def log_ends(
         self, broker: BrokerId, partitions: Sequence[TopicIdPartition]
     ) -> Mapping[TopicIdPartition, LogEnd]:
-        """Request the log ends of a broker's replicas; missing replicas are left out. Raises like `replica_fetch`."""
+        """Request the log ends of a broker's replicas. Missing replicas are left out. Raises like `replica_fetch`."""
         request = LogEndsRequest(
             partitions=[PeerPartition(topic_id=key.topic_id, partition=key.partition) for key in partitions]
         )
@@ -261,12 +261,12 @@ class Peers:
     async def positions(
         self, broker: BrokerId, request: PositionsRequest, seconds_max: float = POSITIONS_SECONDS_MAX
     ) -> list[PositionTold]:
-        """Request positions from a leader; return one entry per partition, in order. Raises like `replica_fetch`."""
+        """Request positions from a leader. Returns one entry per partition, in order. Raises like `replica_fetch`."""
         answer = await self._post(broker, POSITIONS_PATH, messages.encode(request), seconds_max)
         return messages.decode(PositionsAnswer, answer.body).partitions
 
     async def transaction_ends(self, broker: BrokerId, request: EndsRequest) -> list[bool]:
-        """Report commits to a leader; return which markers are committed, in order. Raises like `replica_fetch`."""
+        """Report commits to a leader. Returns whether each marker is committed. Raises like `replica_fetch`."""
         answer = await self._post(broker, TRANSACTION_ENDS_PATH, messages.encode(request), ENDS_SECONDS_MAX)
         return messages.decode(EndsAnswer, answer.body).confirmed
 
@@ -287,7 +287,7 @@ class Peers:
         return messages.decode(UsageAnswer, answer.body)
 
     async def renew(self, tls: PeerTls) -> None:
-        """Use other material for new connections; calls under way have a minute to end on the previous connections."""
+        """Use new TLS material for new connections. Running calls have a minute to end on the previous connections."""
         if self._forwarding is None:
             return
         old = (self._forwarding, self._replication)
@@ -297,7 +297,7 @@ class Peers:
         closing.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
-        """Close every connection; running calls fail."""
+        """Close every connection, which makes running calls fail."""
         clients = (self._forwarding, self._replication)
         self._forwarding = self._replication = None
         closing = list(self._closing)
@@ -336,9 +336,10 @@ class Peers:
         return registered.value
 
     def evidence(self, broker: BrokerId) -> tuple[str, str]:
-        """Return the header that authenticates this broker to another one (rule A20).
+        """Return the name and value of the header that authenticates this broker to another broker (rule A20).
 
-        A broker of an older release, without a key, only knows secrets. Raises `PeerUnavailable` for an unknown broker.
+        A broker of an older release has registered no key, and expects the secret. Raises `PeerUnavailable` for an
+        unknown broker.
         """
         registered = self._registered(broker)
         if registered.peer_key is None or self._proofs is None:
@@ -346,7 +347,7 @@ class Peers:
         return identity.BROKER_PROOF, self._proofs.proof(broker)
 
     def _check_origin(self, broker: BrokerId, answer: PeerAnswer) -> None:
-        """Record the peer's revision; refuse an answer from another cluster or broker at the peer's address."""
+        """Record the peer's revision. An answer from another cluster or broker at the peer's address is refused."""
         headers = answer.headers
         if headers.get(identity.CLUSTER_ID) != self.own.cluster_id or headers.get(identity.BROKER_ID) != str(
             broker
@@ -370,7 +371,7 @@ def problem_of(answer: PeerAnswer) -> ProblemError:
 
 
 async def _close_later(clients: Iterable[pyreqwest.client.Client | None]) -> None:
-    """Close clients after their calls have had time to end, or at once when cancelled."""
+    """Close clients when their calls have had time to end, or at once if cancelled."""
     try:
         await asyncio.sleep(RENEWED_SECONDS)  # noqa: TID251 - no event announces the last answer of a client
     finally:

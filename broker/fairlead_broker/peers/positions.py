@@ -1,6 +1,6 @@
 """Messages between brokers about the offsets of a log, and about the record at an offset or a time.
 
-Group coordinators request positions for lag and for resets; leaders answer. The messages are encoded by `messages`.
+Group coordinators request positions for lag and for resets, and leaders answer. The messages are encoded by `messages`.
 """
 
 from __future__ import annotations

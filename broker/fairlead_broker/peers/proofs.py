@@ -1,14 +1,15 @@
 """Proofs with which brokers authenticate to each other (rule A20).
 
-Callers: ``peers`` makes a proof for each call, and the peer listener checks it. At its start a broker makes a pair of
-keys in memory and registers the public key. A proof is a JWS signed with the private key. It names the sender and its
-epoch, the cluster, and the one broker for which it is meant, so that no broker can pass on the proof of another. A
-proof is made once in `RENEW_SECONDS` for each target, and verified once.
+`peers` adds a proof to each call, and the peer listener of the called broker checks the proof. A starting broker
+generates a key pair in memory and registers the public key. A proof is a JWS signed with the private key. The proof
+names the sender and its epoch, the cluster, and the called broker, so that the called broker cannot use the proof for
+calls to other brokers. A sender makes one proof per `RENEW_SECONDS` for each called broker, which verifies the proof
+once.
 
 A proof contains the time since the start of its sender instead of the time of day, and is refused once it is
-`VALID_SECONDS` older than the newest proof of the same incarnation. Thus a proof that was read on the way is soon
-useless, and brokers with wrong clocks still reach each other. Besides the check of certificates, only this module uses
-the package `cryptography`.
+`VALID_SECONDS` older than the newest proof of the same incarnation. A proof that was read in the network is therefore
+soon useless, and brokers with wrong clocks can still call each other. Besides the check of certificates, only this
+module uses the package `cryptography`.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ from fairlead_api.identifiers import BrokerEpoch, BrokerId
 from fairlead_broker.clock import Clock
 
 RENEW_SECONDS: Final = 30
-"""Time for which a broker sends the same proof to a peer."""
+"""Seconds for which a broker sends the same proof to a peer."""
 VALID_SECONDS: Final = 60
-"""Greatest difference between a proof and the newest proof of the same incarnation."""
+"""Maximum difference in seconds between the age in a proof and that in the newest proof of the same incarnation."""
 PROOF_BYTES_MAX: Final = 1024
 REMEMBERED_MAX: Final = 4
-"""Number of verified proofs of an incarnation that are remembered; two are in use at most."""
+"""Maximum number of cached verified proofs of an incarnation. At most two proofs are in use at a time."""
 
 
 class ProofRefused(Exception):
-    """Raised for a proof that is not accepted; the text is the reason."""
+    """Raised for a proof that is not accepted. The text of the error is the reason."""
 
 
 class _Claims(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +59,7 @@ _decode_claims: Final = msgspec.json.Decoder(_Claims).decode
 
 
 class BrokerKey:
-    """Pair of keys of one process. It has no readable representation, and leaves the process only as a public key."""
+    """Key pair of one process. The class has no readable `repr`, and only the public key leaves the process."""
 
     __slots__ = ("_private", "public")
 
@@ -78,7 +79,7 @@ class BrokerKey:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PeerEvidence:
-    """What a process proves to peers that it is the registered broker with. It has no `repr`, because it is secret."""
+    """Secrets by which a process proves to peers that it is the registered broker. The class has no `repr`."""
 
     secret: str
     """Secret for brokers of older releases."""
@@ -86,7 +87,7 @@ class PeerEvidence:
 
 
 class ProofMaker:
-    """Makes the proofs of this broker."""
+    """Maker of the proofs that this broker sends."""
 
     def __init__(
         self,
@@ -127,7 +128,7 @@ class _Accepted:
 
 
 class ProofChecker:
-    """Checks the proofs of the other brokers."""
+    """Checker of the proofs that other brokers send."""
 
     def __init__(self, cluster_id: str, broker: BrokerId) -> None:
         """`broker`: the broker that is called."""
@@ -152,11 +153,11 @@ class ProofChecker:
             accepted.newest = max(accepted.newest, age)
             self._accepted[sender] = accepted
         if age < accepted.newest - VALID_SECONDS:
-            reason = f"its proof is {accepted.newest - age} s older than its newest one; allowed: {VALID_SECONDS} s"
+            reason = f"its proof is {accepted.newest - age} s older than its newest proof; allowed: {VALID_SECONDS} s"
             raise ProofRefused(reason)
 
     def _verified(self, proof: str, sender: BrokerId, epoch: BrokerEpoch, public_key: str) -> int:
-        """Return the age in a proof whose signature and content are right."""
+        """Return the age in a proof, in seconds. Raises `ProofRefused` unless signature and content are valid."""
         content, _, signature = proof.rpartition(".")
         header, _, claims_text = content.partition(".")
         if len(proof) > PROOF_BYTES_MAX or header != _HEADER:
@@ -172,7 +173,7 @@ class ProofChecker:
         named = (claims.sub, claims.epoch, claims.aud, claims.cid)
         if named != (sender, epoch, self._broker, self._cluster_id) or claims.age < 0:
             reason = (
-                f"its proof is for broker {claims.sub} in epoch {claims.epoch}, called is broker {claims.aud} of "
+                f"its proof is for broker {claims.sub} in epoch {claims.epoch} and for calls to broker {claims.aud} of "
                 f"cluster {claims.cid}"
             )
             raise ProofRefused(reason)

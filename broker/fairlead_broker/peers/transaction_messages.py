@@ -1,4 +1,4 @@
-"""Messages between brokers about transactions: ends of commits, hints to look, and open transactions.
+"""Messages between brokers about transactions: reports of commits, hints about changed records, and open transactions.
 
 The messages are encoded by `messages`. The module must not know how an answer is used.
 """
@@ -18,7 +18,7 @@ from fairlead_api.identifiers import (
 
 
 class EndMessage(msgspec.Struct, frozen=True, array_like=True):
-    """Commit whose marker is due in a partition that the receiver leads."""
+    """Commit whose marker must be written in a partition that the receiver leads."""
 
     producer_id: ProducerId
     epoch: ProducerEpoch
@@ -28,7 +28,7 @@ class EndMessage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class EndsRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Commits; they are decided, so that they may be believed at any later time."""
+    """Commits that are final, so that the receiver may act on the message at any later time."""
 
     ends: list[EndMessage]
 
@@ -40,13 +40,13 @@ class EndsAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LookRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Producers whose records have changed, as a hint."""
+    """Hint that the records of these producers have changed."""
 
     producer_ids: list[ProducerId]
 
 
 class OpenRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Question for the partitions in which transactions of a producer are open."""
+    """Request for the partitions in which a producer has open transactions."""
 
     producer_id: ProducerId
 
@@ -62,6 +62,6 @@ class OpenAt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpenAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Partitions in which transactions of the producer are open."""
+    """Partitions in which the producer has open transactions."""
 
     open_at: list[OpenAt]

@@ -11,7 +11,7 @@ class UseReport(msgspec.Struct, frozen=True, array_like=True):
     name: str
     limit: float
     amount: float
-    """Amount since the broker's last report."""
+    """Amount that was used since the broker's last report."""
 
 
 class UsageRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,12 +25,12 @@ class UseHeard(msgspec.Struct, frozen=True, array_like=True):
 
     name: str
     others: float
-    """Amount in a second."""
+    """Amount that the other brokers use per second."""
     owes: bool
-    """Whether the cluster has admitted more than the limit, and is still in debt."""
+    """Whether the cluster has admitted more than the limit, and the excess is not yet made up for."""
 
 
 class UsageAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer to a report: the use of its limits on the other brokers."""
+    """Answer to a report: the use of the reported limits on the other brokers."""
 
     uses: list[UseHeard]

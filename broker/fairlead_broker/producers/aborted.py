@@ -9,7 +9,7 @@ from fairlead_api.identifiers import Offset, ProducerEpoch, ProducerId
 
 
 class AbortedTransaction(NamedTuple):
-    """Batches that readers of committed records skip: those of the producer from the first offset to the marker."""
+    """Batches that readers of committed records skip: the producer's batches from the first offset to the marker."""
 
     producer_id: ProducerId
     first_offset: Offset
@@ -18,7 +18,7 @@ class AbortedTransaction(NamedTuple):
 
 
 def aborted_by(marker: Marker, offset: Offset) -> AbortedTransaction | None:
-    """Return the transaction that a marker at an offset aborts; None if the partition has no batch to skip."""
+    """Return the transaction that a marker at an offset aborts, or None if the partition has no batch to skip."""
     if marker.kind is not MarkerKind.ABORT or marker.first_offset is None:
         return None
     return AbortedTransaction(marker.producer_id, marker.first_offset, offset, marker.epoch)

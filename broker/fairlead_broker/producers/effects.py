@@ -40,14 +40,14 @@ class AnswerAsAppended(msgspec.Struct, Generic[R], frozen=True, gc=False):
 
 
 class AppendMarker(msgspec.Struct, Generic[R], frozen=True, gc=False):
-    """Append a marker, as `Append` says of batches."""
+    """Append a marker, under the same rules as `Append` for batches."""
 
     request: R
     marker: Marker
 
 
 class AlreadyEnded(msgspec.Struct, Generic[R], frozen=True, gc=False):
-    """The partition has the marker, or a later epoch of the producer."""
+    """Answer that the partition already has the marker or a later epoch of the producer."""
 
     request: R
 

@@ -39,7 +39,9 @@ class ProducerEntry(msgspec.Struct, frozen=True, gc=False):
 
     epoch: ProducerEpoch
     batches: tuple[StoredBatch, ...]
-    """Newest batches, oldest first: at most `BATCHES_MAX`, with contiguous sequences; none after a marker."""
+    """Newest batches, oldest first: at most `BATCHES_MAX`, with contiguous sequences. The tuple is empty after a
+    marker.
+    """
     partition_time_us: int
     """Partition time of the last batch or marker, from which the age of the entry is counted."""
     is_transactional: bool = False

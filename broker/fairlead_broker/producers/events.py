@@ -39,7 +39,7 @@ class KeyedArrived(msgspec.Struct, Generic[R], frozen=True, gc=False):
 
 
 class EndDecided(msgspec.Struct, Generic[R], frozen=True, gc=False):
-    """A transaction is decided, and its marker is due in this partition."""
+    """A transaction is decided, and its marker must be written to this partition."""
 
     request: R
     producer_id: ProducerId

@@ -29,8 +29,8 @@ class HeldBatches(Generic[R]):
     __slots__ = ("_by_arrival", "_by_producer")
 
     def __init__(self) -> None:
-        # Every batch is held for the same time, so the batch that arrived first expires first. Keys are identities of
-        # requests.
+        # Every batch is held for the same time, so the batch that arrived first expires first. The keys of this
+        # dictionary are the identities of the requests.
         self._by_arrival: OrderedDict[int, SequencedArrived[R]] = OrderedDict()
         self._by_producer: dict[ProducerId, list[SequencedArrived[R]]] = {}
 

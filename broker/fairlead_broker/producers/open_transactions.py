@@ -47,8 +47,8 @@ class OpenTransactions:
     def stable_offset(self, high_watermark: Offset, log_start: Offset) -> Offset:
         """Return the last stable offset: readers of committed records read the offsets below it.
 
-        It is the lowest of the high watermark and of the first offsets of transactions that are open or whose marker is
-        not below the high watermark, and never below the log start.
+        The last stable offset is the lowest of the high watermark and of the first offsets of transactions that are
+        open or whose marker is not below the high watermark, but never lower than the log start.
         """
         ending = self._ending
         if not ending and not self.first_offsets:
@@ -62,7 +62,7 @@ class OpenTransactions:
         return max(result, log_start)
 
     def committed(self, high_watermark: Offset) -> None:
-        """Forget the transactions whose marker is below a high watermark."""
+        """Drop the transactions whose marker is below a high watermark."""
         ending = self._ending
         while ending and ending[0][0] < high_watermark:
             ending.popleft()

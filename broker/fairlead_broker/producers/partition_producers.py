@@ -71,7 +71,7 @@ class _Front(msgspec.Struct, Generic[R], gc=False):
     ordered: list[SequencedArrived[R]]
     is_transactional: bool
     is_ended: bool = False
-    """Whether a marker is ordered too."""
+    """Whether a marker of the producer is ordered as well."""
 
 
 _Ordered: TypeAlias = SequencedArrived[R] | KeyedArrived[R] | EndDecided[R]
@@ -148,7 +148,7 @@ class PartitionProducers(Generic[R]):
     # -- events
 
     def step(self, event: Event[R]) -> list[Effect[R]]:
-        """Apply one event; return the resulting effects in the order in which the caller must run them."""
+        """Apply one event, and return the resulting effects in the order in which the caller must run them."""
         match event:
             case SequencedArrived():
                 return self._sequenced(event)
@@ -287,7 +287,7 @@ class PartitionProducers(Generic[R]):
     # -- ends of transactions
 
     def _end(self, producer_id: ProducerId) -> list[Effect[R]]:
-        """Decide on the ends of a producer's transactions that wait (rule 7.2.5).
+        """Decide on the waiting transaction ends of a producer (rule 7.2.5).
 
         A marker waits while batches of its producer are ordered, since it contains the transaction's first offset.
         """
@@ -303,7 +303,8 @@ class PartitionProducers(Generic[R]):
                 continue
             first = self._state.transactions.first_offsets.get(producer_id)
             if entry is not None and entry.epoch < end.epoch and first is not None:
-                # The leader ends the lower epoch first, by its own look.
+                # An earlier transaction of the producer is still open. The look makes the leader end that transaction
+                # first.
                 effects.append(Look(producer_id))
                 waiting.insert(0, end)
                 break
@@ -317,7 +318,7 @@ class PartitionProducers(Generic[R]):
         return effects
 
     def _after_append(self) -> list[Effect[R]]:
-        """Decide again on waiting ends."""
+        """Decide again on the waiting transaction ends of all producers."""
         return [effect for producer_id in list(self._ends) for effect in self._end(producer_id)]
 
     # -- idempotency keys

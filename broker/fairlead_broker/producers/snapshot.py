@@ -23,9 +23,9 @@ from fairlead_broker.producers.state import ProducerState
 MAGIC: Final = b"FLPR"
 VERSION: Final = 3
 _NO_PARTITION_TIME: Final = 1
-"""Version without partition times, in which ages were counted from the newest append time."""
+"""Snapshot version without partition times, in which ages were counted from the newest append time."""
 _NO_TRANSACTIONS: Final = 2
-"""Version without transactions."""
+"""Snapshot version without transactions."""
 _HEAD: Final = struct.Struct("<4sHHI")
 _CHECKSUM: Final = struct.Struct("<I")
 _BODY: Final = struct.Struct("<qqII")

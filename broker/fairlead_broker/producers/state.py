@@ -1,12 +1,12 @@
 """Producer state of a partition: a function of the batches in its log, equal on every replica.
 
-The log replays every batch into a `ProducerState`, and `PartitionProducers` bases its decisions on this state. An
-entry expires when it is 24 hours older than the newest batch of the partition, in partition time. The clock of a
-broker is not used, since replicas with different clocks would forget different entries.
+The log replays every batch into a `ProducerState`, and `PartitionProducers` bases its decisions on this state. An entry
+expires when it is 24 hours older than the newest batch of the partition, in partition time. The clock of a broker is
+not used, since replicas with different clocks would forget different entries.
 
-Partition time follows the append times, but no step between two batches moves it by more than an hour. A clock that
-is wrong and is set right again moves partition time by the same step in both directions, so no jump expires the
-entries, and a jump back does not keep them forever.
+Partition time follows the append times, but no step between two batches moves it by more than an hour. A clock that is
+wrong and is corrected later moves partition time by the same step in both directions, so no jump expires the entries,
+and a jump back does not keep them forever.
 """
 
 from __future__ import annotations
@@ -23,16 +23,15 @@ RETENTION_US: Final = 24 * 3600 * 1_000_000
 """Microseconds of partition time for which a producer or an idempotency key is remembered after its last batch."""
 STEP_US_MAX: Final = 3600 * 1_000_000
 """Maximum microseconds by which partition time moves from one batch to the next, forwards or backwards. A larger
-difference of append times is a pause without batches or a clock that jumped, which look the same.
+difference of append times comes from a pause without batches or from a clock jump, which cannot be distinguished.
 """
 PRODUCERS_MAX: Final = 100_000
-"""Maximum number of remembered producers of a partition; the least recently active producer is forgotten first. The
+"""Maximum number of remembered producers of a partition. The least recently active producer is forgotten first. The
 limit keeps clients that use a new producer id for each batch from filling the memory. The next batch of a forgotten
 producer is refused as unknown.
 """
 KEYS_MAX: Final = 10_000
-"""Maximum number of remembered idempotency keys of a partition; further keys are refused until the oldest key
-expires.
+"""Maximum number of remembered idempotency keys of a partition. Further keys are refused until the oldest key expires.
 """
 BEGINNING_US: Final = TimestampUs(0)
 _PRUNE_INTERVAL_US: Final = 60 * 1_000_000
@@ -168,7 +167,7 @@ class ProducerState:
     def replay_marker(
         self, producer_id: ProducerId, epoch: ProducerEpoch, offset: Offset, append_time_us: TimestampUs
     ) -> None:
-        """Apply a marker from the log; a marker below the producer's epoch changes nothing but the time."""
+        """Apply a marker from the log. A marker below the producer's epoch changes only the partition time."""
         self.advance(append_time_us)
         before = self.producer(producer_id)
         if before is not None and before.epoch > epoch:
@@ -204,8 +203,8 @@ class ProducerState:
     def _prune(self) -> None:
         """Drop expired entries. Callers cannot observe when an entry is dropped, since each read checks the age.
 
-        Partition time can go backwards by an hour, so an old entry may be behind a younger entry. The old entry is
-        then dropped together with the younger entry.
+        Partition time can go backwards by an hour, so an old entry may follow a younger entry in the order. The old
+        entry is then dropped together with the younger entry.
         """
         self._pruned_at_us = self._partition_time_us
         producers, keys = self._producers, self._keys

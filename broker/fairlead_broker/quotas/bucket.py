@@ -1,7 +1,7 @@
-"""Counters of one limit on one broker: a bucket for an amount in a second, a number for requests under way (rule Q5).
+"""Counters of one limit on one broker: a bucket for an amount per second, or a count of running requests (rule Q5).
 
-A bucket refills at the broker's share of the limit and holds at most one second of it. A request is admitted while the
-bucket is not below zero, and is charged in full, so that a request of any size fits any limit.
+A bucket refills at the rate of the broker's share of the limit, and contains at most the share of one second. A request
+is admitted while the bucket is not below zero, and is charged in full, so that a request of any size fits any limit.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from typing import Final
 from fairlead_broker.quotas.limits import UseKey
 
 WAIT_SECONDS_MAX: Final = 30.0
-"""Maximum time in `Retry-After`."""
+"""Maximum number of seconds in `Retry-After`."""
 
 
 class Bucket:
-    """Amount that a broker may still admit."""
+    """Token bucket: the amount that a broker may still admit."""
 
     __slots__ = ("_at", "key", "level", "limit", "share", "used", "used_at")
 
     def __init__(self, key: UseKey, limit: float, share: float, now: float) -> None:
-        """`share`: part of the cluster's `limit` that this broker may admit in a second."""
+        """`share`: part of the cluster's `limit` that this broker may admit per second."""
         self.key = key
         self.limit = limit
         self.share = share
         self.level = share
-        """Amount that is left at the last refill; below zero, the bucket is in debt."""
+        """Amount that was left at the last refill. A negative amount is a debt."""
         self._at = now
         self.used = 0.0
         """Amount that was charged since the last report."""
@@ -34,7 +34,7 @@ class Bucket:
         """Time of the last charge."""
 
     def charge(self, amount: float, now: float) -> None:
-        """Count an amount; a negative one corrects an earlier charge."""
+        """Charge an amount. A negative amount corrects an earlier charge."""
         # The code of `_refill` is inlined, because every request charges every bucket of its caller.
         level, share = self.level + (now - self._at) * self.share, self.share
         self.level = (level if level < share else share) - amount  # noqa: FURB136
@@ -42,7 +42,7 @@ class Bucket:
         self._at = self.used_at = now
 
     def wait_seconds(self, now: float) -> float:
-        """Return the time until the bucket is not below zero."""
+        """Return the seconds until the bucket is no longer below zero."""
         if self.level >= 0:
             return 0.0
         self._refill(now)
@@ -56,7 +56,7 @@ class Bucket:
         self.level = min(self.level, share)
 
     def take_used(self) -> float:
-        """Return the amount since the last call."""
+        """Return the amount that was charged since the last call."""
         used, self.used = self.used, 0.0
         return used
 
@@ -66,7 +66,7 @@ class Bucket:
 
 
 class UnderWay:
-    """Number of requests under way."""
+    """Number of requests in progress."""
 
     __slots__ = ("count", "key", "limit", "share")
 
@@ -76,6 +76,6 @@ class UnderWay:
         self.count = 0
 
     def set_limit(self, limit: int, brokers: int) -> None:
-        """Set the number of requests that the cluster may admit; each broker has an equal part (rule Q4)."""
+        """Set the number of concurrent requests that the cluster may admit. Each broker gets an equal share (Q4)."""
         self.limit = limit
         self.share = math.ceil(limit / max(1, brokers))

@@ -1,4 +1,4 @@
-"""Use of the cluster as the controller knows it, from the reports of all brokers (rule Q4).
+"""Use of limits in the whole cluster, which the controller computes from the reports of all brokers (rule Q4).
 
 Each broker reports its use once a second. The answer contains the use of the other brokers, and whether the cluster is
 in debt. A new controller begins without debts.
@@ -13,29 +13,29 @@ from typing import Final
 from fairlead_broker.quotas.shares import Heard
 
 REPORT_SECONDS: Final = 1.0
-"""Time between two reports of a broker."""
+"""Seconds between two reports of a broker."""
 REPORT_SECONDS_MAX: Final = 3.0
-"""Time after which the last report of a broker no longer counts."""
+"""Seconds after which the last report of a broker no longer counts."""
 DEBT_SECONDS_MAX: Final = 30.0
-"""Maximum debt, in seconds of the limit."""
+"""Maximum debt, in seconds at the rate of the limit."""
 TOLERANCE_SECONDS: Final = 0.1
-"""Debt, in seconds of the limit, that is ignored, because reports do not arrive at the same time."""
+"""Debt, in seconds at the rate of the limit, that is ignored because reports do not arrive at the same time."""
 FORGOTTEN_SECONDS: Final = 60.0
 
 
 @dataclass(slots=True)
 class _Use:
-    """Use of one limit."""
+    """Use of one limit in the cluster."""
 
     counted_at: float
     """Time up to which the debt is counted."""
     debt: float = 0.0
     rates: dict[int, tuple[float, float]] = field(default_factory=dict)
-    """Amount in a second and time of the last report of each broker."""
+    """Amount per second in the last report of each broker, and the time of the report."""
 
 
 class ClusterUsage:
-    """Reports of all brokers."""
+    """Use of limits, from the reports of all brokers."""
 
     __slots__ = ("_reported", "_uses")
 
@@ -57,7 +57,7 @@ class ClusterUsage:
         return {name: self._count(broker, name, limit, amount, seconds, now) for name, limit, amount in uses}
 
     def forget_idle(self, now: float) -> None:
-        """Remove limits without a recent report, which are not in debt."""
+        """Remove limits without a recent report, which have no debt."""
         self._uses = {
             name: use
             for name, use in self._uses.items()

@@ -1,7 +1,7 @@
-"""Which limits apply to a caller (rule Q3).
+"""Choice of the limits that apply to a caller (rule Q3).
 
-Of the individual limits of a principal, that of the most specific subject applies: a literal subject, then the longest
-prefix. Every shared limit applies.
+Of the individual limits that match a principal, only the limit of the most specific subject applies: a literal subject
+first, then the longest prefix. Every shared limit applies.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class UseKey:
-    """What a limit counts: the use of one principal, or of all principals of a subject."""
+    """Key of a counter: a limit, and one principal or all principals of a subject."""
 
     subject: str
     limit: Limit
@@ -48,11 +48,11 @@ BUILT_IN: Final = (
     Quota(ANY, each={Limit.CONCURRENT_REQUESTS: 2000}),
     Quota(ANONYMOUS, each={Limit.REQUESTS: 100}),
 )
-"""Limits without any quota; a quota of the same subject replaces each of them."""
+"""Limits that apply by default. A quota of the same subject replaces each limit that it sets."""
 
 
 class QuotaTable:
-    """All quotas of principals, compiled once for each change of them."""
+    """All quotas of principals, compiled again after each change."""
 
     __slots__ = ("_literal", "_prefixes")
 
@@ -91,7 +91,7 @@ class QuotaTable:
 
 
 def quota_of(subject: str, record: QuotaRecord) -> Quota:
-    """Return the quota of a record; limits that this release does not know are left out."""
+    """Return the quota of a record. Limits that this release does not know are left out."""
     known = set(Limit)
     each, shared = (
         {Limit(name): value for name, value in limits.items() if name in known}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 HEARD_SECONDS_MAX: Final = 5.0
-"""Time without an answer from the controller after which a broker uses at most an equal part."""
+"""Seconds without an answer from the controller after which a broker uses at most an equal part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,14 +18,14 @@ class Heard:
     """Answer of the controller to a broker about one limit."""
 
     others: float
-    """Amount in a second that the other brokers admit."""
+    """Amount that the other brokers admit per second."""
     owes: bool
-    """Whether the cluster has admitted more than the limit, and is still in debt."""
+    """Whether the cluster has admitted more than the limit, and the excess is not yet made up for."""
     at: float
 
 
 def share_of(limit: float, brokers: int, heard: Heard | None, now: float) -> float:
-    """Return the amount in a second that a broker may admit."""
+    """Return the amount that a broker may admit per second."""
     equal = limit / max(1, brokers)
     if heard is None or heard.owes or now - heard.at > HEARD_SECONDS_MAX:
         return equal

@@ -1,4 +1,4 @@
-"""The side from which a client reaches brokers. The side determines the addresses of brokers in answers to the client.
+"""Side of a client: the scheme and base URL of its requests, which determine the broker addresses in its answers.
 
 `server` determines the side of each request, and passes it to the broker that answers a forwarded request.
 """
@@ -17,7 +17,7 @@ class CallerSide:
     scheme: str
     """`http` or `https`."""
     called: str | None = None
-    """Base URL that an external client has called, perhaps through a proxy; None for other clients."""
+    """Base URL that an external client has called, perhaps through a proxy, or None for any other client."""
 
     @classmethod
     def of_text(cls, text: str) -> CallerSide:

@@ -48,14 +48,14 @@ class TargetRecord(Record, frozen=True, kw_only=True):
     epoch: Count
     """Group epoch for which the target was computed."""
     members: dict[str, tuple[int, ...]]
-    """Partitions by member id, each in ascending order; members without a partition are left out."""
+    """Partitions by member id, each in ascending order. Members without a partition are left out."""
 
 
 class MemberRecord(Record, frozen=True, kw_only=True):
     """Value of `groups/<group>/members/<member id>`."""
 
     instance_id: str | None = None
-    """Instance id of a static member, which keeps its assignment across a restart; None for other members."""
+    """Instance id of a static member, which keeps its assignment across a restart, or None for any other member."""
     rack: str | None = None
     topics: tuple[str, ...] = ()
     """Subscribed topic names, in ascending order."""

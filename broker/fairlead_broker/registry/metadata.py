@@ -113,7 +113,7 @@ class ConfigChange:
 
 @dataclass(frozen=True, slots=True)
 class DeletedTopicChange:
-    """The tombstone of a topic was written or removed. Brokers delete the topic's folders when it is written."""
+    """The tombstone of a topic was written or removed. A new tombstone makes brokers delete the topic's folders."""
 
     topic_id: TopicId
     before: Versioned[DeletedTopicRecord] | None
@@ -162,9 +162,9 @@ Change: TypeAlias = (
 
 
 class ClusterMetadata:
-    """Records by topic, broker or partition.
+    """Records of the cluster, by topic, broker or partition.
 
-    The mappings are live views: several of them must be read without an await.
+    The mappings are live views. A caller must not await between two reads that have to match.
     """
 
     def __init__(self, keys: Keys) -> None:
@@ -173,8 +173,8 @@ class ClusterMetadata:
         self.revision = Revision(0)
         """Revision up to which all changes have been applied."""
         self.metadata_revision = Revision(0)
-        """Number that increases only when a record of the metadata changes, so that it identifies one state, as an
-        ETag must.
+        """Number that increases only when a record of the metadata changes. The number identifies one state of the
+        metadata, as an ETag must.
         """
         self.cluster: Versioned[ClusterRecord] | None = None
         self.controller: Versioned[ControllerRecord] | None = None
@@ -192,13 +192,13 @@ class ClusterMetadata:
         self.unreadable_security: set[str] = set()
         """Keys of tokens, ACLs and quotas that this release cannot read. Their effect is unknown (rule Z11)."""
         self.security_revision = Revision(0)
-        """Number that increases when tokens, ACLs, quotas or the cluster's configuration change: decisions of access
-        that were remembered at another number are void.
+        """Number that increases when tokens, ACLs, quotas or the cluster's configuration change: access decisions that
+        were cached at another number are not used.
         """
 
     @property
     def brokers(self) -> Mapping[BrokerId, Versioned[BrokerRegistration]]:
-        """Registered brokers; the create revision of a registration is the broker epoch."""
+        """Registered brokers. The create revision of a registration is the broker epoch."""
         return MappingProxyType(self._brokers)
 
     @property
@@ -293,7 +293,7 @@ class ClusterMetadata:
                 return self._single(single, item)
 
     def _security(self, key: str, item: KeyValue | None, record_type: type[R]) -> Versioned[R] | None:
-        """Return a record of security; note the key of one that cannot be read, instead of ending the mirror."""
+        """Return a security record. The key of an unreadable record is noted, and the mirror continues."""
         self.unreadable_security.discard(key)
         try:
             return _read(item, record_type)
@@ -345,7 +345,7 @@ def _read(item: KeyValue | None, record_type: type[R]) -> Versioned[R] | None:
 def _set(
     table: dict[K, Versioned[R]], key: K, after: Versioned[R] | None
 ) -> tuple[Versioned[R] | None, Versioned[R] | None]:
-    """Put or remove a row; return the previous row and the new row."""
+    """Put or remove a row, and return the previous row and the new row."""
     before = table.pop(key, None)
     if after is not None:
         table[key] = after

@@ -75,11 +75,13 @@ class DurabilityState(StrEnum):
     """State that decides which offsets of a replica count (protocol section 4, rules 2 and 6)."""
 
     REPLICATED = "replicated"
-    """Written offsets count."""
+    """Written offsets count towards the high watermark."""
     SYNCING = "syncing"
-    """Synced offsets count. Earlier records may be unsynced, so candidates are chosen as with `replicated`."""
+    """Only synced offsets count towards the high watermark. Earlier records may be unsynced, so candidates are chosen
+    as with `replicated`.
+    """
     SYNCED = "synced"
-    """Synced offsets count."""
+    """Only synced offsets count towards the high watermark."""
 
 
 class BrokerState(StrEnum):
@@ -111,8 +113,9 @@ class Addresses(Entry, frozen=True, kw_only=True):
     peer_scheme: str = "http"
     """Scheme of the peer listener: `http` or `https`."""
     external: str | None = None
-    """Base URL for clients outside; empty if they get the address that they have called, None without a listener for
-    them."""
+    """Base URL for external clients. The URL is empty if these clients get the address that they have called, and None
+    without an external listener.
+    """
 
     @property
     def any_data(self) -> str:
@@ -120,13 +123,13 @@ class Addresses(Entry, frozen=True, kw_only=True):
         return self.data or self.data_tls or ""
 
     def data_url(self, scheme: str) -> str | None:
-        """Return the base URL for clients that use a scheme; None if the broker has no address for them."""
+        """Return the base URL for clients that use a scheme; None if the broker has no address of this scheme."""
         address = self.data_tls if scheme == "https" else self.data
         return f"{scheme}://{address}" if address else None
 
 
 class CertificateRecord(Entry, frozen=True, kw_only=True):
-    """Certificate that a broker uses now, after every replacement."""
+    """Certificate that a broker currently uses. The record is updated after every replacement."""
 
     certificate_sha256: str
     """SHA-256 of the broker's certificate in lower-case hexadecimal digits."""
@@ -191,7 +194,7 @@ class BrokerRegistration(Record, frozen=True, kw_only=True):
     """Public Ed25519 key, in lower-case hexadecimal digits, of the proofs with which the broker authenticates to peers,
     or None if an older release wrote the registration. Without a key, the broker sends and accepts secrets."""
     partitions_max: Positive | None = None
-    """Maximum number of replicas on the broker, or None without a limit, if an older release wrote the registration."""
+    """Maximum number of replicas on the broker. None means no limit: an older release wrote the registration."""
 
 
 class ControllerRecord(Record, frozen=True, kw_only=True):
@@ -256,8 +259,8 @@ class Replica(Entry, frozen=True, kw_only=True):
     broker: BrokerId
     directory: str
     generation: Count = 0
-    """Number that distinguishes the replica from earlier replicas on the broker. A move sets it to the record's mod
-    revision. A broker that removes itself because of damage increases it by one.
+    """Number that distinguishes the replica from earlier replicas on the broker. A move sets the number to the record's
+    mod revision. A broker that removes itself because of damage increases the number by one.
     """
 
 
@@ -371,4 +374,5 @@ class ProducerNameRecord(Record, frozen=True, kw_only=True):
     used_us: TimestampUs
     """Time of the last request for the name, or of the last batch seen from its producer."""
     transactional: bool = False
-    """Whether the producer has transactions. The record of its transactions then has its epoch and its last use."""
+    """Whether the producer has transactions. The epoch and the time of the last use are then in its transaction record.
+    """

@@ -1,6 +1,6 @@
 """The values of the keys under `meta/security/`: API tokens, ACLs and quotas (rules A11, Z4, Q1).
 
-Releases of feature level 1 do not know these keys. New fields come with a feature level only. The module is pure.
+Releases of feature level 1 do not know these keys. New fields require a new feature level. The module is pure.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class TokenRecord(Record, frozen=True, kw_only=True):
     expires_us: TimestampUs | None = None
     note: str = ""
     owner: str | None = None
-    """Program that manages the record, or None for a record that was made by a call."""
+    """Program that manages the record, or None for a record that no program manages."""
 
 
 class AclRecord(Record, frozen=True, kw_only=True):
-    """Value of `meta/security/acls/<id>`; the id follows from the first five fields."""
+    """Value of `meta/security/acls/<id>`. The id is derived from the first five fields."""
 
     effect: Literal["allow", "deny"]
     principal: str
@@ -44,12 +44,12 @@ class AclRecord(Record, frozen=True, kw_only=True):
 
 
 class QuotaRecord(Record, frozen=True, kw_only=True):
-    """Value of `meta/security/quotas/<subject>`; limits that are not named do not exist."""
+    """Value of `meta/security/quotas/<subject>`. The quota sets only the limits that it names."""
 
     each: dict[str, int] = msgspec.field(default_factory=dict)
-    """Limits of each principal by itself."""
+    """Limits of each single principal."""
     shared: dict[str, int] = msgspec.field(default_factory=dict)
-    """Limits of all principals, or topics, together."""
+    """Limits that all matching principals, or topics, share."""
     changed_us: TimestampUs
     changed_by: str
     """Principal that changed the quota last."""

@@ -106,7 +106,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Get:
-    """Read a key inside the transaction; the item is in `TransactionResult.reads`."""
+    """Read a key inside the transaction. The item is returned in `TransactionResult.reads`."""
 
     key: str
 
@@ -130,8 +130,8 @@ class TransactionResult:
     succeeded: bool
     """Whether every compare succeeded."""
     revision: Revision
-    """Revision of the store after the transaction. It is the revision of the transaction's changes, if there
-    are any.
+    """Revision of the store after the transaction. The changes of the transaction, if there are any, have this
+    revision.
     """
     reads: tuple[KeyValue | None, ...] = ()
     """Results of the `Get`s in the branch that ran, in order."""

@@ -1,7 +1,7 @@
 """The values of the keys `transactions/<producer id>`: the newest transactions of one producer (rule 7.1).
 
-Any broker changes a record by a put that compares the revision of the record as it was read. Records of transactions
-are not mirrored. The module is pure.
+Any broker may change a record, by a put that compares the revision at which the record was read. Records of
+transactions are not mirrored. The module is pure.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class EndReason(StrEnum):
 
 
 class EndedTransaction(Entry, frozen=True, kw_only=True):
-    """The newest transaction of a producer that is decided."""
+    """Newest decided transaction of a producer."""
 
     epoch: ProducerEpoch
     outcome: Outcome
@@ -62,16 +62,16 @@ class TransactionRecord(Record, frozen=True, kw_only=True):
     name: str | None = None
     """Name of the producer, or None for a producer without a name."""
     epoch: ProducerEpoch
-    """Epoch of the only transaction that can be committed; all lower epochs are decided."""
+    """Epoch of the only transaction that can be committed. The transactions of all lower epochs are decided."""
     timeout_ms: Positive
     ended: EndedTransaction | None = None
     """The newest decided transaction, or None before the first decision."""
     named: dict[TopicId, tuple[int, ...]] = msgspec.field(default_factory=dict)
     """Partitions that produce calls named for the open transaction, in ascending order."""
     unfinished: tuple[UnfinishedCommit, ...] = ()
-    """Commits in ascending order of epochs."""
+    """Unfinished commits in ascending order of epochs."""
     metadata: str | None = None
-    """Text that the last commit left."""
+    """Text that the client passed to the last commit."""
     owner: str | None = None
     """Principal that began the producer's first transaction, or None without authentication."""
     used_us: TimestampUs

@@ -148,7 +148,7 @@ class PartitionFollower:
     # -- events
 
     def step(self, event: FollowerEvent) -> list[FollowerEffect]:
-        """Apply one event; return the resulting effects in the order in which the caller must run them."""
+        """Apply one event, and return the resulting effects in the order in which the caller must run them."""
         effects: list[FollowerEffect] = []
         match event:
             case Fetched():

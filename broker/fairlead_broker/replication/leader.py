@@ -146,8 +146,8 @@ class PartitionLeader:
         self._directory_failed = False
         self._resigned = False
         self._complete = False
-        """Whether no replica outside the isr could join and no change to `synced` is due; while this holds, most
-        reports cause no write. A replica that falls behind is detected at `TimePassed`.
+        """Whether no replica outside the isr could join and no change to `synced` is due. In this state, most reports
+        cause no write. A replica that falls behind is detected at `TimePassed`.
         """
         self._member_since: dict[BrokerId, float] = {}
         self._read_record()
@@ -241,7 +241,7 @@ class PartitionLeader:
 
     @property
     def serves_weak_acks(self) -> bool:
-        """Whether requests with acks 0 or 1, and for `latest`, may be answered (protocol section 3, rule 7).
+        """Whether requests with acks 0 or 1, and requests for `latest`, may be answered (protocol section 3, rule 7).
 
         Without a confirmed lease, requests are answered only if no other broker could have been elected.
         """
@@ -276,7 +276,7 @@ class PartitionLeader:
     # -- events
 
     def step(self, event: LeaderEvent) -> list[LeaderEffect]:
-        """Apply one event; return the resulting effects in the order in which the caller must run them."""
+        """Apply one event, and return the resulting effects in the order in which the caller must run them."""
         plan = True
         match event:
             case Appended():

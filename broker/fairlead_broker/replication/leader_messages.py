@@ -141,7 +141,7 @@ class WriteAnswered:
 
 @dataclass(frozen=True, slots=True)
 class TimePassed:
-    """Half of `replica.lag.time.max.ms` or one second has passed. The caller sends `TimePassed` at least that often."""
+    """Time has passed. The caller sends `TimePassed` at least once a second and twice per `replica.lag.time.max.ms`."""
 
     now: float
 

@@ -2,7 +2,7 @@
 
 Each led partition is owned by one task, which carries out the decisions of the pure packages. `server` calls `Broker`
 and its components, which return values or raise `ProblemError`. `wiring` opens and closes the broker. The package uses
-the log, the coordination package and the clock; it must not use HTTP.
+the log, the coordination package and the clock; the package must not use HTTP.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from fairlead_broker.coordination.cluster_values import cluster_value
 from fairlead_broker.registry.metadata import ClusterMetadata
 
 _LOGGER: Final = logging.getLogger(AUDIT_LOGGER)
-# A level that filters nothing: refusals are never left out.
+# At level INFO the logger writes every line, so no refusal is missing.
 _LOGGER.setLevel(logging.INFO)
 
 
@@ -37,7 +37,7 @@ LINES_MAX: Final = 10_000
 
 
 class AuditedRequest(Protocol):
-    """What the audit log needs of a request."""
+    """Interface of a request for the audit log."""
 
     is_audited: bool
     """Whether a record of the request was written or summed."""
@@ -55,8 +55,9 @@ AUDITED_REQUEST: Final[ContextVar[Callable[[], AuditedRequest | None]]] = Contex
 )
 """Weak reference to the request that the current task serves, for the audit records of refusals.
 
-`server` sets it at the start of each request. Timers and tasks keep the context in which they began, often for longer
-than the request: a strong reference would keep the request, and with an incomplete body its connection, open.
+`server` sets the reference at the start of each request. Timers and tasks keep the context in which they began, often
+for longer than the request: a strong reference would keep the request, and with an incomplete body its connection,
+open.
 """
 
 
@@ -64,7 +65,7 @@ class AuditQueue:
     """Lines that wait to be written to the topic, while the configuration of the cluster turns the topic on."""
 
     def __init__(self, metadata: ClusterMetadata, dropped: Callable[[], None]) -> None:
-        """`dropped` counts a line that found the queue full."""
+        """`dropped` is called for each line that is dropped because the queue is full."""
         self._metadata = metadata
         self._dropped = dropped
         self.lines: deque[tuple[bytes, int]] = deque()
@@ -91,7 +92,7 @@ class AuditLog:
     """Writer of audit records."""
 
     def __init__(self, clock: Clock, cluster_id: str, broker: int, queue: AuditQueue) -> None:
-        """`queue`: lines for the topic."""
+        """`queue`: queue of the lines that are written to the topic."""
         self._clock = clock
         self._queue = queue
         self._cluster_id = cluster_id
@@ -103,12 +104,12 @@ class AuditLog:
         self._refuse(AuditEvent.AUTHENTICATION_FAILED, None, source, "", problem=problem, observed=observed)
 
     def denied(self, denied: DeniedOperation, *, observed: bool) -> None:
-        """Report an operation that is not allowed. `observed`: it is executed nevertheless."""
+        """Report an operation that is not allowed. `observed`: whether the operation is executed nevertheless."""
         event = AuditEvent.WOULD_BE_DENIED if observed else AuditEvent.DENIED
         self._refuse(event, denied.principal, denied.operation, denied.resource, observed=observed)
 
     def refused(self, request: AuditedRequest, operation: str, resource: str, problem: str) -> None:
-        """Report a request that was refused without a decision about a name, unless it has a record already."""
+        """Report a refused request without a decision about a resource, unless the request has a record already."""
         if request.is_audited:
             return
         known = problem == "forbidden"
@@ -146,7 +147,7 @@ class AuditLog:
         self._write(self._record(event, AuditOutcome.SUCCEEDED, change=change))
 
     async def run(self) -> None:
-        """Write sums of equal refusals regularly, until cancelled; the last ones are written at the end."""
+        """Write the sums of equal refusals at a fixed interval until cancelled, and the remaining sums at the end."""
         try:
             while True:
                 # Sums are due at fixed times, not after an event.

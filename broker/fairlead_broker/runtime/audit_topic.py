@@ -1,4 +1,4 @@
-"""The topic `__audit`: records of the audit log, if the configuration of the cluster asks for them (rule U1).
+"""The topic `__audit`: records of the audit log, if the configuration of the cluster turns the topic on (rule U1).
 
 `audit_log` adds each line to a queue, which never delays a request; a full queue drops further lines and counts them.
 Each broker stores its lines in one partition, at the leader of the partition, in the order of their events. A line
@@ -35,7 +35,7 @@ BATCH_LINES_MAX: Final = 500
 PARTITIONS: Final = 3
 RETENTION_MS: Final = 30 * 86_400_000
 LOOK_SECONDS: Final = 1.0
-"""Seconds between two looks at the configuration, and between two attempts to store a batch."""
+"""Seconds between two checks of the configuration, and between two attempts to store a batch."""
 STORE_SECONDS_MAX: Final = 10.0
 """Time limit for the acknowledgement of a batch."""
 
@@ -101,7 +101,7 @@ class AuditTopic:
         return True
 
     async def _topic(self) -> TopicView | None:
-        """Return the topic; None until the controller has created it."""
+        """Return the topic; None until the controller has created the topic."""
         topics = self._topics
         try:
             return topics.views.by_name(AUDIT_TOPIC)

@@ -146,7 +146,7 @@ class Broker:
     scrub: Scrub
     retention: Retention
     close: Callable[[bool], Awaitable[None]]
-    """Function that closes all components in the reverse order of their start; the argument is whether the stop is
+    """Function that closes all components in the reverse order of their start; the argument states whether the stop is
     orderly."""
 
     # -- phases
@@ -334,7 +334,7 @@ class Broker:
     async def accept_damage(
         self, replica: LeaderReplica, first_offset: Offset, next_good_offset: Offset
     ) -> None:
-        """Accept that the records of a damaged range are lost; readers then skip the range, even after a restart.
+        """Accept that the records of a damaged range are lost. Readers then skip the lost range, even after a restart.
 
         Raises `conflict` unless exactly this range is damaged, `disk_full`, `storage_failed`.
         """

@@ -27,7 +27,7 @@ UNLIMITED: Final = "max"
 
 
 def used_bytes(process: Path = PROCESS) -> int:
-    """Return the memory that the system cannot reclaim by dropping file pages; 0 if the system does not report it."""
+    """Return the memory that the system cannot reclaim by dropping file pages; 0 if this number is unknown."""
     with suppress(OSError):
         _, resident, of_files, *_ = (process / "statm").read_text(encoding="ascii").split()
         return (int(resident) - int(of_files)) * os.sysconf("SC_PAGE_SIZE")

@@ -1,4 +1,4 @@
-"""Exchange of the use of limits between brokers: each broker reports to the controller once a second (rule Q4)."""
+"""Reports of each broker to the controller, once a second, about the use of quota limits (rule Q4)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fairlead_broker.quotas.shares import Heard
 from fairlead_broker.runtime.quota_view import QuotaView
 
 EXCHANGE_SECONDS_MAX: Final = 2.0
-"""Time limit of a report. A broker that gets no answer uses at most an equal part of each limit."""
+"""Time limit of a report in seconds. Without an answer, a broker admits at most an equal share of each limit."""
 REPORTS_MAX: Final = 10_000
 """Maximum number of limits in a report."""
 
@@ -37,7 +37,7 @@ class QuotaExchange:
     async def run(self) -> None:
         """Report every second, until cancelled."""
         while True:
-            # The use is a rate, which no event announces.
+            # The use of a limit is a rate, so the broker reports at a fixed interval.
             await asyncio.sleep(REPORT_SECONDS)  # noqa: TID251
             await self.exchange()
 

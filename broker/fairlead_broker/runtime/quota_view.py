@@ -1,8 +1,8 @@
 """Limits of each caller on this broker, compiled from the quotas in the mirror (rules Q3 to Q6, Q8, Q10).
 
-The access gate asks this view once for each request of the data listener, unless the mode is `open`. Buckets outlive
-changes of quotas, so that a change forgives no debt. In the mode `observe`, limits are counted and nothing is refused;
-in the mode `open`, nothing is counted.
+The access gate calls this view once for each request of the data listener, unless the mode is `open`. Buckets are kept
+when quotas change, so that a change cancels no debt. In the mode `observe`, requests are counted and never refused. In
+the mode `open`, no request is counted.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from fairlead_broker.registry.metadata import ClusterMetadata
 CALLERS_MAX: Final = 10_000
 """Maximum number of callers whose limits are remembered."""
 ACTIVE_SECONDS: Final = 10.0
-"""Time after its last use for which a limit is reported, so that answers contain the use of other brokers."""
+"""Seconds for which an unused limit is still reported, so that answers contain its use on other brokers."""
 IDLE_SECONDS: Final = 60.0
-"""Time after which an unused counter is forgotten; by then no bucket is in debt."""
+"""Seconds after which an unused counter is dropped; no bucket is in debt for that long."""
 USE_SECONDS: Final = 10.0
-"""Time over which the shown use is averaged."""
+"""Seconds over which the displayed use of a limit is averaged."""
 CONCURRENT_RETRY_SECONDS: Final = 1.0
-"""Advice to a caller with too many requests under way; no time is known after which one has ended."""
+"""Seconds after which a caller with too many requests under way should retry; an estimate."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaMetrics:
-    """Functions that count refusals, and show the used part of limits, by subject and limit."""
+    """Functions that count refusals and export the used fraction of each limit, by subject and limit."""
 
     refused: Callable[[str, str], None]
     used: Callable[[Mapping[tuple[str, str], float]], None]
 
 
 class CallerQuota:
-    """Limits of one caller. Requests begin and end here."""
+    """Limits of one caller, which are charged when a request of the caller begins and ends."""
 
     __slots__ = ("_fetch", "_gates", "_holds", "_now", "_produce", "_refused", "_requests", "_under_way")
 
@@ -55,7 +55,7 @@ class CallerQuota:
         *,
         holds: bool,
     ) -> None:
-        """`holds`: whether requests beyond a limit are refused, and not only counted."""
+        """`holds`: whether requests beyond a limit are refused instead of only counted."""
         self._produce = tuple(rates.get(Limit.PRODUCE_BYTES, ()))
         self._fetch = tuple(rates.get(Limit.FETCH_BYTES, ()))
         self._requests = tuple(rates.get(Limit.REQUESTS, ()))
@@ -78,7 +78,8 @@ class CallerQuota:
     def begin(self, traffic: Traffic, body_bytes: int) -> None:
         """Admit a request and charge it. Raises `throttled`, in which case nothing is charged.
 
-        A fetch in debt is admitted, but waits (`wait_seconds`). `body_bytes`: announced size of a produce body.
+        A fetch of a caller in debt is admitted but must wait (`wait_seconds`). `body_bytes`: announced size of a
+        produce body.
         """
         for counter in self._under_way:
             if counter.count >= counter.share:
@@ -147,12 +148,12 @@ class QuotaView:
         self._under_way: dict[UseKey, UnderWay] = {}
         self._heard: dict[UseKey, Heard] = {}
         self._use: dict[UseKey, float] = {}
-        """Average amount in a second that this broker admits."""
+        """Average amount per second that this broker has admitted."""
         self._ticked_at = now()
         self._compile()
 
     def of(self, access: CallerAccess, address: str) -> CallerQuota:
-        """Return the limits of a caller; `address` counts for an anonymous one. In the mode `open` nothing is asked."""
+        """Return the limits of a caller, unless the mode is `open`; `address` identifies an anonymous caller."""
         self._follow()
         known = self._callers.get(access)
         if known is not None:
@@ -173,7 +174,7 @@ class QuotaView:
         ]
 
     def hear(self, reports: list[tuple[UseKey, float, float]], heard: Mapping[UseKey, Heard]) -> None:
-        """Set the shares of this broker, after a report and what the controller answered to it."""
+        """Set the shares of this broker from its reports and the controller's answer to them."""
         now = self._now()
         seconds = max(now - self._ticked_at, 0.001)
         self._ticked_at = now
@@ -195,7 +196,7 @@ class QuotaView:
         self._show()
 
     def applied_to(self, access: CallerAccess, address: str) -> list[tuple[AppliedLimit, float]]:
-        """Return the limits of a caller, each with its use in the cluster as far as this broker knows it."""
+        """Return the limits of a caller, each with its last known use in the cluster."""
         if access.is_open:
             return []
         self._follow()
@@ -204,7 +205,7 @@ class QuotaView:
         return [(each, self._use_of_limit(each.key)) for each in _applying(access, limits)]
 
     def use_of(self, subject: str) -> list[tuple[UseKey, float]]:
-        """Return the use of the limits of a subject in the cluster, as far as this broker knows it."""
+        """Return the last known use of a subject's limits in the cluster."""
         found = [
             (key, self._use_of_limit(key))
             for key in (*self._buckets, *self._under_way)
@@ -299,7 +300,7 @@ class QuotaView:
 def _applying(access: CallerAccess, limits: Iterable[AppliedLimit]) -> Iterator[AppliedLimit]:
     """Yield the limits to which the requests of a caller are charged."""
     for applied in limits:
-        # The requests of superusers are not charged, so that they can always act; their bytes are.
+        # Superusers are charged for bytes but not for requests, so that they can always act.
         if not access.rules.is_superuser or applied.key.limit not in (
             Limit.REQUESTS,
             Limit.CONCURRENT_REQUESTS,

@@ -31,7 +31,7 @@ class KeyedRequest:
 
 @dataclass(frozen=True, slots=True)
 class TransactionEnd:
-    """Decision about a transaction, whose marker is due in a partition."""
+    """Decision about a transaction, whose marker must be appended in a partition."""
 
     producer_id: ProducerId
     epoch: ProducerEpoch

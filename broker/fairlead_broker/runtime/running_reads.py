@@ -1,7 +1,8 @@
 """Fetches and tails that wait for records, each of which ends when its caller may no longer read (rule Z10).
 
-Callers: the endpoints of fetches and tails, around each wait. A revoked or expired token, and a changed ACL or mode,
-end the wait within a second; without a change nothing is decided. The endpoint then decides again and refuses the call.
+Callers: the endpoints of fetches and tails, around each wait. If a token is revoked or expires, or an ACL or the mode
+changes, the wait of a caller without access ends within a second. The endpoint then checks the access again and refuses
+the call. Without a change, access is not checked again.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class RunningReads:
         return None if task.cancelled() else task.result()
 
     async def run(self) -> None:
-        """Decide again after each change of tokens, ACLs, mode or keys of issuers, and when tokens expire."""
+        """Check access again after each change of tokens, ACLs, mode or issuer keys, and when tokens expire."""
         while True:
             # No event announces the expiry of a token.
             await asyncio.sleep(LOOK_SECONDS)  # noqa: TID251 - see the comment

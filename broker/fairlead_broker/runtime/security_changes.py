@@ -1,4 +1,4 @@
-"""Calls that change tokens and ACLs: records, texts of tokens, and whether every broker has applied a change.
+"""Changes of tokens, ACLs and quotas on request, and the wait until every broker has applied a change.
 
 `server` uses this module for the calls of section 3.4 of the security contract. A change is answered when the mirrors
 of all registered brokers have reached its revision, or after a time limit (rule Z10).
@@ -26,11 +26,11 @@ from fairlead_broker.runtime.security_view import acl_of
 
 APPLIED_SECONDS_MAX: Final = 5.0
 PAUSE_SECONDS: Final = 0.05
-"""Seconds between two questions to a broker whose mirror is behind."""
+"""Seconds between two requests to a broker whose mirror is behind."""
 
 
 class SecurityChanges:
-    """Changes of tokens and ACLs, as the calls request them."""
+    """Implementation of the calls that change tokens, ACLs and quotas."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class SecurityChanges:
         return token, record
 
     async def keep_token(self, token: TokenText, principal: str) -> bool:
-        """Store a given token that does not expire, unless its id is stored; return whether it was stored."""
+        """Store a given token without an expiry, unless its id exists; return whether the token was stored."""
         record = TokenRecord(
             principal=principal,
             secret_sha256=token.secret_sha256,
@@ -81,7 +81,7 @@ class SecurityChanges:
         await self._admin.revoke_token(token_id, force=force)
 
     async def create_acl(self, request: AclRequest, by: str) -> tuple[Acl, AclRecord, bool]:
-        """Store an ACL; return it, its record, and whether it is new."""
+        """Store an ACL; return the ACL, its record, and whether the ACL is new."""
         record = AclRecord(
             effect=request.effect,
             principal=request.principal,
@@ -130,13 +130,13 @@ class SecurityChanges:
         return True
 
     async def _wait_for(self, broker: BrokerId, revision: Revision) -> None:
-        """Ask a broker until its mirror has reached a revision, or it is no longer registered.
+        """Send requests to a broker until its mirror has reached a revision, or the broker is no longer registered.
 
-        Any answer of a peer contains its revision, so the question about no logs costs the peer nothing.
+        Any answer of a peer contains its revision, so a request for the log ends of no partitions is sufficient.
         """
         while self._peers.seen_revision(broker) < revision and broker in self._mirror.metadata.brokers:
             with suppress(PeerUnavailable, ProblemError):
                 await self._peers.log_ends(broker, ())
             if self._peers.seen_revision(broker) < revision:
-                # The peer's mirror is a moment behind, or the peer does not answer; no event announces the change.
+                # The peer's mirror is behind, or the peer does not answer; no event announces the change.
                 await asyncio.sleep(PAUSE_SECONDS)  # noqa: TID251

@@ -1,9 +1,8 @@
 """Security of the cluster as this broker sees it: mode, ACLs, tokens, and the access of each caller (rules Z1, Z9, A5).
 
-The data and peer listeners ask this view once for each request. Everything is compiled from the mirror once for each
-security revision, and dropped when the revision changes. If the coordination store is unavailable, the last ACLs and
-tokens remain in effect. If a stored token or ACL cannot be read, an enforcing broker answers superusers only (rule
-Z11).
+The data and peer listeners call this view once for each request. The access rules are compiled from the mirror once for
+each security revision. If the coordination store is unavailable, the last ACLs and tokens remain in effect. If a stored
+token or ACL cannot be read, a broker in the mode `enforce` serves only superusers (rule Z11).
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _ValueT = TypeVar("_ValueT")
 SIGNED_REMEMBERED_US: Final = 600_000_000
 """Time for which the caller of a signed token is remembered (rule A5)."""
 ACCEPTED: Final = "accepted"
-"""Outcome of an authentication by which the caller is known."""
+"""Outcome of a successful authentication."""
 BROKER_PREFIX: Final = "broker:"
 BUILT_IN: Final = Acl(
     effect=Effect.ALLOW,
@@ -53,7 +52,7 @@ BUILT_IN: Final = Acl(
     kind=Kind.TOPIC,
     pattern=AUDIT_TOPIC,
 )
-"""ACL that is not stored: brokers write the audit log into its topic."""
+"""Built-in ACL, not stored in the cluster, that allows brokers to write the audit log to its topic."""
 KEYS_SHOWN_MAX: Final = 20
 CALLERS_MAX: Final = 10_000
 """Maximum number of remembered callers; the caller that was used least recently is dropped."""
@@ -90,7 +89,7 @@ class SecurityView:
         counters: SecurityCounters,
         signed: SignedTokens | None = None,
     ) -> None:
-        """`floor`: mode with which the broker was started; the stricter of it and the cluster's mode applies.
+        """`floor`: mode with which the broker was started; a stricter mode of the cluster takes precedence.
 
         `signed`: signed tokens of the issuers; None if the broker has none.
         """
@@ -106,14 +105,14 @@ class SecurityView:
         self._failures = FailureBudget()
         self._known: dict[bytes, _Known] = {}
         self._acls: dict[str, tuple[AclRecord, Acl]] = {}
-        """ACLs of the stored records by id, kept because a change leaves most of them as they are."""
+        """ACLs of the stored records by id, kept because most ACLs are unaffected by a change."""
         self._verified: dict[bytes, None] = {}
-        """Digests of headers that were verified at earlier revisions: a flood of bad tokens does not affect them."""
+        """Digests of headers that were verified at earlier revisions, which the limit on refused tokens exempts."""
         self._compile()
 
     @property
     def is_readable(self) -> bool:
-        """Whether calls can be decided: every token and ACL can be read, or nothing is enforced (rule Z11)."""
+        """Whether access can be decided: every token and ACL can be read, or access is not enforced (rule Z11)."""
         self._follow()
         return not self._is_closed
 
@@ -131,10 +130,10 @@ class SecurityView:
     def by_header(self, values: list[bytes], address: str, *, waited: bool = False) -> CallerAccess:
         """Return the access of the caller with these values of the header `Authorization`.
 
-        Raises `unauthenticated` for a token that is not accepted, in the mode `enforce`. In the other modes such a
-        caller is counted and treated as anonymous (rule A3). Raises `throttled` for a token that is not remembered,
-        from an address with too many refused tokens (rule A6). Raises `CallerPending` for a signed token that is
-        decided after a wait; the call then asks again, with `waited`.
+        Raises `unauthenticated` for a token that is not accepted, in the mode `enforce`. In the other modes, a caller
+        whose token is not accepted is counted and treated as anonymous (rule A3). Raises `throttled` for a token that
+        is not remembered, from an address with too many refused tokens (rule A6). Raises `CallerPending` for a signed
+        token that can be verified only after a wait; after the wait, the caller calls this method again with `waited`.
         """
         self._follow()
         if not values:
@@ -179,7 +178,7 @@ class SecurityView:
         except ProblemError as problem:
             if problem.code == "unauthenticated":
                 self._failures.fail(address, now)
-                # The next fetch may bring the key of a token, so that refusal is not remembered.
+                # A refusal for an unknown key is not remembered, because the issuer's next key set may contain the key.
                 if digest and not isinstance(problem, KeyUnknown):
                     self._refused.add(digest, Refused(str(problem.data["reason"])), now)
             reason = str(problem.data.get("reason", problem.code))
@@ -193,7 +192,7 @@ class SecurityView:
         return access
 
     def of(self, caller: Caller) -> CallerAccess:
-        """Return the access of a caller that was named by a broker, or of a caller to explain decisions for."""
+        """Return the access of a caller that another broker or a request for an explanation names."""
         self._follow()
         key = caller.names
         access = self._named.get(key)
@@ -203,7 +202,7 @@ class SecurityView:
         return access
 
     def again(self, access: CallerAccess) -> CallerAccess:
-        """Return the present access of the caller of a call that has waited (rule Z10).
+        """Return the current access of the caller, after the call has waited (rule Z10).
 
         Raises `unauthenticated` if the caller's token was revoked or has expired.
         """
@@ -213,7 +212,7 @@ class SecurityView:
         return self._access(access.caller)
 
     def is_current(self, access: CallerAccess) -> bool:
-        """Return whether nothing has changed since an access was decided, and its token has not expired."""
+        """Return whether an access is still valid: no rule has changed, and the caller's token has not expired."""
         self._follow()
         expires_us = access.caller.expires_us
         if access.revision != self._generation:
@@ -269,7 +268,7 @@ class SecurityView:
         if unreadable:
             _log.error("token or ACL cannot be read", keys=unreadable[:KEYS_SHOWN_MAX], mode=self._mode)
         self._is_closed = bool(unreadable) and self._mode is SecurityMode.ENFORCE
-        # Without the unreadable ACLs, the others may allow what is denied.
+        # An unreadable ACL may be a denial, so the other ACLs could allow a denied operation.
         self._acls = {} if self._is_closed else self._followed_acls()
         self._index = AclIndex((BUILT_IN, *(acl for _, acl in self._acls.values())))
         for digest in self._known:
@@ -308,7 +307,7 @@ class SecurityView:
         return verified(text, self._token, self._clock.now_us(), self._valid_after_us)
 
     def _forgotten_us(self, caller: Caller) -> int | None:
-        """Return the time until which a caller is remembered; signed tokens are checked again after a while."""
+        """Return the time until which a caller is remembered; signed tokens are verified again after ten minutes."""
         if caller.issuer is None:
             return caller.expires_us
         assert caller.expires_us is not None, "a signed token expires"

@@ -2,7 +2,7 @@
 
 Each function gets the record of a producer as it was read and returns the record to write, or an answer that needs no
 write. The caller writes the record by a put that compares the revision at which it was read, so that two brokers never
-decide differently. Nothing here knows the store, a clock or a loop.
+decide differently. The module must not depend on the store, a clock or an event loop.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Confirmed: TypeAlias = AbstractSet[tuple[ProducerEpoch, TopicId, int]]
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Request for a new transaction of a producer; the open one is aborted."""
+    """Request for a new transaction of a producer. The open transaction of the producer is aborted."""
 
     timeout_ms: int
     name: str | None = None
@@ -57,7 +57,7 @@ class Decide:
     outcome: Outcome
     reason: EndReason = EndReason.CLIENT
     partitions: Partitions = field(default_factory=dict)
-    """Partitions with acknowledged batches of the transaction; only for commits."""
+    """Partitions with acknowledged batches of the transaction. Only commits name partitions."""
     metadata: str | None = None
     has_offsets: bool = False
     """Whether offsets of a group are written together with the decision."""
@@ -89,14 +89,14 @@ class NotFound:
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """A later transaction began, and nothing is said about the outcome."""
+    """A later transaction has begun. The answer does not state the outcome of the requested transaction."""
 
     current_epoch: ProducerEpoch
 
 
 @dataclass(frozen=True, slots=True)
 class DecidedOtherwise:
-    """The transaction has the other outcome."""
+    """The transaction was decided with the opposite outcome."""
 
     outcome: Outcome
     reason: EndReason
@@ -273,7 +273,7 @@ def _answer(record: TransactionRecord, request: Decide) -> Decided | Refusal:
 def _contradiction(record: TransactionRecord, epoch: ProducerEpoch) -> Fenced | DecidedOtherwise:
     """Return the refusal for a transaction below the record's epoch.
 
-    The answer to a fenced instance names no next epoch, since the successor uses it.
+    The answer to a fenced instance names no next epoch, since the later instance uses that epoch.
     """
     ended = record.ended
     if ended is None or ended.epoch != epoch or ended.reason is EndReason.FENCED:

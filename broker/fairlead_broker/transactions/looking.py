@@ -1,8 +1,8 @@
 """Schedule of looks: which producers' records the leader of a partition reads, and when (rule 7.3.2).
 
-A leader looks at an open transaction when it takes office, on a hint, on a batch of a higher epoch, when the
-transaction is a second old, and every five seconds from then on. One schedule serves all partitions of a broker, so
-that one read covers up to a hundred producers. The module is pure; times are monotonic seconds.
+A leader looks at an open transaction when its leadership begins, on a hint, on a batch of a higher epoch, when the
+transaction is a second old, and every five seconds afterwards. One schedule serves all partitions of a broker, so that
+one read covers up to a hundred producers. The module is pure; times are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Looks:
             self._schedule(producer_id, now + FIRST_SECONDS)
 
     def hinted(self, producers: Iterable[ProducerId], now: float) -> None:
-        """Schedule an immediate look at producers with open transactions; other producers are ignored."""
+        """Schedule an immediate look at producers with open transactions. Other producers are ignored."""
         for producer_id in producers:
             if self._due.get(producer_id, now) > now:
                 self._schedule(producer_id, now)

@@ -1,4 +1,4 @@
-"""What a producer's record says about a transaction in a partition (rules 7.1 and 7.3.2)."""
+"""Outcome of a transaction in a partition, derived from the record of its producer (rules 7.1 and 7.3.2)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from fairlead_broker.registry.transaction_records import TransactionRecord
 
 
 class Finding(Enum):
-    """What the leader of a partition does with an open transaction."""
+    """Action of the leader of a partition for an open transaction."""
 
     OPEN = "open"
-    """The transaction is not decided: nothing is done."""
+    """The transaction is not decided, so the leader does nothing."""
     COMMIT = "commit"
     ABORT = "abort"
     RESTORED = "restored"
-    """The store was restored to a time before the begin: the leader has the transaction aborted first."""
+    """The store was restored to a time before the transaction began, so the leader first requests the transaction's
+    abort.
+    """
 
 
 class TransactionState(Enum):
@@ -24,17 +26,17 @@ class TransactionState(Enum):
 
     OPEN = "open"
     UNFINISHED = "unfinished"
-    """Committed, and not confirmed by all partitions."""
+    """The transaction is committed, but not confirmed by all partitions."""
     ENDED = "ended"
-    """Aborted, or committed and confirmed by all partitions."""
+    """The transaction is aborted, or committed and confirmed by all partitions."""
     UNKNOWN = "unknown"
-    """No record, or a record with a lower epoch."""
+    """The producer has no record, or a record with a lower epoch."""
 
 
 def finding(
     record: TransactionRecord | None, epoch: ProducerEpoch, topic_id: TopicId, partition: int
 ) -> Finding:
-    """Return what happens to a transaction that is open in a partition.
+    """Return the action of the leader for a transaction that is open in a partition.
 
     A transaction that is over and is not recorded as committed for the partition is aborted, and so is every
     transaction of a producer without a record.

@@ -45,8 +45,8 @@ async def open_broker(
 ) -> Broker:
     """Enter the cluster, open and recover every replica, and start every task; return the broker when it is ready.
 
-    `new_id` returns a random version 4 UUID. `storage` replaces the disk. `coordination` is a client of a store that
-    several brokers share; the client is closed with the broker. `tls` is the material for peers with TLS.
+    `new_id` returns a random version 4 UUID. `storage` is used instead of the disk. `coordination` is a client of a
+    store that several brokers share. The client is closed with the broker. `tls` is the material for peers with TLS.
     Raises LogError for errors of the directory and CoordinationError for errors of coordination, with advice in the
     message. All opened components are closed before an exception is raised.
     """
@@ -244,7 +244,7 @@ def _changed(
 async def _set_strays_aside(engine: Engine, entry: Entry) -> None:
     known = {topic.value.topic_id for topic in entry.mirror.metadata.topics.values()}
     for path in await engine.opening.run(entry.directory.mark_strays, known):
-        engine.log.warning("folder of an unknown topic set aside", path=str(path))
+        engine.log.warning("folder of an unknown topic renamed", path=str(path))
 
 
 async def _close(

@@ -115,7 +115,7 @@ def feature_level_of(entry: Entry) -> int:
 def build_transactions(
     engine: Engine, entry: Entry, parts: ReplicaParts, registry: ProducerRegistry
 ) -> Transactions:
-    """Build the transactions of producers."""
+    """Build the component that runs the transactions of producers."""
     peers, metadata, clock = parts.peers.peer_side.peers, entry.mirror.metadata, engine.clock
     spawn = engine.supervisor.spawn
     writes = parts.disk.decision_writes

@@ -1,4 +1,4 @@
-"""Certificates of a broker: which files each listener uses, and what follows the replacement of a certificate."""
+"""Certificates of a broker: the files of each listener, and the use of replaced certificates."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def _record(material: Material | None) -> CertificateRecord | None:
 
 
 def peer_tls(material: Material | None) -> PeerTls | None:
-    """Return what calls to peers need of a certificate."""
+    """Return the TLS material for calls to peers; None without a certificate."""
     return None if material is None else PeerTls(material.ca_pem, material.key_pem + material.chain_pem)
 
 
 def follow(certificates: Certificates, listeners: Listeners, broker: Broker) -> None:
-    """Use each later certificate in listeners, calls to peers and registration, and watch the files."""
+    """Watch the files, and use each replaced certificate in the listeners, calls to peers and the registration."""
     if not certificates.materials:
         return
 

@@ -24,7 +24,7 @@ class Engine:
     telemetry: Telemetry
     clock: Clock
     new_id: Callable[[], str]
-    """Function that returns a random version 4 UUID; the only source of randomness in a broker."""
+    """Function that returns a random version 4 UUID, and the only source of randomness in a broker."""
     log: Log
     supervisor: Supervisor
     disk: DiskPool
@@ -40,7 +40,7 @@ class Engine:
 def build_engine(
     settings: BrokerSettings, telemetry: Telemetry, clock: Clock, new_id: Callable[[], str]
 ) -> Engine:
-    """Build the engine of a broker; the supervisor and the measurement of the loop lag are not started yet."""
+    """Build the engine of a broker, without starting the supervisor and the measurement of the loop lag."""
     limits = settings.limits
     return Engine(
         settings=settings,

@@ -75,7 +75,7 @@ class ReplicaParts:
 
 
 def build_replicas(engine: Engine, entry: Entry, peers: Peers, syncing: Syncing) -> ReplicaParts:
-    """Build the replicas of a broker; `Replicas.open_all` opens their logs."""
+    """Build the replicas of a broker. `Replicas.open_all` opens their logs."""
     settings, log = engine.settings, engine.log
     incarnation, metadata = entry.incarnation, entry.mirror.metadata
     configs = Configs(metadata, BrokerId(settings.id), settings.config_values)

@@ -1,4 +1,4 @@
-"""The components of a broker that name callers and decide their access, and the token of the first administrator."""
+"""Components of a broker that authenticate callers and decide their access, and the first administrator's token."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from fairlead_broker.wiring.engine import Engine
 from fairlead_broker.wiring.replicas import ReplicaParts
 
 ADMIN: Final = "user:admin"
-"""Principal of the token in `admin_token_file`, which is a superuser where that setting is set (rule A23)."""
+"""Principal of the token in `admin_token_file`, which is a superuser if that setting is set (rule A23)."""
 TOKEN_FILE_BYTES_MAX: Final = 4096
 OWN_FOLDER: Final = ".fairlead"
 """Folder in the data directory with files of the broker that are not logs."""
@@ -42,7 +42,7 @@ KUBERNETES_KEYS: Final = "https://kubernetes.default.svc/openid/v1/jwks"
 
 
 class SecurityRefused(ValueError):
-    """A setting of security names a file that cannot be used; the broker does not start."""
+    """A security setting names a file that cannot be used, so the broker does not start."""
 
 
 class IssuerUnknown(SecurityRefused):
@@ -130,7 +130,7 @@ def _quota_metrics(engine: Engine) -> QuotaMetrics:
 
 
 def _signed_tokens(engine: Engine, audit: AuditLog) -> SignedTokens:
-    """Return the signed tokens of the configured issuers, and begin to fetch their keys in the background."""
+    """Return the verifier of tokens from the configured issuers, and start fetching their keys in the background."""
     settings, clock = engine.settings, engine.clock
     if not settings.issuers:
         return SignedTokens({}, lambda *_: None, clock)
@@ -150,12 +150,12 @@ def _signed_tokens(engine: Engine, audit: AuditLog) -> SignedTokens:
 
 
 def _age(keys: IssuerKeys, clock: Clock) -> float:
-    """Return the seconds since the keys of an issuer were fetched; infinite before the first fetch."""
+    """Return the seconds since the keys of an issuer were fetched, or infinity before the first fetch."""
     return math.inf if keys.fetched_us is None else (clock.now_us() - keys.fetched_us) / 1e6
 
 
 def _source(name: str, settings: IssuerSettings, cluster: str) -> tuple[IssuerKeys, KeySource]:
-    """Return the keys of an issuer, still without any key, and where they are (rules A14, A18)."""
+    """Return the empty key set of an issuer, and the location of its keys (rules A14, A18)."""
     issuer, own = settings.issuer, ACCOUNT_FOLDER / "token"
     if issuer is None:
         issuer = issuer_in(own.read_text(encoding="ascii", errors="replace")) if own.exists() else None
@@ -184,7 +184,7 @@ def _source(name: str, settings: IssuerSettings, cluster: str) -> tuple[IssuerKe
 
 
 def new_token() -> TokenText:
-    """Return a token of random characters."""
+    """Return a new API token of random characters."""
     return TokenText(_characters(ID_LENGTH), _characters(SECRET_LENGTH))
 
 
@@ -193,7 +193,7 @@ def _characters(count: int) -> str:
 
 
 async def keep_admin_token(broker: Broker) -> None:
-    """Store the token of `admin_token_file`; create the file with a new token if it does not exist.
+    """Store the token of `admin_token_file`. If the file does not exist, create it with a new token.
 
     Raises `AdminTokenUnreadable`, and OSError if the file cannot be read or written.
     """

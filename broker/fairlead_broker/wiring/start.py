@@ -40,7 +40,7 @@ limit."""
 
 
 class RunningBroker:
-    """A running broker; it serves until it is stopped."""
+    """A running broker, which serves until it is stopped."""
 
     def __init__(
         self,
@@ -65,12 +65,12 @@ class RunningBroker:
         return (self,)
 
     def look_at_certificates(self) -> None:
-        """Look at the files of the certificates now."""
+        """Check the certificate files now."""
         if self._certificates is not None:
             self._certificates.look_now()
 
     async def wait_failed(self) -> BaseException:
-        """Wait until the broker fails unexpectedly, and return the error; the process must exit afterwards."""
+        """Wait until the broker fails unexpectedly, and return the error. The process must exit afterwards."""
         return await self.broker.failure
 
     async def stop(self) -> None:
@@ -100,10 +100,10 @@ async def start_broker(
 ) -> RunningBroker:
     """Start a broker and return once it serves.
 
-    `storage` replaces the disk of the broker's logs. `coordination` is a client of a store that several brokers of this
-    process share; the client is closed with the broker. The ops listener answers before recovery, so that a long
-    recovery can be observed; the data listener answers after recovery. Raises OSError if an address is in use, LogError
-    and CoordinationError if the directory or the cluster cannot be used.
+    `storage` is used instead of the disk for the broker's logs. `coordination` is a client of a store that several
+    brokers of this process share. The client is closed with the broker. The ops listener answers before recovery, so
+    that a long recovery can be observed; the data listener answers after recovery. Raises OSError if an address is in
+    use, LogError and CoordinationError if the directory or the cluster cannot be used.
     """
     clock = clock or SystemClock()
     telemetry = Telemetry(log)
@@ -170,7 +170,7 @@ class LocalCluster:
         return next(failure.result() for failure in failures if failure.done())
 
     def look_at_certificates(self) -> None:
-        """Look at the files of the certificates of all brokers now."""
+        """Check the certificate files of all brokers now."""
         for broker in self.brokers:
             broker.look_at_certificates()
 
@@ -188,7 +188,7 @@ class LocalCluster:
 async def start_local_cluster(
     brokers: Sequence[BrokerSettings], store: Path, *, clock: Clock | None = None, log: Log | None = None
 ) -> LocalCluster:
-    """Start brokers that share the embedded store in a file; return once all serve and are in each other's mirrors.
+    """Start brokers that share the embedded store in a file, and return once all serve and know each other.
 
     Raises like `start_broker`; all started brokers are stopped before an exception is raised.
     """
@@ -207,7 +207,7 @@ async def start_local_cluster(
 
 
 async def acquaint(brokers: Collection[RunningBroker]) -> None:
-    """Return once the mirror of each broker shows all brokers. From then on, no call is refused for a missing broker.
+    """Return once the mirror of each broker shows all brokers, so that no call is refused for a missing broker.
 
     Raises CoordinationUnavailable if a broker stops before then.
     """
@@ -218,7 +218,7 @@ async def acquaint(brokers: Collection[RunningBroker]) -> None:
 async def move_coordination(settings: BrokerSettings) -> Moved:
     """Move the coordination of the broker with these settings from its directory to etcd.
 
-    Raises CoordinationError with the reason; the call may be repeated afterwards.
+    Raises CoordinationError with the reason. The call may be repeated afterwards.
     """
     store = store_path(settings.data)
     if not store.exists():
@@ -242,12 +242,12 @@ def release() -> str:
 
 
 def data_url(addresses: ListenerAddresses) -> str:
-    """Return the URL of a broker's data listener, without TLS if it has such an address."""
+    """Return the URL of a broker's data listener, preferably of an address without TLS."""
     return f"http://{addresses.data}" if addresses.data else f"https://{addresses.data_tls}"
 
 
 def warn_if_open(settings: BrokerSettings, log: Log) -> None:
-    """Warn of each listener that other machines reach and that refuses no stranger.
+    """Log a warning for each listener that other machines can reach without authentication.
 
     The peer listener refuses callers without a proof, but without TLS its records can be read in the network.
     """
@@ -267,7 +267,7 @@ def warn_if_open(settings: BrokerSettings, log: Log) -> None:
 
 
 def warn_if_unreachable(settings: BrokerSettings, log: Log) -> None:
-    """Warn if the advertised address can be used only on this machine."""
+    """Log a warning if an advertised address can be used only on this machine."""
     secure = settings.advertised("https")
     addresses = {} if (plain := settings.advertised("http")) is None else {"advertise": plain}
     if secure is not None:
@@ -297,7 +297,7 @@ def _advertised(settings: BrokerSettings, bound: ListenerAddresses) -> Advertise
 
 
 def _advertised_tls(settings: BrokerSettings, bound: ListenerAddresses) -> str | None:
-    """Return the address for clients with TLS; None if there is none."""
+    """Return the address for clients with TLS; None without such an address."""
     if bound.data_tls is None:
         return None
     named = settings.advertise_tls or (settings.advertise if bound.data is None else None)

@@ -75,7 +75,7 @@ def spawn_tasks(
     config_follower: ClusterConfigFollower,
     audited: AuditQueue,
 ) -> None:
-    """Start every periodic task; the supervisor stops all of them."""
+    """Start every periodic task. The supervisor stops all tasks."""
     housekeeping = Housekeeping(
         entry.coordination, entry.mirror, lambda: calls.controllership.term, engine.clock
     )

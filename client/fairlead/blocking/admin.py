@@ -9,7 +9,7 @@ from fairlead.blocking.facade import Facade, blocking, same_arguments
 
 
 class Admin(Facade[AsyncAdmin]):
-    """`fairlead.Admin` with blocking calls. Open it with `with`."""
+    """Blocking variant of `fairlead.Admin`. Open it with `with`."""
 
     @same_arguments(AsyncAdmin.__init__)
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -20,7 +20,7 @@ from fairlead.topic_partition import TopicPartition
 
 
 class Consumer(Facade[AsyncConsumer]):
-    """`fairlead.Consumer` for `for` loops. Open it with `with`.
+    """Blocking variant of `fairlead.Consumer`, whose batches are read in `for` loops. Open it with `with`.
 
     Heartbeats continue while the program processes a batch. `on_assigned` and `on_revoked` run in a separate thread and
     may call the consumer; only `close` is refused in these callbacks.
@@ -127,7 +127,7 @@ class Consumer(Facade[AsyncConsumer]):
             try:
                 return callback(partitions)
             finally:
-                # The thread is reused, possibly for work other than a callback.
+                # The thread pool may use this thread for other work later.
                 self._callback_threads.discard(here)
 
         async def call(partitions: frozenset[TopicPartition]) -> None:

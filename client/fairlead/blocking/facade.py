@@ -45,7 +45,7 @@ class Facade(Generic[C]):
         """Lock held by the call that closes or aborts the client; no call waits for the lock."""
 
     def start(self) -> Self:
-        """Open the connections; `with` does the same. Raises `SettingError` while the client is open."""
+        """Open the connections, as entering the `with` block does. Raises `SettingError` while the client is open."""
         if self._thread.running:
             raise second_start()
         self._thread.start()

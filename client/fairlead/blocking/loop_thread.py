@@ -71,7 +71,7 @@ class LoopThread:
             with self._handing_over:
                 self.check_open()
                 loop = self._loop
-                assert loop is not None, "it is open"
+                assert loop is not None, "the thread of the event loop is running"
                 future = asyncio.run_coroutine_threadsafe(work, loop)
         except ClosedError:
             work.close()
@@ -92,7 +92,7 @@ class LoopThread:
         self.check_open()
         with self._handing_over:
             self.check_open()
-            assert self._loop is not None, "it is open"
+            assert self._loop is not None, "the thread of the event loop is running"
             self._loop.call_soon_threadsafe(call)
 
     def stop(self) -> None:

@@ -65,7 +65,7 @@ class Delivery:
         if self.error is not None:
             self.is_seen = True
             raise self.error.with_traceback(None)
-        assert self._inner is not None, "a wait ends when the record is in its batch or has failed"
+        assert self._inner is not None, "the record is in its batch or has failed"
         return await self._inner
 
 
@@ -102,7 +102,7 @@ _Record = tuple[Delivery, tuple[Any, ...]]
 
 
 class Producer(Facade[AsyncProducer]):
-    """`fairlead.Producer` for programs without an event loop.
+    """Blocking variant of `fairlead.Producer`, for programs without an event loop.
 
     Open it with `with`; leaving the `with` block flushes the producer.
     """
@@ -118,7 +118,7 @@ class Producer(Facade[AsyncProducer]):
         self._failures: list[Delivery] = []
 
     def start(self) -> Self:
-        """Open the connections; `with` does the same. Raises `SettingError` while the producer is open."""
+        """Open the connections, as entering the `with` block does. Raises `SettingError` while the producer is open."""
         super().start()
         # The previous event loop has ended, and records that were queued after its end were refused.
         self._queued.clear()
@@ -129,9 +129,9 @@ class Producer(Facade[AsyncProducer]):
     refresh_metadata = blocking(AsyncProducer.refresh_metadata)
 
     def transaction(self) -> Transaction:
-        """Return the next transaction for `with`; leaving the block commits, an exception aborts.
+        """Return the next transaction for `with`; leaving the block commits the transaction, an exception aborts it.
 
-        See the async producer.
+        The errors are those of `fairlead.Producer.transaction`.
         """
         return Transaction(self, self._client.transaction(), self._thread.run, self._queued_sent)
 
@@ -144,10 +144,11 @@ class Producer(Facade[AsyncProducer]):
         timestamp: datetime | int | None = None,
         partition: int | None = None,
     ) -> Delivery:
-        """Send one record and return its delivery; waits only for buffer space, and for the metadata of a new topic.
+        """Send one record and return its delivery.
 
-        The arguments are those of the async producer. `send` raises errors of the first record to a topic, and errors
-        in the type of key or value. Errors of later records are raised by `result` and by `flush`.
+        The call waits only for buffer space, and for the metadata of a new topic. The arguments are those of the async
+        producer. `send` raises errors of the first record to a topic, and errors in the type of key or value. Errors of
+        later records are raised by `result` and by `flush`.
         """
         self._thread.check_open()
         delivery = Delivery(self)
@@ -174,7 +175,7 @@ class Producer(Facade[AsyncProducer]):
     def send_batch(
         self, topic: str, data: pa.Table | pa.RecordBatch, partition: int | None = None
     ) -> list[BatchDelivery]:
-        """Send a table as the async producer does; the deliveries have `result()`."""
+        """Send a table as the async producer does; each delivery has a method `result`."""
         deliveries = self._thread.run(self._send_batch(topic, data, partition))
         return [BatchDelivery(self, delivery) for delivery in deliveries]
 
@@ -226,7 +227,7 @@ class Producer(Facade[AsyncProducer]):
     async def _handed_over(self) -> None:
         """Wait until every queued record has been added to its batch."""
         self._fill_batches()
-        assert self._filling is not None, "a list was just begun"
+        assert self._filling is not None, "a task now fills the batches"
         await asyncio.shield(self._filling)
 
     async def _send_now(self, delivery: Delivery, record: tuple[Any, ...]) -> None:
@@ -258,7 +259,7 @@ class Producer(Facade[AsyncProducer]):
         failures, self._failures = self._failures, []
         if failures:
             error = failures[0].error
-            assert error is not None, "a failed delivery has an error"
+            assert error is not None, "the delivery has failed"
             raise error.with_traceback(None)
 
     async def _abort(self) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Transaction:
-    """One transaction. Open it with `with producer.transaction()`; a producer has one at a time."""
+    """One transaction. Open it with `with producer.transaction()`; a producer has one open transaction at a time."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Transaction:
 
     @property
     def id(self) -> str | None:
-        """Id of the transaction, such as `17.4`; None before the block."""
+        """Id of the transaction, such as `17.4`; None before the `with` block begins."""
         return self._inner.id
 
     def __enter__(self) -> Self:
@@ -72,7 +72,10 @@ class Transaction:
         timestamp: datetime | int | None = None,
         partition: int | None = None,
     ) -> Delivery:
-        """Append one record to the transaction; see `Producer.send`. The commit waits for its acknowledgement."""
+        """Append one record to the transaction, as `Producer.send` does.
+
+        The commit waits for the acknowledgement of the record.
+        """
         return self._producer.send(topic, value, key, headers, timestamp, partition)
 
     def send_and_wait(

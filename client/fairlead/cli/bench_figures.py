@@ -1,6 +1,6 @@
 """Results of a benchmark: records, bytes and latencies, shown live on a terminal and summarised at the end.
 
-`bench` uses this module. The module must not depend on what is measured.
+`bench` uses this module. The module must not depend on the kind of benchmark.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ COMMANDS = {
 class LazyCommands(TyperGroup):
     """Command group that imports a command when the command is called.
 
-    Before the call, only its name and help are known.
+    Before the call, only the command's name and help are known.
     """
 
     def resolve_command(
@@ -102,7 +102,10 @@ class MissingExtraError(Exception):
 
 
 class LazyVerbs(TyperGroup):
-    """Command group that imports a verb from an extra on the first call; until then only name and help are known."""
+    """Command group that imports a verb from an extra when the verb is called.
+
+    Before the call, only the verb's name and help are known.
+    """
 
     def resolve_command(
         self, context: Context, arguments: list[str]
@@ -134,7 +137,7 @@ def imported(name: str) -> Command:
     else:
         holder.command(name)(getattr(module, name))
     group = typer.main.get_command(holder)
-    assert isinstance(group, TyperGroup), "an app with a callback is a group"
+    assert isinstance(group, TyperGroup), "typer returns a group for an app with a callback"
     return _with_help(group.commands[name])
 
 

@@ -23,7 +23,8 @@ def print_document(document: object, output: OutputFormat) -> None:
     """Print an answer as JSON or YAML."""
     plain = msgspec.to_builtins(document)
     if output is OutputFormat.YAML:
-        import yaml  # imported only when needed, because the import takes a tenth of a command's time
+        # yaml is imported only for YAML, because the import takes a tenth of a command's time.
+        import yaml
 
         sys.stdout.write(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
     else:

@@ -24,7 +24,7 @@ FILE_VARIABLES = {
     "client_cert_file": CERT_VARIABLE,
     "client_key_file": KEY_VARIABLE,
 }
-"""Fields of a profile with files of TLS, and the environment variables that clients read."""
+"""Fields of a profile that name TLS files, each with the environment variable that clients read."""
 TOKEN_FIELDS = {"token_file": TOKEN_FILE_VARIABLE, "token_command": TOKEN_COMMAND_VARIABLE}
 """Fields of a profile with the source of a token. A profile never contains a token itself (rule C6)."""
 
@@ -130,8 +130,8 @@ def profiles_file() -> Path:
 def apply_profile(*, with_token: bool = True) -> None:
     """Set the environment variables that clients read to the values of the profile.
 
-    These are the cluster's addresses, files of TLS, use of one address and, `with_token`, the source of the token.
-    Without a profile, or with `FAIRLEAD_BOOTSTRAP`, nothing is set; variables that are set stay as they are.
+    The values are the cluster's addresses, the TLS files, the use of one address and, with `with_token`, the source of
+    the token. Without a profile, or with `FAIRLEAD_BOOTSTRAP`, nothing is set. Variables that are already set are kept.
     `FAIRLEAD_PROFILE` selects the profile; without the variable, the current profile is used. Raises
     `ProfilesUnreadable`, for example for an unknown profile.
     """
@@ -164,5 +164,5 @@ def apply_profile(*, with_token: bool = True) -> None:
 def _quoted(text: str | bool) -> str:
     # A basic string of TOML is written like a JSON string, with two exceptions: TOML accepts neither the surrogate
     # pairs with which JSON escapes characters beyond 16 bits, nor an unescaped DEL.
-    # A truth value is written in the same way in both.
+    # TOML and JSON write booleans in the same way.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

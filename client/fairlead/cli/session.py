@@ -25,7 +25,8 @@ class UsageError(ValueError):
 
 
 Answer = TypeVar("Answer")
-RETRY_TIMEOUT = "5s"  # short, because a person waits for the report of an unreachable cluster
+# The retry timeout is short, because a person waits for the report of an unreachable cluster.
+RETRY_TIMEOUT = "5s"
 # Timeout of requests that every broker answers from its own state; the client waits five seconds longer. Requests that
 # involve another broker, or change state, keep the SDK's 30 s, because their refusal may take that long.
 ASK_TIMEOUT = "4s"
@@ -76,7 +77,7 @@ async def _until_stopped(work: Coroutine[Any, Any, Answer]) -> Answer:
     Only the first SIGTERM is handled; a second SIGTERM ends the process.
     """
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None, "a coroutine always runs in a task"
+    assert task is not None, "the coroutine runs in a task"
     stopped = False
 
     def stop() -> None:

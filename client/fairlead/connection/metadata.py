@@ -173,7 +173,7 @@ class MetadataCache:
         )
 
     def _addresses_of(self, brokers: Iterable[BrokerDescription], answered_by: str) -> Mapping[int, str]:
-        """Return the address of each broker that has one for this client."""
+        """Return the broker addresses that this client may use, leaving out brokers without an address."""
         if self._transport.settings.one_address:
             # The transport calls none of these addresses; they only distinguish the brokers.
             return {broker.id: broker.address or f"broker {broker.id}" for broker in brokers}

@@ -1,4 +1,4 @@
-"""One pool of HTTP/2 connections to the brokers, and its replacement when the files of TLS change.
+"""One pool of HTTP/2 connections to the brokers, and its replacement when the TLS files change.
 
 The transport sends each request through the current pool. A pool keeps the certificates with which it was opened, so
 changed files open a new pool, and the previous pool closes when its last request has ended. The module must not depend
@@ -33,7 +33,7 @@ KEEP_ALIVE_TIMEOUT: Final = timedelta(seconds=10)
 """Ping interval and timeout, which detect a broker whose machine has failed, even during a long poll."""
 
 LOOK_SECONDS: Final = 30.0
-"""Time between two looks at the files of TLS."""
+"""Seconds between two checks of the TLS files for changes."""
 
 RECONNECT_SECONDS: Final = 5.0
 """Minimum age of a pool that `reconnect` replaces, so that the failures of many calls open one pool."""
@@ -45,7 +45,7 @@ class ConnectionPool:
     """Current pool of a client, and previous pools whose requests have not ended."""
 
     def __init__(self, settings: ConnectionSettings) -> None:
-        """Open a pool. Raises `SettingError` for files of TLS that cannot be used."""
+        """Open a pool. Raises `SettingError` if the TLS files cannot be used."""
         self._settings = settings
         # The state of the files is read before their content, so the next check notices a change during the read.
         self._states = settings.tls.states()
@@ -81,7 +81,7 @@ class ConnectionPool:
             await asyncio.wait(self._closing)
 
     def _look(self) -> None:
-        """Open a new pool if the files have changed; files that cannot be used change nothing."""
+        """Open a new pool if the TLS files have changed; keep the current pool if the new files cannot be used."""
         self._look_at = clock.monotonic() + LOOK_SECONDS
         states = self._settings.tls.states()
         if states == self._states:
@@ -93,7 +93,7 @@ class ConnectionPool:
                 return
             opened = _Pool(_client(self._settings, material))
         except SettingError as error:
-            _log.warning("files of TLS not used; the previous ones stay in use: %s", error)
+            _log.warning("changed TLS files cannot be used; the previous files stay in use: %s", error)
             return
         self._use(opened, material)
 

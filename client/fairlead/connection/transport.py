@@ -86,15 +86,15 @@ class Answer:
     etag: str | None
     broker: str
     throttle_seconds: float = 0.0
-    """Time for which the broker asks this client to hold back, because it is over a limit."""
+    """Seconds that the broker asks this client to wait, because the client exceeds a limit."""
 
 
 @contextmanager
 def cancellable() -> Iterator[None]:
     """Raise the cancellation of the current task that a call of pyreqwest within the block has dropped.
 
-    pyreqwest returns the outcome of a request that has ended before the task is cancelled and not yet continued.
-    Without this check, a task that repeats its calls would then never end.
+    If the task is cancelled after a request has ended and before the task continues, pyreqwest returns the outcome of
+    the request and drops the cancellation. Without this check, a task that repeats its calls would never end.
     """
     task = asyncio.current_task()
     before = task.cancelling() if task is not None else 0
@@ -138,7 +138,7 @@ class Transport:
                 raise
             allowed = "in a spawned process, or in a fork of a process that has not opened a client"
             raise SettingError("start", "called in a fork", allowed) from error
-        # The token's lock belongs to one event loop, and a closed client may be opened again on another one.
+        # The token's lock belongs to one event loop, and a closed client may be opened again on another event loop.
         self._token = CallerToken(self.settings.credentials)
         return self
 
@@ -169,7 +169,7 @@ class Transport:
         return await self._send(call, broker, {Header.FORWARD: FORWARD_NEVER, **call.headers})
 
     async def _send(self, call: Call, broker: str, headers: Mapping[str, str]) -> Answer:
-        """Send a call; after a refusal of the token, ask its source again and send the call once more."""
+        """Send a call; if the token is refused and its source has a new token, send the call once more."""
         token = await self._token.text_for(broker)
         try:
             return await self._send_as(token, call, broker, headers)
@@ -342,7 +342,8 @@ class Transport:
     def _reconnect_if_one(self) -> None:
         """With `one_address`, send later calls over new connections.
 
-        Behind the address, a load balancer may connect them to a broker with newer metadata, or to one that answers.
+        A load balancer at the address may connect the client to a broker with newer metadata, or to a broker that
+        answers.
         """
         if self.settings.one_address and self._pool is not None:
             self._pool.reconnect()
@@ -406,10 +407,10 @@ def _is_unclear(error: pyreqwest.exceptions.RequestError) -> bool:
 
 
 def _wants_certificate(broker: str, error: pyreqwest.exceptions.RequestError) -> bool:
-    """Return whether the broker may have ended the connection because it wants a client certificate (rule C5).
+    """Return whether the broker may have ended the connection because it requires a client certificate (rule C5).
 
-    The client has completed its part of the handshake by then. It sees an alert, or a connection that breaks while it
-    sends the first request.
+    The broker refuses a missing certificate after the client has completed its part of the handshake. The client sees
+    an alert, or a connection that breaks while it sends the first request.
     """
     is_broken = isinstance(error, pyreqwest.exceptions.ConnectError) and not _was_never_connected(error)
     return broker.startswith("https://") and is_broken

@@ -214,7 +214,7 @@ class QuotaNotFoundError(FixError, code="quota_not_found"):
 
 
 class WouldLockOutError(FixError, code="would_lock_out"):
-    """The caller could not set the security mode back."""
+    """The caller could not change the security mode back afterwards."""
 
 
 class InvalidAclError(FixError, code="invalid_acl"):

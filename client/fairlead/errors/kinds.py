@@ -237,7 +237,7 @@ class CommitUnknownError(FairleadError):
     """A commit received no definite answer in time: the transaction is committed or aborted as a whole.
 
     The producer continues with a new transaction. If the producer has a name, the new transaction aborts the unknown
-    one, unless it is committed.
+    transaction, unless that is committed.
     """
 
     def __init__(self, transaction: str, waited_seconds: float) -> None:

@@ -1,8 +1,8 @@
 """Commits the offsets of a member, one commit at a time, with the member's epoch, and retries after a stale epoch.
 
 A lock serialises commits, because two commits of one client could overtake each other on HTTP/2 and the older commit
-would win. The consumer and the release of partitions call this module. The module must not depend on callbacks. Of the
-session it knows only `heard`, with which it requests a heartbeat.
+would win. The consumer and the release of partitions call this module. The module must not depend on callbacks. The
+module uses only the session's function `heard`, which requests a heartbeat.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ Partitions: TypeAlias = Mapping[TopicPartition, str]
 
 @dataclass(frozen=True, slots=True)
 class Woken:
-    """A deadline of the member's state machine has passed, or the session asks for the next actions."""
+    """A deadline of the member's state machine has passed, or the session requests the next actions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ Event: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class SendHeartbeat:
-    """Send a heartbeat and report its outcome under the same number; at most one heartbeat counts at a time."""
+    """Send a heartbeat and report its outcome under the same number; only the last heartbeat counts."""
 
     number: int
     request: HeartbeatRequest

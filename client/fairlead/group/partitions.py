@@ -231,7 +231,7 @@ class GroupPartitions:
         return {(entry.topic_id, entry.partition): entry for entry in await self._calls.committed()}
 
     async def _look_at(self, places: Partitions) -> None:
-        """Refresh the client's metadata until it contains the group's topics; raise an error if brokers lag."""
+        """Refresh the client's metadata until it contains the group's topics; raise an error if it still lacks one."""
         metadata = self._reading.metadata
         names = {place.topic for place in places}
         if self._seen is None:
@@ -319,7 +319,7 @@ class GroupTopics:
         self._metadata = metadata
         self._transport = transport
         self._told: set[str] = set()
-        """Topics that were reported as missing; a topic is removed from the set when it exists."""
+        """Topics that were reported as missing; a topic is removed from the set when it is created."""
 
     async def look(self, assigned: Iterable[str]) -> None:
         """Log a warning, once, for each named topic that does not exist; `assigned` are existing topics.

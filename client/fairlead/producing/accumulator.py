@@ -302,7 +302,7 @@ class Accumulator:
             yield self._expires_at(first)
             lingered_at = now if queue.closed else self._lingered_at(first)
             ready_at = max(lingered_at, queue.retry_at)
-            # A batch that is ready now waits for an answer or for a free request; after either, the sender checks all
+            # A batch that is ready now waits for an answer or for a free request, and the sender then checks all
             # partitions again.
             if ready_at > now and not self._is_full(queue, first):
                 yield ready_at
@@ -348,7 +348,7 @@ def _is_tried(batch: PendingBatch) -> bool:
 
 
 def _clear_up(piece: PendingBatch) -> None:
-    """Clear the doubt of the other pieces: a stored piece proves that the batch was not stored before it was cut.
+    """Mark the other pieces as not stored: a stored piece proves that the batch was not stored before it was cut.
 
     A stored piece proves nothing about a sibling piece that was itself cut after an attempt that may have stored the
     sibling.

@@ -180,7 +180,7 @@ class BatchDelivery:
         for part in failed:
             part.failures_seen.add(0)
         error = failed[0].error
-        assert error is not None, "failed batches have an error"
+        assert error is not None, "the batch has failed"
         if self._batch.rest is not None:
             error = partly(error, failed, self._record_count)
         raise error.with_traceback(None)
@@ -191,7 +191,7 @@ def _result_of(batch: PendingBatch, delivery: int) -> Acknowledgement:
         batch.failures_seen.add(delivery)
         # Thousands of deliveries may raise the same error object, whose traceback would grow with each raise.
         raise batch.error.with_traceback(None)
-    assert batch.result is not None, "a finished batch has a result or an error"
+    assert batch.result is not None, "a batch without an error has a result"
     return batch.result
 
 

@@ -39,7 +39,7 @@ class Holding:
             )
 
     def until(self, broker: str, now: float) -> float:
-        """Return the time before which no request is sent to a broker; not in the future if there is no wait."""
+        """Return the time before which no request is sent to a broker; without a wait, it is not in the future."""
         until = self._until.get(broker)
         if until is None:
             return now
@@ -48,6 +48,6 @@ class Holding:
         return until
 
     def in_flight_max(self, broker: str, usual: int, now: float) -> int:
-        """Return the number of requests that may be under way to a broker."""
+        """Return the maximum number of requests in flight to a broker."""
         until = self._until.get(broker)
         return usual if until is None or now >= until + PACED_SECONDS else 1

@@ -56,7 +56,7 @@ the same number of bytes."""
 
 
 SEQUENCE_MAX: Final = 2**31 - 1
-"""Highest sequence; the next sequence is 0."""
+"""Highest sequence, after which numbering continues at 0."""
 
 SEQUENCE_CODES: Final = frozenset({"out_of_order_sequence", "unknown_producer"})
 """Codes of the problems that report a missing earlier batch."""
@@ -407,7 +407,7 @@ class ProducerIdentity:
     producer_id: int
     epoch: int
     is_transactional: bool = False
-    """Whether the epoch is a transaction, whose batches the identity does not outlive."""
+    """Whether the identity is used for a single transaction: each transaction has a separate epoch."""
 
     def next_epoch(self) -> ProducerIdentity:
         """Return the identity with the next epoch, which fences this identity."""
@@ -462,7 +462,7 @@ class PartitionSequences:
 
     def stamp(self, record_count: int) -> ProducerStamp:
         """Return the stamp of the next batch and advance the sequence."""
-        assert self.identity is not None, "batches are stamped only with an identity"
+        assert self.identity is not None, "a stamp needs an identity"
         identity = self.identity
         stamp = ProducerStamp(identity.producer_id, identity.epoch, self._next, identity.is_transactional)
         self._next = advanced(self._next, record_count)

@@ -79,7 +79,7 @@ def produce_call(
         parts += encode_frame(meta, batch.encode(codec).parts)
     return Call(
         method="POST",
-        # Neither value needs escaping, and a query builder would take longer than building the rest of the request.
+        # The values need no escaping, and a query builder would take longer than building the rest of the request.
         path=f"/v1/produce?acks={acks.value}&timeout_ms={round(timeout_seconds * 1000)}",
         subject=_subject(batches),
         headers={"content-type": FRAMES, "accept": JSON},
@@ -415,7 +415,7 @@ class Sender:
         if isinstance(outcome, FencedError) and batch.stamp is not None:
             self._drop(batch, outcome)
             if not batch.stamp.is_transactional:
-                # The end of a transaction says whether its producer is fenced, or only the transaction has ended.
+                # The end of a transaction shows whether the producer is fenced or only the transaction has ended.
                 self._halt(outcome)
             return False
         if batch.stamp is not None and isinstance(outcome, ClusterError) and outcome.code in SEQUENCE_CODES:
@@ -527,7 +527,7 @@ class Sender:
         self._on_halted(error)
 
     def abandon(self, error: FairleadError | None) -> None:
-        """Fail the batches that wait, and those whose attempts fail, until the call is repeated with None."""
+        """Fail waiting batches, and batches whose attempts fail, until the method is called with None."""
         self._halted = error
         self.wake()
 

@@ -1,6 +1,7 @@
 """The transactions of one producer: begin, the partitions with its records, commit and abort.
 
-The producer calls this module; the module knows the calls of the cluster, but not how batches are built and sent.
+The producer calls this module. The module knows the cluster's calls for transactions, but not how batches are built
+and sent.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ BEGIN_PATH: Final = "/v1/transactions"
 
 
 class OpenTransaction:
-    """Identity of the open transaction, and what its batches have become so far."""
+    """Identity of the open transaction, and the outcomes of its batches."""
 
     __slots__ = ("failure", "identity", "partitions")
 
@@ -57,7 +58,7 @@ class OpenTransaction:
             self.failure = self.failure or batch.error
         else:
             topic_id = batch.queue.topic_id
-            assert topic_id is not None, "the topic of a stored batch is known"
+            assert topic_id is not None, "an acknowledged batch has a topic id"
             self.partitions.setdefault(topic_id, set()).add(batch.partition)
 
 
@@ -71,10 +72,10 @@ class ProducerTransactions:
         self._name = name
         self._timeout_ms = round(timeout_seconds * 1000)
         self._next: ProducerIdentity | None = None
-        """Transaction that the last answer allows to use at once."""
+        """Identity of the next transaction if the last answer named it; None if a begin request is needed."""
 
     async def begin(self) -> OpenTransaction:
-        """Return the next transaction; the first one, and one after an unknown outcome, is begun at the cluster."""
+        """Return the next transaction; send a begin request unless the last answer named the next identity."""
         if self._next is None:
             subject = "transaction" if self._name is None else f"transaction of {self._name}"
             request = BeginRequest(name=self._name, timeout_ms=self._timeout_ms)
@@ -99,14 +100,15 @@ class ProducerTransactions:
         try:
             await self._end(transaction, "commit", request)
         except (UnreachableError, RetryError, RefreshError) as error:
-            # A repeated commit can have been decided by an earlier attempt.
+            # An earlier attempt of the commit may have decided the transaction.
             self._next = None
             raise CommitUnknownError(transaction.id, clock.monotonic() - began) from error
 
     async def abort(self, transaction: OpenTransaction) -> None:
         """Abort a transaction. Raises `ProducerFencedError`.
 
-        Without an answer, the transaction is aborted after its timeout, or when the name begins another transaction.
+        If no answer arrives, the cluster aborts the transaction after its timeout, or when a producer with the same
+        name begins another transaction.
         """
         try:
             await self._end(transaction, "abort", None)
@@ -141,7 +143,7 @@ def aborted(transaction: OpenTransaction, causes: Iterable[FairleadError]) -> Tr
         data={"transaction": transaction.id, "reason": "client", "next": None},
     )
     error = error_of(problem, subject=f"transaction {transaction.id}")
-    assert isinstance(error, TransactionAbortedError), "the class of the code"
+    assert isinstance(error, TransactionAbortedError), "the problem has the code of this class"
     error.__cause__ = next(iter(causes), None)
     return error
 

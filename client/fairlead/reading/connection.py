@@ -38,7 +38,7 @@ class ReadConnection:
         client_key_file: FilePath | None = None,
         one_address: bool | None = None,
     ) -> None:
-        """Create the connection; arguments are those of a `Consumer`. Raises `SettingError`."""
+        """Create the connection; the arguments have the same meaning as for a `Consumer`. Raises `SettingError`."""
         settings = connection_of(
             bootstrap, connect=connect_timeout, request=request_timeout, retry=retry_timeout, token=token,
             token_file=token_file, token_provider=token_provider, allow_insecure_token=allow_insecure_token,

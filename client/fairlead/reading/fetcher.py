@@ -293,7 +293,7 @@ class Fetcher:
             tasks.create_task(self._reset(cursor, life, policy, tasks), name=f"reset {cursor}")
 
     async def _reset(self, cursor: Cursor, life: int, policy: ResetPolicy, tasks: asyncio.TaskGroup) -> None:
-        """Move a cursor to the offset of the policy; the cursor stays in flight, so that no other task fetches it."""
+        """Move a cursor to the policy's offset; the cursor stays in flight, so no other task fetches its partition."""
         place = cursor.topic_partition
         try:
             found = await self._lookup.reset(place, policy, cursor.leader_epoch)
@@ -307,7 +307,7 @@ class Fetcher:
         if cursor.life == life:
             if found.leader_epoch is not None:
                 cursor.saw_leader_epoch(found.leader_epoch)
-            # The record before the new offset was not read, so the epoch of the answering leader is used for it.
+            # The epoch of the record before the new offset is unknown, so the epoch of the answering leader is used.
             self._prefetch.skipped(cursor, found.offset, found.leader_epoch)
             self._on_arrival()
             self.wake()

@@ -76,7 +76,7 @@ class OffsetLookup:
         return found
 
     async def offsets(self, wanted: Mapping[TopicPartition, Position]) -> dict[TopicPartition, int]:
-        """Return each position's offset; the log end for a time after all records. Raises the errors of `lookup`."""
+        """Return each position's offset; for a time after all records, the log end. Raises the errors of `lookup`."""
         return {place: answer.offset for place, answer in (await self._places(wanted)).items()}
 
     async def reset(

@@ -1,7 +1,7 @@
-"""An encoder of record batches made from docs/reference/record-batch.md alone: struct, and a CRC32C in a loop.
+"""An encoder of record batches, written from docs/reference/record-batch.md alone: struct, and a CRC-32C in a loop.
 
-Used by `generate`. Knows no Arrow library, so that the vectors do not change with one and prove the page. Every
-number can be made to lie.
+`generate` uses this module. The module uses no Arrow library, so that the vectors prove the page and do not depend on
+the version of a library. Every number of a batch can be set to a wrong value.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 NOW_US = 1_700_000_000_000_000
-"""The leader's time when it judges the vectors: 14 November 2023."""
+"""Leader's time for the expected results of the vectors: 14 November 2023."""
 Headers = tuple[tuple[str | bytes | None, bytes | None], ...]
 
 
 def crc32c(data: bytes) -> int:
-    """CRC-32C (Castagnoli), reflected polynomial 0x82F63B78."""
+    """Return the CRC-32C (Castagnoli) of bytes, with the reflected polynomial 0x82F63B78."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte
@@ -37,7 +37,7 @@ class Row:
 
 @dataclass
 class Message:
-    """An Arrow message before it becomes bytes, so that vectors can lie in any of its numbers."""
+    """An Arrow message before its encoding, so that a vector can set any of its numbers to a wrong value."""
 
     rows: int = 0
     nodes: list[list[int]] = field(default_factory=list)
@@ -48,7 +48,7 @@ class Message:
     body_bytes_more: int = 0
 
     def place(self) -> bytes:
-        """Lay the buffers out one behind the other, each on a multiple of 8; return the body."""
+        """Place the buffers one after the other, each at a multiple of 8; return the body."""
         body = b""
         for buffer in self.buffers:
             self.places.append([len(body), len(buffer)])
@@ -56,7 +56,7 @@ class Message:
         return body
 
     def encode(self, lie: Callable[[Message], None] | None = None) -> bytes:
-        """Return the encapsulated message; `lie` may alter what stands in the metadata about nodes and buffers."""
+        """Return the encapsulated message; `lie` may change the nodes and buffers in the metadata."""
         body = self.place()
         if lie:
             lie(self)
@@ -76,13 +76,13 @@ class Message:
 
 
 def bitmap(present: list[bool]) -> bytes:
-    """A validity bitmap: bit number i, from the least significant, is 1 where row i is there."""
+    """Return a validity bitmap: bit i, from the least significant bit, is 1 if row i is not null."""
     bits = sum(1 << row for row, there in enumerate(present) if there)
     return bits.to_bytes((len(present) + 7) // 8, "little")
 
 
 def add_bytes(message: Message, values: list[bytes | None]) -> None:
-    """Add a binary or string column: bitmap, offsets, data."""
+    """Add the buffers of a binary or string column: bitmap, offsets, data."""
     nulls = values.count(None)
     stops = [0]
     for value in values:
@@ -94,7 +94,7 @@ def add_bytes(message: Message, values: list[bytes | None]) -> None:
 
 
 def add_numbers(message: Message, kind: str, values: list[int | None]) -> None:
-    """Add a column of fixed width: bitmap, data."""
+    """Add the buffers of a column of fixed width: bitmap, data."""
     nulls = values.count(None)
     message.nodes.append([len(values), nulls])
     message.buffers.append(bitmap([value is not None for value in values]) if nulls else b"")
@@ -102,7 +102,7 @@ def add_numbers(message: Message, kind: str, values: list[int | None]) -> None:
 
 
 def build_message(rows: list[Row], deltas: list[int] | None = None) -> Message:
-    """Build the message of some records, with offset deltas if there are any."""
+    """Return the message of records, with the column of offset deltas if deltas are given."""
     message = Message(rows=len(rows))
     add_bytes(message, [row.key for row in rows])
     add_bytes(message, [row.value for row in rows])
@@ -124,7 +124,7 @@ def build_message(rows: list[Row], deltas: list[int] | None = None) -> Message:
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch before it becomes bytes; every field may be set to a lie."""
+    """A batch before its encoding; every field may be set to a wrong value."""
 
     rows: list[Row] = field(default_factory=lambda: [Row(b"hello")])
     deltas: list[int] | None = None
@@ -177,32 +177,32 @@ class Batch:
 
 
 def lz4_stored(data: bytes) -> bytes:
-    """An LZ4 frame of one stored block: independent blocks, 64 KiB, no checksums."""
+    """Return an LZ4 frame of one stored block: independent blocks, 64 KiB, no checksums."""
     return bytes.fromhex("04224d18604082") + struct.pack("<I", 1 << 31 | len(data)) + data + bytes(4)
 
 
 def lz4_junk(data: bytes) -> bytes:
-    """An LZ4 frame whose one block says that it is compressed, and is not."""
+    """Return an LZ4 frame whose only block is marked as compressed although its bytes are not."""
     return bytes.fromhex("04224d18604082") + struct.pack("<I", len(data)) + data + bytes(4)
 
 
 def zstd_stored(data: bytes) -> bytes:
-    """A zstd frame of one stored block: single segment, two bytes of content size."""
+    """Return a zstd frame of one stored block: single segment, two bytes of content size."""
     head = struct.pack("<IBH", 0xFD2FB528, 0b0110_0000, len(data) - 256)
     return head + (len(data) << 3 | 1).to_bytes(3, "little") + data
 
 
 def zstd_run(data: bytes) -> bytes:
-    """A zstd frame that opens to 128 KiB of zeros, whatever the data."""
+    """Return a zstd frame that decompresses to 128 KiB of zeros, whatever the data."""
     head = struct.pack("<IBI", 0xFD2FB528, 0b1010_0000, 131072)
     return head + (131072 << 3 | 0b011).to_bytes(3, "little") + b"\0"
 
 
 def entry(kind: int, value: bytes) -> bytes:
-    """One extension entry."""
+    """Return one extension entry."""
     return struct.pack("<HH", kind, len(value)) + value
 
 
 def padded(extension: bytes) -> bytes:
-    """An extension, filled to a multiple of 8."""
+    """Return an extension, filled with zeros to a multiple of 8 bytes."""
     return extension + bytes(-len(extension) % 8)

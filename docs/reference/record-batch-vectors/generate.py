@@ -1,7 +1,8 @@
 """Write the test vectors of the record batch: `python generate.py [FOLDER]`.
 
-`captured-*.bin` were written once by the Python SDK with real compressors and are never written again: what was
-once stored must be readable for ever. All others come from `encoder`, byte for byte the same each time.
+The Python SDK wrote the files `captured-*.bin` once, with real compressors. These files are never written again,
+because stored batches must stay readable in all later releases. All other files are made with `encoder`, and have the
+same bytes each time.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ LIMITS = {
 
 @dataclass(frozen=True)
 class Vector:
-    """One file: its batch, what a leader answers when it is produced, and what a reader finds."""
+    """One file: its batch, the expected answer of a leader to a produce request, and the records for a reader."""
 
     name: str
     says: str
@@ -43,18 +44,19 @@ MANY = [
     Row(b"\x00\xff", b"k", NOW_US - 7, (("trace", b"1"), ("trace", None), ("", b""))),
     Row("größe".encode(), b"k", NOW_US + 3, ()),
 ]
-"""Null and empty keys and values, duplicate and empty header names, a null header value, an empty list."""
+"""Records with null and empty keys and values, duplicate and empty header names, a null header value, and an empty list
+of headers."""
 
 
 def text(data: bytes | None) -> str | None:
-    """Bytes as JSON holds them."""
+    """Return bytes in base64, as in the JSON file; None for None."""
     return None if data is None else base64.b64encode(data).decode()
 
 
 def described(
     rows: list[Row], base_offset: int = 0, time_us: int | None = None, deltas: list[int] | None = None
 ):
-    """Describe what a reader finds."""
+    """Return the records that a reader finds, as in the JSON file."""
     return [
         {
             "offset": base_offset + (number if deltas is None else deltas[number]),
@@ -70,18 +72,18 @@ def described(
 def good_vectors() -> Iterator[Vector]:
     """Yield batches that every reader accepts."""
     one, plain = [Row(b"hello")], Batch()
-    yield Vector("one-record", "one record, nothing but a value", plain.encode(), records=described(one))
+    yield Vector("one-record", "one record that has only a value", plain.encode(), records=described(one))
     many = Batch(MANY, producer=(7, 2, 40))
     yield Vector(
         "nulls-and-empties",
-        "null and empty keys and values, duplicate header names, a null header value, a producer",
+        "records with null and empty keys and values, duplicate header names and a null header value; a producer id",
         many.encode(),
         records=described(MANY),
     )
     old = [Row(b"a", timestamp_us=-62_135_596_800_000_000), Row(b"b", timestamp_us=-1)]
     yield Vector(
         "times-before-1970",
-        "negative timestamps, the smallest that is taken too",
+        "negative timestamps, including the smallest accepted timestamp",
         Batch(old).encode(),
         records=described(old),
     )
@@ -99,23 +101,26 @@ def good_vectors() -> Iterator[Vector]:
     )
     full = replace(plain, edit=put_buffer(3, b"\x01"))
     yield Vector(
-        "all-ones-bitmap", "validity bitmaps though there are no nulls", full.encode(), records=described(one)
+        "all-ones-bitmap", "validity bitmaps although no value is null", full.encode(), records=described(one)
     )
     stamped = replace(many, stamp=(1000, 3, NOW_US + 9, 0))
     yield Vector(
-        "stamped", "stamped by a leader at offset 1000", stamped.encode(), records=described(MANY, 1000)
+        "stamped",
+        "a batch that a leader stamped at offset 1000",
+        stamped.encode(),
+        records=described(MANY, 1000),
     )
     append = replace(many, stamp=(1000, 3, NOW_US + 9, 1))
     yield Vector(
         "stamped-append-time",
-        "stamp flag 0: every record's time is the append time",
+        "stamp flag 0: the time of every record is the append time",
         append.encode(),
         records=described(MANY, 1000, NOW_US + 9),
     )
 
 
 def put_buffer(number: int, content: bytes) -> Callable[[Message], None]:
-    """Replace a buffer before the buffers are placed."""
+    """Return an edit that replaces a buffer before the buffers are placed."""
 
     def edit(message: Message) -> None:
         message.buffers[number] = content
@@ -124,7 +129,7 @@ def put_buffer(number: int, content: bytes) -> Callable[[Message], None]:
 
 
 def put_number(what: str, index: int, part: int, number: int) -> Callable[[Message], None]:
-    """Replace a number of the metadata: `what` is nodes (length, null count) or places (start, bytes)."""
+    """Return a change of one number in the metadata; `what` is nodes (length, null count) or places (start, bytes)."""
 
     def lie(message: Message) -> None:
         getattr(message, what)[index][part] = number
@@ -133,7 +138,7 @@ def put_number(what: str, index: int, part: int, number: int) -> Callable[[Messa
 
 
 def put_field(name: str, number: int) -> Callable[[Message], None]:
-    """Replace a field of the message itself."""
+    """Return an edit that replaces a field of the message."""
 
     def edit(message: Message) -> None:
         setattr(message, name, number)
@@ -142,22 +147,30 @@ def put_field(name: str, number: int) -> Callable[[Message], None]:
 
 
 def special_vectors() -> Iterator[Vector]:
-    """Yield batches that only brokers write: readers accept them, a leader refuses them from a client."""
+    """Yield batches that only brokers write: readers accept such a batch, and a leader refuses it from a client."""
     refused = "malformed_batch"
     rows = [Row(b"a", b"1"), Row(b"b", b"2")]
     kept = Batch(rows, deltas=[1, 4], attributes=4, last_offset_delta=6, stamp=(50, 1, NOW_US, 0))
     yield Vector(
         "compacted",
-        "an offset column: records 1 and 4 of seven",
+        "an offset column: of seven records, those with the offset deltas 1 and 4 remain",
         kept.encode(),
         refused,
         records=described(rows, 50, deltas=[1, 4]),
     )
     empty = Batch([], last_offset_delta=6, stamp=(50, 1, NOW_US, 0))
-    yield Vector("compacted-away", "no records are left: record count 0, no body", empty.encode(), refused)
+    yield Vector(
+        "compacted-away",
+        "a batch without remaining records: record count 0, no body",
+        empty.encode(),
+        refused,
+    )
     marker = Batch([Row(b"", struct.pack("<hh", 0, 2))], attributes=2, stamp=(50, 1, NOW_US, 0))
     yield Vector(
-        "control", "a control batch (leader-epoch start): readers deliver nothing", marker.encode(), refused
+        "control",
+        "a control batch (leader-epoch start), of which readers deliver no record",
+        marker.encode(),
+        refused,
     )
     horizon = Batch(extension=padded(entry(1, struct.pack("<q", NOW_US))))
     yield Vector(
@@ -170,21 +183,21 @@ NAMED = Batch([Row(b"x", headers=(("a", b"1"), ("b", b"2"))), Row(b"y"), Row(b"z
 
 
 def broken_framing() -> Iterator[Vector]:
-    """Yield batches that are cut, of a wrong length, or damaged."""
+    """Yield batches that are truncated, have a wrong length, or are damaged."""
     whole = PLAIN.encode()
 
     def bad(name: str, says: str, batch: bytes, code: str = "malformed_batch") -> Vector:
         return Vector(name, says, batch, code, code)
 
-    yield bad("bad-short", "20 bytes", whole[:20])
-    yield bad("bad-cut", "the last 8 bytes are missing", whole[:-8])
+    yield bad("bad-short", "a batch of which only 20 bytes are left", whole[:20])
+    yield bad("bad-cut", "the last 8 bytes of the batch are missing", whole[:-8])
     yield bad(
         "bad-length",
-        "a length that is 4 short of a multiple of 8",
+        "the length of the batch is 4 less than a multiple of 8",
         whole[:8] + struct.pack("<I", len(whole) - 16) + whole[12:-4],
     )
     flipped = whole[:-1] + bytes([whole[-1] ^ 1])
-    yield bad("bad-content-checksum", "the last bit is flipped", flipped, "crc_mismatch")
+    yield bad("bad-content-checksum", "the last bit of the batch is flipped", flipped, "crc_mismatch")
     stamped = replace(PLAIN, stamp=(9, 1, NOW_US, 0)).encode()
     yield Vector(
         "bad-stamp-checksum",
@@ -196,7 +209,7 @@ def broken_framing() -> Iterator[Vector]:
 
 
 def broken_headers() -> Iterator[Vector]:
-    """Yield batches with a field of the header or extension that nobody, or no client, may write."""
+    """Yield batches with a header or extension field that is invalid, or that clients must not write."""
 
     def both(name: str, says: str, code: str = "malformed_batch", **fields: Any) -> Vector:
         return Vector(name, says, replace(PLAIN, **fields).encode(), code, code)
@@ -209,15 +222,31 @@ def broken_headers() -> Iterator[Vector]:
     yield both("bad-codec", "codec 3", "unsupported_version", codec=3)
     yield both("bad-schema", "schema id 1", "unsupported_version", schema_id=1)
     yield both("bad-attribute", "attribute bit 6", attributes=1 << 6)
-    yield leader("bad-transactional", "attribute bit 0 from a client", attributes=1)
-    yield both("bad-offset-column-bit", "attribute bit 2 without the column", attributes=4)
-    yield both("bad-count", "record count 2 for one row", record_count=2)
-    yield both("bad-last-delta", "last offset delta 1 for one record", last_offset_delta=1)
-    yield both("bad-count-negative", "record count and last offset delta below zero", record_count=-1)
-    yield leader("bad-min-timestamp", "min timestamp below the records'", min_timestamp_us=NOW_US - 1)
-    yield leader("bad-max-timestamp", "max timestamp above the records'", max_timestamp_us=NOW_US + 1)
-    yield leader("bad-producer", "a producer id without epoch and sequence", producer=(5, -1, -1))
-    yield both("bad-body-length", "body length 8 more than the body", uncompressed_more=8)
+    yield leader("bad-transactional", "attribute bit 0 in a batch from a client", attributes=1)
+    yield both("bad-offset-column-bit", "attribute bit 2 without an offset column", attributes=4)
+    yield both("bad-count", "record count 2 in a batch of one record", record_count=2)
+    yield both("bad-last-delta", "last offset delta 1 in a batch of one record", last_offset_delta=1)
+    yield both(
+        "bad-count-negative", "a negative record count and a negative last offset delta", record_count=-1
+    )
+    yield leader(
+        "bad-min-timestamp",
+        "a min timestamp below the smallest timestamp of the records",
+        min_timestamp_us=NOW_US - 1,
+    )
+    yield leader(
+        "bad-max-timestamp",
+        "a max timestamp above the largest timestamp of the records",
+        max_timestamp_us=NOW_US + 1,
+    )
+    yield leader(
+        "bad-producer", "a producer id without a producer epoch and a base sequence", producer=(5, -1, -1)
+    )
+    yield both(
+        "bad-body-length",
+        "a declared body length that is 8 more than the length of the body",
+        uncompressed_more=8,
+    )
     yield leader("bad-padding", "padding bytes that are not zero", codec=1, wrap=lz4_stored, padding=b"\1")
     yield both("bad-extension-type", "extension type 0x8000", extension=padded(entry(0x8000, b"")))
     yield both(
@@ -227,28 +256,30 @@ def broken_headers() -> Iterator[Vector]:
     )
     yield both("bad-extension-padding", "extension padding that is not zero", extension=b"\0" * 7 + b"\1")
     yield both("bad-extension-length", "an extension length that is not a multiple of 8", extension=bytes(4))
-    yield leader("bad-idempotency-key", "extension type 2 from a client", extension=padded(entry(2, b"key")))
+    yield leader(
+        "bad-idempotency-key", "extension type 2 in a batch from a client", extension=padded(entry(2, b"key"))
+    )
     yield leader(
         "bad-time-ahead",
-        "two hours ahead of the leader",
+        "a timestamp two hours ahead of the leader's clock",
         "invalid_record",
         rows=[Row(b"x", timestamp_us=NOW_US + 7_200_000_000)],
     )
     yield leader(
         "bad-year",
-        "a time before the year 1",
+        "a timestamp before the year 1",
         "invalid_record",
         rows=[Row(b"x", timestamp_us=-62_135_596_800_000_001)],
     )
 
 
 def broken(name: str, says: str, code: str = "malformed_batch", base: Batch = PLAIN, **fields: Any) -> Vector:
-    """Return a batch with right checksums whose body differs from `base` as `fields` say."""
+    """Return a batch with valid checksums that differs from `base` in the given fields."""
     return Vector(name, says, replace(base, **fields).encode(), code, code)
 
 
 def broken_bodies() -> Iterator[Vector]:
-    """Yield batches whose checksums and header are right and whose body is not."""
+    """Yield batches with valid checksums, a valid header and an invalid body."""
     yield from broken_messages()
     yield from broken_columns()
     yield from broken_buffers()
@@ -257,71 +288,92 @@ def broken_bodies() -> Iterator[Vector]:
 
 
 def broken_messages() -> Iterator[Vector]:
-    """Yield bodies whose Arrow message is framed or labelled wrongly."""
+    """Yield bodies with an invalid frame or type of the Arrow message."""
     yield broken(
-        "bad-message-marker", "the continuation marker is missing", wrap=lambda data: bytes(4) + data[4:]
+        "bad-message-marker",
+        "the continuation marker of the Arrow message is missing",
+        wrap=lambda data: bytes(4) + data[4:],
     )
     yield broken(
         "bad-metadata-length",
-        "metadata longer than the body",
+        "a metadata length that exceeds the body",
         wrap=lambda data: data[:4] + b"\xf8\x0f\0\0" + data[8:],
     )
     yield broken("bad-metadata-version", "metadata version V4", edit=put_field("version", 3))
     yield broken("bad-message-type", "a dictionary batch", edit=put_field("kind", 2))
     yield broken(
         "bad-message-body-length",
-        "the message's own body length 8 more",
+        "a body length in the Arrow message that is 8 too large",
         edit=put_field("body_bytes_more", 8),
     )
 
 
 def broken_columns() -> Iterator[Vector]:
-    """Yield bodies whose metadata disagrees with the schema or counts wrongly."""
-    yield broken("bad-nodes", "a column too few", edit=lambda message: message.nodes.pop() and None)
-    yield broken("bad-buffers", "a buffer too few", edit=lambda message: message.buffers.pop() and None)
-    yield broken("bad-rows", "a column with another number of rows", lie=put_number("nodes", 0, 0, 2))
-    yield broken("bad-rows-negative", "a negative number of rows", lie=put_number("nodes", 1, 0, -1))
-    yield broken("bad-null-count", "more nulls than rows", lie=put_number("nodes", 1, 1, 2))
+    """Yield bodies whose metadata contradicts the schema, or contains wrong counts."""
     yield broken(
-        "bad-null-count-lie", "0 nulls over a bitmap with one", base=PLAIN, edit=put_buffer(3, b"\0")
+        "bad-nodes",
+        "one column is missing in the metadata",
+        edit=lambda message: message.nodes.pop() and None,
     )
-    yield broken("bad-bitmap-missing", "a null without a bitmap", lie=put_number("nodes", 1, 1, 1))
+    yield broken(
+        "bad-buffers",
+        "one buffer is missing in the metadata",
+        edit=lambda message: message.buffers.pop() and None,
+    )
+    yield broken("bad-rows", "a column with a different number of rows", lie=put_number("nodes", 0, 0, 2))
+    yield broken("bad-rows-negative", "a negative number of rows", lie=put_number("nodes", 1, 0, -1))
+    yield broken("bad-null-count", "a column with more nulls than rows", lie=put_number("nodes", 1, 1, 2))
+    yield broken(
+        "bad-null-count-lie",
+        "a null count of 0 although the bitmap marks a null",
+        base=PLAIN,
+        edit=put_buffer(3, b"\0"),
+    )
+    yield broken("bad-bitmap-missing", "a null count of 1 without a bitmap", lie=put_number("nodes", 1, 1, 1))
 
 
 def broken_buffers() -> Iterator[Vector]:
-    """Yield bodies whose buffers lie elsewhere than they may, or whose offsets do."""
+    """Yield bodies with invalid positions of buffers, or invalid offsets in a buffer."""
     yield broken(
-        "bad-buffer-outside", "a buffer that ends behind the body", lie=put_number("places", 16, 1, 1 << 40)
+        "bad-buffer-outside",
+        "a buffer that ends after the end of the body",
+        lie=put_number("places", 16, 1, 1 << 40),
     )
     yield broken("bad-buffer-negative", "a buffer of negative length", lie=put_number("places", 5, 1, -8))
     yield broken(
         "bad-buffer-unaligned", "a buffer that begins at an odd byte", lie=put_number("places", 5, 0, 25)
     )
     yield broken(
-        "bad-buffer-overlap", "the value's offsets over the key's", lie=put_number("places", 4, 0, 0)
+        "bad-buffer-overlap",
+        "the offsets buffer of the values overlaps that of the keys",
+        lie=put_number("places", 4, 0, 0),
     )
-    yield broken("bad-offsets-short", "offsets for no row", lie=put_number("places", 4, 1, 4))
+    yield broken(
+        "bad-offsets-short",
+        "an offsets buffer that is too short for one row",
+        lie=put_number("places", 4, 1, 4),
+    )
     yield broken(
         "bad-offsets-falling",
-        "value offsets that fall",
+        "value offsets that decrease",
         base=NAMED,
         edit=put_buffer(4, struct.pack("<4i", 0, 2, 1, 3)),
     )
     yield broken(
         "bad-offsets-outside",
-        "value offsets behind the data",
+        "value offsets beyond the end of the data",
         edit=put_buffer(4, struct.pack("<2i", 0, 1 << 30)),
     )
     yield broken(
         "bad-list-offsets",
-        "headers behind the last one",
+        "list offsets beyond the last header",
         base=NAMED,
         edit=put_buffer(9, struct.pack("<4i", 0, 2, 2, 9)),
     )
 
 
 def broken_values() -> Iterator[Vector]:
-    """Yield bodies that Arrow accepts and the rules of a record do not."""
+    """Yield bodies that Arrow accepts and the rules for records forbid."""
     yield broken(
         "bad-utf8",
         "a header name that is not UTF-8",
@@ -339,17 +391,17 @@ def broken_values() -> Iterator[Vector]:
 
 
 def broken_frames() -> Iterator[Vector]:
-    """Yield compressed bodies that are not exactly one frame of what is declared."""
-    yield broken("bad-not-compressed", "codec lz4, a body that is not", codec=1)
+    """Yield compressed bodies that are not exactly one frame of the declared codec and length."""
+    yield broken("bad-not-compressed", "codec LZ4, but an uncompressed body", codec=1)
     yield broken(
         "bad-two-frames",
-        "two LZ4 frames, the second empty",
+        "two LZ4 frames, of which the second is empty",
         codec=1,
         wrap=lambda data: lz4_stored(data) + bytes.fromhex("04224d1860408200000000"),
     )
     yield broken(
         "bad-skippable-frame",
-        "a skippable frame behind the zstd frame",
+        "a skippable frame after the zstd frame",
         codec=2,
         wrap=lambda data: zstd_stored(data) + bytes.fromhex("502a4d1800000000"),
     )
@@ -359,12 +411,17 @@ def broken_frames() -> Iterator[Vector]:
         codec=2,
         wrap=lambda data: zstd_stored(data)[:-9],
     )
-    yield broken("bad-bomb", "128 KiB where the header says less", codec=2, wrap=zstd_run)
-    yield broken("bad-block", "an LZ4 frame around a block that does not open", codec=1, wrap=lz4_junk)
+    yield broken(
+        "bad-bomb",
+        "a body that decompresses to 128 KiB, more than the header declares",
+        codec=2,
+        wrap=zstd_run,
+    )
+    yield broken("bad-block", "an LZ4 frame with a block that cannot be decompressed", codec=1, wrap=lz4_junk)
     declared = replace(PLAIN, codec=2, wrap=zstd_run, uncompressed_more=50_000_000)
     yield Vector(
         "bad-declared-size",
-        "a body that declares 50 MB",
+        "a declared body length of 50 MB",
         declared.encode(),
         "batch_too_large",
         "malformed_batch",
@@ -372,18 +429,18 @@ def broken_frames() -> Iterator[Vector]:
 
 
 CAPTURED = {
-    "captured-plain": "as it is",
-    "captured-lz4": "a real LZ4 frame",
-    "captured-zstd": "a real zstd frame",
+    "captured-plain": "without compression",
+    "captured-lz4": "in an LZ4 frame of a real compressor",
+    "captured-zstd": "in a zstd frame of a real compressor",
 }
 
 
 def all_vectors(folder: Path) -> Iterator[Vector]:
-    """Yield every vector in the order of the list."""
+    """Yield every vector, in the order of `vectors.json`."""
     yield from good_vectors()
     for name, says in CAPTURED.items():
         batch = (folder / f"{name}.bin").read_bytes()
-        yield Vector(name, f"written by pyarrow 26, {says}", batch, records=described(MANY))
+        yield Vector(name, f"a batch written with pyarrow 26, {says}", batch, records=described(MANY))
     yield from special_vectors()
     yield from broken_framing()
     yield from broken_headers()
@@ -391,7 +448,7 @@ def all_vectors(folder: Path) -> Iterator[Vector]:
 
 
 def main(folder: Path, captured: Path) -> None:
-    """Write a file a vector and the list of all."""
+    """Write one file for each vector, and `vectors.json` with the list of all vectors."""
     listed = []
     for vector in all_vectors(captured):
         (folder / f"{vector.name}.bin").write_bytes(vector.batch)

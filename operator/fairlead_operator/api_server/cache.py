@@ -55,7 +55,7 @@ class WatchedObjects:
         return frozenset(self._objects.get(kind, ()))
 
     def observe(self, kind: Kind, manifest: Manifest) -> bool:
-        """Store an observed object; return whether it was newer than the cached one."""
+        """Store an observed object; return whether the object was newer than the cached object."""
         metadata = manifest["metadata"]
         ref = ObjectRef(kind, metadata.get("namespace", ""), metadata["name"])
         version = _version(manifest)
@@ -73,7 +73,7 @@ class WatchedObjects:
         return True
 
     def remove(self, ref: ObjectRef, *, uid: str | None = None, version: int = 0) -> Manifest | None:
-        """Remove a deleted object; return its cached state, or None if it was not cached.
+        """Remove a deleted object; return the cached state of the object, or None if the object was not cached.
 
         If `uid` is given, only the object with that uid is removed: a new object of the same name may already be
         cached.

@@ -7,7 +7,7 @@ server's answer to a write is stored in the cache at once, so that the next reco
 After a 429 or 5xx answer or a lost connection, the request is retried within the deadline, after the pause in
 `Retry-After` or with backoff. A conflict is never retried: the caller must read the object and decide again.
 
-One file because the deadline, the retries and the errors of a request are handled in the same way for every call.
+The code is in one file because every call shares the handling of deadline, retries and errors.
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ class ApiClient:
         return await self._list(kind, namespace, selector, _METADATA)
 
     async def kinds_of(self, api_version: str) -> frozenset[str]:
-        """Return the kinds that the API server has in a group and version; empty if it does not have the group."""
+        """Return the kinds that the API server has in a group and version; empty if the group does not exist."""
         prefix = "/apis/" if "/" in api_version else "/api/"
         try:
             answer = await self._requests.send(Request("GET", prefix + api_version, {}))

@@ -38,7 +38,7 @@ class EventCalls(Protocol):
     """API calls for Events."""
 
     async def get(self, ref: ObjectRef) -> Manifest | None:
-        """Return the object; None if it does not exist."""
+        """Return the Event; None if the Event does not exist."""
         ...
 
     async def create(self, kind: Kind, manifest: Manifest) -> Manifest:
@@ -59,7 +59,7 @@ class _Told:
     at: float
 
     def may_write(self, now: float) -> bool:
-        """Return whether a repetition may be written now; deduct it from the allowance, which refills over time."""
+        """Return whether a repetition may be written now; a permitted repetition reduces the allowance."""
         self.writes_left = min(float(BURST), self.writes_left + (now - self.at) / REFILL_SECONDS)
         self.at = now
         if self.writes_left < 1:
@@ -106,7 +106,7 @@ class Events:
     async def _write(
         self, ref: ObjectRef, about: Manifest, type_: EventType, reason: str, message: str, told: _Told | None
     ) -> int:
-        """Create or update the Event; return its new count."""
+        """Create or update the Event; return the new count of the Event."""
         stamp = _micro_time(self._clock.now())
         if told is None:
             try:

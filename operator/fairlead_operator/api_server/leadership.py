@@ -36,7 +36,7 @@ class LeaseCalls(Protocol):
     """API calls for a Lease. Unlike other writes, these calls are sent even while this process is not the leader."""
 
     async def get(self, ref: ObjectRef) -> Manifest | None:
-        """Return the Lease; None if it does not exist."""
+        """Return the Lease; None if the Lease does not exist."""
         ...
 
     async def create(self, kind: Kind, manifest: Manifest) -> Manifest:
@@ -64,7 +64,7 @@ class Leadership:
         self._lease: Manifest | None = None
 
     def seconds_left(self) -> float:
-        """Return the seconds for which this process may act without another renewal; zero or less if it may not act."""
+        """Return the seconds for which this process may act without another renewal, or at most 0 if it may not act."""
         return self._acts_until - self._clock.monotonic()
 
     @property

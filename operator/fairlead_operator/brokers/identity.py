@@ -1,8 +1,8 @@
 """How the operator calls the brokers of a Cluster with security: over TLS, as its own service account (rule A22).
 
-The authorities come from the ConfigMap that the operator itself writes for clients, and the token from the API server,
-for the audience of one cluster and ten minutes. Both are kept in files that only this process reads, because the SDK
-reads files again without a restart.
+The authorities come from the ConfigMap that the operator itself writes for clients. The token comes from the API
+server, and is valid for the audience of one cluster and for ten minutes. Authorities and token are stored in files that
+only this process may read, because the SDK reads changed files again without a restart.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Objects(Protocol):
     """The cache of objects."""
 
     def get(self, ref: ObjectRef) -> Manifest | None:
-        """Return an object; None if it is not known."""
+        """Return an object; None if the object is not cached."""
         ...
 
 

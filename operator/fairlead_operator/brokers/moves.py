@@ -28,7 +28,7 @@ async def set_rates(admin: Admin, rates: Mapping[int, int | None]) -> str:
                 if (known.value if known is not None and own else None) != (rate and str(rate)):
                     await admin.alter_broker_config(broker, {THROTTLED_RATE_KEY: rate})
             except BrokerNotFoundError:
-                # A broker that is gone copies nothing, and its configuration is removed with it.
+                # The broker was removed from the cluster together with its configuration, and copies no replicas.
                 continue
             except InvalidConfigError as error:
                 return str(error)

@@ -69,7 +69,7 @@ async def allow_stops(admin: Admin, principal: str) -> None:
 
 
 async def remove_acls(admin: Admin, acl_ids: Iterable[str]) -> None:
-    """Remove access rules, which may be gone already. Raises `BrokersUnavailable`."""
+    """Remove access rules, skipping rules that no longer exist. Raises `BrokersUnavailable`."""
     for acl_id in acl_ids:
         async with broker_deadline("removal of an access rule"):
             try:
@@ -85,7 +85,7 @@ async def create_token(admin: Admin, principal: str, life: timedelta, owner: str
 
 
 async def revoke_tokens(admin: Admin, token_ids: Iterable[str]) -> None:
-    """Revoke tokens, which may be gone already. Raises `BrokersUnavailable`."""
+    """Revoke tokens, skipping tokens that no longer exist. Raises `BrokersUnavailable`."""
     for token_id in token_ids:
         async with broker_deadline("revocation of a token"):
             try:

@@ -72,7 +72,7 @@ def new_certificate(authority: Pair, name: str, hosts: Iterable[str], now: datet
 
 
 def read_certificate(pem: bytes) -> CertificateFacts | None:
-    """Return the facts about the first certificate in PEM; None if it cannot be read."""
+    """Return the facts about the first certificate in PEM; None if the certificate cannot be read."""
     try:
         certificate = x509.load_pem_x509_certificate(pem)
         key = _key_digest(certificate)
@@ -89,7 +89,7 @@ def read_certificate(pem: bytes) -> CertificateFacts | None:
 
 
 def read_pair(certificate: bytes, key: bytes) -> CertificateFacts | None:
-    """Return the facts about a certificate; None if it cannot be read or does not match the private key."""
+    """Return the facts about a certificate; None if the certificate cannot be read or the key does not match."""
     facts = read_certificate(certificate)
     try:
         private = load_pem_private_key(key, None)
@@ -172,7 +172,7 @@ def _names(certificate: x509.Certificate) -> frozenset[str]:
 
 
 def _authority_of(certificate: x509.Certificate) -> str:
-    """Return the identifier of the key that signed the certificate; empty if the certificate does not have it."""
+    """Return the identifier of the key that signed the certificate; empty if the certificate lacks the identifier."""
     try:
         found = certificate.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value
     except x509.ExtensionNotFound:

@@ -61,7 +61,7 @@ class ResizeClaim:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceSet:
-    """Delete a StatefulSet but keep its pods; the next pass recreates it with new values of immutable fields."""
+    """Delete a StatefulSet without its pods, so that the next pass recreates it with new values of immutable fields."""
 
     name: str
     uid: str
@@ -113,7 +113,7 @@ class UndrainBroker:
 
 @dataclass(frozen=True, slots=True)
 class UnregisterBroker:
-    """Remove a broker that is gone and has no replicas from the cluster."""
+    """Remove a broker that no longer runs and has no replicas from the cluster."""
 
     broker: int
 

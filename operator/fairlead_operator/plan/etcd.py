@@ -190,7 +190,7 @@ def _restart_outdated(
 
 
 def _replace(view: EtcdView) -> Step | None:
-    """Return the removal of a member whose volume is empty; a later step adds a new member in its place."""
+    """Return the removal of a member whose volume is empty; a later step adds a new member instead."""
     if not view.lost:
         return None
     ordinal = view.lost[0]
@@ -253,7 +253,7 @@ def _empty(view: EtcdView) -> Step | None:
 
 
 def _move(view: EtcdView) -> Step | None:
-    """Return the change of one member's peer URL if all members are healthy; None if every URL is the desired one."""
+    """Return the change of one member's peer URL if all members are healthy; None if every peer URL is as desired."""
     ordinal = view.unmoved
     if ordinal is None:
         return None
@@ -264,7 +264,7 @@ def _move(view: EtcdView) -> Step | None:
 
 
 def _restart(view: EtcdView) -> Step | None:
-    """Return the restart of one outdated or annotated pod if all members are healthy; the leader's pod is last.
+    """Return the restart of one outdated or annotated pod, the leader's pod last, if all members are healthy.
 
     A restart for a larger volume is also ordered when stores are full, since the restart gives the stores more space.
     """

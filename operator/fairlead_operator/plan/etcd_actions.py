@@ -52,7 +52,7 @@ class RemoveMember:
 
 @dataclass(frozen=True, slots=True)
 class MoveMember:
-    """Change the peer URL of a member, at which it listens already."""
+    """Change the peer URL of a member to one at which the member already listens."""
 
     ordinal: int
     member_id: int
@@ -71,7 +71,7 @@ class TransferLeadership:
 
 @dataclass(frozen=True, slots=True)
 class DeleteEtcdPod:
-    """Delete a pod, so that the pod is recreated from the newest template; the volume is kept."""
+    """Delete a pod, so that the pod is recreated from the newest template; the volume of the pod is kept."""
 
     ordinal: int
     uid: str

@@ -1,7 +1,7 @@
 """Plan and status of an EtcdBackup: whether its object is applied, and what its Jobs and pods have reported.
 
 The pod of a snapshot writes the result as the termination message of its container: the snapshot as JSON, or the reason
-of a failure. Kubernetes follows the schedule, so that snapshots do not depend on the operator. The status keeps the
+for a failure. Kubernetes follows the schedule, so that snapshots do not depend on the operator. The status keeps the
 newest snapshot after its pod is gone.
 """
 
@@ -25,12 +25,12 @@ OVERDUE: Final = timedelta(minutes=15)
 """Time after a scheduled time at which a missing snapshot is reported."""
 MESSAGE_LENGTH_MAX: Final = 1000
 REFUSED_BEGIN: Final = "Error creating: "
-"""Beginning of the Event by which the controller of Jobs reports a refused pod."""
+"""Prefix of the note in the Event with which the Job controller reports a refused pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Result of one finished pod: a snapshot, or the reason of a failure."""
+    """Result of one finished pod: a snapshot, or the reason for a failure."""
 
     finished: str
     """Time in Kubernetes' format, which sorts as text."""
@@ -44,12 +44,12 @@ class BackupView:
 
     results: tuple[Result, ...] = ()
     scheduled: str = ""
-    """Last time at which the schedule started a snapshot, or the creation of the only Job, in Kubernetes' format; empty
-    if there was none."""
+    """Last time at which the schedule started a snapshot, or the creation time of the only Job, in Kubernetes' format;
+    empty before the first snapshot."""
     failure: str = ""
-    """Reason why the newest Job has failed; empty if it has not failed."""
+    """Reason why the newest Job has failed; empty if the Job has not failed."""
     refusal: str = ""
-    """Reason why the API server refused the pod of the newest Job; empty if it refused none."""
+    """Reason why the API server refused the pod of the newest Job; empty if no pod was refused."""
 
 
 def obstacle(backup: EtcdBackup, cluster: Manifest | None) -> Finding | None:
@@ -72,7 +72,7 @@ def results_of(pods: Iterable[Manifest]) -> Iterator[Result]:
 
 
 def failure_of(job: Manifest) -> str:
-    """Return the reason why a Job has failed permanently; empty if it has not."""
+    """Return the reason why a Job has failed permanently; empty if the Job has not failed."""
     conditions = (job.get("status") or {}).get("conditions") or ()
     failed = next(
         (each for each in conditions if each["type"] == "Failed" and each["status"] == "True"), None

@@ -59,7 +59,7 @@ class EtcdWish:
 class EtcdView:
     """Facts about a managed etcd.
 
-    Ordinals are the ordinals of the StatefulSet's pods; a member is assigned to an ordinal by its peer URL.
+    An ordinal identifies a pod of the StatefulSet. The peer URL of a member determines the member's ordinal.
     """
 
     wish: EtcdWish

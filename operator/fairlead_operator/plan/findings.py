@@ -27,7 +27,7 @@ class Finding:
 
 
 def unready(findings: Sequence[Finding], *, now: datetime, generation: int) -> Condition:
-    """Return the condition Ready for findings, the most severe first, of which there is at least one."""
+    """Return the condition Ready for one or more findings, the most severe first."""
     message = "; ".join(each.message for each in findings)
     gravest = findings[0]
     return condition(

@@ -87,7 +87,7 @@ class ObservedPod:
     peer_scheme: str = ""
     """Scheme of the peer listener; empty for a pod without a certificate."""
     node_address: str = ""
-    """Address of the pod's node; empty before the pod has one."""
+    """Address of the pod's node; empty before the pod is assigned to a node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,7 @@ class ObservedSet:
     security_floor: str = "open"
     """Least strict security mode of the brokers in the pod template."""
     etcd_transport: str = ""
-    """Kinds of listeners of etcd members with TLS in the pod template; empty for members without TLS."""
+    """Kinds of listeners of the etcd members, from the pod template; empty for members without TLS."""
 
     @property
     def brokers(self) -> range:
@@ -150,9 +150,9 @@ class BrokersAnswer:
     brokers: Mapping[int, BrokerDescription]
     config: Mapping[str, ConfigEntry]
     certificates: tuple[CertificateDescription, ...] = ()
-    """Certificates that the brokers have loaded; read only if the Cluster has security."""
+    """Certificates that the brokers have loaded; the certificates are read only if the Cluster has security."""
     metadata: Metadata | None = None
-    """Topics and their replicas; read only if the plan depends on them."""
+    """Topics and their replicas; topics are read only if the plan depends on topics."""
 
     def registered(self, broker: int) -> bool:
         """Return whether the broker is registered in its cluster."""

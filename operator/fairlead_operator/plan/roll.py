@@ -149,8 +149,8 @@ def _new_address(pod: ObservedPod, given: RollInput) -> tuple[str, str] | None:
     """Return the claim and the new address if clients cannot reach the broker at its advertised address.
 
     Each address causes one restart: if the restarted broker still advertises a different address, the pod template sets
-    that address. An empty address means that the broker still advertises an external address that no Service has any
-    more.
+    that address. An empty address means that the broker still advertises the external address of a Service that no
+    longer has the address.
     """
     claim = given.claims.get(pod.broker)
     if claim is None or given.answer is None or not given.answer.registered(pod.broker):

@@ -76,7 +76,7 @@ class LivePartition:
 
 
 def placed(partitions: Iterable[LivePartition]) -> tuple[LivePartition, ...]:
-    """Return the partitions that have replicas; a partition being created has none."""
+    """Return the partitions that have replicas; a partition that is being created has no replicas."""
     return tuple(each for each in partitions if each.replicas)
 
 

@@ -132,7 +132,7 @@ class CertificatesStep:
     async def _bring_leaf(
         self, cluster: Cluster, wish: LeafWish, stored: dict[str, bytes], authority: dict[str, bytes]
     ) -> dict[str, bytes]:
-        """Write the Secret of a certificate if the certificate is due or the authorities have changed."""
+        """Write the Secret of a certificate if the certificate must be renewed or the authorities have changed."""
         now, current = self._clock.now(), _seen(authority).current
         wanted = {**{name: stored.get(name, b"") for name in CURRENT}, BUNDLE: _bundle(authority)}
         if leaf_is_due(read_pair(*_pair(stored, CURRENT)), current, wish.names, now):

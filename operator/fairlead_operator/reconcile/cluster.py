@@ -215,7 +215,7 @@ class ClusterReconciler:
         return await self._certificates.take(cluster, reports)
 
     async def _allow_stops(self, cluster: Cluster, manifest: Manifest, observed: Observed) -> None:
-        """Allow the brokers' pods to ask for the permit to stop; a failure is repeated in the next pass."""
+        """Allow the brokers' pods to ask for the permit to stop; after a failure, the next pass tries again."""
         principal, answer = brokers_account(cluster), observed.brokers
         if principal is None or answer is None or answer.feature_level < SECURITY_LEVEL:
             return
@@ -239,7 +239,7 @@ class ClusterReconciler:
     # -- observation
 
     def _loses_pods(self, key: Key) -> bool:
-        """Return whether pods are terminating or missing; a deleted pod that never ran is missing at once."""
+        """Return whether pods are terminating or missing; a deleted pod that never ran counts as missing at once."""
         pods = self._cache.owned_by(key.namespace, key.name, POD)
         if any("deletionTimestamp" in pod["metadata"] for pod in pods):
             return True

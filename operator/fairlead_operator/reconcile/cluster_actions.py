@@ -133,7 +133,7 @@ class ClusterActions:
             return
         reasons = ", ".join(order.reasons)
         if order.claim is not None:
-            # Kubernetes removes the claim when no pod uses it any more, and the new pod gets a new claim.
+            # Kubernetes removes the claim once no pod uses the claim, and the new pod gets a new claim.
             await self._delete(CLAIM, *order.claim)
         if not await self._delete(POD, order.pod, order.uid):
             return

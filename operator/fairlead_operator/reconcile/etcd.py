@@ -380,7 +380,7 @@ def _is_etcd(manifest: Manifest) -> bool:
 
 
 def _by_ordinal(manifests: Iterable[Manifest], name_of: Callable[[int], str]) -> dict[int, Manifest]:
-    """Return the members' objects keyed by the ordinal in their names; leave out copies with other names."""
+    """Return the members' objects keyed by the ordinal in their names; copies with other names are left out."""
     found = dict[int, Manifest]()
     for manifest in filter(_is_etcd, manifests):
         name = str(manifest["metadata"]["name"])

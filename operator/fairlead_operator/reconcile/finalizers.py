@@ -13,7 +13,7 @@ def is_held(manifest: Manifest) -> bool:
 
 
 async def take_off(api: KubernetesApi, manifest: Manifest) -> bool:
-    """Remove the operator's finalizer, if present, from the resource in `manifest`; return False if it is gone.
+    """Remove the operator's finalizer, if present, from `manifest`; return False if the resource does not exist.
 
     Raises `Conflict` if another writer has changed the resource in the meantime, and other kinds of `ApiError`.
     """

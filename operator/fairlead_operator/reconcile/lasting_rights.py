@@ -1,9 +1,9 @@
 """Keeps the operator's rights in a namespace that is being deleted until its Topics and Rebalances are released.
 
-Where the operator watches listed namespaces, its rights in a namespace are one RoleBinding there, whose ClusterRole is
+If the operator watches listed namespaces, its rights in each namespace come from one RoleBinding, whose ClusterRole is
 outside of the namespace. The deletion of the namespace deletes the RoleBinding with everything else, and a Topic or
-Rebalance with the operator's finalizer would then remain forever. The operator therefore has a finalizer on the
-RoleBinding while such a resource in the namespace has one: the API server grants the rights of a RoleBinding that is
+Rebalance with the operator's finalizer would then remain forever. The operator therefore sets a finalizer on the
+RoleBinding while a resource in the namespace has one: the API server grants the rights of a RoleBinding that is
 being deleted until its last finalizer is removed. A stopping operator removes its finalizers from RoleBindings, because
 no other program removes them, and only a running operator needs them. Called by `topic` and `rebalance` around each
 pass, and by `wiring` when a term of leadership begins and when the operator stops.
@@ -33,7 +33,7 @@ class LastingRights:
         self._end = NamespaceEnd(api, cache)
         self._log = log
         self._held: dict[str, bool] = {}
-        """Whether the RoleBinding of a namespace has the finalizer, as far as this operator knows."""
+        """Whether the RoleBinding of a namespace has the finalizer, according to the last read or write."""
 
     async def begin(self, namespaces: Iterable[str]) -> None:
         """Add or remove finalizers when a term begins, since an earlier leader may have been killed. Never raises."""
@@ -56,7 +56,7 @@ class LastingRights:
         await self._set(namespace, needed=True)
 
     async def end(self) -> None:
-        """Remove the finalizers, except in namespaces being deleted that still have resources for the next operator.
+        """Remove the finalizers, except in namespaces being deleted whose resources the next operator must release.
 
         Never raises.
         """

@@ -29,7 +29,7 @@ URGED_BACKOFF_SECONDS: Final = 15.0
 @dataclass(slots=True)
 class _Entry:
     due: float | None = None
-    """Due time of the key; None while it is not queued."""
+    """Due time of the key; None while the key is not queued."""
     running: bool = False
     failures: int = 0
     failed_at: float = 0.0

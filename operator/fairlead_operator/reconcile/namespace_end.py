@@ -37,7 +37,7 @@ class NamespaceEnd:
         return any(is_held(manifest) for kind in FINALIZERS for manifest in self._cache.all(kind, namespace))
 
     async def has_begun(self, namespace: str) -> bool:
-        """Return whether the namespace is gone or is being deleted; a deletion cannot be cancelled."""
+        """Return whether the namespace is being deleted or no longer exists; a deletion cannot be cancelled."""
         try:
             found = await self._api.get(ObjectRef(NAMESPACE, "", namespace))
         except Forbidden:
@@ -46,7 +46,7 @@ class NamespaceEnd:
         return found is None or found["metadata"].get("deletionTimestamp") is not None
 
     async def let_go(self, namespace: str, *, all_topics: bool = False) -> bool:
-        """Release the resources of a namespace that is being deleted; return whether it is being deleted.
+        """Release the resources of a namespace that is being deleted; return whether the namespace is being deleted.
 
         A Topic whose Cluster is in another namespace is not released, since its topic must be deleted first.
         `all_topics` also releases these Topics, and is set when the operator itself stops.

@@ -130,7 +130,8 @@ class RebalanceReconciler:
         left: int | None = None
         try:
             live = await self._listed(rebalance, cluster)
-            # A proposal for thousands of partitions takes seconds, in which the Lease has to be renewed.
+            # A thread computes the proposal, which takes seconds for thousands of partitions, so that the event loop
+            # can renew the Lease.
             plan = await asyncio.to_thread(plan_rebalance, rebalance, live, self._other(rebalance))
             refused = await self._pace(cluster, plan.rates) or await self._run(cluster, plan.steps)
             if plan.standing is not None and plan.standing.moving:
@@ -162,7 +163,7 @@ class RebalanceReconciler:
             await self._release(rebalance)
 
     async def _run(self, cluster: Manifest, steps: tuple[Step, ...]) -> tuple[Finding, ...]:
-        """Make the calls, even after a refused call; return the refusals. Raises `BrokersUnavailable`."""
+        """Make all calls, even after a refused call; return the refusals. Raises `BrokersUnavailable`."""
         refused = list[Finding]()
         for step in steps:
             try:
@@ -249,7 +250,7 @@ class RebalanceReconciler:
             await take_off(self._api, live)
 
     async def _remove_answer(self, rebalance: Rebalance) -> None:
-        """Remove the annotation if it still has the value that had its effect."""
+        """Remove the annotation unless a user has changed its value since this value took effect."""
         answer = rebalance.metadata.annotations[REBALANCE_ANNOTATION]
         path = f"/metadata/annotations/{REBALANCE_ANNOTATION.replace('/', '~1')}"
         patch: list[Manifest] = [

@@ -1,7 +1,8 @@
 """Reconciles a User: its access rules in the cluster, and its token in a Secret.
 
-The order is safe if the operator crashes at any step: the finalizer comes before the first record, access rules come
-before the token and are removed after it, and a token that did not reach the Secret is revoked in the next pass.
+The order is safe if the operator crashes at any step: the finalizer is set before the first record is created, access
+rules are created before the token and removed after it, and a token that did not reach the Secret is revoked in the
+next pass.
 Records and objects of other owners are never changed. All decisions are made by `plan.securing.user`.
 """
 
@@ -174,7 +175,7 @@ class UserReconciler:
         return await self._bring_quota(user, admin), told
 
     async def _bring_quota(self, user: User, admin: Admin) -> Finding | None:
-        """Set or remove the quota of the principal; return a finding if another owner has set one (rule K11)."""
+        """Set or remove the quota of the principal; return a finding if another owner has set a quota (rule K11)."""
         owner, limits = owner_of(user), wanted_limits(user)
         plan = plan_quota(limits, owner, await quota_of(admin, user.principal))
         if plan.put:
@@ -237,7 +238,7 @@ class UserReconciler:
         return None
 
     async def _hold(self, user: User, manifest: Manifest) -> bool:
-        """Add the operator's finalizer; return False if the resource is gone."""
+        """Add the operator's finalizer; return False if the resource no longer exists."""
         if USER_FINALIZER in user.metadata.finalizers:
             return True
         await self._rights.hold(user.namespace)
@@ -302,7 +303,7 @@ def _is_of(live: Manifest, user: User) -> bool:
 
 
 def _text_in(secret: Manifest | None) -> str:
-    """Return the token in a Secret; empty if there is none."""
+    """Return the token in a Secret; empty if the Secret has no token."""
     if secret is None:
         return ""
     try:
@@ -312,6 +313,6 @@ def _text_in(secret: Manifest | None) -> str:
 
 
 def _id_in(text: str) -> str:
-    """Return the id of an API token from its text; empty for another text."""
+    """Return the id of an API token from its text; empty if the text is not an API token."""
     parts = text.split("_")
     return parts[1] if len(parts) == 3 else ""

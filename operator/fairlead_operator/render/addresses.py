@@ -54,7 +54,7 @@ def _tls_port(cluster: Cluster) -> int:
 
 
 def advertise_template(cluster: Cluster, *, tls: bool = False) -> str:
-    """Return the address template for clients inside; may contain `{id}`, `{pod}` and `{namespace}`.
+    """Return the address template for clients inside; the template may contain `{id}`, `{pod}` and `{namespace}`.
 
     `tls`: whether the template is for clients with TLS.
 
@@ -75,7 +75,7 @@ def external_template(cluster: Cluster) -> str | None:
 
 
 def broker_hosts(cluster: Cluster, pool_replicas: Mapping[str, int]) -> dict[int, str]:
-    """Return the advertised host of each broker, without scheme and port; empty if the Cluster names none."""
+    """Return the advertised host of each broker, without scheme and port; empty if the Cluster names no hosts."""
     host = cluster.spec.listeners.data.advertised_host
     if host is None:
         return {}
@@ -170,7 +170,7 @@ def bootstrap_address(cluster: Cluster, *, tls: bool = False) -> str:
 
 
 def external_bootstrap(cluster: Cluster, services: Iterable[Manifest], nodes: Mapping[int, str]) -> str:
-    """Return the bootstrap URLs for clients outside, separated by commas; empty while there are none.
+    """Return the bootstrap URLs for clients outside, separated by commas; empty while there are no URLs.
 
     Node ports have one URL for each of the first nodes with a broker, unless the Cluster names one host of all nodes.
     A route has the URL of its Ingress controller or Gateway.

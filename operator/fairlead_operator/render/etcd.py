@@ -78,7 +78,7 @@ GRACE_SECONDS: Final = 30
 REQUESTS: Final = {"cpu": "100m", "memory": "128Mi"}
 """Resource requests of a member if the spec sets no resources."""
 COMPACTION: Final = ("--auto-compaction-mode=periodic", "--auto-compaction-retention=10m")
-"""Retention of old revisions. Brokers follow changes within seconds; a broker that was down for longer than the
+"""Retention of old revisions. Brokers receive changes within seconds; a broker that was down for longer than the
 retention lists all keys again."""
 QUOTA_BYTES_MAX: Final = 8 << 30
 """Largest store quota that etcd recommends."""

@@ -28,13 +28,13 @@ class Images:
 
 @dataclass(frozen=True, slots=True)
 class EtcdTransport:
-    """How members of a managed etcd, and brokers, call members in the current step."""
+    """Listeners of a managed etcd, and schemes by which its members are called, in the current step."""
 
     phase: EtcdPhase = "plain"
     peer_scheme: Scheme = "http"
     """Scheme of the peer URLs that members should have."""
     client_scheme: Scheme = "http"
-    """Scheme of the brokers' calls."""
+    """Scheme by which brokers call the members."""
     authorities: str = ""
     """Fingerprint of the authorities that members read at startup; empty without TLS."""
 
@@ -69,7 +69,7 @@ class Transport:
     peer_scheme: Scheme = "https"
     """Scheme of the peer listener: `http` while brokers of the Cluster lack a certificate."""
     superusers: tuple[str, ...] = ()
-    """Principals that are allowed everything: the operator itself."""
+    """Principals of the superusers: the operator itself."""
     names: tuple[str, ...] = ()
     """Names in the certificate of the brokers."""
 
@@ -86,7 +86,7 @@ class RenderInputs:
     advertised: Mapping[int, str] = field(default_factory=dict)
     """`host:port` of each broker for which clients outside use a separate address; see `addresses`."""
     external: bool = True
-    """Whether the brokers have the listener for clients outside; brokers of older releases lack it."""
+    """Whether the brokers have the listener for clients outside; brokers of older releases lack this listener."""
     kinds: frozenset[str] = frozenset()
     """Names of the optional kinds that the API server has."""
     operator_namespace: str = ""

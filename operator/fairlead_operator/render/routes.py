@@ -36,7 +36,7 @@ def missing_kind(route: ListenerRoute | None, kinds: frozenset[str]) -> str:
 
 
 def routes(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
-    """Return the routes of a Cluster; empty without `route`, and while the API server does not have its kind."""
+    """Return the routes of a Cluster; empty without `route`, and while the API server lacks the kind of the routes."""
     route = cluster.spec.listeners.data.route
     if route is None or missing_kind(route, inputs.kinds):
         return []

@@ -1,7 +1,7 @@
 """Security of the brokers' pods: settings, volumes with certificates and tokens, and the least strict mode.
 
-A Cluster without `spec.security` has none of these parts, so that a newer operator changes no pod of an older Cluster.
-Certificates and authorities are volumes: their replacement changes no pod (rule K3).
+Without `spec.security`, no security settings or volumes are rendered, so that a newer operator changes no pod of an
+older Cluster. Certificates and authorities are volumes: their replacement changes no pod (rule K3).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ STRICTNESS: Final = ("open", "observe", "enforce")
 
 
 def mode_of(mode: SecurityModeName) -> str:
-    """Return a security mode as brokers name it."""
+    """Return the name of a security mode in the settings of brokers."""
     return mode.lower()
 
 
@@ -109,7 +109,7 @@ def volumes(cluster: Cluster) -> list[tuple[Manifest, str]]:
         found.append(({"name": "tls", "secret": {"secretName": data_tls_name(cluster)}}, TLS_FOLDER))
     if security.service_accounts:
         audience = audience_of(cluster.namespace, cluster.name)
-        # The command line in the pod finds both files without an option.
+        # The command line in the pod finds the files `token` and `ca.crt` in this folder without an option.
         own = _projected("token", [_token(audience=audience), _bundle(authority_name(cluster.name))])
         account = _projected(
             "account",

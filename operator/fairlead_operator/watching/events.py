@@ -37,7 +37,7 @@ or None for a listed object), and the object."""
 
 
 class EventThread:
-    """One run of kopf for a fixed set of kinds; when the kinds change, a new run must be started."""
+    """One run of kopf for a fixed set of kinds; a change of the kinds requires a new run."""
 
     def __init__(
         self,

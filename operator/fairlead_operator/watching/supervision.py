@@ -50,7 +50,7 @@ class Lists(Protocol):
     """API calls that the supervision makes."""
 
     async def get(self, ref: ObjectRef) -> Manifest | None:
-        """Return the object; None if it does not exist."""
+        """Return the object; None if the object does not exist."""
         ...
 
     async def list(self, kind: Kind, namespace: str | None, selector: str = "") -> _Manifests:

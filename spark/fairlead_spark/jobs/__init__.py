@@ -40,8 +40,8 @@ class Job:
     every: str = "1 second"
     """Interval between two triggers."""
     group: str | None = None
-    """Consumer group to which the progress is published. None means `job-` followed by the name of the pipeline; empty
-    means no group."""
+    """Consumer group to which the progress is published. None means `job-` followed by the name of the pipeline; an
+    empty text means no group."""
 
     @property
     def name(self) -> str:

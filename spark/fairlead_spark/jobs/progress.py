@@ -37,7 +37,7 @@ class JobCounts:
     """Latest watermark of the query; windows that end before the watermark are final."""
 
     def add(self, progress: StreamingQueryProgress) -> str:
-        """Count a batch; return the line to print for it."""
+        """Count a batch; return the line to print for the batch."""
         observed = progress.observedMetrics.get(OBSERVATION)
         # A query with dead letters reads the source twice, for good records and for dead letters, so Spark would count
         # each record twice.

@@ -38,8 +38,8 @@ def spark_session(
 ) -> SparkSession:
     """Return the Spark session of this process; start a session if there is none.
 
-    Python processes of the session run this interpreter, unless `PYSPARK_PYTHON` names another, and start faster than
-    those of other sessions: their `PYTHONPATH` begins with `WORKER_START`.
+    Python processes of the session run this interpreter, unless `PYSPARK_PYTHON` names another, and have a
+    `PYTHONPATH` that begins with `WORKER_START`, so that they start faster.
 
     `master` is Spark's master; None means the master of the surrounding spark-submit or, without spark-submit, all
     cores of this machine. `conf` overrides the recommended settings. The state of windows and sessions gets one

@@ -35,8 +35,8 @@ PRIMITIVES = frozenset(
         "timestamp",
     ]
 )
-# Types whose values each have exactly one text form. A timestamp has several text forms; users can partition by its
-# date.
+# Types whose values each have exactly one text form. A timestamp has several text forms; users can partition by the
+# date of a timestamp.
 PARTITION_TYPES = frozenset(["string", "long", "integer", "short", "byte", "boolean", "date"])
 # Column properties that this writer does not support, since the writer would have to check rules or generate values.
 RULES_OF_COLUMNS = ("delta.invariants", "delta.generationExpression", "delta.identity")
@@ -166,8 +166,8 @@ def nullable_field(field: Mapping[str, Any], path: str) -> dict[str, Any]:
 def differences(frame: Mapping[str, Any], table: Mapping[str, Any]) -> list[str]:
     """Return the reasons why the data frame cannot be written to the table, as phrases.
 
-    A column that the table lacks is no reason, unless its name differs from another column only by case. A column that
-    the data frame lacks is no reason if it may be null.
+    The table may lack a column of the data frame, unless its name differs from another column only by case. The data
+    frame may lack a column of the table if this column may be null.
     """
     mine = {field["name"]: field["type"] for field in frame["fields"]}
     theirs = _by_name(table)

@@ -40,7 +40,7 @@ ATTEMPTS_MAX = 20
 
 
 class LakeCommitFailed(RuntimeError):
-    """The commit of a batch failed, and it is unknown whether the table has the batch; a repeated commit checks."""
+    """The commit of a batch failed, and it is unknown whether the table has the batch; a repeated commit finds out."""
 
 
 class Outcome(Enum):
@@ -68,7 +68,7 @@ class BatchCommit:
     """Whether the versions are numbers of micro-batches; Spark repeats only the last micro-batch."""
 
     def run(self) -> Outcome:
-        """Commit unless the table already has this version of the application; create a missing table before.
+        """Create the table if it is missing, and commit unless the table already has this version of the application.
 
         Raises `SchemaMismatch` after deleting the files, and `LakeCommitFailed` without deleting the files.
         """
@@ -93,7 +93,7 @@ class BatchCommit:
                 if not self.files and not self.overwrite:
                     return Outcome.COMMITTED
                 if missing:
-                    # The commit of the files checks the batch again: another driver may have committed it in between.
+                    # The commit of the files checks the batch again: another driver may have committed the batch.
                     table.alter.add_columns(missing)
                     continue
                 self._append(table)
@@ -154,7 +154,7 @@ class BatchCommit:
     def _create(self) -> None:
         """Create the empty table with the schema of the data frame.
 
-        The files follow in a commit of their own, which the history of the table shows as a write. deltalake's own
+        The files follow in a separate commit, which the history of the table shows as a write. deltalake's own
         retries are disabled: if another writer creates the table concurrently, a retry would put a second creation on
         top of that writer's commits.
         """

@@ -32,7 +32,7 @@ def is_due(options: LakeOptions, batch_id: int) -> bool:
 def maintain(options: LakeOptions, now_seconds: float) -> None:
     """Join small files of the table, and delete the files of old versions; a refusal is only logged.
 
-    `now_seconds`: time of a clock that only advances.
+    `now_seconds`: time of a monotonic clock in seconds.
     """
     try:
         table = open_table(options)

@@ -32,7 +32,8 @@ LAKE_OPTIONS: Final = (
         "partitionBy",
         "columns of the frame, separated by commas",
         "none",
-        "partition columns; an existing table keeps its own. Spark does not pass `partitionBy()` to sinks in Python",
+        "partition columns; an existing table keeps its partition columns. Spark does not pass `partitionBy()` to "
+        "sinks in Python",
     ),
     Option(
         "mergeSchema",

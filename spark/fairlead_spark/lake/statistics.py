@@ -1,4 +1,4 @@
-"""Column statistics of a Parquet file, in the format of the Delta log. Readers use them to skip files.
+"""Column statistics of a Parquet file, in the format of the Delta log. Readers use statistics to skip files.
 
 The module does no I/O. Bounds may be wider than the range of the values but never narrower: with narrower bounds,
 readers would skip records. Binary and nested columns get no bounds. A file gets no bounds at all if a column has values

@@ -37,7 +37,7 @@ def local_folder(uri: str) -> Path | None:
 
 
 def file_system(uri: str, options: Mapping[str, str]) -> pyarrow.fs.FileSystem:
-    """Return the file system whose root is the table, which is created once in each process.
+    """Return the file system whose root is the table; a process creates this file system only once.
 
     Raises the error of the store's client for invalid options.
     """

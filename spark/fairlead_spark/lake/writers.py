@@ -52,7 +52,7 @@ class Sweep:
     keep: frozenset[str]
 
     def run(self) -> bool:
-        """Delete the uncommitted files; return whether none is left.
+        """Delete the uncommitted files; return whether all were deleted.
 
         A refused sweep is retried after a later commit.
         """
@@ -80,10 +80,10 @@ class WrittenFiles(WriterCommitMessage):
     """Message of one task to the driver."""
 
     query_id: str
-    """Id of the streaming query, which stays the same as long as its checkpoint exists; for a batch write, a unique
-    id."""
+    """Id of the streaming query, which stays the same as long as its checkpoint exists. A batch write has a
+    unique id."""
     run_id: str
-    """Id of the current run of the query; for a batch write, the same as `query_id`."""
+    """Id of the current run of the query. A batch write has the value of `query_id`."""
     attempt: int
     """Number of earlier attempts of this task."""
     files: list[DataFile] = field(default_factory=list)
@@ -117,7 +117,7 @@ class LakeWriter:
     def write_files(self, batches: Iterator[pa.RecordBatch], query_id: str, prefix: str) -> WrittenFiles:
         """Write the rows of a task to files; after a failure, delete these files."""
         context = TaskContext.get()
-        assert context is not None, "Spark calls this in a task"
+        assert context is not None, "Spark calls this method only in a task"
         # File names are never reused, even if the same batch is repeated, since the earlier files may be in the table.
         unique = uuid.uuid4().hex[:12]  # noqa: TID251 - a Spark task creates a random file name
         name = f"{prefix}{context.partitionId():05d}-{context.attemptNumber()}-{unique}"
@@ -171,7 +171,7 @@ class LakeStreamWriter(LakeWriter, DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFiles:  # type: ignore[override] # Spark's signature
         """Write the files of one task."""
         context = TaskContext.get()
-        assert context is not None, "Spark calls this in a task"
+        assert context is not None, "Spark calls this method only in a task"
         query_id = context.getLocalProperty(QUERY_ID)
         batch_id = context.getLocalProperty(BATCH_ID)
         assert query_id, "Spark sets the query id of a streaming task"
@@ -190,7 +190,7 @@ class LakeStreamWriter(LakeWriter, DataSourceStreamArrowWriter):
         first = written[0].run_id not in _swept
         _swept.add(written[0].run_id)
         if outcome is Outcome.COMMITTED and (first or any(message.attempt for message in written)):
-            # The batch is in the table, so no other driver can commit other files of the same batch any more.
+            # The batch is in the table, so no other driver can still commit other files of the same batch.
             files = [file for message in written for file in message.files]
             paths = frozenset(file.path for file in files)
             Sweep(self.options, folders_of(files), file_prefix(query_id, batchId), paths).run()

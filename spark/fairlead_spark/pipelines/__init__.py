@@ -1,6 +1,6 @@
 """Pipelines: named streaming queries with options. Each module in this folder that defines `PIPELINE` is a pipeline.
 
-`fairlead job run NAME` runs a pipeline; `find(NAME).start(spark, options, checkpoint=...)` does the same in a program.
+`fairlead job run NAME` runs a pipeline; in a program, `find(NAME).start(spark, options, checkpoint=...)` starts one.
 A pipeline defines the input and the output of its query; the trigger, the checkpoint and the name of the query are set
 when the query is started.
 """

@@ -61,7 +61,7 @@ def parse_json(column: str, ddl: str, *, required: Sequence[str] = ()) -> tuple[
     for name in required:
         reason = reason.when(parsed[name].isNull(), f"no field {name}")
     fields = StructType.fromDDL(ddl)
-    assert isinstance(fields, StructType), "the DDL is a list of fields"
+    assert isinstance(fields, StructType), "the DDL describes a structure"
     for field in fields:
         if isinstance(field.dataType, TimestampType):
             inside = sql.unix_micros(parsed[field.name]).between(YEAR_1_US, YEAR_10000_US - 1)

@@ -100,7 +100,7 @@ def writer(spark: SparkSession, options: Mapping[str, str]) -> DataStreamWriter:
         table.writeStream.format("fairlead-delta")
         .option("path", options["path"])
         .option("partitionBy", "date")
-        # A table from before the option `headers` gets the column.
+        # The column `headers` is added to a table that was created without it.
         .option("mergeSchema", "true")
         .options(**upkeep, **store_options(options["storage"]))
         .outputMode("append")

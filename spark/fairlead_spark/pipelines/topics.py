@@ -58,7 +58,7 @@ def read_topics(
 
 
 def write_topics(records: DataFrame, bootstrap: str) -> DataStreamWriter:
-    """Return the writer for records whose column `topic` names the topic; windows are written once, when closed."""
+    """Return the writer for records whose column `topic` names the topic; each window is written once, when it ends."""
     return records.writeStream.format("fairlead").option("bootstrap", bootstrap).outputMode("append")
 
 

@@ -117,8 +117,8 @@ def _equal_shares(ranges: Sequence[OffsetRange], rows_max: int) -> list[int]:
     """Return the part of each partition's share that is distributed equally."""
     count = len(ranges)
     if rows_max < count:
-        # The sum of the start offsets tells whose turn it is: each trigger increases the sum by the number of
-        # partitions that had their turn.
+        # The sum of the start offsets selects the partitions: a trigger that reads a record from each of n partitions
+        # increases the sum by n, so the next trigger selects the partitions after them.
         turn = sum(part.start for part in ranges) % count
         chosen = {(turn + number) % count for number in range(rows_max)}
         return [int(index in chosen) for index in range(count)]
@@ -173,7 +173,7 @@ def _capped(topic: TopicOffsets, aim: TopicOffsets, before: TopicOffsets | None)
 
 @dataclass(slots=True)
 class TriggerPace:
-    """Decides whether a trigger reads its new records, or leaves them until there are more."""
+    """Decides whether a trigger reads the new records, or waits for more records."""
 
     rows_min: int | None
     """Number of new records for which a trigger does not wait; None if no trigger waits."""

@@ -1,4 +1,4 @@
-"""Restriction of a read by filters on topic, partition, offset and time, without I/O; built from Spark's filters."""
+"""Restriction of a read by Spark's filters on topic, partition, offset and time, without I/O."""
 
 from __future__ import annotations
 

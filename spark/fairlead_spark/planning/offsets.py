@@ -54,7 +54,7 @@ class StreamOffsets:
     initial: bool = False
     """Whether this is the initial offset of a query, which is looked up and not stored."""
     began: Mapping[str, TopicOffsets] | None = None
-    """Start of the first trigger of a query; set only in the end of the first trigger."""
+    """Start of the first trigger of a query; the field is set only in the end of the first trigger."""
 
     @classmethod
     def from_json(cls, document: str | Mapping[str, object]) -> StreamOffsets:

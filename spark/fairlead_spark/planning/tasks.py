@@ -27,7 +27,7 @@ class TaskCount:
     at_least: int | None = None
     at_most: int | None = None
     rows_max: int | None = None
-    """Maximum number of records of one task; not used together with `at_most`."""
+    """Maximum number of records of one task; this limit is not used together with `at_most`."""
 
     def of(self, ranges: Sequence[OffsetRange]) -> int:
         """Return the number of tasks for the ranges, at least 1."""

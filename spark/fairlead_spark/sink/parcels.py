@@ -54,7 +54,7 @@ def parcels(table: pa.Table, columns: SinkColumns, topic: str | None) -> Iterato
 
 def _by_topic(table: pa.Table, columns: SinkColumns, topic: str | None) -> Iterator[tuple[str, pa.Table]]:
     if columns.topic is None:
-        assert topic is not None, "the schema was checked"
+        assert topic is not None, "without a column topic, the option topic is set"
         yield topic, table
         return
     names = table.column(columns.topic)

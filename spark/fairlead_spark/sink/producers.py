@@ -33,7 +33,7 @@ a fork inherits has no threads."""
 
 @contextmanager
 def borrowed_producer(options: WriteOptions) -> Iterator[Producer]:
-    """Lend a started producer, which must be flushed before the block ends and is then reused.
+    """Yield a started producer, which must be flushed before the block ends and is reused after the block.
 
     After an error in the block, the producer is aborted and sends no more records.
     """

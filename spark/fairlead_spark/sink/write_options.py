@@ -33,7 +33,7 @@ WRITE_OPTIONS: Final = (
     Option(
         "bootstrap",
         "`http://HOST:PORT`, separated by commas",
-        f"the environment's `{BOOTSTRAP_VARIABLE}`, else the address of a broker on this machine",
+        f"the environment variable `{BOOTSTRAP_VARIABLE}`, else the address of a broker on this machine",
         "bootstrap brokers; one live broker is enough",
     ),
     Option("topic", "a topic's name", "", "topic of every row; without it, the column `topic` is used"),

@@ -50,8 +50,8 @@ class ClusterView:
         """Return the offset of a position in every partition of the read; error messages name the option `option`.
 
         Raises `OptionError` if the position does not match the partitions. If a log has no record at or after the time
-        of a position, the offset is the end of the log; the start of a read is refused, unless its options allow the
-        end.
+        of a position, the offset is the end of the log; as the start of a read, this offset is refused unless the
+        options of the read allow it.
         """
         return self._connection.run(self._found(position, option))
 
@@ -86,7 +86,7 @@ class ClusterView:
             else:
                 if not falls_back(begin, end) or clock.monotonic() > deadline:
                     return end
-            await asyncio.sleep(FALLEN_BACK_PAUSE_SECONDS)  # noqa: TID251 - only time can resolve the failure
+            await asyncio.sleep(FALLEN_BACK_PAUSE_SECONDS)  # noqa: TID251 - the pause before the metadata is read again
 
     async def _beginnings(self, ranges: Iterable[OffsetRange]) -> StreamOffsets:
         ids = {TopicPartition(part.topic, part.partition): part.topic_id for part in ranges}
@@ -206,7 +206,7 @@ class ClusterView:
 
 
 def _milliseconds(position: LookupPosition) -> int:
-    assert isinstance(position, int), "only a time can be after all records"
+    assert isinstance(position, int), "only a position by time can be after all records"
     return position // MICROSECONDS
 
 

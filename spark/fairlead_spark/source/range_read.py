@@ -177,7 +177,7 @@ class RangeRead:
         if loss is None:
             raise error
         if loss.kind is LossKind.TOPIC_GONE and self._may_come(cursor):
-            await asyncio.sleep(ABSENT_PAUSE_SECONDS)  # noqa: TID251 - only time can resolve the failure
+            await asyncio.sleep(ABSENT_PAUSE_SECONDS)  # noqa: TID251 - the pause before the next fetch
             self._go_on(cursor, cursor.position)
             return
         self._report(loss, error)
@@ -202,7 +202,7 @@ class RangeRead:
         If the epoch of the end is not newer than the epoch of the last record read, the end belongs to the lost log.
         The next trigger starts at this end and moves back to the point of divergence itself.
         """
-        assert cursor.last_epoch is not None, "only a cursor with an epoch gets a divergence"
+        assert cursor.last_epoch is not None, "only a fetch with a last epoch can report a divergence"
         return self._stop_epochs[cursor.topic_partition] > cursor.last_epoch
 
     def _report(self, loss: Loss, error: FairleadError | None) -> None:

@@ -1,8 +1,8 @@
-"""Imported by each Python process of a Spark session at its start: PySpark comes from its installation.
+"""Start of each Python process of a Spark session: PySpark is imported from its installation, not from an archive.
 
-Spark puts an archive of PySpark first into the path. Modules in an archive have no stored bytecode, so every process
-would compile them for more than a second of processor time, and Spark starts several processes for each query. The
-folder of this module is in PYTHONPATH (`fairlead_spark.jobs.session`); the module must import nothing large.
+Spark puts an archive of PySpark at the start of the path. Modules in an archive have no stored bytecode, so every
+process would compile them for more than a second of processor time, and Spark starts several processes for each query.
+The folder of this module is in PYTHONPATH (`fairlead_spark.jobs.session`). The module must import nothing large.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from typing import Final
 
 ARCHIVES: Final = {"pyspark": "pyspark.zip", "py4j": "py4j-"}
-"""Packages, and how the names of their archives begin."""
+"""Packages, each with the prefix of the name of its archive."""
 NAME: Final = "sitecustomize.py"
 
 

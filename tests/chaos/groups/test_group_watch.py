@@ -77,7 +77,7 @@ def test_a_record_comes_twice_only_where_its_partition_moved() -> None:
 
 
 def test_a_member_that_was_cut_off_reads_on() -> None:
-    """A member may read after its partition got another owner only where members may be cut off."""
+    """A member may read after its partition got another owner only if the run may cut members off."""
     taken = [_assign(1), _poll(1, 0, group="g"), _assign(2), _poll(2, 1, group="g")]
     late = [*taken, _poll(1, 1, 2, group="g"), END]
     never = [*taken, _poll(3, 1, 2, group="g"), END]

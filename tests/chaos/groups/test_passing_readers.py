@@ -25,7 +25,7 @@ LAG_SECONDS_MAX: Final = 15.0
 
 
 class _LagWatch:
-    """Asks for the lag of the group repeatedly."""
+    """Requests the lag of the group repeatedly."""
 
     def __init__(self, run: ChaosRun) -> None:
         self._run = run

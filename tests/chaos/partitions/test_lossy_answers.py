@@ -21,7 +21,7 @@ SENDS, PARTITIONS = 10_000, 3
 @pytest.mark.scenario
 @pytest.mark.parametrize("kills", [1, 5])
 async def test_resent_records_are_stored_once_and_in_order(tmp_path: Path, kills: int) -> None:
-    """Records are stored once and in order while one in ten answers is lost with its connection or late."""
+    """Records are stored once and in order while one in ten answers is late, or lost with its connection."""
     async with chaos_run(tmp_path) as run:
         await run.create_topic(min_insync_replicas=2)
         run.usual_load()

@@ -54,7 +54,7 @@ async def _kill_leader(run: ChaosRun) -> None:
 
 
 async def test_stored_batches_are_not_stored_again_by_the_next_leader(tmp_path: Path) -> None:
-    """Batches that were stored are answered with their offsets by the next leader, and a named producer is fenced."""
+    """Repeats of stored batches are answered with their offsets by the next leader, and a named producer is fenced."""
     async with chaos_run(tmp_path, partitions=1) as run, http_client() as client:
         await run.create_topic(min_insync_replicas=2)
         old = await _name(client, run.cluster, 0)

@@ -33,7 +33,7 @@ class Bench:
 
 
 class ManualClock:
-    """Clock that only the test moves."""
+    """A clock that only the test advances."""
 
     def __init__(self) -> None:
         """Start the clock at an arbitrary time."""
@@ -50,7 +50,7 @@ class ManualClock:
 
 @asynccontextmanager
 async def embedded(folder: Path) -> AsyncIterator[Bench]:
-    """Yield the SQLite store, with its leases on a clock that the test moves."""
+    """Yield the SQLite store, whose leases use a clock that the test advances."""
     clock = ManualClock()
     client = await EmbeddedCoordination.open(folder / "coordination.sqlite", clock)
 
@@ -73,14 +73,14 @@ async def embedded(folder: Path) -> AsyncIterator[Bench]:
 
 @asynccontextmanager
 async def etcd(folder: Path) -> AsyncIterator[Bench]:
-    """Yield a fresh etcd of one member, with its leases on its own clock."""
+    """Yield a new etcd with one member, whose leases use etcd's own clock."""
     async with etcd_cluster(folder) as cluster:
 
         async def connect() -> Coordination:
             return cluster.client()
 
         async def let_pass(seconds: float) -> None:
-            # Only etcd decides when a lease has expired, and a test cannot move its clock.
+            # Only etcd decides when a lease has expired, and a test cannot advance the clock of etcd.
             await asyncio.sleep(seconds)  # noqa: TID251
 
         yield Bench(await connect(), connect, let_pass)

@@ -19,7 +19,7 @@ from fairlead_broker.registry.store_writes import (
 
 
 class Bench(Protocol):
-    """The parts of the bench that a test needs in addition to its client."""
+    """The method of the conformance bench that these tests need in addition to a client."""
 
     async def let_pass(self, seconds: float) -> None:
         """Wait until the leases that expire within `seconds` have expired."""
@@ -87,7 +87,7 @@ async def test_an_ended_lease_stays_ended(bench: Bench, client: Coordination) ->
 
 
 async def test_a_dead_lease_in_the_branch_that_does_not_run_does_no_harm(client: Coordination) -> None:
-    """A dead lease in the branch that is not applied causes no error."""
+    """An expired or revoked lease in the branch of a transaction that is not run causes no error."""
     lease = await client.grant_lease(3)
     await client.revoke(lease)
     result = await client.transact((absent("/a"),), (Put("/a", b""),), (Put("/b", b"", lease.lease_id),))

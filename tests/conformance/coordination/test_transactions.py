@@ -171,7 +171,7 @@ async def test_reads_see_what_the_transaction_wrote_before_them(client: Coordina
 async def test_of_two_clients_that_change_what_they_both_read_one_wins(
     client: Coordination, other: Coordination
 ) -> None:
-    """Transactions that compare and set the same key concurrently succeed exactly once in every round."""
+    """Of concurrent transactions that compare and set the same key, exactly one succeeds in every round."""
     await client.transact((), (Put("/k", b"0"),))
     for round_number in range(10):
         seen = await read(client, "/k")

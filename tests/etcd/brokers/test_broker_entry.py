@@ -130,7 +130,7 @@ async def test_an_id_that_is_taken_is_refused_with_its_holder(
 
 
 async def test_a_lost_lease_is_followed_by_another_life(alone: EtcdCluster, start: Start) -> None:
-    """A broker that lost its lease registers again with a higher broker epoch, and leads with every record."""
+    """A broker that lost its lease registers again with a higher broker epoch, leads again and has every record."""
     log = WaitableLog()
     broker = await start(alone, log)
     client = await topic(broker.broker)
@@ -149,7 +149,7 @@ async def test_a_lost_lease_is_followed_by_another_life(alone: EtcdCluster, star
 
 
 def leads(client: TopicClient, above: int) -> bool:
-    """Return whether partition 0 is led in an epoch after `above`."""
+    """Return whether partition 0 has a leader in an epoch above `above`."""
     try:
         return client.handle().leader_epoch > above
     except ProblemError:
@@ -183,7 +183,7 @@ async def test_a_directory_of_another_cluster_is_refused(
 async def test_coordination_moves_to_etcd_with_its_data(
     alone: EtcdCluster, start: Start, tmp_path: Path
 ) -> None:
-    """A directory is refused before its store moves to etcd, served afterwards, and never again from the old store."""
+    """A directory starts with etcd only after its store was moved there, and never again from the old store."""
     broker = await start()
     cluster_id = broker.broker.entry.cluster.cluster_id
     client = await topic(broker.broker, retention_ms=86_400_000)

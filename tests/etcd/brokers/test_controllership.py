@@ -24,7 +24,7 @@ KEYS = Keys("test")
 CLUSTER_ID = "1b4e28ba-2fa1-4d3b-a3f5-ef19b5a7633b"
 TOPIC_ID = TopicId("00000000-0000-4000-8000-000000000001")
 TTL_SECONDS = 8
-"""Time to live that is longer than etcd may stall while other tests and builds run."""
+"""Time to live of leases, longer than etcd may stall while other tests and builds run."""
 
 
 @dataclass

@@ -21,7 +21,7 @@ ANY = Endpoint("127.0.0.1", 0)
 LEASE_SECONDS = 2
 CUT_OFF = 1
 PICTURE_SECONDS = 2.0
-"""Age at which a client refreshes its metadata; five minutes outside of tests."""
+"""Age at which a client refreshes its metadata, which is five minutes outside of tests."""
 TOPIC = {"partitions": 3, "replication_factor": 3, "config": {"min.insync.replicas": 2}}
 
 
@@ -105,7 +105,7 @@ async def test_clients_go_on_through_the_others(relay: TcpRelay, urls: Mapping[i
 
 
 async def test_readers_leave_it_when_their_picture_is_old(relay: TcpRelay, urls: Mapping[int, str]) -> None:
-    """The cut-off broker refuses no reader and has no new records.
+    """The cut-off broker still answers readers, but gets no new records.
 
     Readers still find the new leader when their metadata expires.
     """

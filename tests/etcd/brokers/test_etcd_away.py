@@ -27,7 +27,7 @@ LEASE_SECONDS = 2
 
 
 class OnEtcd(Cluster):
-    """Brokers of this process whose etcd is behind a relay."""
+    """Brokers of this process that reach etcd through a relay."""
 
     def __init__(self, path: Path, url: str) -> None:
         """Create a cluster without brokers."""
@@ -69,7 +69,7 @@ class OnEtcd(Cluster):
 
 
 class Load:
-    """Writes of unique values to every partition in sequence, with the acknowledged values."""
+    """Load that writes unique values to each partition in sequence, and records the acknowledged values."""
 
     def __init__(self, cluster: OnEtcd, topic_id: TopicId) -> None:
         """Create a load that has not started."""
@@ -87,7 +87,7 @@ class Load:
             try:
                 await client.produce(value, partition=partition, timeout_seconds=5)
             except ProblemError:
-                # Several refusals in a row may give the event loop no turn.
+                # Otherwise consecutive refusals might never yield to the event loop.
                 await loop.run_in_executor(None, lambda: None)
                 continue
             self.acknowledged[partition].add(value)
@@ -142,7 +142,7 @@ async def begun(cluster: OnEtcd) -> TopicId:
 
 
 async def stored(client: TopicClient, partition: int) -> set[bytes]:
-    """Return all values that the leader of a partition returns."""
+    """Return all values in a partition, read from its leader."""
     values: set[bytes] = set()
     offset = 0
     while (answer := await client.fetch(offset, partition)).data:
@@ -153,7 +153,7 @@ async def stored(client: TopicClient, partition: int) -> set[bytes]:
 
 
 async def refusals_of_weak_writes(cluster: OnEtcd, topic_id: TopicId) -> list[str]:
-    """Try to write with acks=1 at every leader."""
+    """Try to write to every leader with acks=1."""
     codes = []
     for partition in range(PARTITIONS):
         client = await cluster.led("flights", topic_id, partition)

@@ -62,7 +62,7 @@ class Pod:
 
 
 def said(hook: subprocess.Popen[str]) -> str:
-    """Return the output of a hook after it has ended with 0."""
+    """Return the output of a hook that has ended with exit code 0."""
     _, told = hook.communicate(timeout=SECONDS)
     assert hook.returncode == 0, told
     return told
@@ -141,7 +141,10 @@ async def test_two_pods_that_are_to_stop_go_one_after_the_other(pods: list[Pod])
 
 
 async def test_addresses_and_rack_of_the_pod_are_registered(alone: EtcdCluster, tmp_path: Path) -> None:
-    """Brokers register addresses from placeholders or by id, and no rack without a zone; the file's keys apply."""
+    """Brokers register addresses from placeholders or by id, and no rack without a zone.
+
+    Keys of the file are applied.
+    """
     ports = [next(free) for free in [free_ports()] for _ in range(6)]
     text = f"cluster: orders.main\nadvertise_each: {{'1': 'localhost:{ports[3]}'}}\n"
     (tmp_path / "broker.yaml").write_text(text + "config_values: {broker.session.timeout.ms: 2000}\n")

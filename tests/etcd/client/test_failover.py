@@ -79,7 +79,7 @@ async def test_an_unsent_transaction_has_a_known_outcome(alone: EtcdCluster) -> 
 
 
 async def test_calls_go_on_while_members_die_one_after_the_other(three: EtcdCluster) -> None:
-    """While the member in use is killed again and again, no certain increment is lost and none is applied twice."""
+    """While the member in use is killed repeatedly, no certain increment is lost and none is applied twice."""
     client = three.client()
     certain = unknown = 0
     for member in three.members:

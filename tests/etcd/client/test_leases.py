@@ -62,7 +62,7 @@ async def test_a_lease_may_end_late(three: EtcdCluster) -> None:
 
 
 async def test_a_lease_is_kept_alive_through_members_that_fail(three: EtcdCluster) -> None:
-    """A paused and a killed member cost one attempt each, and the lease stays."""
+    """A paused and a killed member each delay the keep-alive by one attempt, and the lease does not expire."""
     client = three.client()
     lease = await client.grant_lease(6)
     await client.transact((), (Put("/k", b"", lease.lease_id),))

@@ -1,4 +1,4 @@
-"""Tests of limits that etcd enforces, here set below the usual ones, and of servers that are not etcd."""
+"""Tests of etcd's limits, set below their defaults, and of servers that are not etcd."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def test_lower_limits_of_the_store_are_reported(tmp_path: Path) -> None:
 
 
 async def test_a_full_store_is_reported(tmp_path: Path) -> None:
-    """A full store applies nothing, and the message is etcd's own."""
+    """A full store applies no write, and the error has the message of etcd."""
     async with etcd_cluster(tmp_path, arguments=("--quota-backend-bytes=200000",)) as cluster:
         client = cluster.client()
         async with asyncio.timeout(60):
@@ -47,7 +47,7 @@ async def test_a_full_store_is_reported(tmp_path: Path) -> None:
 
 
 async def test_another_server_than_etcd_is_refused() -> None:
-    """A port with another server is refused after a limited time."""
+    """A server that is not etcd is refused after a limited time."""
     server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with asyncio.timeout(2 * QUICK.call_seconds):

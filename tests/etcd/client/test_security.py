@@ -246,7 +246,7 @@ async def test_tokens_are_renewed(guarded: EtcdCluster) -> None:
     async with asyncio.timeout(10):
         await anext(watch)
     token = client._members._token
-    # Only time ends a token, and etcd checks its tokens once a second.
+    # A token ends only by its age, which etcd checks once a second.
     await asyncio.sleep(3.5)  # noqa: TID251
     second = await write(client)
     renewed = client._members._token

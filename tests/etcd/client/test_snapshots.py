@@ -1,4 +1,4 @@
-"""Snapshots of a real etcd: whole files that `etcdutl` restores, and nothing under their names otherwise."""
+"""Snapshots of a real etcd: `etcdutl` restores each file, and a failed snapshot leaves no file under its name."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def etcdutl(*arguments: str) -> str:
 
 
 async def test_a_snapshot_is_whole_and_the_oldest_are_removed(alone: EtcdCluster, tmp_path: Path) -> None:
-    """A snapshot restores with its keys, in spite of an unreachable member, and only the newest ones are kept."""
+    """A snapshot can be restored although a member was unreachable, and only the newest snapshots are kept."""
     folder = tmp_path / "snapshots"
     folder.mkdir()
     (folder / "main-20251231T000000Z.partial").write_bytes(b"interrupted")
@@ -75,7 +75,7 @@ def part(blob: bytes, left: int) -> bytes:
 
 @asynccontextmanager
 async def gateway(lines: Sequence[bytes]) -> AsyncIterator[str]:
-    """Serve a member whose snapshot has the given lines."""
+    """Run a stub of etcd's gateway whose snapshot has the given lines."""
 
     async def status(_: web.Request) -> web.Response:
         return web.json_response({"header": {"revision": "7"}})
@@ -122,7 +122,7 @@ async def test_half_a_snapshot_is_never_kept(tmp_path: Path, lines: list[bytes])
 
 
 def test_the_program_writes_its_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The result of the program is a file, which has the reason of a failure."""
+    """The program writes its result to a file, with the reason of a failure."""
     result = tmp_path / "result"
     words = ("--etcd", "http://127.0.0.1:1", "--into", str(tmp_path), "--name", "main", "--keep", "1")
     code = main([*words, "--result", str(result)])
@@ -133,7 +133,7 @@ def test_the_program_writes_its_result(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 async def test_a_whole_stream_is_kept(tmp_path: Path) -> None:
-    """A stream in two parts becomes one file, and a folder that does not exist is a failure."""
+    """A stream in two parts becomes one file, and a missing folder is a failure."""
     async with gateway([part(WHOLE[:100], len(WHOLE) - 100), part(WHOLE[100:], 0)]) as url:
         made = await take_snapshot([url], tmp_path, "main", 1, NOON)
         with raises(SnapshotFailed, "missing"):

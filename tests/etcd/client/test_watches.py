@@ -65,7 +65,7 @@ async def follow_until(watch: Watch, value: bytes) -> list[Revision]:
 
 @pytest.mark.scenario
 async def test_a_watch_outlives_the_members_it_runs_on(three: EtcdCluster) -> None:
-    """While each member dies in turn, every revision is delivered once."""
+    """While the members die one after another, every revision is delivered once."""
     watch = three.client().watch("/k", Revision(1))
     following = asyncio.create_task(follow_until(watch, b"end"))
     writer = three.client()
@@ -86,7 +86,7 @@ async def test_a_watch_outlives_the_members_it_runs_on(three: EtcdCluster) -> No
 
 
 async def test_a_watch_leaves_a_paused_member(three: EtcdCluster) -> None:
-    """A watch leaves a silent member with an open connection, and continues at another one."""
+    """A watch moves from a silent member, whose connection stays open, to another member."""
     leader = await three.leader()
     follower = next(member for member in three.members if member is not leader)
     client = three.client(follower.url, leader.url)
@@ -103,7 +103,7 @@ async def test_a_watch_leaves_a_paused_member(three: EtcdCluster) -> None:
 
 @pytest.mark.scenario
 async def test_a_watch_without_a_quorum_ends_and_says_why(three: EtcdCluster) -> None:
-    """A watch leaves a member without a leader, and ends with the reason when no member has one."""
+    """A watch moves away from a member without a leader, and ends with the reason if no member has a leader."""
     client = three.client(patience=replace(QUICK, call_seconds=2.0))
     watch = client.watch("/k", Revision(1))
     await put(client, 1)
@@ -160,7 +160,7 @@ async def test_a_quiet_watch_is_left_alone(alone: EtcdCluster) -> None:
 async def test_what_is_compacted_while_a_watch_is_cut_off_ends_it(
     alone: EtcdCluster, relay: TcpRelay
 ) -> None:
-    """A watch ends when its next events were compacted while its link was cut; a list and a new watch continue."""
+    """A watch ends if its next events were compacted while its link was cut. A list and a new watch continue."""
     client = alone.client(relay.url)
     watch = client.watch("/k", Revision(1))
     writer = alone.client()
@@ -232,8 +232,8 @@ async def test_progress_is_not_older_than_its_request(
     alone: EtcdCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answer to an automatic request for progress is not taken for the answer to the reader's request."""
-    # etcd starts the delivery of past events to a watch every 100 ms; the silence limit grows beyond that, however
-    # short it was at first.
+    # etcd starts the delivery of past events to a watch every 100 ms. The silence limit grows above 100 ms, even if it
+    # was shorter at first.
     monkeypatch.setattr(progress, "SILENCES_MAX", 128)
     client = alone.client(patience=replace(QUICK, silence_seconds=0.002))
     await put(client, 0)

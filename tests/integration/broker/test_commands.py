@@ -200,7 +200,7 @@ def test_taken_port_exits_1_and_is_named(start: Start) -> None:
 
 @pytest.mark.slow
 def test_held_directory_exits_1_and_names_the_holder(start: Start, tmp_path: Path) -> None:
-    """A data directory is never shared by two brokers, and the refusal names the broker that holds it."""
+    """A data directory is never shared by two brokers, and the refusal names the broker that uses it."""
     words = ["broker", "start", "--data", str(tmp_path / "here"), "--output", "json", *LISTEN]
     first = warm_programs.start(*words)
     assert first.stdout is not None
@@ -258,8 +258,8 @@ def test_start_adds_little_to_the_libraries(tmp_path: Path) -> None:
     """A broker is ready within 2.8 times the time that the import of its libraries takes.
 
     The bound is a ratio, because machines differ. On a quiet machine with two cores a start takes about a second, twice
-    the import of the libraries. Half a second more, the cost of pandas, fails the test. Up to three runs are tried,
-    because other processes disturb single runs.
+    the import of the libraries. The test fails if a start takes half a second more, which is the cost of importing
+    pandas. Up to three runs are tried, because other processes disturb single runs.
     """
     libraries = (
         "import granian, h11, numpy, prometheus_client, pyarrow.compute, pydantic_settings, structlog,"

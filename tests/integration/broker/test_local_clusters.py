@@ -43,7 +43,7 @@ def dev_up(folder: Path, brokers: int, listen: str = FREE) -> subprocess.Popen[s
 
 
 def test_a_secure_local_cluster_names_its_files(tmp_path: Path) -> None:
-    """`dev up --secure` serves with TLS and enforces; its certificate and token outlive a restart."""
+    """`dev up --secure` serves with TLS and enforces access rules; certificate and token are kept across a restart."""
     seen = []
     for _ in range(2):
         process = subprocess.Popen(
@@ -115,7 +115,7 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 def test_a_local_cluster_of_three_is_one_cluster_and_comes_back(tmp_path: Path) -> None:
     """A local cluster prints one line with all brokers and keeps a topic with three replicas across a restart.
 
-    Clients that know the brokers reach them again, and stopping all brokers logs no warning.
+    After the restart, clients with the brokers' addresses reach them again, and stopping all brokers logs no warning.
     """
     answers, port = [], free_port(0, 10, 20)
     for turn in range(2):

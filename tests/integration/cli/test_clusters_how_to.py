@@ -1,4 +1,4 @@
-"""The how-to of clusters: the commands for each of its three kinds of cluster work as printed."""
+"""The how-to guide on clusters: the commands for each of its three kinds of cluster work as printed."""
 
 from __future__ import annotations
 

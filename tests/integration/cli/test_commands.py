@@ -76,7 +76,7 @@ def test_topics_are_created_listed_described_and_deleted(fairlead: CommandLine) 
 def test_wrong_calls_are_named_and_have_exit_codes(
     fairlead: CommandLine, arguments: tuple[str, ...], code: int, named: str
 ) -> None:
-    """Failures end with exit code 2 for usage, 3 not found, 4 refused, 5 unreachable, and stderr names the subject."""
+    """Failures name the subject on stderr and exit with 2 for usage, 3 not found, 4 refused, 5 unreachable."""
     out = fairlead(*arguments, code=code)
 
     assert named in fairlead.errors
@@ -252,7 +252,7 @@ def test_json_documents_are_printed_as_they_are(fairlead: CommandLine, topic: st
 def test_output_that_is_lost_is_no_success(
     dev_broker: str, shell_environment: dict[str, str], arguments: tuple[str, ...]
 ) -> None:
-    """A full disk behind standard output is reported in one line and by the exit code."""
+    """A full disk under standard output is reported in one line and by the exit code."""
     assert shell_environment["FAIRLEAD_BOOTSTRAP"] == dev_broker
     with Path("/dev/full").open("wb") as full:
         ended = subprocess.run(

@@ -1,4 +1,4 @@
-"""Shell completion as a user has it: the script is installed as the help says, and Tab is pressed in the shell."""
+"""Shell completion for a user who installs the script as described in the help and presses Tab in the shell."""
 
 from __future__ import annotations
 

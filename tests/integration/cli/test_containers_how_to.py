@@ -1,4 +1,4 @@
-"""The how-to of containers, run without a container: its variables and arguments start a broker for clients."""
+"""The how-to guide on containers, run without a container: its variables and arguments start a broker for clients."""
 
 from __future__ import annotations
 

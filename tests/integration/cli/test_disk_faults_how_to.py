@@ -1,4 +1,4 @@
-"""The how-to of disk failures: its commands accept damage and compare replicas as printed."""
+"""The how-to guide on disk failures: its commands accept damage and compare replicas as printed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SECTION = sections("how-to/disk-faults.md")["Damage"]
 TOPIC = "readings"
-# The range of the page's command is one batch of the three.
+# The range of the page's command is one of the three batches.
 BATCHES = (1200, 60, 740)
 
 
@@ -41,7 +41,7 @@ def change_a_byte(data: Path, at: int) -> None:
 
 @pytest.mark.slow
 async def test_damage_is_accepted_as_the_page_says(tmp_path: Path) -> None:
-    """Reads of damage are refused with its range, which the page's command accepts; then consumers skip the range."""
+    """Reads fail with the damaged range; after the page's command accepts the damage, consumers skip the range."""
     made = [batch(number, count) for number, count in enumerate(BATCHES)]
     path = f"/v1/topics/{TOPIC}/partitions/0/records?offset=1200"
     broker = BrokerProgram(tmp_path / "data")

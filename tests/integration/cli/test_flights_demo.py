@@ -1,4 +1,4 @@
-"""`make demo` as a test: the flights of 2013 go through a broker and two groups and are checked against the file."""
+"""The demo `make demo` as a test: two groups count the flights of 2013, and the counts are checked against the file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spark_session import QUICK_WORKERS
 
 DEMO = Path(__file__).parents[3] / "docs" / "tutorial" / "flights.py"
 SECONDS_MAX = 580
-"""Seconds for a run under load, far above the thirty seconds of a machine without other load."""
+"""Time limit in seconds for a run under load; a machine without other load needs thirty seconds."""
 LEAVES_A_CHILD = """
 import subprocess, sys
 subprocess.Popen(["sleep", "1000"], pass_fds=[int(sys.argv[1])], **dict.fromkeys(("stdin", "stdout", "stderr"), -3))
@@ -48,7 +48,7 @@ def run_with_all_it_starts(
     return subprocess.CompletedProcess(command, program.returncode, printed, told)
 
 
-# The members of its groups have short sessions, and the demo uses both cores by itself.
+# The test runs alone, because the demo uses both cores and members of its groups have short sessions.
 @pytest.mark.serial
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS_MAX + 20)

@@ -1,4 +1,4 @@
-"""The tutorial on flights: its commands load them, its program reads them, and its job is the demo's job."""
+"""The tutorial on flights: its commands load flights, its program reads them, and its Spark job is that of the demo."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_flights_are_loaded_and_read_as_the_page_says(dev_broker: str, tmp
 
 
 def test_the_job_of_the_page_is_the_one_that_the_demo_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The job of the page is the constant that `make demo` uses for its command."""
+    """The command for the job in the page equals the constant that `make demo` uses."""
     monkeypatch.syspath_prepend(str(checkout.ROOT / "docs/tutorial"))
     import flight_windows
 

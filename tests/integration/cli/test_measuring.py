@@ -110,7 +110,7 @@ def test_bench_of_a_topic_that_is_not_there(fairlead: CommandLine, command: str)
 
 
 def test_offsets_at_a_time(fairlead: CommandLine) -> None:
-    """Offsets at a time are those of the first records at or after it, or none, and an invalid time is refused."""
+    """The offset at a time is that of the first record from that time on, if any; an invalid time is refused."""
     fairlead("topic", "create", "times")
     fairlead("produce", "times", typed=b"a\nb\n")
     table = fairlead("topic", "offsets", "times", "--at", "2001-01-01T00:00:00Z")
@@ -169,7 +169,7 @@ async def test_top_continues_when_a_topic_is_deleted(dev_broker: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_top_waits_for_brokers_that_come_back(tmp_path: Path) -> None:
-    """An unreachable cluster is reported by `top` below the last figures, and new rates follow the recovery."""
+    """An unreachable cluster is reported by `top` below the last figures, and rates continue after the recovery."""
     programs = str(Path(sys.executable).parent)
     home = {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"}
     with socket.create_server(("127.0.0.1", 0)) as free:

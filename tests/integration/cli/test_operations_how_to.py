@@ -1,4 +1,4 @@
-"""The how-to of running a cluster: its commands in order, with four brokers and a real etcd, and their effects."""
+"""The how-to guide on running a cluster: its commands and their effects, with four brokers and a real etcd."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def etcdutl() -> Path:
 
 @dataclass(slots=True)
 class Site:
-    """Brokers 1 to 4, their etcd, and the shell of the person who operates them."""
+    """Brokers 1 to 4, their etcd, and the shell of their administrator."""
 
     etcd: EtcdCluster
     shell: PageShell
@@ -66,7 +66,7 @@ class Site:
         self.shell.variables["FAIRLEAD_BOOTSTRAP"] = ",".join(urls)
 
     async def type(self, section: str, number: int = 0) -> list[str]:
-        """Run a block of a section line by line; return the output of each."""
+        """Run a block of a section line by line; return the output of each line."""
         commands = blocks(SECTIONS[section], "console")[number].text.splitlines()
         return [await self.shell.run(command) for command in commands]
 
@@ -110,7 +110,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
                 tmp_path / f"broker-{number}", arguments=arguments, listeners=listeners
             )
         try:
-            # Broker 1 becomes the controller; no test pauses it, because no other broker could answer the page's
+            # Broker 1 becomes the controller and is never paused, because no other broker could answer the page's
             # commands.
             await site.start(1)
             await site.start(2, 3, 4)

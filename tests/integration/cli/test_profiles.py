@@ -61,7 +61,7 @@ def test_a_profile_is_forgotten(elsewhere: dict[str, str]) -> None:
 
 
 def test_changes_of_profiles_are_printed_for_programs(elsewhere: dict[str, str]) -> None:
-    """A change of profiles is printed for programs in the format of the list."""
+    """A command that changes profiles prints its result for programs in the format of the list."""
     fairlead = CommandLine(elsewhere)
     as_json = ("--output", "json")
     near, far = "http://127.0.0.1:1", "http://127.0.0.1:2"
@@ -81,7 +81,7 @@ def test_changes_of_profiles_are_printed_for_programs(elsewhere: dict[str, str])
 
 
 def test_profiles_that_are_not_there_or_cannot_be_read(elsewhere: dict[str, str], tmp_path: Path) -> None:
-    """A missing profile is named with the existing ones, and an unreadable profile file stays unchanged."""
+    """The error for a missing profile lists the existing ones, and an unreadable profile file is not changed."""
     fairlead = CommandLine(elsewhere)
     fairlead("profile", "create", 'qu"ote', "--bootstrap", "http://127.0.0.1:1")
     fairlead("profile", "use", "none", code=3)

@@ -235,7 +235,7 @@ async def test_a_callback_cannot_close_its_consumer(apart: Apart) -> None:
 
 
 def ends(call: Callable[[], None]) -> bool:
-    """Return whether a call in a thread returns; a call that waits for itself never returns."""
+    """Return whether a call in a thread returns; a deadlocked call never does."""
     thread = threading.Thread(target=call, daemon=True)
     thread.start()
     thread.join(30)

@@ -72,7 +72,7 @@ class UnreliableNetwork:
                 raise ConnectionAbortedError
             if number < 0.1:
                 self.late += 1
-                await asyncio.sleep(0.2 * self._chance.random())  # noqa: TID251 - the delay is the point
+                await asyncio.sleep(0.2 * self._chance.random())  # noqa: TID251 - the delay is intended
             writer.write(chunk)
             await writer.drain()
         raise ConnectionResetError
@@ -134,7 +134,7 @@ async def test_batches_that_are_too_large_arrive_once_over_a_bad_network(network
         await admin.create_topic("flights", config={"max.message.bytes": 2000})
     deliveries: list[Delivery] = []
     async with asyncio.timeout(90), Producer(url, batch_bytes=5000, linger_ms=0) as producer:
-        # How many requests the records become depends on the machine, so the loop counts lost answers.
+        # The number of requests depends on the machine, so the loop counts lost answers.
         while len(deliveries) < 3000 or network.lost < 5:
             deliveries.append(await producer.send("flights", b"%050d" % len(deliveries)))
             if len(deliveries) % 100 == 0:

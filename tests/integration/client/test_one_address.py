@@ -16,7 +16,7 @@ from fairlead.errors import DeliveryTimeoutError
 
 pytestmark = pytest.mark.slow
 UNREACHABLE = f"{'x' * 64}.invalid:9520"
-"""Advertised address with a label that is too long for any name, so that no lookup leaves the machine."""
+"""Advertised host name with a label longer than DNS allows, so that no lookup leaves the machine."""
 RECORDS = 1_000
 PARTITIONS = 3
 ENTRY = 1

@@ -1,4 +1,4 @@
-"""A broker's maximum number of replicas holds for the topics that clients create."""
+"""A broker's maximum number of replicas applies to topics that clients create."""
 
 from __future__ import annotations
 

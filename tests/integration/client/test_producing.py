@@ -211,7 +211,7 @@ async def test_a_topic_that_is_recreated_with_fewer_partitions_has_no_others(
 
 
 class BrokenSampler(Sampler):
-    """Sampler of a program that raises for requests."""
+    """Sampler, as configured by a program, that raises an error for requests."""
 
     def should_sample(
         self, parent_context: Context | None, trace_id: int, name: str, *args: object, **more: object

@@ -55,7 +55,7 @@ async def test_producing_and_consuming_survive_a_killed_broker(process: BrokerPr
 
 @pytest.mark.slow
 async def test_a_graceful_restart_repeats_nothing(process: BrokerProgram) -> None:
-    """A broker that stops answers every request first, so no batch is in doubt."""
+    """A stopping broker answers every request first, so no batch has an unknown outcome."""
     async with Admin(process.address) as admin:
         await admin.create_topic("flights")
     async with asyncio.timeout(60), Producer(process.address, batch_bytes=2_000) as producer:

@@ -1,4 +1,4 @@
-"""The how-to of traces: sends and processed records become spans, linked as the page says."""
+"""The how-to guide on traces: sends and processed records become spans, with the links that the page describes."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ async def test_a_brokers_change_at_another_broker_is_known_to_all(cluster: Clust
 
 
 async def test_minimum_in_sync_replicas_of_the_cluster_reach_the_partitions(cluster: Cluster) -> None:
-    """A cluster's `min.insync.replicas` reaches the partition records through any broker."""
+    """A change of the cluster's `min.insync.replicas` through any broker is written to the partition records."""
     topic_id = await cluster.topic("flights")
     await cluster.led("flights", topic_id)
     other = next(each for each in cluster.brokers if each != cluster.any.peer_side.controller)

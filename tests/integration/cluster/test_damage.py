@@ -79,7 +79,7 @@ async def test_an_acknowledged_end_that_changed_is_fetched_again(cluster: Cluste
 
 
 async def test_a_start_that_cut_off_records_is_reported(cluster: Cluster) -> None:
-    """A start with `replicated` that truncates at a bad batch reports that before the replica is counted as in sync."""
+    """With `replicated`, a start that truncates at a bad batch reports it before the replica counts as in sync."""
     topic_id = await cluster.topic("flights", durability="replicated")
     flights = await cluster.led("flights", topic_id)
     for number in range(30):

@@ -52,12 +52,12 @@ def flip(cluster: Cluster, broker: int, topic_id: TopicId, share: float) -> None
 
 
 def by_broker(compared: PartitionDigest) -> dict[int, ReplicaDigest]:
-    """Return the answer of each replica."""
+    """Return the digest of each replica, by broker."""
     return {replica.broker: replica for replica in compared.replicas}
 
 
 async def test_whole_copies_have_one_digest(cluster: Cluster) -> None:
-    """Whole replicas have the same digest at every broker, and another range has another digest."""
+    """Undamaged replicas have the same digest at every broker, and another range has another digest."""
     _, brokers = await filled(cluster)
     async with Admin(url(cluster, brokers[1])) as admin:
         whole = await admin.compare_replicas("flights", 0)
@@ -81,7 +81,7 @@ async def test_whole_copies_have_one_digest(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("place", [0, 1], ids=["leader", "follower"])
 async def test_a_damaged_copy_is_named(cluster: Cluster, place: int) -> None:
-    """A replica with a changed bit is named with its offset, and nothing else changes."""
+    """A replica with a changed bit is reported as damaged, with its offset, and the partition record stays the same."""
     topic_id, brokers = await filled(cluster)
     before = cluster.record(topic_id)
     flip(cluster, brokers[place], topic_id, 0.5)

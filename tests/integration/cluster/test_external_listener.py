@@ -1,4 +1,4 @@
-"""The listener for clients outside: which addresses they get, and that one address is enough."""
+"""The external listener: addresses that its clients get, and clients that know only one address."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ async def opened(tmp_path: Path) -> AsyncIterator[Cluster]:
 
 
 def outside(cluster: Cluster, broker: int = 1) -> str:
-    """Return the address of a broker for clients outside."""
+    """Return the external address of a broker."""
     address = cluster.brokers[broker].addresses.external
     assert address is not None
     return f"http://{address}"
 
 
 async def test_one_external_address_serves_clients_without_any_setting(opened: Cluster) -> None:
-    """Clients outside get the address that they called for every broker, and brokers forward their calls."""
+    """External clients get the address that they called for every broker, and brokers forward their calls."""
     await opened.start(1, 2, 3, advertise=UNREACHABLE, external_listen=FREE)
     await opened.topic("flights", partitions=PARTITIONS)
     address = outside(opened)
@@ -59,7 +59,7 @@ async def test_one_external_address_serves_clients_without_any_setting(opened: C
 
 
 async def test_each_caller_gets_addresses_of_its_side(opened: Cluster) -> None:
-    """Clients outside get external addresses, in refusals too, and clients inside get internal ones."""
+    """External clients get external addresses, even in refusals, and internal clients get internal addresses."""
     await opened.start(
         1, 2, 3, advertise="{id}.inside:9520", external_listen=FREE,
         external_advertise="https://{id}.outside:443",
@@ -88,7 +88,7 @@ async def test_each_caller_gets_addresses_of_its_side(opened: Cluster) -> None:
 
 
 async def test_a_proxy_that_ends_tls_is_called_with_https(opened: Cluster) -> None:
-    """A request that a proxy received with TLS gets https addresses, and a name that no host has is not repeated."""
+    """A request that a proxy received with TLS gets https addresses, and an impossible host name is not repeated."""
     await opened.start(1, external_listen=FREE)
     address = outside(opened)
 

@@ -23,7 +23,7 @@ from fairlead_broker.runtime.lifecycle import cluster_entry
 async def test_the_level_rises_after_the_last_old_broker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A higher level is refused while a broker of an older release is registered; later such a broker cannot run."""
+    """A higher level is refused while an older broker is registered; after the raise, no older broker can run."""
     cluster = await Cluster.open(tmp_path)
     try:
         await cluster.start(1)

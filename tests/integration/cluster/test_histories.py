@@ -40,7 +40,7 @@ async def test_diverged_logs_become_one(cluster: Cluster) -> None:
 
 
 async def test_followers_begin_where_the_leader_begins(cluster: Cluster) -> None:
-    """A deletion is answered once every replica begins at the offset, and a replica that was offline does so later."""
+    """A deletion is answered once every replica begins at the offset; an offline replica is shortened later."""
     topic_id = await cluster.topic("flights", segment_bytes=1 << 20)
     flights = await cluster.led("flights", topic_id)
     follower = next(each for each in cluster.brokers if each != cluster.leader(topic_id))

@@ -1,4 +1,4 @@
-"""Brokers that lose their registration, drain or stop: what other brokers see, and whether the data still counts."""
+"""Brokers that lose their registration, drain or stop: their state at other brokers, and the use of their data."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class SlowIdentity(PosixStorage):
     """Disk on which a directory records the new incarnation of its broker only when the test allows it."""
 
     def __init__(self) -> None:
-        """Block from the start."""
+        """Block renames of the incarnation's file until the test allows them."""
         super().__init__()
         self.may_write = threading.Event()
 
     def rename(self, source: Path, target: Path) -> None:
-        """Rename a file; the file of the incarnation waits for the test."""
+        """Rename a file; the file of the incarnation waits until the test allows the rename."""
         if target.name == "identity":
             assert self.may_write.wait(30), "the test did not allow the identity to be written"
         super().rename(source, target)
@@ -58,7 +58,7 @@ async def in_another_life(cluster: Cluster, broker: BrokerId, before: Membership
 
 @pytest.mark.slow
 async def test_a_follower_that_stops_answers_until_it_is_not_needed(cluster: Cluster) -> None:
-    """A follower that stops answers until the controller has removed it from the in-sync replicas."""
+    """A stopping follower answers until the controller has removed it from the in-sync replicas."""
     topic_id = await cluster.topic("flights")
     await cluster.in_sync(topic_id, 1, 2, 3)
     follower = next(broker for broker in (1, 2, 3) if broker != cluster.leader(topic_id))
@@ -111,7 +111,7 @@ async def test_a_leader_without_its_lease_comes_back_as_a_follower(cluster: Clus
 
 
 async def test_a_removed_registration_is_created_again(cluster: Cluster) -> None:
-    """A removed registration is created again although its lease is valid."""
+    """A registration that was removed is created again, even if its lease is still valid."""
     before = membership(cluster, 2)
     keys = cluster.any.metadata.keys
     await cluster.store.transact((), (Delete(keys.broker(BrokerId(2))),))
@@ -165,7 +165,7 @@ async def test_an_incarnation_unknown_to_the_directory_is_not_elected(
 ) -> None:
     """An incarnation that the directory has not recorded is not elected.
 
-    If it were, a crash before the recording would make the directory look like an older copy of its disk for ever.
+    If it were elected, a crash before the write would make the directory look like an older copy of its disk for ever.
     """
     topic_id = await cluster.topic("flights", replication_factor=1)
     await (await cluster.led("flights", topic_id)).produce(b"kept")

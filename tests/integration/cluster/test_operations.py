@@ -80,7 +80,7 @@ async def test_the_preferred_leader_gets_its_partition_back(cluster: Cluster) ->
 
 
 async def test_more_replicas_than_brokers_are_refused_with_the_numbers(cluster: Cluster) -> None:
-    """A topic with more replicas than uncordoned brokers is refused, and the refusal has both numbers."""
+    """A topic with more replicas than uncordoned brokers is refused, and the refusal names both numbers."""
     await cluster.controller.operations.cordon(BrokerId(2))
     with pytest.raises(ProblemError) as refused:
         await cluster.topic("flights", replication_factor=3)

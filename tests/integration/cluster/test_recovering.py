@@ -40,7 +40,7 @@ class SlowRecovery(PosixStorage):
 async def recovering(
     cluster: Cluster, broker: int, storage: SlowRecovery, ops: Endpoint = ANY
 ) -> asyncio.Task[RunningBroker]:
-    """Start a broker, and return when it recovers its logs."""
+    """Start a broker, and return when the recovery of its logs has begun."""
     settings = BrokerSettings(
         id=BrokerId(broker), data=cluster.path / str(broker), listen=ANY, peer_listen=ANY, ops_listen=ops
     )

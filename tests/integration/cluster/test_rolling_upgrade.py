@@ -19,7 +19,7 @@ RECORDS_A_STEP = 30
 
 
 class Load:
-    """A producer and a consumer of a group that go on while brokers restart."""
+    """A producer and a consumer of a group that work while brokers restart."""
 
     def __init__(self, bootstrap_addresses: list[str]) -> None:
         self._bootstrap = bootstrap_addresses
@@ -63,9 +63,9 @@ class Load:
 async def test_an_upgrade_can_be_undone_until_the_level_is_raised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Brokers of two levels serve together, upwards and downwards; the raised level keeps the lower release out.
+    """Brokers of two releases serve together in both directions; after the raise, older brokers cannot start.
 
-    No record is lost in three rolls.
+    No record is lost in three rolling restarts.
     """
     level = bootstrap.FEATURE_LEVEL
     cluster = await Cluster.open(tmp_path)

@@ -53,7 +53,7 @@ class Api:
     async def call(
         self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
     ) -> Answer:
-        """Send one request as it is given."""
+        """Send one request unchanged."""
         request = self.client.request(method, self.base + path).headers(headers or {})
         if body is not None:
             request = request.body_bytes(body)

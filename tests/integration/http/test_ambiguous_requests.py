@@ -1,4 +1,4 @@
-"""HTTP/1.1 requests that a proxy may divide differently: answered once, and never read as another request."""
+"""HTTP/1.1 requests whose end a proxy may see elsewhere: each is answered once and read as one request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hostile and mistaken requests: each gets its problem, stores nothing, and leaves the broker serving."""
+"""Hostile and mistaken requests: each gets its problem, stores nothing, and does not stop the broker."""
 
 import struct
 from collections.abc import AsyncIterator, Callable
@@ -472,7 +472,7 @@ async def test_wrong_fetches(api, change: dict[str, object], code: str) -> None:
 
 @pytest.mark.parametrize("records", ["acls", "tokens", "quotas"])
 async def test_a_removal_of_what_no_key_can_name(api, records: str) -> None:
-    """A record whose name is empty or too long for a key of the store does not exist."""
+    """ACLs, tokens and quotas with a name that is empty or too long for a key of the store are not found."""
     answers = [
         await api.call("DELETE", f"/v1/{records}/{name}?force=true") for name in ("", "a" * 300, "%00")
     ]

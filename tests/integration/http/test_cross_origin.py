@@ -72,7 +72,7 @@ def test_an_invalid_origin(wrong: str) -> None:
 
 
 async def test_pages_of_other_sites_do_not_reach_a_loopback_broker(cluster) -> None:
-    """A loopback broker serves neither calls nor metrics under foreign names, and changes from allowed origins only."""
+    """A loopback broker serves no calls under foreign names, and accepts changes only from allowed origins."""
     broker = await cluster.start(hosts="log.example", cors_origins=SHOP)
     api = await cluster.client(broker.addresses.data)
     ops = await cluster.client(broker.addresses.ops, http1=True)
@@ -98,7 +98,7 @@ async def test_pages_of_other_sites_do_not_reach_a_loopback_broker(cluster) -> N
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:0", "0.0.0.0:0"])
 async def test_pages_of_other_sites_change_nothing(cluster, listen: str) -> None:
-    """Every call that is not a GET is refused to a page of another site on every data listener, before its effect."""
+    """Every call except GET from a page of another site is refused by every data listener before it has an effect."""
     broker = await cluster.start(listen=listen, advertise="127.0.0.1:9520", security="open")
     api = await cluster.client(f"127.0.0.1:{broker.addresses.data.rpartition(':')[2]}")
     await api.create("flights")

@@ -40,7 +40,7 @@ async def test_changes_go_to_the_controller(three) -> None:
 
 
 async def test_records_through_any_broker(three, batch_of) -> None:
-    """Records produced through one broker are read through every other, wherever the leader is."""
+    """Records produced through one broker are read through every other broker, wherever the leader is."""
     _, leaders = await three.topic("flights")
     assert len(set(leaders)) == 3
     for partition in range(3):
@@ -284,7 +284,7 @@ async def test_a_silent_leader_leaves_doubt(three, batch_of) -> None:
 
 
 async def test_large_answers_are_forwarded_in_parts(three, batch_of) -> None:
-    """A fetch of 64 MiB is forwarded in parts of 8 MiB, as the time and memory of brokers allow."""
+    """A fetch of 64 MiB is forwarded in parts of 8 MiB, within the time and memory limits of brokers."""
     topic_id, [leader] = await three.topic("flights", 1)
     path, other = "/v1/topics/flights/partitions/0/records", three.at(leader % 3 + 1)
     for _ in range(4):

@@ -1,4 +1,4 @@
-"""Start and stop of a broker as its clients see them."""
+"""Start and stop of a broker, as observed by its clients."""
 
 import asyncio
 
@@ -102,7 +102,7 @@ async def test_stop_under_load_keeps_acknowledged_records(cluster, batch_of) -> 
             value = b"%d-%d" % (worker, number)
             try:
                 answer = await api.post_batch(RECORDS, batch_of(value))
-            except Exception:  # noqa: BLE001 - whatever a client raises when the listener is gone
+            except Exception:  # noqa: BLE001 - any error of a client after the listener is closed
                 return
             if answer.status != 200:
                 codes.add(answer.code)

@@ -9,8 +9,8 @@ from fairlead_api.bodies.frames import iterate_frames
 PARTITION = "/v1/topics/flights/partitions/0/records"
 EVENTS = {"accept": "text/event-stream"}
 STOP_SECONDS_MAX = 4
-"""Bound of a stop, shorter than the time that a stop waits for running answers: all of them have ended by
-themselves.
+"""Time limit of a stop, shorter than the time for which a stop waits for running answers, so that every answer must end
+by itself.
 """
 
 

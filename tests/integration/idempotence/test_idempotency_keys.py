@@ -15,14 +15,14 @@ PARTITION = "/v1/topics/orders/partitions/0/records"
 
 
 def keys_of(partition: int, partitions: int, count: int) -> list[str]:
-    """Return keys whose records go to one partition."""
+    """Return keys whose records go to the same partition."""
     found = (f"k{number}" for number in range(10_000))
     chosen = (key for key in found if partition_for_key(key.encode(), partitions) == partition)
     return [next(chosen) for _ in range(count)]
 
 
 def places(answer: Answer) -> list[tuple[int, int, str]]:
-    """Return the offsets that a request's records got."""
+    """Return the offsets of a request's records, from its answer."""
     return [(r["partition"], r["base_offset"], r["log_append_time"]) for r in answer.json["results"]]
 
 

@@ -42,7 +42,7 @@ async def test_kill_between_send_and_answer_then_repeat(program: BrokerProgram) 
         while len(acknowledged) < wanted and not sender.done():
             await asyncio.wait({sender}, timeout=0.002)
         program.kill()
-        with pytest.raises(Exception):  # noqa: B017, PT011 - whatever the client makes of a lost connection
+        with pytest.raises(Exception):  # noqa: B017, PT011 - any error that a lost connection causes
             await sender
         await program.start()
         async with Calls(program.address) as calls:
@@ -75,7 +75,7 @@ async def test_a_kill_keeps_the_keys(program: BrokerProgram) -> None:
 
 
 class MovingClock:
-    """System clock with a wall time that a test moves."""
+    """System clock whose wall time a test can change."""
 
     def __init__(self) -> None:
         self._real = SystemClock()
@@ -96,7 +96,7 @@ PATH = "/v1/topics/flights/partitions/0/records"
 
 @pytest.mark.slow
 async def test_state_expires_after_a_day_of_appends(start: StartBroker, connect: Connect) -> None:
-    """A producer's state expires when the appends of its partition cover a day, not by the clock."""
+    """A producer's state expires after its partition's append times have advanced by a day, not by the clock."""
     clock = MovingClock()
     api = await connect(str((await start(clock)).addresses.data))
     await api.create("flights", message_timestamp_after_max_ms=2**40)
@@ -129,7 +129,7 @@ async def test_state_expires_after_a_day_of_appends(start: StartBroker, connect:
 async def test_a_jump_of_the_clock_stores_nothing_twice(
     start: StartBroker, connect: Connect, jump_us: int
 ) -> None:
-    """Batches and keys from before, during and after a jump of the clock are recognised, also after a restart."""
+    """Batches and keys from before, during and after a jump of the clock are recognised, even after a restart."""
     clock = MovingClock()
     api = await connect(str((await start(clock)).addresses.data))
     await api.create("flights", message_timestamp_after_max_ms=2**40)

@@ -157,7 +157,7 @@ async def test_a_large_request_is_not_overtaken_by_small_ones(api: Calls) -> Non
 
 
 async def _share(address: str, take: Callable[[], int | None]) -> list[int]:
-    """Send each next sequence that the source returns; return the statuses."""
+    """Send a batch for each sequence that the source returns; return the statuses."""
     statuses = []
     async with Calls(address) as calls:
         while (sequence := take()) is not None:

@@ -137,7 +137,7 @@ class Lives:
         self._stack = stack
 
     async def start(self, config_values: dict[str, object] | None = None) -> Api:
-        """Start a broker that checks retention fifty times a second, or as `config_values` say."""
+        """Start a broker that checks retention fifty times a second, unless `config_values` change that."""
         running = await start_broker(
             BrokerSettings(
                 data=self.data,

@@ -1,4 +1,4 @@
-"""Topics that produce requests create where the cluster allows it, and never otherwise."""
+"""Topics that produce requests create if, and only if, the cluster allows it."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ async def test_a_broker_is_configured(api) -> None:
 
 @pytest.mark.slow
 async def test_exit_codes(api) -> None:
-    """Failures end with exit code 2 for wrong usage, 3 not found, 4 refused, and print nothing to stdout."""
+    """A failed command prints nothing to stdout, and exits with 2 (wrong usage), 3 (not found) or 4 (refused)."""
     await api.admin.create_topic("flights")
     codes = [
         await fairlead(api, *arguments)

@@ -1,4 +1,4 @@
-"""Configuration of topics, brokers and the cluster while the broker runs: it applies at once and has its source."""
+"""Configuration of topics, brokers and the cluster while the broker runs: values apply at once, with their source."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def test_max_message_bytes_of_a_live_topic(api) -> None:
 
 
 async def test_time_stamps_of_a_live_topic(api, clock) -> None:
-    """A topic's kind and window of timestamps change from the next batch on."""
+    """Changes of a topic's timestamp type and timestamp window apply from the next batch on."""
     await api.admin.create_topic("flights")
     now_ms = clock.now_us() // 1000
     old = now_ms - YEAR_MS
@@ -110,7 +110,7 @@ async def test_flushing_of_a_live_topic(api) -> None:
 
 
 async def test_durability_of_a_live_topic(api) -> None:
-    """A topic changes from replicated to synced through syncing, and then has acknowledged records on the disk."""
+    """A topic changes from replicated through syncing to synced, and then has acknowledged records on the disk."""
     await api.admin.create_topic("flights", config={"durability": "replicated"})
     await api.produce("flights", "a")
     await api.admin.alter_topic("flights", config={"durability": "synced"})

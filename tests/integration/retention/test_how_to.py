@@ -1,4 +1,4 @@
-"""The how-to of retention: every command of the page runs and prints the page's output."""
+"""The how-to guide on retention: every command of the page runs and prints the page's output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactions over HTTP on real brokers: two topics or none, aborts that stay hidden, and fenced instances."""
+"""Transactions over HTTP on real brokers: all records or none become visible, and old instances are fenced."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def apis(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 
 
 class Ring:
-    """Calls to several brokers, each to the next one."""
+    """Calls to several brokers in turn."""
 
     def __init__(self, apis: list[Calls]) -> None:
         self._apis = apis
@@ -113,7 +113,7 @@ async def test_both_topics_or_none(ring: Ring) -> None:
 
 
 async def test_a_name_fences_its_previous_instance(ring: Ring) -> None:
-    """A begin of a name aborts the open transaction of the name, whose instance can neither write nor commit."""
+    """A new transaction aborts the open one of its name, whose instance can neither write nor commit."""
     zombie = await ring.begin("billing")
     await ring.write(zombie, "orders", "lost", partition=0)
     successor = await ring.begin("billing")
@@ -130,7 +130,7 @@ async def test_a_name_fences_its_previous_instance(ring: Ring) -> None:
 
 
 async def test_a_transaction_ends_after_its_timeout(ring: Ring) -> None:
-    """A transaction that nothing ends is aborted after its timeout, and later records become visible."""
+    """A transaction that no client ends is aborted after its timeout, and later records become visible."""
     forgotten = await ring.begin(timeout_ms=1000)
     await ring.write(forgotten, "orders", "lost", partition=0)
     await ring.api.post("/v1/topics/orders/partitions/0/records", [{"value": "after"}])

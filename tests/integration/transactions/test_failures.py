@@ -32,7 +32,7 @@ def url_of(cluster: Cluster, broker: int) -> str:
 
 
 async def committed(url: str, count: int) -> list[bytes]:
-    """Return the values that a reader of committed records gets, once there is this number of them."""
+    """Return the values that a reader of committed records gets, once it has enough of them."""
     values: list[bytes] = []
     async with Consumer(url, isolation="read_committed") as consumer, asyncio.timeout(60):
         await consumer.assign([TopicPartition("orders", 0)])
@@ -94,7 +94,7 @@ async def test_an_open_transaction_ends_after_the_stop_of_its_leader(cluster: Cl
 
 @pytest.mark.scenario
 async def test_a_restart_of_all_brokers_keeps_decisions(cluster: Cluster) -> None:
-    """After a restart of every broker, committed readers get the same records, from files and from looks."""
+    """Committed readers get the same records after all brokers restart, by the logs and by looks at transactions."""
     topic_id = await cluster.topic("orders", min_insync_replicas=1, segment_bytes=1_048_576)
     await cluster.led("orders", topic_id)
     async with Producer(url_of(cluster, 1), transactional="billing") as producer:

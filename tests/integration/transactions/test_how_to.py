@@ -1,4 +1,4 @@
-"""The how-to of transactions: its programs and commands run in order against one broker."""
+"""The how-to guide on transactions: its programs and commands run in order against one broker."""
 
 from __future__ import annotations
 

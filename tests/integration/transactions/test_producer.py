@@ -62,7 +62,7 @@ async def too_large(producer: Producer) -> None:
 
 
 async def test_leaving_the_block_commits_and_an_exception_aborts(url: str) -> None:
-    """Records of all topics become visible with the end of the block; those before an exception never do."""
+    """Records of all topics become visible at the end of the block, and records before an exception never do."""
     async with Producer(url, transactional="billing") as producer:
         for number in range(5):
             async with producer.transaction() as transaction:
@@ -106,7 +106,7 @@ async def test_a_second_producer_of_a_name_fences_the_first(url: str) -> None:
 
 
 async def test_a_timed_out_transaction_is_reported_and_the_next_one_works(url: str) -> None:
-    """A commit after the transaction's timeout raises, and the producer goes on with the next transaction."""
+    """A commit after the transaction's timeout raises an error, and the producer begins the next transaction."""
     async with Producer(url, transactional="slow", transaction_timeout="1s") as producer:
         transaction = producer.transaction()
         await transaction.__aenter__()

@@ -36,10 +36,10 @@ class BoxUnusable(Exception):
 
 
 class Box:
-    """One box, by its name; whether it runs is checked at each use and not stored."""
+    """One box, by its name; its state is checked at each use and not stored."""
 
     def __init__(self, name: str) -> None:
-        """Name a box without starting it."""
+        """Set the name of the box, without starting the box."""
         self.name = name
         self.state = cache_folder() / "boxes" / name
         self.cgroup = f"fairlead-{name}"

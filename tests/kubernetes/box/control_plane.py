@@ -158,7 +158,7 @@ def wait_for_api_server() -> None:
 
 
 def api_server_ready() -> bool:
-    """Return whether the API server is ready; raise `OSError` while it does not listen."""
+    """Return whether the API server is ready; raise `OSError` while the server does not listen."""
     context = ssl.create_default_context(cafile=str(PKI / "ca.crt"))
     connection = http.client.HTTPSConnection(CONTROL_PLANE_ADDRESS, SERVER_PORT, timeout=5, context=context)
     try:

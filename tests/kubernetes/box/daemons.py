@@ -45,7 +45,7 @@ class Daemon:
     """One daemon, identified by its name."""
 
     def __init__(self, name: str) -> None:
-        """Name a daemon without starting it."""
+        """Set the name of the daemon, without starting the daemon."""
         self.name = name
         self._file = STATE / "pids" / f"{name}.json"
 

@@ -41,7 +41,7 @@ class Door:
         path: str = "",
         after: bool = False,
     ) -> None:
-        """Answer requests with an error: of some methods, with a pattern in path and query, `times` times.
+        """Answer requests with an error `times` times; methods and a pattern in path and query select the requests.
 
         With `after` the request is carried out before the error is answered.
         """

@@ -28,7 +28,7 @@ REASONS = {409: "Conflict", 429: "TooManyRequests", 500: "InternalError", 503: "
 
 @dataclass(slots=True)
 class Rule:
-    """An order: what happens to requests that match."""
+    """An order: the treatment of requests that match it."""
 
     methods: frozenset[str]
     path: re.Pattern[str]
@@ -95,7 +95,7 @@ class FaultDoor:
         try:
             rule = next((rule for rule in self._rules if rule.takes(request)), None)
             if rule is not None and rule.delay_seconds:
-                await asyncio.sleep(rule.delay_seconds)  # noqa: TID251 (being slow is what it is for)
+                await asyncio.sleep(rule.delay_seconds)  # noqa: TID251 (the delay is intended)
             if rule is None or not rule.status:
                 return await self._pass_on(request)
             if rule.after:

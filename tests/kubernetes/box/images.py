@@ -27,7 +27,8 @@ class ImagesMissing(Exception):
 def make_product_images(*, spark: bool = False) -> None:
     """Build the images of brokers and etcd, and on request of Spark, as `make image` does; raise `ImagesMissing`.
 
-    A build is quick when nothing changed. Its lines, with the progress, are copied to stderr while it runs.
+    A build is quick when nothing changed. The output of the build, with its progress, is copied to stderr while the
+    build runs.
     """
     command = [sys.executable, str(ROOT / ".ci/image.py"), "fairlead", "etcd", *(["spark"] if spark else [])]
     last: deque[str] = deque(maxlen=100)

@@ -29,7 +29,7 @@ WAIT_SECONDS = 60.0
 READ_SECONDS = 60.0
 AWAY_SECONDS = 0.2
 FIELD_MANAGER = "tests"
-# Statuses of a server that starts, is busy, or has just received a definition, which all disappear without action.
+# Statuses of a server that is starting or busy, or has just received a definition; a repeated request succeeds.
 PASSING = frozenset({404, 429, 500, 502, 503, 504})
 # Seconds for which discovery is repeated for a kind that is missing because its definition is new.
 DISCOVERY_SECONDS = 20.0
@@ -72,7 +72,7 @@ class KubeClient:
 
     def __init__(self, kubeconfig: Path) -> None:
         """Read server, authority and user, without a request."""
-        # JSON as the harness writes it, YAML after kubectl has changed it (`kubectl config set-context`).
+        # The kubeconfig is JSON from the harness, and YAML after kubectl has changed it (`kubectl config set-context`).
         document = yaml.safe_load(kubeconfig.read_text())
         cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
         authority = base64.b64decode(cluster["certificate-authority-data"]).decode()

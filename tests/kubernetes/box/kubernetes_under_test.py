@@ -178,7 +178,7 @@ def start(name: str, size: Size) -> Kubernetes:
 def shared(
     name: str, size: Size = CONTROL_PLANE_ONLY, *, prepare: Callable[[Kubernetes], None] | None = None
 ) -> Iterator[Kubernetes]:
-    """Share the Kubernetes of that name with other processes; the first process starts it, the last ends it.
+    """Share the Kubernetes of that name with other processes; the first process starts it, the last process ends it.
 
     `prepare` is called once, by the process that starts the Kubernetes.
     """
@@ -260,7 +260,7 @@ def _hold(box: Box, stack: ExitStack) -> bool:
 
 
 def _is_unused(box: Box) -> bool:
-    """Return whether no process uses the box, by the file for which the front door does not wait."""
+    """Return whether no process uses the box, by the lock file for which the front door does not wait."""
     with (box.state / USERS_FILES[1]).open("a") as users:
         try:
             fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)

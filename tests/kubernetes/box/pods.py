@@ -50,7 +50,7 @@ class KubernetesPods(Kubernetes):
                     raise BoxUnusable(message)
 
     def _import(self, node: str, archive: Path) -> subprocess.Popen[str]:
-        # The archive is passed by standard input, because its path may be another file in the box.
+        # The archive is passed by standard input, because its path may mean another file in the box.
         words = [
             "--address",
             f"/run/{node}/containerd.sock",
@@ -83,7 +83,7 @@ class KubernetesPods(Kubernetes):
         return self.kubectl("exec", pod, "--namespace", namespace, *chosen, "--", *command)
 
     def logs(self, pod: str, namespace: str, *, previous: bool = False) -> str:
-        """Return the output of all containers of a pod; `previous` is the run before its last restart."""
+        """Return the output of all containers of a pod; `previous` selects the run before its last restart."""
         before = ["--previous"] if previous else []
         return self.kubectl("logs", pod, "--namespace", namespace, "--all-containers", *before)
 

@@ -32,7 +32,7 @@ EVICTION = {
 
 
 def start(authority: Authority, numbers: list[int], cgroup: str, pause_image: Path) -> None:
-    """Start the shared parts of all nodes, and the nodes of these numbers, which become Ready later."""
+    """Start the shared parts of all nodes, and the nodes with these numbers, which become Ready later."""
     resolver = (
         f"nameserver {CONTROL_PLANE_ADDRESS}\nsearch svc.{CLUSTER_DOMAIN} {CLUSTER_DOMAIN}\noptions ndots:5\n"
     )
@@ -55,15 +55,15 @@ class RealNode:
     """One node, identified by its number, which is counted from 1."""
 
     def __init__(self, number: int, cgroup: str) -> None:
-        """Name a node without starting it."""
+        """Set the number of the node, without starting the node."""
         self.name = f"node-{number}"
         self.address = f"10.88.{number}.1"
         self.subnet = f"10.88.{number}.0/24"
         self.zone = zone(number)
         self._cgroup = f"{cgroup}/{self.name}"
         self._home = STATE / self.name
-        # Absolute, because ctr and kubelet mistake a relative path for another scheme, and short, because a socket's
-        # path ends at 107 bytes.
+        # The path of the socket is absolute, because ctr and kubelet mistake a relative path for another scheme, and
+        # short, because a socket's path ends at 107 bytes.
         self._run = Path("/run", self.name)
         self._socket = self._run / "containerd.sock"
 
@@ -219,7 +219,7 @@ def _start_proxy(node: RealNode) -> None:
             "clusterCIDR": "10.88.0.0/16",
             "bindAddress": node.address,
             "hostnameOverride": node.name,
-            # The addresses of all nodes; by default only those of the first one would have node ports.
+            # The addresses of all nodes; by default only the first node would have node ports.
             "nodePortAddresses": ["10.88.0.0/16"],
             "healthzBindAddress": "127.0.0.1:10256",
             "metricsBindAddress": "127.0.0.1:10249",
@@ -240,7 +240,7 @@ def _start_proxy(node: RealNode) -> None:
 
 
 def _start_names() -> None:
-    """Start CoreDNS, which answers at once that names outside the cluster do not exist, without a timeout."""
+    """Start CoreDNS, which answers immediately that names outside the cluster do not exist."""
     (STATE / "Corefile").write_text(f"""\
 {CLUSTER_DOMAIN} in-addr.arpa {{
     bind {CONTROL_PLANE_ADDRESS}

@@ -13,7 +13,7 @@ import yaml
 
 Schema = dict[str, Any]
 REFERENCE = "#/definitions/"
-# Described as text by the server, although numbers are valid too.
+# The server describes this type as text, although numbers are valid too.
 NUMBER_OR_TEXT = {"type": ["string", "integer", "number"]}
 
 

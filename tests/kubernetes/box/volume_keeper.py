@@ -88,7 +88,7 @@ class VolumeKeeper:
                     "local": {"path": str(folder)},
                     "capacity": {"storage": claim["spec"]["resources"]["requests"]["storage"]},
                     "accessModes": claim["spec"]["accessModes"],
-                    # Removed by the keeper, because the controllers cannot empty a volume.
+                    # The keeper removes these volumes, because the controllers cannot empty a volume.
                     "persistentVolumeReclaimPolicy": "Retain",
                     "claimRef": {
                         "apiVersion": "v1",

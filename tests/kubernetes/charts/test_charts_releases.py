@@ -42,7 +42,7 @@ def next_release(folder: Path) -> Path:
 
 
 def uids(kubernetes: Kubernetes, namespace: str) -> dict[str, str]:
-    """Return the uids of objects that a user would miss: resources, and the claim that represents their data."""
+    """Return the uids of objects that releases must keep: resources, and the claim that represents their data."""
     # kubectl retries while the API server switches to another definition.
     words = ("get", "flc,flt,persistentvolumeclaim", "--namespace", namespace, "--output", "json")
     objects: list[Manifest] = json.loads(kubernetes.kubectl(*words))["items"]
@@ -130,7 +130,7 @@ def test_from_helm_3_to_helm_4(kubernetes_alone: Kubernetes, tmp_path: Path) -> 
 
 @pytest.mark.scenario
 def test_two_operators(kubernetes_alone: Kubernetes) -> None:
-    """Two releases of one name in two namespaces share only the definitions, and one survives the other."""
+    """Releases of one name in two namespaces share only the definitions, and removing one does not affect the other."""
     one, two = kubernetes_alone.namespace(), kubernetes_alone.namespace()
     run, words = (
         kubernetes_alone.run,

@@ -21,7 +21,7 @@ MANIFESTS: list[dict[str, Any]] = [
     for block in re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     for manifest in yaml.safe_load_all(block)
 ]
-# Names the file of settings, and is no setting itself.
+# The variable names the file of settings, and is not a setting.
 NO_SETTINGS = {"FAIRLEAD_CONFIG"}
 
 

@@ -1,4 +1,4 @@
-"""The how-tos of Kubernetes: a control plane accepts every command and every manifest of the pages, in order.
+"""The how-to guides on Kubernetes: a control plane accepts every command and every manifest in order.
 
 Commands that wait for programs that really run are tested with pods (`test_docs_pods.py`).
 """

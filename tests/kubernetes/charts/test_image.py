@@ -32,8 +32,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 MEGABYTE = 1_000_000
 USER = "10001:10001"
 PACKAGES = "opt/fairlead/lib/python3*/site-packages"
-# Runs a program like a container runtime: the root is read-only except for mounted folders, and exec replaces each
-# program by the next, so that signals reach the last program.
+# This script runs a program like a container runtime: the root is read-only except for mounted folders, and exec
+# replaces each program by the next, so that signals reach the last program.
 CONTAINER = """
 set -eu
 root=$1; shift
@@ -65,7 +65,7 @@ class Image:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Environment variables of its programs."""
+        """Environment variables of the image's programs."""
         return dict(each.split("=", 1) for each in self.config["Env"])
 
     def command(self, *arguments: str, **environment: str) -> list[str]:

@@ -118,7 +118,7 @@ def served(kubernetes: Kubernetes, definition: Manifest) -> None:
     name = definition["metadata"]["name"]
     kubernetes.api.apply(definition)
     kubernetes.api.wait(f"customresourcedefinition/{name}", None, is_established)
-    # An established definition may not be served yet; the command succeeds only once it is.
+    # An established definition may not be served yet; the command succeeds only when the definition is served.
     kubernetes.kubectl("get", name, "--all-namespaces")
 
 

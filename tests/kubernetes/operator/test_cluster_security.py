@@ -120,7 +120,7 @@ def _ready(resource: Manifest) -> Manifest:
 
 
 def has_certificates(cluster: Manifest | None) -> bool:
-    """Return whether a Cluster is done and its brokers have the current certificate."""
+    """Return whether a Cluster has no change in progress and its brokers have the current certificate."""
     return is_done(cluster) and condition_of(cluster, "CertificatesReady").get("reason") == "Current"
 
 

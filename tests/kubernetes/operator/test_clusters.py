@@ -46,7 +46,7 @@ def namespace(operator: SharedOperator) -> str:
 
 
 def make_stuck(api: KubeClient, namespace: str, pod: Manifest) -> None:
-    """Give a pending pod the status of a pod whose image cannot be pulled."""
+    """Set the status of a pending pod to that of a pod whose image cannot be pulled."""
     waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
     status = {
         "name": "broker",
@@ -76,8 +76,8 @@ def test_a_cluster_becomes_ready_and_then_nothing_is_written(
         lambda each: each and each["status"]["phase"] == "Bound",
     )
     mark = kubernetes.audit_mark()
-    # An annotation that the operator does not use wakes it; the Service that it creates again afterwards shows that the
-    # pass has run.
+    # A change of an annotation that the operator does not use starts a pass. The Service that the operator creates
+    # again shows that the pass has run.
     api.annotate(CLUSTER, ready, {"example.com/note": "look"})
     api.annotate("service/main-bootstrap", ready, {"example.com/note": "stays"})
     service = api.get("service/main-bootstrap", ready)
@@ -304,7 +304,7 @@ def test_ready_brokers_that_do_not_answer_are_not_restarted(kubernetes: Kubernet
 def test_a_deleted_cluster_leaves_its_disks(kubernetes: Kubernetes, namespace: str) -> None:
     """A Cluster can release its objects, which the next Cluster adopts, and otherwise they are removed with it.
 
-    A Cluster is removed even while paused; its `claimPolicy` keeps or deletes its claims.
+    A Cluster is removed even while paused; the policy `claimPolicy` keeps or deletes the claims.
     """
     api, kinds = kubernetes.api, ("statefulsets", "services", "configmaps", "poddisruptionbudgets")
     api.apply(a_cluster(2), namespace)

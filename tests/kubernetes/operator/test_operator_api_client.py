@@ -40,7 +40,7 @@ class Laboratory:
         self.open: list[Requests] = []
 
     async def client(self, may_write: Callable[[], float] = lambda: 3600.0) -> ApiClient:
-        """Return a client without memory."""
+        """Return a client that has no memory of earlier writes."""
         connection = Connection(self.kubeconfig)
         await connection.load()
         requests = Requests(connection, Telemetry(LOG), lambda: 0.5)

@@ -1,7 +1,7 @@
 """Random edits of a Cluster and its Topics, while operators are killed and the API server fails.
 
 Seed and number of edits are FAIRLEAD_SEED and FAIRLEAD_EDITS, by default a few fixed edits; `make prove
-PROVE=operator-edits` makes fifty, and more with `--share`. A failure names its seed and its edits.
+PROVE=operator-edits` makes fifty edits, and more with `--share`. A failure names its seed and its edits.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ def test_partitions_move_onto_a_new_broker_after_approval(stage: Stage) -> None:
 
 @pytest.mark.scenario
 def test_a_slow_rebalance_is_hastened_stopped_or_deleted(stage: Stage) -> None:
-    """A rate holds back moves under load and can be raised, and `stop` and the deletion cancel moves in progress."""
+    """A rate limits moves under load and can be raised, and `stop` and the deletion cancel moves in progress."""
     namespace = stage.common
     onto_two(stage, "slow", 4)
     with written(stage, "slow") as writes:

@@ -173,7 +173,7 @@ def not_reconciled() -> Manifest:
 
 
 def test_the_sample_of_every_field_has_every_field() -> None:
-    """The sample of every field has every field, so that the round trip covers new fields."""
+    """The sample with all fields is complete, so that the round trip covers new fields."""
     samples = every_field()
     missing = [
         f"{definition.kind}.{path}"
@@ -320,7 +320,7 @@ COLUMNS = {
     "manifest", every_field(), ids=lambda each: f"{each['kind']} {each['metadata']['name']}"
 )
 def test_the_listing_shows_what_matters(kubernetes: Kubernetes, api: KubeClient, manifest: Manifest) -> None:
-    """The listing of `kubectl get` shows readiness, its reason and the sizes, including by the short name."""
+    """The listing of `kubectl get` shows readiness, its reason and the sizes, for the short name too."""
     namespace = kubernetes.namespace()
     made(api, namespace, manifest)
     kind = manifest["kind"]

@@ -17,7 +17,7 @@ from topic_stage import Stage, condition_of, ready_reason, running_stage, status
 
 @pytest.fixture(scope="module")
 def stage(kubernetes: Kubernetes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """Yield brokers, an operator and one Cluster for all tests of this file; some have namespaces of their own."""
+    """Yield brokers, an operator and one Cluster for all tests of this file; tests may use other namespaces."""
     with running_stage(kubernetes, tmp_path_factory.mktemp("stage"), namespaces=11) as running:
         yield running
 

@@ -41,7 +41,7 @@ def test_a_door_answers_errors_as_often_as_ordered(
 def test_a_door_is_shut_and_opened(
     kubernetes: Kubernetes, door: Door, client: KubeClient, namespace: str
 ) -> None:
-    """A closed door stops its own requests and no others, and watches continue when it opens."""
+    """A closed door stops only the requests of its own clients, and watches continue when it opens."""
     client.create(NOTE, namespace)
     door.go_away()
     with pytest.raises(urllib3.exceptions.HTTPError):

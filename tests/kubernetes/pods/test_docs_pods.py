@@ -36,7 +36,8 @@ helm test fairlead-operator --namespace fairlead
 def test_quick_start(kubernetes_pods: KubernetesPods, tmp_path: Path) -> None:
     """The quick start installs the operator with Helm and three brokers with etcd, and reads the written record.
 
-    Every block of the how-tos that waits for real pods works afterwards, as does the chart's test that creates a topic.
+    Every block of the how-to guides that waits for real pods works afterwards, as does the chart's test that creates a
+    topic.
     """
     shell = Shell(kubernetes_pods, tmp_path)
     quick_start = blocks(section(README, "Kubernetes quick start"))

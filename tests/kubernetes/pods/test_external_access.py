@@ -42,7 +42,7 @@ PROGRAM = str(Path(sys.executable).with_name("fairlead"))
 
 
 class OutsideNetwork:
-    """A network namespace with a virtual cable to the box, and routes only to the nodes and load balancers in it."""
+    """A network namespace with a veth pair to the box, and routes only to the nodes and load balancers in it."""
 
     def __init__(self, kubernetes: KubernetesPods, process: subprocess.Popen[bytes]) -> None:
         """Use the network of a process."""
@@ -52,7 +52,7 @@ class OutsideNetwork:
     def run(
         self, *words: str, typed: str = "", check: bool = True, hosts: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command in this network; `hosts` is its file of host names."""
+        """Run a command in this network; `hosts` is the command's file of host names."""
         named = [] if hosts is None else ["unshare", "--mount", "sh", "-c", WITH_HOSTS, str(hosts)]
         done = subprocess.run(
             [*self._enter, *named, *words],
@@ -99,7 +99,7 @@ def listening(stage: PodsStage, brokers: int, **listener: Any) -> dict[str, Any]
     stage.set("listeners", {"data": listener})
 
     def is_ready(cluster: Any) -> bool:
-        """Return whether the status has the addresses, and no restart is left."""
+        """Return whether the status has the addresses, and no restart is pending."""
         listeners = {each["name"]: each for each in cluster["status"].get("listeners", [])}
         found = listeners.get("external", {})
         return (
@@ -117,7 +117,7 @@ def listening(stage: PodsStage, brokers: int, **listener: Any) -> dict[str, Any]
 
 @contextmanager
 def ingress_controller(stage: PodsStage, brokers: int, folder: Path) -> Iterator[Path]:
-    """Run a proxy that is configured from the Ingress of the Cluster; yield a file with the names of its hosts."""
+    """Run a proxy that is configured from the Ingress of the Cluster; yield a file with its host names."""
     api = stage.kubernetes.api
     ingress = api.wait(
         "ingress/main-external",
@@ -177,7 +177,7 @@ def test_one_node_port_is_enough(stage: PodsStage, outside: OutsideNetwork) -> N
 
 
 def test_each_broker_has_a_node_port(stage: PodsStage, outside: OutsideNetwork) -> None:
-    """Clients outside follow to a node port of each leader, and clients inside to its pod."""
+    """Clients outside connect to a node port of each leader, and clients inside to the leader's pod."""
     found = listening(stage, 3, type="nodeport", perBroker=True)
     options = ("broker", "list", "--output", "json", "--bootstrap")
     far = addresses(outside.run(PROGRAM, *options, found["bootstrap"]).stdout)
@@ -191,7 +191,7 @@ def test_each_broker_has_a_node_port(stage: PodsStage, outside: OutsideNetwork) 
 
 
 def test_each_broker_has_a_load_balancer(stage: PodsStage, outside: OutsideNetwork) -> None:
-    """Clients outside follow to the load balancer of each leader once a provider has assigned the addresses."""
+    """Clients outside connect to the load balancer of each leader once a provider has assigned the addresses."""
     stage.set("listeners", {"data": {"type": "loadbalancer", "perBroker": True}})
     warned = stage.wait(lambda each: "NoExternalAddress" in json.dumps(each["status"].get("conditions")))
     api = stage.kubernetes.api

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(400)
 CLUSTER = "clusters.fairlead.dev/main"
 LOCAL = {"size": "128Mi", "storageClassName": "local"}
 JOIN_SECONDS = 120.0
-"""Timeout in seconds for a join: etcd accepts a member once all others were connected for five seconds, and images
+"""Timeout in seconds for a join: etcd accepts a member once all others were connected for five seconds, and containers
 start slowly.
 """
 URLS = {

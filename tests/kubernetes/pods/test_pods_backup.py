@@ -46,7 +46,7 @@ def snapshot_of(backup: Manifest | None) -> Manifest:
 
 
 def test_snapshots_are_made_once_and_by_schedule(stage: PodsStage) -> None:
-    """A Job and a CronJob store snapshots under load, and a claim that is missing is a snapshot that is pending."""
+    """A Job and a CronJob store snapshots under load, and a snapshot is pending while its claim is missing."""
     api = stage.kubernetes.api
     api.apply(CLAIM, stage.namespace)
     with stage.load() as load:
@@ -77,7 +77,7 @@ def test_snapshots_are_made_once_and_by_schedule(stage: PodsStage) -> None:
 
 
 def test_a_lost_etcd_starts_from_a_snapshot(stage: PodsStage) -> None:
-    """Without its volume etcd is restored, and the brokers continue with their topics and records."""
+    """An etcd without its volume is restored, and the brokers continue with their topics and records."""
     api = stage.kubernetes.api
     api.apply(CLAIM, stage.namespace)
     with stage.load() as before:

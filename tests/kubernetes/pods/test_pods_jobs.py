@@ -88,7 +88,7 @@ def owners(pod: Manifest) -> list[str]:
     return [each["uid"] for each in pod["metadata"].get("ownerReferences", [])]
 
 
-# Takes minutes on a loaded machine.
+# The test takes minutes on a loaded machine.
 @pytest.mark.scenario
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("spark_node", "monitors")

@@ -22,7 +22,9 @@ pytestmark = [pytest.mark.timeout(900), pytest.mark.scenario]
 
 
 DELETED_SECONDS_MAX = 45.0
-"""Time limit for the deletion of a Cluster: brokers stop one after another where they can, and etcd's pods at once."""
+"""Time limit for the deletion of a Cluster: brokers stop one after another if possible, and etcd's pods all
+together.
+"""
 
 
 def in_sync(topic: dict[str, Any]) -> bool:

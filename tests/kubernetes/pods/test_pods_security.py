@@ -167,7 +167,7 @@ def is_refused(stage: PodsStage, url: str) -> bool:
 def test_certificates_and_tls_between_pods_come_and_go(
     kubernetes_pods: KubernetesPods, tmp_path: Path
 ) -> None:
-    """Steps 2 to 4 of 7.3 and back: brokers and etcd change to TLS and to plain connections while clients write."""
+    """Steps 2 to 4 of section 7.3 and back: brokers and etcd change between plain and TLS while clients write."""
     with pods_stage(kubernetes_pods, tmp_path, etcd=THREE_MEMBERS) as stage, stage.load() as load:
         stage.set("security", {})
         for selector, name, value in (
@@ -186,7 +186,7 @@ def test_certificates_and_tls_between_pods_come_and_go(
 
 
 def test_an_open_cluster_is_closed_step_by_step(kubernetes_pods: KubernetesPods, tmp_path: Path) -> None:
-    """Steps 5 to 9 of 7.3, each undone and repeated: clients move to TLS and tokens, and none is refused too early."""
+    """Steps 5 to 9 of 7.3, undone and repeated: clients move to TLS and tokens, and none is refused too early."""
     with pods_stage(kubernetes_pods, tmp_path, security={}) as stage:
         plain, secure = stage.bootstrap, stage.bootstrap.replace("http:", "https:")
         beside = secure.replace(":9520", ":9524")
@@ -222,7 +222,7 @@ def test_an_open_cluster_is_closed_step_by_step(kubernetes_pods: KubernetesPods,
 
 
 def test_certificates_are_replaced_under_load(kubernetes_pods: KubernetesPods, tmp_path: Path) -> None:
-    """A new leaf and a new authority reach brokers, etcd and clients that write; an operator is killed (V10)."""
+    """A new leaf and a new authority reach brokers, etcd and writing clients although an operator is killed (V10)."""
     with pods_stage(kubernetes_pods, tmp_path, security=CLOSED, etcd=THREE_MEMBERS) as stage:
         url = stage.bootstrap.replace("http:", "https:")
         topic, access = load_topic(stage, "load-rotation"), Access(stage, tmp_path)
@@ -263,7 +263,7 @@ def authorities_of(stage: PodsStage) -> list[str]:
 
 
 def wait_for(holds: Any) -> None:
-    """Wait until a condition holds that no watch reports."""
+    """Wait by polling until a condition holds, because no watch reports it."""
     over = threading.Event()
     for _ in range(int(LONG_SECONDS)):
         if holds():

@@ -68,7 +68,7 @@ def tool(name: str, *arguments: str | Path, check: bool = True) -> subprocess.Co
 
 
 def render(chart: Path, *settings: str | Path, helm: str = "helm4") -> str:
-    """Return the objects that a chart renders, tests included, in namespace fairlead, for the docs' release name."""
+    """Return the objects that a chart renders, tests included, in namespace fairlead, with the docs' release name."""
     release = {OPERATOR_CHART: "fairlead-operator", JOBS_CHART: "flights"}.get(chart, "main")
     # A Helm that its own makefile did not build assumes an old Kubernetes release when it has no cluster.
     cluster = ("--kube-version", "1.36.0", "--api-versions", "monitoring.coreos.com/v1")

@@ -66,7 +66,7 @@ async def produce(bootstrap: str, topic: str, padding: bytes) -> Ledger:
 
 
 async def read_again(bootstrap: str, topic: str, ledger: Ledger) -> dict[str, object]:
-    """Read until every acknowledged place was read or no more records are received, and count."""
+    """Read until every acknowledged record was read or no more records are received, and count."""
     left = set(ledger.places.values())
     read, newest, at = Counter[int](), dict[int, int](), dict[int, tuple[int, int]]()
     disordered = 0

@@ -59,7 +59,7 @@ class OperatorProcess:
     """One running operator."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path, user: str) -> None:
-        """Start the operator; `user` is its user for the API server."""
+        """Start the operator; `user` is the operator's user for the API server."""
         self.user = user
         self.log = log
         self.process = subprocess.Popen(
@@ -73,7 +73,7 @@ class OperatorProcess:
     def wait_for(
         self, event: str, where: Callable[[dict[str, Any]], bool] = lambda _: True, *, seen: int = 0
     ) -> dict[str, Any]:
-        """Wait until the operator has logged an event more often than `seen` times. Raise `AssertionError`."""
+        """Wait until the operator has logged an event more than `seen` times. Raise `AssertionError`."""
 
         def matching() -> list[dict[str, Any]]:
             return [line for line in self._lines if line.get("event") == event and where(line)]

@@ -33,7 +33,7 @@ ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 @dataclass(slots=True)
 class PodBrokers(BrokerProcesses):
-    """Brokers with the settings of their pods; `server` and `authority` are those of the API server."""
+    """Brokers with the settings of their pods; the API server is at `server` with `authority`."""
 
     server: str = ""
     authority: Path = Path()

@@ -1,8 +1,8 @@
 """Random edits of a Cluster and its Topics, and the state that must follow each edit.
 
-A `World` has the requested state (`Wish`). Every edit changes both the wish and the resources, or directly changes an
-object that the operator created. Edits that must be refused or delayed name the expected condition and their undo;
-`wishes.py` compares the wish with the real state.
+A `World` has the requested state (`Wish`). Every edit changes both the requested state and the resources, or directly
+changes an object that the operator created. Edits that must be refused or delayed name the expected condition and their
+undo; `wishes.py` compares the requested state with the real one.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class World:
         return self.chance.choice(names) if names else None
 
     def ask(self, call: Callable[[Admin], Any]) -> bool:
-        """Send a change to the brokers; return False when they refuse it for now."""
+        """Send a change to the brokers; return False when the brokers refuse the change for now."""
         try:
             self.stage.brokers.ask(call)
         except FairleadError:
@@ -321,7 +321,7 @@ def empty_a_disk(world: World) -> None:
 
 
 def drift_of_brokers(world: World) -> None:
-    """Change, at the brokers, values that the resources set."""
+    """Change, directly at the brokers, values that the resources set."""
     name = world.some_topic()
     config = {"segment.ms": world.chance.randint(1_000_000, 9_000_000)}
     if name is not None and world.chance.random() < 0.6:
@@ -410,7 +410,7 @@ ON_CLUSTER: Final = (
     restart_all,
 )
 HOLDING: Final = (too_few_brokers, refused_template, pause, no_restarts)
-"""Edits that keep the operator from changing the Cluster for now; each is the last edit of its round."""
+"""Edits that keep the operator from changing the Cluster for now; each of these edits is the last one of its round."""
 BEHIND: Final = (
     delete_a_child,
     delete_a_child,

@@ -84,7 +84,7 @@ class Stage:
     start_operator: Callable[[], WarmProcess]
     operator: WarmProcess
     common: str
-    """Namespace of a Cluster for all tests that need no other one."""
+    """Namespace of the Cluster that tests share unless they need their own."""
 
     def namespace(self) -> str:
         """Return a namespace that the operator watches, for one test alone."""
@@ -176,7 +176,7 @@ class Stage:
         return int(peak.split()[1]) * 1024
 
     def stop_operator(self) -> None:
-        """Stop the operator, which releases its Lease. The next operator finds only the objects."""
+        """Stop the operator, which releases its Lease. The next operator has no memory, and finds only the objects."""
         _stop([self.operator])
 
     def restart_operator(self) -> None:

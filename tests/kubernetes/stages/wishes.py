@@ -62,7 +62,7 @@ def of_cluster(cluster: Manifest, wish: Wish) -> str:
 
 
 def of_orders(stage: EditStage, cluster: Manifest) -> str:
-    """Find restart orders that are not completed yet, which no condition shows at first."""
+    """Find restart orders that are not completed yet and not reported by a condition yet."""
     objects = [cluster, *stage.api.list("pods", stage.namespace, BROKERS)]
     left = [
         each["metadata"]["name"]
@@ -183,7 +183,7 @@ def of_brokers(brokers: BrokerProcesses, wish: Wish) -> str:
 
 
 def below_minimum(brokers: BrokerProcesses) -> list[str]:
-    """Return partitions with fewer in-sync replicas than acks=all requires, of partitions that can lose one."""
+    """Return the partitions with too few in-sync replicas for acks=all although they have replicas to spare."""
     try:
         metadata = brokers.ask(lambda admin: admin.metadata())
     except FairleadError:

@@ -28,10 +28,10 @@ GROUPS: Final = {
     "test_docs_kubernetes.py": "alone",
     "test_operator_rights.py": "alone",
     "test_resources_of_other_releases.py": "alone",
-    # They share an unpacked image and running brokers.
+    # These tests share an unpacked image and running brokers.
     "test_image.py": "image",
     "test_topics.py": "topics",
-    # They share an operator.
+    # These tests share an operator.
     "test_clusters.py": "clusters",
 }
 """Groups by file, longest first. The marks of xdist would suffice if they had an effect."""
@@ -57,7 +57,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupSc
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start with groups, followed by tests with a longer timeout, so that no worker waits for one at the end."""
+    """Run groups first and then tests with a longer timeout, so that no worker waits for a long test at the end."""
     ranks = {group: rank for rank, group in enumerate(reversed(dict.fromkeys(GROUPS.values())), 1)}
     items.sort(key=lambda item: (ranks.get(group_of(item.nodeid), 0), _given_seconds(item)), reverse=True)
 

@@ -50,7 +50,7 @@ class Cluster:
         return cls(path, await EmbeddedCoordination.open(path / "coordination.sqlite", SystemClock()))
 
     async def start(self, *ids: int, **settings: object) -> None:
-        """Start brokers, or restart them; return when each running broker sees them."""
+        """Start brokers, or restart them; return when the running brokers see each other."""
         for broker in ids:
             self.brokers[broker] = await start_broker(
                 BrokerSettings(
@@ -117,7 +117,7 @@ class Cluster:
         return view.topic_id
 
     def record(self, topic_id: TopicId, partition: int = 0) -> PartitionRecord:
-        """Return a partition's record as a running broker sees it."""
+        """Return a partition's record from the mirror of a running broker."""
         return self.any.metadata.partitions(topic_id)[PartitionIndex(partition)].value
 
     def leader(self, topic_id: TopicId, partition: int = 0) -> BrokerId | None:
@@ -126,7 +126,7 @@ class Cluster:
         return leader.broker if leader else None
 
     async def led(self, name: str, topic_id: TopicId, partition: int = 0) -> TopicClient:
-        """Return a client at the leader, once a running broker leads."""
+        """Return a client of the leader, once a running broker leads."""
 
         def serves() -> bool:
             leader = self.leader(topic_id, partition)

@@ -121,7 +121,7 @@ class Life:
     ids: list[TopicId] = field(default_factory=list)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     surveyed_at: list[float] = field(default_factory=list)
-    """Times at which this broker, as the controller, asked for the log ends."""
+    """Times at which this broker, as the controller, requested the log ends."""
 
     @property
     def term(self) -> ControllerTerm:
@@ -251,7 +251,7 @@ class Cluster:
         return life
 
     async def kill(self, broker: int) -> int:
-        """Revoke a broker's lease and cancel its tasks; return its broker epoch."""
+        """Revoke a broker's lease and cancel its tasks; return the broker epoch."""
         life = self.lives.pop(broker)
         for task in life.tasks:
             task.cancel()

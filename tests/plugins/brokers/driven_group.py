@@ -1,7 +1,7 @@
 """A consumer group with its store, driven by events: every change is written before the next event.
 
-`Driven.come` sends the heartbeat of a well-behaved member and applies the answer; tests may also send events that no
-such member sends.
+`Driven.come` sends the heartbeat of a well-behaved member and applies the answer; tests may also send events that a
+well-behaved member never sends.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ class Driven:
 
     @property
     def state(self) -> GroupRecord | None:
-        """Record of the group, as written."""
+        """Stored record of the group."""
         return self.records.state
 
     @property
     def targets(self) -> Mapping[TopicId, TargetRecord]:
-        """Target assignments, as written."""
+        """Stored target assignments of the group."""
         return self.records.targets
 
     @property
@@ -80,7 +80,7 @@ class Driven:
         return self.records.members
 
     def loaded(self) -> Group:
-        """Load the written records, as another coordinator would."""
+        """Load the stored records, as another coordinator would."""
         self.group = Group("g", self.records, self.now)
         return self.group
 
@@ -135,7 +135,7 @@ class Driven:
         del self.clients[member_id]
 
     def has(self, member_id: str) -> dict[str, set[int]]:
-        """Return the partitions that a member may consume, as written."""
+        """Return the partitions that a member may consume by the stored records."""
         return {str(topic): set(each) for topic, each in self.members[member_id].assigned.items()}
 
     def _believe(self, member_id: str, event: Heartbeat) -> HeartbeatReply:

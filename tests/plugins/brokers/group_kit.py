@@ -74,7 +74,7 @@ class GroupClient:
         return [str(each.problem["code"]) for each in answer.offsets if isinstance(each.problem, dict)]
 
     def member(self, member_id: str, *topics: str, epoch: int = 0, **options: Any) -> GroupMember:
-        """Return a member that has not joined, or with an epoch a member that claims to have joined."""
+        """Return a member that has not joined; with an epoch, a member that claims to have joined."""
         return GroupMember(self, member_id, topics, options, epoch)
 
 

@@ -71,7 +71,7 @@ ZERO = Offset(0)
 
 
 class NoLooks:
-    """Looks of a broker that reads no records of transactions; it notes the hints."""
+    """Stub of a broker's looks that reads no records of transactions and stores the hints that it gets."""
 
     def __init__(self) -> None:
         self.hints: list[ProducerId] = []
@@ -174,7 +174,7 @@ class Leading:
         return decode(key, found.value, PartitionRecord)
 
     async def isr(self, partition: int = 0) -> set[int]:
-        """Return the in-sync replicas by the store."""
+        """Return the in-sync replicas in the store's partition record."""
         return {entry.broker for entry in (await self.stored(partition)).isr}
 
     async def put(self, record: PartitionRecord, partition: int = 0) -> Revision:
@@ -189,7 +189,7 @@ class Leading:
 
 @dataclass
 class Copy:
-    """A follower's log of one partition, as far as the leader sees it."""
+    """The parts of a follower's log of one partition that its leader can observe."""
 
     end: Offset = ZERO
     synced: Offset = ZERO
@@ -331,7 +331,7 @@ async def start_leading(
     unclean: bool = False,
     storage: PosixStorage | None = None,
 ) -> Leading:
-    """Register three brokers, write the records, and become leader in all of them."""
+    """Register three brokers, write the records, and make broker 1 the leader of all partitions."""
     clock = SteppingClock(SystemClock().now_us())
     store = await EmbeddedCoordination.open(path / "coordination.sqlite", clock)
     tasks.closing.append(store.close)
@@ -486,5 +486,5 @@ def _start_leading(
 
 
 def replaced(record: PartitionRecord, **fields: object) -> PartitionRecord:
-    """Return a successor of a record."""
+    """Return a changed copy of a record."""
     return msgspec.structs.replace(record, **fields)

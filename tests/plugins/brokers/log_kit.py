@@ -1,6 +1,6 @@
 """Helpers for tests of the log: stamped batches, a data directory that tests stop and kill, and a failing disk.
 
-The disk is the real file system with faults in front: bytes that it writes go to real files.
+The failing disk injects faults in front of the real file system, and writes to real files.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class SteppingClock:
     time_us: int = FIRST_TIME_US
 
     def now_us(self) -> TimestampUs:
-        """Return the set time."""
+        """Return the time that the test has set."""
         return TimestampUs(self.time_us)
 
     def monotonic(self) -> float:
-        """Return the set time in seconds."""
+        """Return the time that the test has set, in seconds."""
         return self.time_us / 1e6
 
 
@@ -142,7 +142,7 @@ class LogBox:
     def kill(self) -> None:
         """Drop everything in memory without a write, as a kill of the process does."""
         if self.directory is not None:
-            self.directory._lock_file = None
+            self.directory._unlock()
         self.directory = None
 
     def stop(self) -> None:
@@ -176,7 +176,7 @@ class FaultyFile(PosixFile):
         return self._storage
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
-        """Write, or only the first bytes when the disk is full or broken."""
+        """Write the bytes, or only the first of them when the disk is full or broken."""
         data = b"".join(buffers)
         room = self._faults.take_room(self.path, len(data))
         super().write([data[:room]], position)

@@ -44,7 +44,7 @@ class BrokerUnderLoad:
     """One `fairlead broker start`, with small limits where tests reach them."""
 
     def __init__(self, folder: Path, **limits: object) -> None:
-        """Take settings of the group `limits` by name."""
+        """Store settings of the group `limits`, given by name."""
         self.folder = folder
         self._environment = {f"FAIRLEAD_LIMITS__{name.upper()}": str(value) for name, value in limits.items()}
         self.token_file: Path | None = None
@@ -54,7 +54,7 @@ class BrokerUnderLoad:
         self.ops = ""
 
     def enforce(self) -> None:
-        """Let the next start enforce access rules, with an administrator."""
+        """Make the next start enforce access rules, with an administrator."""
         self.token_file = self.folder / "admin.token"
         self._environment |= {
             "FAIRLEAD_SECURITY": "enforce",
@@ -63,7 +63,7 @@ class BrokerUnderLoad:
 
     @property
     def token(self) -> str | None:
-        """Token of the administrator; None if nothing is enforced."""
+        """Token of the administrator; None if the broker enforces no access rules."""
         return None if self.token_file is None else self.token_file.read_text().strip()
 
     @property
@@ -173,7 +173,7 @@ class BrokerUnderLoad:
 
 
 async def until(condition: Callable[[], bool], seconds: float) -> bool:
-    """Wait for a condition that only polling shows; return whether it was met in time."""
+    """Wait for a condition that only polling shows; return whether the condition was met in time."""
     end = now() + seconds
     while not condition():
         if now() > end:
@@ -209,7 +209,7 @@ class Latencies:
 
 
 class WellBehavedClient:
-    """Produces a small batch and reads it back at a calm pace, and measures both together."""
+    """Produces a small batch and reads it back at a calm pace, and measures the time of both."""
 
     def __init__(self, calls: Calls, topic: str = "calm", interval_seconds: float = 0.02) -> None:
         self._calls = calls

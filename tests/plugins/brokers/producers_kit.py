@@ -145,7 +145,7 @@ class Shell:
         self.run(effects)
 
     def wait(self, seconds: float) -> None:
-        """Advance the time, with a tick for the machine if it asked for one."""
+        """Advance the time, with a tick for the machine if it requested one."""
         self.now += seconds
         deadline = self.machine.next_deadline()
         if deadline is not None and deadline <= self.now:

@@ -67,12 +67,12 @@ class Processes:
                     node.process.environment[f"FAIRLEAD_{name.upper()}"] = value
 
     async def start(self) -> None:
-        """Start all brokers; the first one creates the cluster."""
+        """Start all brokers; the first broker creates the cluster."""
         for node in self.nodes:
             await asyncio.to_thread(node.process.start)
 
     async def roll(self, *loads: Load, data: str, peer: str) -> None:
-        """Restart the brokers one by one with these schemes of their listeners, while the loads go on."""
+        """Restart the brokers one by one with these schemes of their listeners, while the loads run."""
         for node in self.nodes:
             assert await asyncio.to_thread(node.process.stop, 60) == 0
             node.listen(data, peer)
@@ -81,7 +81,7 @@ class Processes:
                 await load.goes_on()
 
     def look_at_files(self) -> None:
-        """Let every broker look at its certificates now."""
+        """Make every broker check its certificates immediately."""
         for node in self.nodes:
             os.kill(node.process.pid, signal.SIGHUP)
 
@@ -113,7 +113,7 @@ async def processes(
 
 
 class Load:
-    """A producer with acks=all and a member of a group, which go on while something changes.
+    """A producer with acks=all and a member of a group, which run while the cluster changes.
 
     The test ends when a send or a call of the consumer fails for good.
     """
@@ -128,7 +128,7 @@ class Load:
         self.read: set[bytes] = set()
 
     async def run(self) -> None:
-        """Produce and consume until the end, and until everything that was acknowledged is read."""
+        """Produce and consume until the load ends and every acknowledged record is read."""
         async with asyncio.TaskGroup() as tasks:
             consuming = tasks.create_task(self._consume())
             await self._produce()

@@ -47,7 +47,7 @@ class CommandLine:
 
 @contextmanager
 def _environment(wanted: dict[str, str]) -> Iterator[None]:
-    """Give this process exactly the wanted variables, and restore its own variables afterwards."""
+    """Set the environment of this process to the given variables, and restore it afterwards."""
     before = dict(os.environ)
     os.environ.clear()
     os.environ.update(wanted)
@@ -111,7 +111,7 @@ class TerminalWindow:
         return self._process.wait(max(0.1, deadline - time.monotonic()))
 
     def _read(self, deadline: float) -> bool:
-        """Read the next output; return False at its end or after the deadline."""
+        """Read the next output; return False at the end of the output or after the deadline."""
         if not readable(self._terminal, max(0.0, deadline - time.monotonic())):
             return False
         data = b""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 COLUMNS, LINES = 120, 50
 LOOK_SECONDS = 0.05
-# Runs a command on an empty screen, prints its exit code, and signals its end.
+# This shell function runs a command on an empty screen, prints its exit code, and signals its end.
 ASK = """ask() {{ clear; eval "$1"; echo "ended with $?"; tmux -S {socket} wait-for -S "$2"; }}"""
 ENDED = re.compile(r"ended with \d+\n\$$")
 """Last text of a command, followed by the prompt."""

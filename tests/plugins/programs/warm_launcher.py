@@ -1,4 +1,4 @@
-"""Forks a child with all modules of `fairlead` for each ordered command; a program of `warm_programs`.
+"""A program of `warm_programs` that forks a child with all modules of `fairlead` for each ordered command.
 
 An order is a message of a starter with three file descriptors. The launcher answers with the process id of the child
 and, when the child has ended, with its exit code, which is negative for a signal.
@@ -27,7 +27,7 @@ FURTHER: Final = ("granian", "uvicorn", "uvloop")
 """Modules that a broker imports when it starts."""
 MESSAGE_BYTES_MAX: Final = 1 << 17
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Signals that a child takes when it begins its command, and not within the fork."""
+"""Signals that are blocked during a fork and delivered when the child begins its command."""
 IMPORTED: Final = b"imported\n"
 """Line of the launcher when it accepts orders."""
 

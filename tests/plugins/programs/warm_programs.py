@@ -3,7 +3,8 @@
 A start of the interpreter with the modules of a broker needs more than a second of processor time, and the tests start
 hundreds of brokers and commands. A launcher therefore imports all modules once and forks a child for each command. The
 child is an ordinary process: it runs the main function of the program with its own arguments, environment, folder and
-files, and is stopped and killed like every other. Tests start it with `start`; shells find it in `search_path()`.
+files, and is stopped and killed like any other process. Tests start the program with `start`; shells find the program
+in `search_path()`.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ import warm_launcher
 FAIRLEAD: Final = str(Path(sys.executable).with_name("fairlead"))
 NAMESPACES: Final = ("user", "net", "mnt", "pid")
 OF_INTERPRETER: Final = ("PYTHON", "LD_", "MALLOC_")
-"""Beginnings of the names of variables that act at the start of an interpreter."""
+"""Prefixes of environment variables that take effect when an interpreter starts."""
 WITHOUT_EFFECT: Final = ("PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")
 _STARTING: Final = threading.Lock()
 LIMITS: Final = 16
 """Number of resource limits of Linux."""
-# Starts the interpreter instead where the child of the launcher would differ: in other namespaces, with other limits,
-# with variables that act at a start, or with a closed stream, a terminal or another device as a stream.
+# The script starts the interpreter itself where the child of the launcher would differ: in other namespaces, with other
+# limits, with variables that act at a start, or with a closed stream, a terminal or another device as a stream.
 SHIM: Final = r"""#!{python} -IS
 import _socket, marshal, os, resource, signal, sys
 def start_the_interpreter():
@@ -118,7 +119,7 @@ class WarmProcess:
     def send_signal(self, number: int) -> None:
         """Send a signal, unless the process has ended."""
         if self.poll() is None:
-            # The process may end, or be killed by another thread, after the look.
+            # The process may end, or be killed by another thread, after the check.
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
@@ -137,7 +138,7 @@ def start(
     output: IO[bytes] | None = None,
     errors: IO[bytes] | None = None,
 ) -> WarmProcess:
-    """Start `fairlead` with arguments; without a file for its standard output, it writes to a pipe."""
+    """Start `fairlead` with arguments; without a file for standard output, the command writes to a pipe."""
     launcher = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     launcher.connect(_address(warm_folder()))
     printed = None
@@ -172,14 +173,14 @@ def _address(folder: str) -> str:
 
 def warm_folder() -> str:
     """Return the folder of the socket of the launcher and of `fairlead`; the first call starts the launcher."""
-    # Threads that start the first brokers of a cluster would start a launcher each.
+    # Threads that start the first brokers of a cluster would each start a launcher.
     with _STARTING:
         return _start_launcher()
 
 
 @cache
 def _start_launcher() -> str:
-    """Start the launcher of this process, which ends with it; return its folder."""
+    """Start the launcher, which ends with this process; return its folder."""
     folder = tempfile.TemporaryDirectory(prefix="warm-")
     atexit.register(folder.cleanup)
     variables = {name: text for name, text in os.environ.items() if not name.startswith("FAIRLEAD_")}

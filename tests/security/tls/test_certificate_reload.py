@@ -28,7 +28,7 @@ SLOW_MACHINE = 4
 
 
 async def shown(address: str | None, ca: Path, client: Path | None = None) -> str:
-    """Return the SHA-256 of the certificate that a new connection to an address is shown."""
+    """Return the SHA-256 of the certificate that a new connection to an address receives."""
     assert address is not None
     host, _, port = address.rpartition(":")
     context = ssl.create_default_context(cafile=ca)
@@ -100,7 +100,7 @@ class Traffic:
             await pause(0.05)
 
     async def tail(self) -> None:
-        """Tail the topic for a second again and again."""
+        """Tail the topic repeatedly for a second."""
         async with Calls(self.bootstrap.removeprefix("https://"), self.bundle.read_bytes()) as calls:
             while not self.done.is_set():
                 answer = await calls.call("GET", "/v1/topics/flights/records?max_seconds=1")
@@ -136,10 +136,11 @@ async def replace(running: LocalCluster, issued: Issued, bundle: Path, tls: Path
 async def test_no_call_fails_while_certificates_are_replaced(
     authority: Authority, tls: Path, tmp_path: Path, renewals: int, seconds: float
 ) -> None:
-    """Producers, a long-polling group, tails and replication go on while every listener of three brokers changes.
+    """Producers, a long-polling group, tails and replication continue while all listeners change certificates.
 
     The replacements change the authority as well, while every broker and client accepts both authorities. The long form
-    replaces them every five seconds for ten minutes; no thread and no descriptor is left (proof V9).
+    of the test replaces them every five seconds for ten minutes, and afterwards no thread and no descriptor is left
+    (proof V9).
     """
     later = Authority.make("Later authority")
     authority.issue().write(tls, authority, later)
@@ -166,7 +167,7 @@ async def test_no_call_fails_while_certificates_are_replaced(
                 await until(lambda before=before: len(sent) > before + 20, seconds=30)
                 held = held if renewal != 1 else resources()
                 await pause(seconds)
-            # Connections of previous certificates have a minute.
+            # Connections with previous certificates are closed within a minute.
             await until(
                 lambda: all(now <= then for now, then in zip(resources(), held, strict=True)), seconds=90
             )

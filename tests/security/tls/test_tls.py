@@ -1,4 +1,4 @@
-"""Clients with TLS: the SDK, the command line, and what a stranger on the wire can do."""
+"""Clients with TLS: the SDK and the command line, changed files, and connections that are refused."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_records_pass_through_tls(broker: RunningBroker, tls: Path) -> Non
 async def test_a_wrong_way_to_call_is_explained(
     bootstrap: str, ca: bool, named: str, broker: RunningBroker, tls: Path
 ) -> None:
-    """A client that does not know the authority, or calls without TLS, gets an error that says why."""
+    """A client that does not know the authority, or calls without TLS, gets an error with the reason."""
     address = f"{bootstrap}://{broker.addresses.data_tls}"
     async with Admin(address, ca_file=tls / "ca.crt" if ca else None, retry_timeout="1s") as admin:
         with raises(UnreachableError, named):
@@ -69,7 +69,7 @@ async def test_a_wrong_way_to_call_is_explained(
 async def test_a_listener_with_an_authority_of_clients_wants_certificates(
     authority: Authority, tls: Path, tmp_path: Path
 ) -> None:
-    """With `client_ca`, a client needs a certificate; the error of one without says what the broker may want."""
+    """With `client_ca`, a client needs a certificate; the error of a client without a certificate names the setting."""
     given = {"listen": FREE, "peer_listen": FREE, "ops_listen": FREE, "tls": tls, "client_ca": tls / "ca.crt"}
     broker = await start_broker(BrokerSettings.load({"data": tmp_path / "data", **given}))
     own = authority.issue([], uses=[ExtendedKeyUsageOID.CLIENT_AUTH]).write(tmp_path / "own", authority)
@@ -87,7 +87,7 @@ async def test_a_listener_with_an_authority_of_clients_wants_certificates(
 
 
 async def test_a_client_learns_addresses_of_its_own_scheme(tls: Path, tmp_path: Path) -> None:
-    """With one address of each scheme, a client learns addresses of the scheme by which it calls."""
+    """From a broker with an address of each scheme, a client gets addresses with the scheme that it uses."""
     given = {"listen": f"http://{FREE},https://{FREE}", "peer_listen": FREE, "ops_listen": FREE, "tls": tls}
     broker = await start_broker(BrokerSettings.load({"data": tmp_path / "data", **given}))
     plain, secure = f"http://{broker.addresses.data}", f"https://{broker.addresses.data_tls}"

@@ -4,8 +4,9 @@ A group has at most one running transaction, commits of offsets included: an adm
 partition gets another owner. After a write with an unknown outcome the group is dropped and claimed again under a new
 revision, which makes that write fail.
 
-A twin of `fairlead_broker.runtime.groups.coordinated_group`, whose tasks and timers need an event loop and would make a
-world too slow for rules that only one of hundreds of worlds tests. The shipped coordinator runs in `virtual_time`.
+This module is a twin of `fairlead_broker.runtime.groups.coordinated_group` without tasks and timers of an event loop,
+which would make a world too slow for rules that only one of hundreds of worlds tests. The shipped coordinator runs in
+`virtual_time`.
 """
 
 from __future__ import annotations
@@ -183,7 +184,7 @@ class Coordinator:
             self.send(turn, requests, self.portions(turn.change))
 
     def portions(self, change: GroupChange) -> Sequence[GroupChange]:
-        """Split a change into transactions, leaving room for their compares."""
+        """Split a change into transactions that leave room for the compares."""
         return list(change.portions(self._world.plan.operations_max - 2))
 
     def send(self, turn: Turn, requests: list[Request], portions: Sequence[GroupChange]) -> None:

@@ -411,7 +411,7 @@ class Judge:
         for key, record in change.puts.items():
             match record:
                 case MemberRecord() if key == MemberKey(member_id):
-                    pass  # the old process gets its state with its next heartbeat, and no other process does
+                    pass  # the record of the returning member itself may change
                 case MemberRecord():
                     raise StaticKeeps(f"{member_id} returns, and {key} changes: {record}")
                 case GroupRecord() if truth.state is not None and record.epoch != truth.state.epoch:

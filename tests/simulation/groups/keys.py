@@ -9,7 +9,7 @@ from fairlead_broker.groups import GroupKey, MemberKey, StateKey, TargetKey
 from simulator.store import Item, Key, Store
 
 MIRRORED: Final = frozenset({"broker", "topic"})
-"""Kinds of keys that every broker watches; keys of a group are read by its coordinator only."""
+"""Kinds of keys that every broker watches, without keys of groups, which only their coordinators read."""
 
 
 def topic_key(name: str) -> Key:

@@ -1,8 +1,9 @@
 """A member of a group: the SDK's state machine (`fairlead.group.member`), and offsets to read and to commit.
 
-A twin of the SDK's session, which is a task on an event loop: revoked partitions are finished and committed before they
-are reported as released, and lost ones are dropped at once. Late answers reach the SDK's state machine, which has to
-ignore them. A fault makes a member pause, crash, delay, or change its subscription as a client of the HTTP API may.
+This module is a twin of the SDK's session, which is a task on an event loop. Revoked partitions are finished and
+committed before they are reported as released, and lost partitions are dropped at once. Late answers reach the SDK's
+state machine, which has to ignore them. A fault makes a member pause, crash, delay, or change its subscription as a
+client of the HTTP API may.
 """
 
 from __future__ import annotations
@@ -73,13 +74,13 @@ class Member(Process):
         self.member_id = ""
         self.epoch = 0
         self.owned: dict[Partition, int | None] = {}
-        """Partitions that the member may commit, with the next offset; None until the committed offset is read."""
+        """Partitions that the member may commit, with the next offset or, until the committed offset is read, None."""
         self.giving_up: set[Partition] = set()
         """Owned partitions that are no longer consumed, and are released after their commit."""
         self.topics: frozenset[str] = frozenset()
         self.pattern: str | None = None
         self.slow_until = 0.0
-        """Time until which nothing is released, as if a callback hung."""
+        """Time until which the member releases no partition, as if a callback hung."""
         self.leaving = False
         self._machine = self._new_machine()
         self._resubscribed = False
@@ -189,7 +190,7 @@ class Member(Process):
                 gained = _places(partitions)
                 world.note("assigned", self.number, self.member_id, self.epoch, sorted(gained))
                 self.owned |= dict.fromkeys(sorted(gained))
-                self._read = 0  # the answer to a running read may be older than the last owner's commit
+                self._read = 0  # a running read may return an offset from before the previous owner's commit
                 self._read_offsets()
                 self.after(world.schedule.between(0.0, SOON_SECONDS), self._feed, Taken(order))
             case Drop():

@@ -40,7 +40,7 @@ class Request:
     sender: int
     """The member's number in the network."""
     life: int
-    """The sender's process; an answer to an earlier process is not delivered."""
+    """Number of the sender's process. An answer to an earlier process is not delivered."""
     attempt: int
     hops: int = 0
     """Number of times the call was forwarded, at most one."""
@@ -60,7 +60,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """Committed offsets; partitions without a committed offset are omitted."""
+    """Committed offsets of the partitions that have one."""
 
     offsets: Mapping[Partition, int]
 

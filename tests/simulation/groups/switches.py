@@ -1,7 +1,7 @@
 """Rules of groups that can be dropped, in the order of the protocol's sections.
 
-Rules of the shells (the code that runs the pure packages) are dropped in the simulator's twins of the shells; rules of
-the pure package and of the SDK's state machine of a member in the production code.
+Rules of the shells (the code that runs the pure packages) are dropped in the simulator's twins of the shells. Rules of
+the pure package and of the SDK's state machine of a member are dropped in the production code.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Consumer groups: the package `fairlead_broker.groups`, and the SDK's state machine of a member.
 
-They are surrounded by twins of brokers, coordinators and sessions that fail as the real parts may.
+The production code is surrounded by twins of brokers, coordinators and sessions, which fail as the real ones may.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class World(Frame):
         return frozenset(NAMES), None
 
     def twin(self, member: Member) -> Member | None:
-        """Return the other process with the same instance id; None for a dynamic member."""
+        """Return the other process with the same instance id, or None for a dynamic member."""
         if member.instance_id is None:
             return None
         number = member.number
@@ -110,7 +110,7 @@ class World(Frame):
         return member
 
     def unrest(self) -> str | None:
-        """Return a description of the first obstacle to a settled group; None if the group is settled."""
+        """Return a description of the first obstacle to a settled group, or None if the group is settled."""
         alive = [member for member in self.members.values() if member.alive]
         if not alive:
             return None  # without calls no broker takes over the group
@@ -130,7 +130,7 @@ class World(Frame):
         return None
 
     def _unowned(self, alive: list[Member]) -> str | None:
-        """Describe a wanted partition without a subscribed owner, or an owned, unwanted one; None if all are right."""
+        """Describe a subscribed partition without an owner, or an owned one without a subscriber, or return None."""
         owners: dict[Partition, Member] = {}
         for member in alive:
             owners.update(dict.fromkeys(member.owned, member))
@@ -149,7 +149,7 @@ class World(Frame):
         return name in member.topics or (member.pattern is not None and name != NAMES[3])
 
     def _unbalanced(self, alive: list[Member]) -> str | None:
-        """Return why shares of members differ by more than one partition, in each topic with the range assignor."""
+        """Return a description of shares that differ by more than one partition (with range, in one topic), or None."""
         if self.plan.mixed:
             return None
         topics = [{shape.topic_id} for shape in self.topics().values()]

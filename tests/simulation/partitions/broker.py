@@ -1,13 +1,13 @@
 """A broker: a sequence of processes on one disk, and the partitions that it leads and follows.
 
 A process registers, checks whether its disk is an old copy, writes its broker epoch into the identity file, and then
-leads or follows as the records say. Before it drops distrusted bytes it leaves ISR and ELR (protocol section 2). A
-failed sync stops all writes to the directory until a restart (trap 22 in docs/explanation/known-traps.md), because
+leads or follows as the records say. A broker leaves ISR and ELR before it drops distrusted bytes (protocol section 2).
+A failed sync stops all writes to the directory until a restart (trap 22 in docs/explanation/known-traps.md), because
 unsynced bytes may be lost although they can still be read.
 
-A twin of `fairlead_broker.runtime`: a world of shipped brokers on virtual time takes seconds, and a world of these
-twins takes milliseconds, while most dropped rules are found only in one of many worlds. It is one file because each
-start, lease and disk fault decides the roles of all partitions.
+This module is a twin of `fairlead_broker.runtime`: a world of shipped brokers on virtual time takes seconds, and a
+world of these twins takes milliseconds, while most dropped rules are found only in one of many worlds. The module is a
+single file because each start, lease and disk fault decides the roles of all partitions.
 """
 
 from __future__ import annotations
@@ -102,11 +102,11 @@ class Broker(Frame):
                 self.damaged[partition] = log.torn_at
 
     def remove_clean_marker(self) -> None:
-        """Remove the marker of a clean stop, so that a later crash is not taken for one."""
+        """Remove the marker of a clean stop, so that a later crash is not taken for a clean stop."""
         self.disk.clean_marker = False
 
     def kill(self) -> None:
-        """End the process at once; written bytes stay in the page cache."""
+        """End the process at once, and keep written bytes in the page cache."""
         if not self.alive:
             return
         super().kill()
@@ -167,8 +167,8 @@ class Broker(Frame):
     def first_directories(self) -> tuple[Directory, ...]:
         """Return the directories of a registration: none before the identity file has the broker epoch.
 
-        If the broker were elected and killed in between, the record would name an incarnation that is not on its disk,
-        and the broker would take its disk for an old copy.
+        If the broker were elected before the identity file has the epoch, and then killed, the record would name an
+        incarnation that is not on its disk, and the broker would take its disk for an old copy.
         """
         return ()
 
@@ -449,7 +449,7 @@ class Broker(Frame):
             if self.damaged.pop(partition, None) is not None:
                 torn_at = self.log(partition).torn_at
                 if torn_at is not None:
-                    self.log(partition).truncate(torn_at)  # never synced, so not promised
+                    self.log(partition).truncate(torn_at)  # torn batches were never synced
                 self.reconcile(partition)
             else:
                 self.after(AGAIN_SECONDS, self._try_again, partition, then)

@@ -28,14 +28,14 @@ class Request:
     acks_all: bool
     attempts: int = 0
     sent: int = 0
-    """Number of the running attempt; answers to other attempts are late."""
+    """Number of the running attempt. An answer to another attempt is ignored as late."""
     done: bool = False
     maybe: bool = False
     """Whether the outcome of some attempt is unknown."""
 
 
 class Client:
-    """The common part of all clients: a number in the network, and a guess of the leader."""
+    """Base class of clients, with a number in the network, a partition, and a choice of the broker to call."""
 
     def __init__(self, world: World, number: int, partition: int) -> None:
         """Create a client."""
@@ -140,7 +140,7 @@ class Producer(Client):
 
 
 class Reader(Client):
-    """A reader that reads on, and keeps the newest leader epoch that it has received."""
+    """A client that reads a partition from its beginning, and keeps the newest leader epoch that it has received."""
 
     def __init__(self, world: World, number: int, partition: int) -> None:
         """Start at offset 0."""

@@ -1,7 +1,7 @@
 """The controller's term: claimed by any broker, fenced by its key's create revision.
 
-Every registered broker tries to claim the term. Its holder writes the record that `controller.next_record` plans for
-each partition, one partition a transaction, and fulfils the requests of operators (`wishes.py`).
+Every registered broker tries to claim the term. The controller writes the record that `controller.next_record` plans
+for each partition, with one partition per transaction, and fulfils the requests of operators (`wishes.py`).
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Controlling:
     def _unclean(
         self, partition: int, key: PartitionKey, record: PartitionRecord, view: ClusterView
     ) -> PartitionRecord | None:
-        """Elect a replica that may lack records, where that is allowed and no better replica returned for a while."""
+        """Elect a replica that may lack records, if that is allowed and no better replica has returned for a while."""
         world = self._broker.world
         if record.leader is not None or not record.unclean:
             self._leaderless_since.pop(partition, None)

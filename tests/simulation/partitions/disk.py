@@ -51,13 +51,13 @@ class Log:
 
     @property
     def last_epoch(self) -> LeaderEpoch | None:
-        """The epoch of the last cell, deleted or not; None if there was none."""
+        """The epoch of the last cell, deleted or not, or None if there was no cell."""
         epochs = (start.epoch for start in reversed(self.epochs) if start.start_offset < self.end)
         return next(epochs, None)
 
     @property
     def highest_epoch(self) -> int:
-        """The newest epoch in the list; -1 if it is empty."""
+        """The newest epoch in the list, or -1 if the list is empty."""
         return self.epochs[-1].epoch if self.epochs else -1
 
     def cell(self, offset: int) -> Cell:
@@ -74,7 +74,7 @@ class Log:
         self.epochs.append(EpochStart(LeaderEpoch(epoch), self.end))
 
     def append(self, cells: list[Cell]) -> None:
-        """Append cells; a new epoch begins with its first cell."""
+        """Append cells, and begin a new epoch at its first cell."""
         for cell in cells:
             if cell.epoch > self.highest_epoch:
                 self.begin_epoch(cell.epoch)
@@ -118,7 +118,7 @@ class Log:
         return True
 
     def lose_unsynced(self, rng: Random) -> int:
-        """Keep synced cells and a part of the others, as a power cut does; return the number of lost cells."""
+        """Keep synced cells and a part of the others, as a power cut does, and return the number of lost cells."""
         before, deleted = self.end, epoch_before(self.epochs, Offset(self.log_start))
         if self.synced < before:
             self.truncate(rng.randint(self.synced, before))

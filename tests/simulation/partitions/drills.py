@@ -1,8 +1,8 @@
-"""Drills: short sequences of faults that lead a world to a specific coincidence at moments drawn from the seed.
+"""Drills: short sequences of faults that cause a specific coincidence of events, at times drawn from the seed.
 
-Some rules matter only when three or four rare events meet, which hardly ever happens with independent faults. A drill
-makes the events meet, again and again through the storm, and stays within the limits of the protocol: it damages
-through `Faults`, which counts the damage. Each drill is a generator that yields the seconds to wait before its next
+Some rules matter only when three or four rare events coincide, which hardly ever happens with independent faults. A
+drill makes such events coincide repeatedly during the storm, and damages brokers only through `Faults`, which keeps the
+damage within the limits of the protocol. Each drill is a generator that yields the seconds to wait before its next
 step.
 """
 
@@ -41,7 +41,7 @@ class Drills:
             self._world.schedule.after(self._between(0.3, 1.0), self._again)
 
     def stop(self) -> None:
-        """Stop the drill; its links are healed with all others."""
+        """Stop the drill, whose cut links are healed together with all other links."""
         self._calm = True
         self._world.network.late.clear()
 
@@ -120,7 +120,7 @@ class Drills:
             self._world.faults.bring_back(broker, least, most)
 
     def _end_at_once(self, broker: Broker) -> None:
-        """Kill a process and end its lease at once; the drill starts the process again."""
+        """Kill a process, which the drill starts again later, and end its lease at once."""
         if broker.alive:
             broker.kill()
             self._world.store.revoke(broker.lease)
@@ -185,7 +185,7 @@ class Drills:
         yield 1.5
 
     def _loses_disk(self, broker: Broker) -> bool:
-        """Replace the disk and end process and lease if that is allowed; return whether the disk was replaced."""
+        """Replace the disk and end process and lease if that is allowed, and return whether the disk was replaced."""
         if not self._world.faults.may_impair(broker):
             return False
         self._world.faults.impair(broker)
@@ -194,7 +194,7 @@ class Drills:
         return True
 
     def _loses_power(self, broker: Broker) -> bool:
-        """Cut the power and end the lease if that is allowed; return whether the power was cut."""
+        """Cut the power and end the lease if that is allowed, and return whether the power was cut."""
         faults = self._world.faults
         if not faults.may_impair(broker):
             return False
@@ -334,7 +334,7 @@ class Drills:
             self._start(other)
 
     def _deleted_beyond(self, leader: Broker, follower: Broker) -> Play:
-        """A leader deletes records alone, and returns to a leader that lacks even the deleted records but has grown."""
+        """A leader alone in the ISR deletes records, and then follows a leader without them but with newer records."""
         for other in self._others(leader):
             self._end_at_once(other)
         yield from self._until(lambda: len(self._record().isr) == 1, 2.0)
@@ -359,7 +359,7 @@ class Drills:
         yield 1.5
 
     def _short_move(self, leader: Broker, follower: Broker) -> Play:
-        """A replica is missing during a move, after which only the new replica would be left."""
+        """A replica is lost during a move, so that only the new replica would be left after the move."""
         world, late = self._world, self._world.network.late
         gone, stays = world.schedule.rng.sample((leader, follower), 2)
         homes = {replica.broker for replica in self._record().replicas}

@@ -33,7 +33,7 @@ class Faults(Storm):
         self._impaired: dict[int, int] = {}
         """Brokers that may lack committed records, each with the broker epoch after which it may be complete again."""
         self.all_lost_power = False
-        """Whether brokers lost power while only synced records counted; those brokers are not in `_impaired`."""
+        """Whether brokers have lost power while only synced records counted, which does not add them to `_impaired`."""
 
     def victim(self, kind: Enum) -> Broker:
         """Return a random broker, in half of the cases a leader."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from partitions.broker import Broker
 
 ANSWER_SECONDS = 1.5
-"""Timeout of a fetch; the leader may hold it for a part of that time."""
+"""Timeout of a fetch, including the time for which the leader may hold the fetch."""
 AGAIN_SECONDS = 0.15
 
 

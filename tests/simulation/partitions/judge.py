@@ -1,7 +1,7 @@
 """The invariants of partitions, each a named class of violation.
 
-The judge sees the whole truth, which no broker has: it receives every commit, every leader and every answer, and raises
-the invariant that does not hold. Names follow reference specifications of Kafka's replication (hachikuji, Vanlightly).
+The judge receives every commit, every leader and every answer, unlike any broker, and raises the invariant that does
+not hold. Names follow reference specifications of Kafka's replication (hachikuji, Vanlightly).
 """
 
 from __future__ import annotations
@@ -254,14 +254,15 @@ class Judge:
             self._give_up(partition, new)
 
     def _give_up(self, number: int, record: PartitionRecord) -> None:
-        """Replace the truth by the log of the winner of an unclean election."""
+        """Replace the list of committed records by the log of the leader that an unclean election has chosen."""
         assert record.leader is not None, "an unclean election has a winner"
         truth = self.partitions[number]
         log = self._world.brokers[record.leader.broker].log(number)
         truth.unclean_epoch = record.leader_epoch
         kept = 0
         for offset, cell in enumerate(truth.committed):
-            # Its deleted records are compared as well, because an earlier winner may have had other ones at the offset.
+            # Deleted records of the new leader are compared too: an earlier leader may have had other records at the
+            # offset.
             if offset >= log.base and (offset >= log.end or log.cell(offset) != cell):
                 break
             kept = offset + 1

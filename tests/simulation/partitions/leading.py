@@ -1,7 +1,7 @@
 """The shell of a leader, which appends batches, serves followers, and executes the effects of `PartitionLeader`.
 
-It works like `fairlead_broker.runtime.leading`, without bytes, for one leader epoch of one partition; `closed` is set
-when the leadership ends.
+This shell works like `fairlead_broker.runtime.leading`, without bytes, for one leader epoch of one partition, and
+`closed` is set when the leadership ends.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ class Leading:
             self.step(LeaseChanged(confirmed))
 
     def close(self) -> None:
-        """Stop leading; waiting values may be stored or not."""
+        """Stop leading, and answer that waiting values may be stored or not."""
         if self.closed:
             return
         self.closed = True
@@ -295,7 +295,7 @@ class Leading:
         self.step(Synced(Offset(offset), self.broker.world.now))
 
     def read(self, offset: int, leader_epoch: int, most: int) -> ReadAnswer | None:
-        """Answer a reader; None if this broker cannot answer or does not lead."""
+        """Return the answer to a reader, or None if this broker cannot answer or does not lead."""
         self.look_at_lease()
         if self.closed or not reader_is_known(leader_epoch, self.epoch):
             return None
@@ -397,7 +397,7 @@ class Leading:
 
 
 def reader_is_known(seen: int, own: int) -> bool:
-    """Return whether a leader is at least as new as the epoch that a client has seen (rule 4.9)."""
+    """Return whether a leader's epoch is at least the epoch that a client has received (rule 4.9)."""
     return seen <= own
 
 

@@ -35,7 +35,7 @@ class FetchOutside:
     log_start: int
     end_offset: int
     deleted: EpochStart | None
-    """The epoch before the log start."""
+    """Epoch of the last record before the log start of the leader."""
 
 
 @dataclass(slots=True)
@@ -51,9 +51,9 @@ class Outcome(Enum):
 
     OK = "ok"
     FAILED = "failed"
-    """Certainly not stored by this request."""
+    """The request has certainly not stored the value."""
     MAYBE = "maybe"
-    """Outcome unknown."""
+    """The value may be stored or not."""
     UNKNOWN_PRODUCER = "unknown producer"
     OUT_OF_ORDER = "out of order"
 
@@ -78,5 +78,5 @@ class ReadAnswer:
     offset: int
     values: list[int]
     high_watermark: int | None
-    """High watermark; None if the leader does not know it."""
+    """High watermark, or None if the leader does not know the high watermark."""
     leader_epoch: int

@@ -73,9 +73,9 @@ LONE: frozenset[Drill] = frozenset(
 WRITTEN: frozenset[Drill] = frozenset(
     {Drill.POWER_AFTER_STOP, Drill.SHORT_OF_EPOCH, Drill.LOST_IN_BETWEEN, Drill.POWERED_LAST}
 )
-"""Drills that need records which count before they are synced."""
+"""Drills that need a durability with which written records count before they are synced."""
 DRAWN: tuple[Drill, ...] = tuple(drill for drill in Drill if drill is not Drill.DELETED_BEYOND)
-"""Drills for which worlds are drawn; the remaining drill runs in worlds that happen to allow it."""
+"""Drills that are drawn at random. DELETED_BEYOND runs in worlds with unclean elections and retention instead."""
 SYNCED: frozenset[Drill] = frozenset({Drill.LATE_PROGRESS, Drill.SYNCED_TAIL})
 
 

@@ -42,7 +42,7 @@ class Wishes:
     def next_record(
         self, partition: int, key: PartitionKey, item: Versioned[PartitionRecord], view: ClusterView
     ) -> PartitionRecord | None:
-        """Return the record that fulfils a request; None if there is none or it has to wait."""
+        """Return the record that fulfils a request, or None if there is no request or the request has to wait."""
         wanted = self._open.get(partition)
         if not wanted:
             return None
@@ -87,7 +87,7 @@ class Wishes:
 
 
 def with_durability(record: PartitionRecord) -> PartitionRecord | None:
-    """Return the record on its way to the other durability; `synced` is reached only through `syncing`."""
+    """Return the record with the next durability state; the change to `synced` passes through `syncing`."""
     match record.durability:
         case DurabilityState.REPLICATED:
             return msgspec.structs.replace(record, durability=DurabilityState.SYNCING)

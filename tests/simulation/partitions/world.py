@@ -105,7 +105,7 @@ class World(Frame):
             self.store.transact(Transaction((), ((partition_key(partition), self._first_record(), None),)))
 
     def _first_record(self) -> PartitionRecord:
-        """Return a record whose replicas are empty and in sync; the first one leads once it is registered."""
+        """Return a record of empty replicas that are all in sync. The first of them leads once it is registered."""
         plan, homes = self.plan, [self.brokers[home] for home in self._homes]
         return PartitionRecord(
             leader=None,
@@ -129,7 +129,7 @@ class World(Frame):
                 number += 1
 
     def unrest(self) -> str | None:
-        """Return a partition without leader or complete replicas, or an unanswered request; None at rest."""
+        """Describe a partition without leader or complete replicas, or an unanswered request; return None at rest."""
         for partition, item in self.records().items():
             wrong = self._unrest_of(partition, item.value)
             if wrong is not None:
@@ -141,8 +141,8 @@ class World(Frame):
     def _unrest_of(self, partition: int, record: PartitionRecord) -> str | None:
         if record.leader is None:
             if self.faults.all_lost_power and record.durability is not DurabilityState.SYNCED:
-                # All brokers lost power while only synced records counted, and later written records were made to
-                # count: no replica is provably complete, and only an operator may continue with the remaining records.
+                # All brokers lost power while only synced records counted, and then the durability was changed so that
+                # written records count. No replica is provably complete, and only an operator may elect a leader.
                 self.judge.counts["excused"] += 1
                 return None
             return f"partition {partition} has no leader: {record}"
@@ -162,7 +162,7 @@ class World(Frame):
         """Check that every replica has exactly the committed records."""
         for partition, item in self.records().items():
             if item.value.leader is None:
-                continue  # excused: no leader has yet named the divergence
+                continue  # without a leader, replicas may still diverge
             for replica in item.value.replicas:
                 log = self.brokers[replica.broker].log(partition)
                 truth = self.judge.partitions[partition].committed

@@ -1,7 +1,7 @@
 """The common part of a broker in every suite: a process with a leased registration and a mirror of the store.
 
-A twin of `fairlead_broker.runtime.lifecycle` and of the coordination mirror, whose tasks on an event loop would make a
-world take seconds instead of milliseconds (decision 0200).
+This module is a twin of `fairlead_broker.runtime.lifecycle` and of the coordination mirror without an event loop, with
+which a world would take seconds instead of milliseconds (decision 0200).
 """
 
 from __future__ import annotations
@@ -105,7 +105,8 @@ class Broker(Process):
         context: tuple[Any, ...],
     ) -> None:
         if answer is None or not answer[0]:
-            # The old key must expire first; this broker's own key, if its answer was lost, is deleted with its lease.
+            # The old key must expire first. If the answer to an earlier attempt was lost, its key is deleted with its
+            # lease.
             self.after(AGAIN_SECONDS, self.register, *context)
             return
         seconds = self.world.plan.lease_seconds

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias
 from simulator.schedule import Schedule
 
 Node: TypeAlias = int
-"""Number of a broker; clients have numbers from 100 on, and the store is 0."""
+"""Number of a node: 0 for the store, from 100 on for clients, and otherwise a broker's number."""
 STORE: Node = 0
 CLIENTS_FROM: Node = 100
 

@@ -31,7 +31,7 @@ from simulator.world import Verdict
 SEEDS_MAX = 10_000
 """Number of seeds within which each dropped rule must be found."""
 TABLE_FOUND = 3
-"""Number of findings of a dropped rule; the table has the median number of seeds between them."""
+"""Number of findings of a dropped rule from which the median number of seeds in the table is computed."""
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "explanation" / "simulation.md"
 END = "<!-- end of the table -->"
 TABLE_HEAD = """| dropped rule | switch | found as | median seeds | first seed |

@@ -1,6 +1,6 @@
 """A coordination store that decides like etcd and fails as etcd may.
 
-It has keys with create and mod revisions, transactions, leases that end early or late, and watches that lag, are
+The store has keys with create and mod revisions, transactions, leases that end early or late, and watches that lag, are
 cancelled and repeat events. Outcomes stay unknown as in practice: a request or its answer is lost, or the request is
 carried out long after its sender gave up. Values are the records themselves, which the store does not read.
 """
@@ -59,7 +59,7 @@ class Watch:
 
     deliver: Callable[[Revision, tuple[tuple[Key, Item | None], ...]], None]
     lag: Callable[[], float | None]
-    """Draws the delay of the next event; None breaks the watch."""
+    """Function that draws the delay of the next event, or returns None to break the watch."""
     broken: Callable[[], None]
     due: float = 0.0
     alive: bool = True
@@ -144,7 +144,7 @@ class Store:
         self._schedule.after(seconds, self._check_lease, lease)
 
     def keep_alive(self, lease: int, seconds: float) -> bool:
-        """Renew a lease; return False if it has expired."""
+        """Renew a lease, and return False if the lease has expired."""
         held = self.leases.get(lease)
         if held is None:
             return False
@@ -208,7 +208,8 @@ class Store:
             self.unwatch(watcher)
             watch.broken()
             return
-        # Strictly later than the previous event: the events of one watch never overtake each other.
+        # Each event is delivered strictly later than the previous one, because events of one watch never overtake each
+        # other.
         watch.due = max(watch.due + 1e-6, self._schedule.now + lag)
         self._schedule.after(watch.due - self._schedule.now, self._deliver, watch, event)
 

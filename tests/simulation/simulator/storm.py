@@ -1,6 +1,7 @@
 """The faults of a world at random times: those of brokers, links and store, which every suite has.
 
-A fault of the plan is the method with its name. Damage that can be healed is healed when the faults stop.
+Each fault of a plan is carried out by the method with its name. Damage that can be healed is healed when the faults
+stop.
 """
 
 from __future__ import annotations

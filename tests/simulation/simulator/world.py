@@ -59,7 +59,7 @@ class World:
         self.plan = drawn if plan is None else plan
         self.trace: list[str] | None = [] if traced else None
         self.traffic = True
-        """Whether clients still start requests; False once the cluster is checked for being at rest."""
+        """Whether clients still start requests, which they do until the cluster is checked for being at rest."""
         self.network = Network(self.schedule, self.plan.weather)
         self._leases = 0
 
@@ -89,20 +89,20 @@ class World:
         raise NotImplementedError
 
     def unrest(self) -> str | None:
-        """Return the first reason why the cluster is not at rest; None at rest."""
+        """Return the first reason why the cluster is not at rest, or None if the cluster is at rest."""
         raise NotImplementedError
 
     def compare(self) -> None:
         """Run the checks that need a cluster at rest."""
 
     def fingerprint(self) -> list[Any]:
-        """Return the parts of the digest besides randomness, store and counts."""
+        """Return the parts of the digest in addition to randomness, store and counts."""
         raise NotImplementedError
 
     # -- the run
 
     def run(self) -> Verdict:
-        """Run storm and rest, and return the verdict; no violation is raised."""
+        """Run storm and rest, and return the verdict instead of raising a violation."""
         violation = violation_of(self._run)
         return Verdict(
             self.seed,
@@ -132,7 +132,7 @@ class World:
         self.compare()
 
     def _rest(self) -> None:
-        """Run the world until the cluster is at rest; raise `Liveness` after `REST_SECONDS`."""
+        """Run the world until the cluster is at rest, and raise `Liveness` after `REST_SECONDS`."""
         until = self.now + self.REST_SECONDS
         while True:
             self.schedule.run(self.now + LOOK_SECONDS)

@@ -1,7 +1,7 @@
 """The coordination store for brokers on virtual time: the embedded store over an unreliable link.
 
-Decisions are those of the shipped store. Requests and answers are delayed, lost, or carried out after their sender has
-given up; watches lag and break; leases end early.
+The results of requests are those of the shipped store. Requests and answers are delayed, lost, or carried out after
+their sender has given up; watches lag and break; leases end early.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class FarCoordination:
         return self._life.dead or self._weather.away or self._life.name in self._weather.cut
 
     async def _reach(self) -> None:
-        """Wait for the delay of a message in one direction; raise `CoordinationUnavailable` if it is lost."""
+        """Wait for the delay of a message in one direction, and raise `CoordinationUnavailable` if it is lost."""
         weather = self._weather
         delay = weather.chance.expovariate(1_000) + weather.chance.random() * weather.slow_seconds
         await pass_time(delay)
@@ -159,7 +159,7 @@ class FarCoordination:
 
 
 class FarWatch:
-    """A watch over the same link."""
+    """A watch over the unreliable link of its client."""
 
     def __init__(self, inner: Watch, client: FarCoordination) -> None:
         self._inner = inner
@@ -170,7 +170,7 @@ class FarWatch:
         return self
 
     async def __anext__(self) -> WatchBatch:
-        # Kept until it is returned, so that a cancelled wait loses no event.
+        # The next event is kept until it is returned, so that a cancelled wait loses no event.
         if self._held is None:
             self._held = await self._inner.__anext__()
         weather = self._client._weather

@@ -19,7 +19,7 @@ class Life:
         self._made = 0
 
     def adopt(self, task: asyncio.Task[Any]) -> None:
-        """End a task with this life."""
+        """End a task when this process ends."""
         self._made += 1
         number = self._made
         self._tasks[number] = task
@@ -40,4 +40,4 @@ def _forget(task: asyncio.Task[Any]) -> None:
 
 
 LIFE: ContextVar[Life | None] = ContextVar("life", default=None)
-"""The running process; None outside of processes."""
+"""Simulated process that runs the current task, or None for a task outside of simulated processes."""

@@ -1,7 +1,7 @@
 """HTTP between processes without sockets: requests reach the ASGI application of the other process, or are lost.
 
-Replaces `pyreqwest.client.ClientBuilder` in brokers and SDK. A link delays messages, blocks one or both directions, and
-loses messages when it breaks; a dead process refuses connections.
+`VirtualClientBuilder` replaces `pyreqwest.client.ClientBuilder` in brokers and SDK. A link delays messages, blocks one
+or both directions, and loses messages when it breaks; a dead process refuses connections.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class VirtualNetwork:
         return (sender, receiver) in self.cut
 
     async def travel(self, sender: str, receiver: str) -> bool:
-        """Wait for the delay of a message; return False if it is lost."""
+        """Wait for the delay of a message, and return False if the message is lost."""
         await pass_time(self.chance.expovariate(2_000) + self.chance.random() * self.slow_seconds)
         if self.link_is_cut(sender, receiver):
             self.lost += 1

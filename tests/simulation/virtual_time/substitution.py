@@ -1,4 +1,4 @@
-"""Replacements below the real broker and the real SDK while a world runs."""
+"""Replacements of the parts below the real brokers and the real SDK while a world runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from virtual_time.network import VirtualClientBuilder, VirtualNetwork
 from virtual_time.threads import InlineExecutor, pool_submit
 
 PAUSE_SECONDS = 0.15
-"""Pause between two sends of a client, which makes a world long instead of crowded."""
+"""Pause between two sends of a client, which limits the number of requests in a world."""
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def substituted(
 ) -> Iterator[None]:
     """Replace threads, connections and clocks by virtual ones, and restore them at the end.
 
-    `trace` gets the log; without it the log is dropped.
+    `trace` receives the log lines; None drops them.
     """
     clock = VirtualClock(loop)
     builder = type("Builder", (VirtualClientBuilder,), {"network": network})

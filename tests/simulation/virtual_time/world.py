@@ -116,7 +116,7 @@ class World:
         return [machine.url for machine in self.machines]
 
     async def run(self) -> None:
-        """Run the world; raise `AssertionError` when a guarantee is violated."""
+        """Run the world, and raise `AssertionError` when a guarantee is violated."""
         await self._begin()
         clients = self._clients()
         loop = asyncio.get_running_loop()

@@ -53,7 +53,7 @@ def test_flights_in_windows(
 
     # Records are at most 30 seconds out of order in the topic, and the restart happens in the middle.
     first = go_on([*flights[:800], *rubbish])
-    # Three carriers in windows that the first run has written; each is a window of its own.
+    # Each of three carriers has a late flight in a window of its own, which the first run has written.
     late = [flight(carrier, START + timedelta(minutes=number), 1) for number, carrier in enumerate(CARRIERS)]
     second = go_on([*flights[800:], *late, flight("UA", START + timedelta(hours=9), 0)])
 
@@ -242,7 +242,7 @@ def flight(carrier: str, at: datetime, delay: int) -> bytes:
 
 
 def shuffled(flights: Sequence[bytes]) -> list[bytes]:
-    """Move a fifth of the flights back by up to 30 seconds of event time, which is six flights."""
+    """Move a fifth of the flights back by up to six flights, which are 30 seconds of event time."""
     chance = Random(3)
     places = [
         number + (chance.randrange(1, 7) if chance.random() < 0.2 else 0.0) for number in range(len(flights))

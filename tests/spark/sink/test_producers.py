@@ -1,4 +1,4 @@
-"""Tests of the producers of a worker, which tasks share in sequence, processes do not share, and a failure closes."""
+"""Tests of a worker's producers: successive tasks share them, processes do not, and a failure closes them."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def test_a_topic_is_a_table_of_sql(spark: SparkSession, bootstrap: str, topic: str) -> None:
-    """Every query of a table sees the newest records; INSERT INTO appends to its topic; a stream reads it.
+    """Every query of a table sees the newest records; INSERT INTO appends to its topic; a stream reads the topic.
 
-    Rows whose table Spark does not name are written to no topic.
+    Rows for which Spark names no table are not written to any topic.
     """
     other = f"{topic}-other"
     with Admin(bootstrap) as admin:
@@ -52,7 +52,7 @@ def test_a_topic_is_a_table_of_sql(spark: SparkSession, bootstrap: str, topic: s
 
 
 def test_topics_of_one_name_are_refused(spark: SparkSession, bootstrap: str, topic: str) -> None:
-    """Two topics that would be one table are refused before any table is made; options are checked as well."""
+    """Two topics that would be one table are refused before a table is created; options are checked as well."""
     with Admin(bootstrap) as admin:
         admin.create_topic(f"{topic}.a", partitions=1)
         admin.create_topic(f"{topic}-a", partitions=1)

@@ -1,4 +1,4 @@
-"""Tests of the read of one task from a real broker: the prefetch limit, and the errors after brokers vanish."""
+"""Tests of the read of one task from a real broker: the prefetch limit, and the errors when brokers are gone."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ def test_the_next_part_is_there_while_one_is_held(bootstrap: str, topic: str) ->
     room = SETTINGS.prefetch_bytes + 2 * SETTINGS.fetch_bytes_max
     assert min(waiting) >= SETTINGS.fetch_bytes_max
     assert max(waiting) <= room
-    # Besides the buffer, answers that the read has taken and not yet yielded are in memory, at most another buffer.
+    # In addition to the buffer, memory contains answers that the read has taken and not yet yielded, at most the size
+    # of another buffer.
     assert max(in_memory) <= 2 * room < RECORDS * VALUE_BYTES
     assert found == {(index, offset) for index in range(2) for offset in range(RECORDS // 2)}
 

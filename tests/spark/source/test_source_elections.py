@@ -129,7 +129,7 @@ def test_a_log_that_ends_before_a_checkpoint_fails_the_query(
 ) -> None:
     """By default the query ends with an error that has the offsets.
 
-    With failOnDataLoss=false it continues from the log end.
+    With failOnDataLoss=false the query continues from the log end.
     """
     seen: list[Row] = []
     run = runner(spark, log, tmp_path / "checkpoint", seen)
@@ -236,7 +236,7 @@ def test_a_trigger_planned_before_an_election_reads_nothing_twice(log: LostLog, 
 
 @pytest.mark.scenario
 def test_a_log_that_ends_within_a_trigger_is_reported(log: LostLog) -> None:
-    """A task at the end of a truncated log gets no error from fetches; it asks for the log end and reports the loss."""
+    """A task at the end of a truncated log gets no error from fetches; it requests the log end and reports the loss."""
     strict, lenient = (reader_of(log, fails=fails, retryTimeout="2s") for fails in (True, False))
     leader = log.grow()
     start = strict.initialOffset()

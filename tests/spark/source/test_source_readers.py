@@ -1,6 +1,6 @@
 """Tests of the planning and reading of the readers, called as Spark's workers call them, but without Spark.
 
-It is a single file because planning and reading are tested with the same readers and the same broker.
+The file is not split, because planning and reading are tested with the same readers and the same broker.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 
 
 def batch(bootstrap: str, **options: str) -> BatchReader:
-    """Return a batch reader as it arrives in a worker."""
+    """Return a batch reader as a worker receives it."""
     return pickle.loads(pickle.dumps(BatchReader(ReadOptions.parse({"bootstrap": bootstrap} | options))))
 
 
 def stream(bootstrap: str, **options: str) -> StreamReader:
-    """Return a stream reader as it arrives in a worker."""
+    """Return a stream reader as a worker receives it."""
     return pickle.loads(pickle.dumps(StreamReader(ReadOptions.parse({"bootstrap": bootstrap} | options))))
 
 
@@ -180,7 +180,7 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_an_old_plan_reports_what_it_leaves_out(
     bootstrap: str, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Spark reuses the plan of a view: the plan says so when it is made, and later queries report newer records.
+    """Spark reuses the plan of a view: a warning says so at the planning, and later queries report newer records.
 
     A read with a given end leaves out nothing, and a table of the catalog has a plan for each query.
     """
@@ -400,7 +400,7 @@ def test_a_topic_that_is_deleted_under_a_limit_ends_no_query(bootstrap: str, top
 
 
 def test_no_leader_of_the_past_says_where_a_log_ends(bootstrap: str, topic: str) -> None:
-    """A query that has seen a newer leader epoch ignores answers of older leaders, however long they answer."""
+    """After a newer leader epoch, a query ignores answers of older leaders, however long these continue to answer."""
     send(bootstrap, topic, b"1", b"2")
     reader = stream(bootstrap, subscribe=topic, startingOffsets="earliest", retryTimeout="1s")
     offsets = StreamOffsets.from_json(reader.latestOffset(reader.initialOffset(), ReadAllAvailable()))
@@ -443,7 +443,7 @@ def test_an_end_before_the_query_moves_it_only_by_an_election(bootstrap: str, to
 
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_recreated_topic_is_distinguished_from_growth(bootstrap: str, topic: str, fails: bool) -> None:
-    """Another topic with the same name causes an error with both ids, or a new beginning."""
+    """Another topic with the same name causes an error with both ids, or the query begins again."""
     with Admin(bootstrap) as admin:
         first = admin.create_topic(topic, partitions=1).topic_id
         send(bootstrap, topic, b"old", b"old")
@@ -472,7 +472,7 @@ def test_a_recreated_topic_is_distinguished_from_growth(bootstrap: str, topic: s
 @pytest.mark.scenario
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_topic_that_is_gone_is_a_loss(bootstrap: str, topic: str, fails: bool) -> None:
-    """A deleted topic ends the query, or the query goes on with its other topics and reads a new topic of that name."""
+    """A deleted topic ends the query, or the query continues without it and reads a new topic of that name."""
     with Admin(bootstrap) as admin:
         admin.create_topic(topic, partitions=1)
         send(bootstrap, topic, b"old")

@@ -1,6 +1,6 @@
 """Decisions equal those of a naive walk over all ACLs, for random rules, callers and names (rules Z5, Z6; proof V4).
 
-`tests/security/access_searches.py` compares more of them.
+`tests/security/access_searches.py` compares the decisions for more random rule sets.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def compare(seed: int) -> None:
 
 
 def test_decisions_equal_those_of_a_naive_walk() -> None:
-    """The index decides as a naive walk does, and names a reason that exists."""
+    """The index decides like a naive walk over all ACLs, and gives an existing ACL or a known reason as the reason."""
     for seed in range(400):
         compare(seed)
 
 
 def test_a_deny_never_allows_and_a_removed_allow_never_allows() -> None:
-    """Adding a deny, or removing an allow, never makes an operation allowed."""
+    """Adding a deny or removing an allow never allows an operation that was refused before."""
     chance = random.Random(7)
     for _ in range(200):
         acls, caller = some_acls(chance), some_caller(chance)
@@ -51,7 +51,7 @@ def test_a_deny_never_allows_and_a_removed_allow_never_allows() -> None:
 
 
 def test_the_id_of_an_acl_follows_from_its_content() -> None:
-    """The same ACL has one id, whatever the order of its operations; another ACL has another id."""
+    """An ACL has the same id whatever the order of its operations, and a different ACL has a different id."""
 
     def acl(*operations: str) -> Acl:
         return Acl(
@@ -67,7 +67,7 @@ def test_the_id_of_an_acl_follows_from_its_content() -> None:
 
 
 def test_an_anonymous_caller_is_never_a_superuser() -> None:
-    """A pattern of superusers that matches every name does not name callers without a token."""
+    """A caller without a token is no superuser, even if the superusers are given by a pattern for every name."""
     rules = CallerRules(AclIndex(()), NOBODY, ("*",))
 
     assert not rules.is_superuser
@@ -76,7 +76,7 @@ def test_an_anonymous_caller_is_never_a_superuser() -> None:
 
 
 def test_a_right_on_every_name_of_a_prefix_is_never_more_than_the_rights_on_names() -> None:
-    """If all names of a prefix are allowed, each name is; the reverse holds for one rule without a deny."""
+    """A right on all names of a prefix includes each name, and one allow rule on a prefix gives that right."""
     chance = random.Random(3)
     for _ in range(500):
         acls, caller = some_acls(chance), some_caller(chance)

@@ -1,4 +1,4 @@
-"""Sums of equal refusals lose none."""
+"""Equal refusals are summed, and every refusal is counted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fairlead_broker.access.refusal_sums import RefusalKind, RefusalSums
 
 @given(st.lists(st.one_of(st.integers(0, 4), st.none()), max_size=60), st.integers(1, 5))
 def test_reports_and_sums_count_every_refusal(steps: list[int | None], kinds_max: int) -> None:
-    """The reports at once and the sums together count each refusal once, also of more kinds than are summed."""
+    """Immediate reports and sums together count each refusal once, even if refusals have more kinds than sums exist."""
     sums: RefusalSums[int] = RefusalSums()
     counted: Counter[int] = Counter()
     with pytest.MonkeyPatch.context() as patch:

@@ -10,7 +10,7 @@ from refusals import raises
 
 @given(st.binary(max_size=40))
 def test_bytes_come_back(data: bytes) -> None:
-    """Encoded bytes are decoded again, and the text has no padding."""
+    """Bytes are encoded without padding and decoded to the same bytes."""
     text = base64url.encoded(data)
 
     assert "=" not in text

@@ -150,7 +150,10 @@ def test_what_does_nothing_in_a_scope_is_refused(
 
 
 def test_a_broker_shows_what_holds_there() -> None:
-    """A broker's configuration shows its own value before the cluster's and the default; other keys are left out."""
+    """A broker's own value of a key precedes the cluster's value and the default.
+
+    Keys of other scopes are omitted.
+    """
     entries = effective_config(
         ConfigScope.BROKER,
         {
@@ -243,7 +246,10 @@ def test_a_topic_shows_every_supported_key_and_no_other() -> None:
 
 @pytest.mark.parametrize(("replication_factor", "expected"), [(1, 1), (2, 1), (3, 2), (5, 4)])
 def test_min_insync_replicas_follows_the_replication_factor(replication_factor: int, expected: int) -> None:
-    """By default, min.insync.replicas is one less than the number of replicas, at least one; a set value is kept."""
+    """The default of min.insync.replicas is one less than the number of replicas, at least one.
+
+    An explicit value of min.insync.replicas overrides the default.
+    """
     by_default, entries = effective_topic_config({}, {}, {}, replication_factor=replication_factor)
     by_topic, _ = effective_topic_config({"min.insync.replicas": 7}, {}, {}, replication_factor=3)
 

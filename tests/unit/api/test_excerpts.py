@@ -30,7 +30,7 @@ from fairlead_api.excerpts import excerpt, shortened, shown
     ],
 )
 def test_every_json_value_has_a_short_form(value: object, text: str, data: object) -> None:
-    """The short form of text is quoted ASCII, of scalars JSON, and of containers and huge numbers a description."""
+    """The short form is quoted ASCII for text, JSON for scalars, and a description for containers and huge numbers."""
     assert shown(value) == text
     assert excerpt(value) == data
 

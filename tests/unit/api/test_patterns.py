@@ -13,14 +13,14 @@ PATTERNS = [*NAMES, *(f"{name}*" for name in NAMES if len(name) < 4), "*"]
 
 
 def test_a_pattern_is_inside_another_if_it_matches_no_other_name() -> None:
-    """Containment of every two patterns equals containment of the names that they match."""
+    """A pattern contains another exactly if it matches every name that the other one matches."""
     # The names are longer than every prefix, so that two different prefixes match different names.
     matched = {pattern: {name for name in NAMES if matches(pattern, name)} for pattern in PATTERNS}
     for outer, inner in itertools.product(PATTERNS, repeat=2):
         if contains(outer, inner):
             assert matched[inner] <= matched[outer], (outer, inner)
         elif inner.endswith("*"):
-            # A name that is longer than all names of the enumeration tells the two apart.
+            # Some name, perhaps longer than all names in NAMES, matches only the inner pattern.
             longer = [inner[:-1] + rest for rest in ("a", "aa", "_a", "aaaaa", "_aaaa")]
             names = [name for name in (*longer, *NAMES) if matches(inner, name)]
             assert any(not matches(outer, name) for name in names), (outer, inner)

@@ -124,7 +124,10 @@ def test_a_code_of_a_newer_server_survives() -> None:
 def test_an_incomplete_document_is_read_carefully(
     document: dict[str, JSON], status: int, kind: ProblemKind, side_effect: SideEffect
 ) -> None:
-    """A problem from an incomplete document gets defaults from its status; a server failure counts as `maybe`."""
+    """A problem from an incomplete document gets defaults from its status.
+
+    The side effect of a server failure is `maybe` by default.
+    """
     problem = ProblemError.from_document(document)
 
     assert (problem.status, problem.kind, problem.side_effect) == (status, kind, side_effect)

@@ -44,7 +44,7 @@ def has_mallopt() -> bool:
 
 @pytest.mark.skipif(not has_mallopt(), reason="only glibc gives freed memory back at once")
 def test_freed_blocks_are_not_mapped_again() -> None:
-    """A process that keeps freed memory maps hardly any new pages; without the setting it maps thousands."""
+    """A process maps hardly any new pages if it keeps freed memory, and thousands of pages without that setting."""
     given_back, kept = pages_mapped(keeps=False), pages_mapped(keeps=True)
 
     assert given_back > 1000

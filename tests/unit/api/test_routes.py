@@ -163,11 +163,11 @@ NEEDS = {
     "alter security": "put_quota",
     "delete security": "revoke_token remove_acl remove_quota",
 }
-"""Needs of every route, as the table of section 3.3 of the security contract gives them."""
+"""Access needs of every route, from the table in section 3.3 of the security contract."""
 
 
 def test_every_route_has_the_needs_of_the_contract() -> None:
-    """Every route has exactly the needs of the security contract, and a route without a row fails (rule Z15)."""
+    """Every route has exactly the needs of the security contract, and a route without a row fails the test (Z15)."""
     expected = {name: access for access, names in NEEDS.items() for name in names.split()}
 
     assert {entry.name: str(entry.access) for entry in ROUTES} == expected
@@ -175,7 +175,7 @@ def test_every_route_has_the_needs_of_the_contract() -> None:
 
 @pytest.mark.parametrize("entry", ROUTES, ids=by_name)
 def test_a_need_names_a_parameter_of_the_path(entry: Route) -> None:
-    """A need on a name in the path has that parameter, and every name of a topic or group in a path has a need."""
+    """A need on a name in the path refers to a parameter, and each parameter with a topic or group name has a need."""
     of_path = {need.kind.value for need in entry.access.needs if need.source is NameSource.PATH}
 
     assert of_path == {kind for kind in ("topic", "group", "producer") if f"{{{kind}}}" in entry.path}

@@ -12,7 +12,7 @@ TEXT = TOKEN.text
 
 
 def test_a_text_is_parsed_to_its_parts() -> None:
-    """A token's text has the contract's form, is parsed to the same token, and the secret is not in its repr."""
+    """A token's text has the contract's form and is parsed to the same token, whose repr does not show the secret."""
     assert (len(TEXT), TEXT.count("_")) == (4 + ID_LENGTH + 1 + SECRET_LENGTH + 6, 2)
     assert parse_token(TEXT) == TOKEN
     assert TOKEN.secret not in repr(TOKEN)
@@ -22,7 +22,7 @@ def test_a_text_is_parsed_to_its_parts() -> None:
 
 @given(place=st.integers(0, len(TEXT) - 1), character=st.sampled_from(ALPHABET + "_-\n\x00é"))
 def test_another_character_anywhere_is_found(place: int, character: str) -> None:
-    """A text with one changed character is no token, because the check differs."""
+    """A text with one changed character is refused, because its check digits no longer match."""
     changed = TEXT[:place] + character + TEXT[place + 1 :]
 
     assert changed == TEXT or parse_token(changed) is None
@@ -30,7 +30,7 @@ def test_another_character_anywhere_is_found(place: int, character: str) -> None
 
 @given(st.text(max_size=100))
 def test_any_text_is_parsed_without_an_error(text: str) -> None:
-    """No text makes the parser fail, and what it accepts has the same text again."""
+    """The parser raises no error for any text, and a parsed token has exactly the text that was parsed."""
     for candidate in (text, f"flt_{text}", TEXT + text):
         found = parse_token(candidate)
 

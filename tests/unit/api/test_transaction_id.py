@@ -1,4 +1,4 @@
-"""Tests of the text of transaction ids."""
+"""Transaction ids as text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairlead_api.transaction_id import EPOCH_MAX, PRODUCER_ID_MAX, TransactionI
 
 @given(st.integers(0, PRODUCER_ID_MAX), st.integers(0, EPOCH_MAX))
 def test_an_id_is_parsed_as_written(producer_id: int, epoch: int) -> None:
-    """The text of an id gives the id."""
+    """The text of a transaction id is parsed to the same id."""
     transaction = TransactionId(producer_id, epoch)  # type: ignore[arg-type]
 
     assert parse_transaction_id(str(transaction)) == transaction
@@ -36,7 +36,10 @@ def test_an_id_is_parsed_as_written(producer_id: int, epoch: int) -> None:
     ],
 )
 def test_other_texts_are_refused(text: str) -> None:
-    """A text with a sign, leading zeros, other digits or a number beyond the range is refused by name."""
+    """A transaction id with a sign, leading zeros, foreign digits or a number beyond the range is refused.
+
+    The problem names the query parameter.
+    """
     with pytest.raises(ProblemError) as caught:
         parse_transaction_id(text)
 

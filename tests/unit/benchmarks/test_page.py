@@ -44,7 +44,7 @@ def measured(**more: Any) -> dict[str, Any]:
 
 
 def compared(part: str, **more: Any) -> dict[str, Any]:
-    """Return a part with one case against a peer; the case is named after the part."""
+    """Return a part with one case against a peer, named after the part."""
     return measured(cases=[ratio(f"case of {part}")], **more)
 
 
@@ -85,7 +85,7 @@ def documents() -> dict[str, dict[str, Any]]:
 
 
 def page_of(results: dict[str, dict[str, Any]], folder: Path) -> tuple[str, str]:
-    """Write the page from results; return the page and the printed output."""
+    """Write the page from results, and return the page and the printed output."""
     for name, document in results.items():
         (folder / name).write_text(json.dumps(document))
     page = folder / "page.md"
@@ -108,7 +108,7 @@ def page_of(results: dict[str, dict[str, Any]], folder: Path) -> tuple[str, str]
 
 
 def test_every_part_is_on_the_page(tmp_path: Path) -> None:
-    """Each row shows how and when it was measured, and every section that needs a picture has one."""
+    """Each row has the command and the date of its measurement, and every section that needs a picture has one."""
     page, said = page_of(documents(), tmp_path)
 
     for command, parts in (
@@ -144,7 +144,7 @@ def test_what_was_only_tried_is_left_out(tmp_path: Path) -> None:
 
 
 def test_results_that_do_not_say_what_was_asked_for_are_left_out(tmp_path: Path) -> None:
-    """A part with incomplete results is left out; the other parts of its section are written."""
+    """A part with incomplete results is omitted from the page, and the other parts of its section are written."""
     parts = documents()["bench.json"]
     del parts["kilobyte"]["asked"]
     page, said = page_of({"bench.json": {name: parts[name] for name in ("throughput", "kilobyte")}}, tmp_path)

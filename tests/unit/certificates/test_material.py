@@ -1,4 +1,4 @@
-"""Which certificates, keys and authorities a listener may use; every other is refused by file, fault and rule."""
+"""Certificates, keys and authorities that a listener may use, and refusals that name file, fault and rule."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def read(folder: Path, side: Side = Side.DATA, hosts: tuple[str, ...] = ("localh
 def test_good_material_is_readable_by_tls(
     key: Callable[[], ec.EllipticCurvePrivateKey], side: Side, tmp_path: Path
 ) -> None:
-    """Each allowed kind of key passes, and what is written again is what TLS libraries read."""
+    """A certificate with an allowed kind of key is accepted, and TLS libraries can load its rewritten files."""
     issued = AUTHORITY.issue(key=key())
     material = read_material(
         issued.write(tmp_path, AUTHORITY),
@@ -61,7 +61,7 @@ def test_good_material_is_readable_by_tls(
 
 
 def test_a_chain_through_an_intermediate_authority_is_accepted_from_peers(tmp_path: Path) -> None:
-    """A peer's certificate may be signed by an authority that one in `ca.crt` has signed."""
+    """A peer's certificate may be signed by an intermediate authority, which an authority in `ca.crt` has signed."""
     between = Authority.make("Between", signed_by=AUTHORITY)
     folder = between.issue().write(tmp_path, AUTHORITY)
     with pytest.raises(MaterialRefused):
@@ -89,7 +89,7 @@ WRONG: dict[str, tuple[Callable[[], Issued], str, str]] = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_certificate_is_refused_by_name(name: str, tmp_path: Path) -> None:
-    """The refusal names the file, the fault and what is allowed."""
+    """A wrong certificate is refused, and the error names the file and the fault."""
     make, file, fault = WRONG[name]
     with raises(MaterialRefused, fault, file=tmp_path / file):
         read(make().write(tmp_path, AUTHORITY))
@@ -105,7 +105,7 @@ def test_a_wrong_certificate_is_refused_by_name(name: str, tmp_path: Path) -> No
     ids=["missing", "empty", "garbage", "bad certificate", "bad key", "binary", "large"],
 )  # fmt: skip
 def test_an_unreadable_file_is_refused_by_name(name: str, content: bytes | None, tmp_path: Path) -> None:
-    """A file that is missing or holds something else is refused, whatever it holds."""
+    """A missing file, or a file without a valid certificate or key, is refused with its path."""
     GOOD.write(tmp_path, AUTHORITY)
     if content is None:
         (tmp_path / name).unlink()
@@ -155,10 +155,10 @@ def test_peers_need_a_certificate_of_the_cluster(
     ],
 )
 def test_a_wildcard_covers_one_label(host: str, name: str, named: bool) -> None:
-    """The names of certificates are compared as TLS clients compare them."""
+    """The names of certificates are compared by the rules of TLS clients: a wildcard stands for one label."""
     assert is_named(host, name) is named
 
 
 def test_material_shows_no_key(tmp_path: Path) -> None:
-    """The text of material holds no key, so that a log line cannot."""
+    """The repr of the material does not show the private key, so that no log line can contain the key."""
     assert "PRIVATE" not in repr(read(GOOD.write(tmp_path, AUTHORITY)))

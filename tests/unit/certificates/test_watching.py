@@ -1,4 +1,4 @@
-"""Certificates that cannot be put to use when their files change."""
+"""Changed certificates that a listener cannot use at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fairlead_broker.telemetry import Telemetry
 
 
 async def test_a_certificate_is_tried_again_when_descriptors_are_free(tmp_path: Path) -> None:
-    """A listener without descriptors for a new certificate keeps the previous one, and gets the new one later."""
+    """A listener that lacks descriptors for a new certificate keeps the previous one, and loads the new one later."""
     authority = Authority.make()
     first, second = authority.issue(), authority.issue()
     source = Source(Side.OPS, first.write(tmp_path, authority), ("localhost",))

@@ -9,7 +9,7 @@ from fairlead.cli.config_values import changes
 
 
 def test_both_options_become_one_patch() -> None:
-    """A value may contain an equals sign or be empty; an unset key is None."""
+    """A value may contain an equals sign or be empty, and the value of an unset key is None."""
     patch = changes(["retention.ms=5", "note=a=b", "empty="], ["flush.ms"])
 
     assert patch == {"retention.ms": "5", "note": "a=b", "empty": "", "flush.ms": None}

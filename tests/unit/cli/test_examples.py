@@ -1,4 +1,4 @@
-"""The examples in the help: every command has one, and each parses as a command line of its command."""
+"""Every command has an example in its help, and each example is a valid command line of its command."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MARK = "Example: "
 SHELL_SIGNS = {"<", ">", ">>", "|"}
-"""Shell syntax; the words of an example from one of these signs on are not arguments."""
+"""Operators of the shell. The words of an example after the first operator are not arguments of the command."""
 
 
 def every_command() -> dict[str, Command]:

@@ -13,7 +13,7 @@ import pytest
 from fairlead.cli.main import COMMANDS, EXTRA_VERBS, imported, run_command
 
 HEAVY = ("pyarrow", "numpy", "pyreqwest", "rich.console", "yaml")
-ASKING = ["topic", "list", "--bootstrap", "nonsense"]  # reads its settings before the address is refused
+ASKING = ["topic", "list", "--bootstrap", "nonsense"]  # parses its settings, then refuses the address
 
 
 @pytest.mark.parametrize("arguments", [["version"], ["--help"], ["topic", "--help"], ASKING])
@@ -34,7 +34,7 @@ def test_a_command_imports_no_more_than_it_uses(arguments: list[str]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("command", "loaded"), [("broker", False), ("produce", False), ("job", True)])
 def test_arrow_does_not_load_pandas_into_brokers_and_commands(command: str, loaded: bool) -> None:
-    """Arrow does not import pandas into brokers and commands, but does into Spark jobs."""
+    """Arrow imports pandas in Spark jobs, but not in brokers and commands."""
     program = (
         "import sys\n"
         "from fairlead.cli.main import leave_out_pandas\n"
@@ -71,7 +71,7 @@ def test_a_verb_of_an_extra_that_is_missing(completing: bool, code: int, said: b
     program = (
         "import sys\n"
         "import fairlead.cli.main as main\n"
-        "main.entry_points = lambda **_: ()\n"  # as without any extra installed
+        "main.entry_points = lambda **_: ()\n"  # as if no extra were installed
         "sys.argv = ['fairlead', 'broker', 'start']\n"
         "main.main()\n"
     )

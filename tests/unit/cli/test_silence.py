@@ -32,7 +32,7 @@ ANSWERED_AT_ONCE = [
 def test_a_read_command_waits_nine_seconds_for_an_answer(
     command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A read command waits nine seconds for an answer; its error contains the waiting time and the address."""
+    """A read command waits nine seconds for an answer, and its error contains the waiting time and the address."""
     monkeypatch.setattr("fairlead.connection.transport.ANSWER_MARGIN_SECONDS", -3.0)
     monkeypatch.setattr("fairlead.connection.wrong_listener.LOOK_SECONDS_MAX", 2.0)
     monkeypatch.setattr(f"fairlead.cli.verbs.{command[0]}.RETRY_TIMEOUT", "1ms")

@@ -148,7 +148,7 @@ Script: TypeAlias = Callable[[Received], Awaitable[Reply | None]]
 
 
 class ScriptedBroker:
-    """A real HTTP/2 listener with scripted refusals; without a script, it stores batches and answers like a broker.
+    """A real HTTP/2 listener that follows a test's scripts, and otherwise stores batches and answers like a broker.
 
     A real broker cannot be made to fail on demand, and the tests check how the client handles failures. If a script
     returns None, the broker sends its default answer.
@@ -263,7 +263,7 @@ class ScriptedBroker:
     def accept(
         self, topic_id: str, partition: int, header: BatchHeader, records: list[Record]
     ) -> dict[str, object]:
-        """Store a batch if its sequence is the next one; refuse an early batch, which a real broker would hold."""
+        """Store a batch if its sequence is the next one, and refuse an early batch, which a real broker would hold."""
         if header.producer_id < 0:
             return self.store(topic_id, partition, records)
         place = (partition, header.producer_id)
@@ -318,7 +318,7 @@ def refused(topic_id: str, partition: int, code: str, **data: int) -> dict[str, 
 
 
 def fetch_reply(*parts: tuple[int, int, bytes], high_watermark: int | None = None) -> Reply:
-    """Return a fetch answer from (partition, next offset, stored batches); by default, the log ends at that offset."""
+    """Return a fetch answer from (partition, next offset, stored batches), by default with that offset as log end."""
     frames: list[bytes] = []
     for partition, next_offset, data in parts:
         meta = FetchFrameMeta(

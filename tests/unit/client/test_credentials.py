@@ -29,7 +29,7 @@ HERE = "http://127.0.0.1:9520"
 
 @pytest.fixture(autouse=True)
 def no_source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Leave out the environment of the tests."""
+    """Remove the token variables and the mounted token of the machine that runs the tests."""
     for name in TOKEN_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(credentials, "MOUNTED_TOKEN", tmp_path / "mounted")
@@ -43,7 +43,7 @@ def chosen(bootstrap: str = HERE, **arguments: Any) -> Credentials:
 async def test_arguments_precede_the_environment_and_the_mounted_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The source is an argument, else a variable, else the mounted file, else nothing."""
+    """A token comes from an argument, else from a variable, else from the mounted file."""
     (tmp_path / "mounted").write_text("mounted\n")
     told = [str(chosen())]
     monkeypatch.setenv("FAIRLEAD_TOKEN_FILE", "/variable")
@@ -79,7 +79,7 @@ def test_a_source_that_cannot_be_used_is_refused(
     named: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Two sources, a text that is no token, and a token without TLS to another machine are refused by name."""
+    """Two sources, an invalid token, and a token sent to another machine without TLS are refused by setting name."""
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(SettingError) as refused:
@@ -106,13 +106,13 @@ def test_no_representation_contains_the_token() -> None:
 
 
 def signed(seconds: float) -> str:
-    """Return a text in the form of a signed token that ends after some seconds."""
+    """Return a text in the form of a signed token that expires after some seconds."""
     claims = msgspec.json.encode({"exp": clock.now_us() / 1e6 + seconds})
     return f"e30.{base64.urlsafe_b64encode(claims).decode().rstrip('=')}.c2ln"
 
 
 class Source:
-    """A source that can be asked in each of the ways, with the token that it gives."""
+    """A token that a client can read from a file, from a command, and from two kinds of functions."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "token"
@@ -120,16 +120,16 @@ class Source:
         self.asked = 0
 
     def give(self, text: str) -> None:
-        """Give this text from now on."""
+        """Replace the token by this text."""
         self.file.write_text(text)
 
     def provide(self) -> str:
-        """Return the text, as a program's function."""
+        """Return the token, as a token provider of a program does."""
         self.asked += 1
         return self.file.read_text()
 
     async def provide_later(self) -> str:
-        """Return the text, as an asynchronous token provider."""
+        """Return the token, as an asynchronous token provider does."""
         return await asyncio.to_thread(self.provide)
 
 
@@ -144,7 +144,7 @@ WAYS: Ways = {
 
 
 async def admit(received: Received, *tokens: str) -> Reply | None:
-    """Answer requests with one of these tokens, and refuse others."""
+    """Answer a request that has one of these tokens, and refuse any other request."""
     if received.headers.get("authorization") in [f"Bearer {token}" for token in tokens]:
         return 200, {}, b"fine"
     body = b'{"code": "unauthenticated", "status": 401, "detail": "refused"}'
@@ -155,7 +155,7 @@ async def admit(received: Received, *tokens: str) -> Reply | None:
 async def test_a_refused_token_is_asked_for_once_more(
     way: str, broker: ScriptedBroker, tmp_path: Path
 ) -> None:
-    """After a refusal the source is asked again, and the request is sent once more with its new token."""
+    """After a refusal the token is read from its source again, and the request is sent once more with a new token."""
     source = Source(tmp_path)
     source.give("first")
     async with Transport(
@@ -171,13 +171,13 @@ async def test_a_refused_token_is_asked_for_once_more(
             await transport.call(CALL)
 
     assert answer.status == 200
-    assert len(broker.requests) == 4  # the token of the last refusal was still the same
+    assert len(broker.requests) == 4  # not repeated: the source still has the refused token
     assert str(transport.settings.credentials) in str(refused.value)
     assert "second" not in str(refused.value)
 
 
 async def test_many_refusals_ask_once(broker: ScriptedBroker, tmp_path: Path) -> None:
-    """Requests that were refused with the same token ask the source once."""
+    """If several requests are refused with the same token, the token is read from its source once."""
     source = Source(tmp_path)
     source.give("first")
     way = Credentials(token_provider=source.provide_later)
@@ -206,7 +206,7 @@ async def test_many_refusals_ask_once(broker: ScriptedBroker, tmp_path: Path) ->
 async def test_an_old_token_is_asked_for_again(
     way: str, text: str, seconds: float, is_asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file and a function are asked again after 30 s, and a command only when its signed token ends."""
+    """A file and a function are read again after 30 s, and a command runs again only when its signed token expires."""
     source, monotonic = Source(tmp_path), clock.monotonic
     text = signed(3600) if text == "signed for an hour" else text
     source.give(text)
@@ -222,7 +222,10 @@ async def test_an_old_token_is_asked_for_again(
 async def test_a_source_that_fails_later_changes_nothing(
     way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A source that never gave a token is an error; one that fails later leaves the previous token in use."""
+    """A source that has never returned a token raises an error.
+
+    If a source of tokens fails later, the client keeps using the previous token.
+    """
     source, monotonic = Source(tmp_path), clock.monotonic
     token = CallerToken(WAYS[way](source))
     with pytest.raises(SettingError):
@@ -238,7 +241,7 @@ async def test_a_source_that_fails_later_changes_nothing(
 
 
 async def test_http2_never_indexes_the_token() -> None:
-    """The header with the token is encoded so that no table of HTTP/2 keeps it."""
+    """The header with the token is encoded as never indexed, so no header table of HTTP/2 stores the token."""
     received = asyncio.get_running_loop().create_future()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""The error classes against the problem catalogue."""
+"""The error classes of the SDK correspond to the problem catalogue."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_cluster_errors_travel_between_processes() -> None:
 
 
 def test_errors_without_an_answer_travel_between_processes() -> None:
-    """Errors without a broker's answer can be pickled; otherwise a process pool would break or hang."""
+    """Errors without a broker's answer can be pickled, because otherwise a process pool would break or hang."""
     unreachable = UnreachableError("metadata", {"http://a:1": "refused"}, sent=True)
     late = DeliveryTimeoutError(
         "produce to t-0", record_count=7, waited_seconds=120.0, attempts=3, side_effect=SideEffect.MAYBE
@@ -100,7 +100,7 @@ def test_an_unreachable_cluster_names_every_address() -> None:
 
 
 def test_a_delivery_timeout_has_counts_and_the_last_refusal() -> None:
-    """A delivery timeout tells the record count, time, attempts, last refusal and whether the records may be stored."""
+    """The error of a delivery timeout contains record count, time, attempts, last refusal and possible side effects."""
     error = DeliveryTimeoutError(
         "produce to t-0", record_count=7, waited_seconds=120.0, attempts=3, side_effect=SideEffect.MAYBE
     )

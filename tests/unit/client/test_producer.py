@@ -115,7 +115,10 @@ async def test_records_without_a_key_reach_all_partitions(broker: ScriptedBroker
 async def test_records_without_a_key_that_come_together_are_one_batch_of_one_partition(
     broker: ScriptedBroker,
 ) -> None:
-    """Records without a key within the linger time form one batch of one partition; an empty key is a key."""
+    """Records without a key within the linger time form one batch of one partition.
+
+    A record with an empty key has a key.
+    """
     async with Producer(broker.url, linger_ms=1000) as producer:
         for row in range(100):
             await producer.send("flights", b"%d" % row)
@@ -155,7 +158,7 @@ async def test_a_problem_that_stays_wrong_is_raised_at_once(
 async def test_a_refused_partition_does_not_stop_the_others(
     broker: ScriptedBroker, producer: Producer
 ) -> None:
-    """If one partition of a request is refused, only its batch is sent again; the other batches are acknowledged."""
+    """If one partition of a request is refused, only the batch of that partition is sent again."""
 
     async def half(received: Received) -> Reply:
         """Store one partition and refuse the other."""
@@ -236,7 +239,7 @@ async def test_a_partition_without_a_leader_waits_for_one(broker: ScriptedBroker
 
 
 async def test_the_delivery_timeout_has_the_last_refusal(broker: ScriptedBroker) -> None:
-    """The error of a delivery timeout contains the last refusal, and tells whether the record may be stored."""
+    """The error of a delivery timeout contains the last refusal and whether the record may be stored."""
     broker.refuse(PRODUCE, *["ack_timeout"] * 100)
     async with Producer(broker.url, delivery_timeout="300ms") as producer:
         with pytest.raises(DeliveryTimeoutError) as raised:

@@ -56,7 +56,7 @@ def test_durations_without_a_unit_are_refused_by_name(value: object) -> None:
 
 
 def test_bootstrap_takes_text_and_lists() -> None:
-    """Bootstrap addresses are given as a comma-separated text or a list; repeated addresses count once."""
+    """Bootstrap addresses are given as a comma-separated text or a list, in which a repeated address counts once."""
     assert bootstrap_of("http://a:1/, http://b:2,http://a:1") == ("http://a:1", "http://b:2")
     assert bootstrap_of(["https://a:1"]) == ("https://a:1",)
 

@@ -1,4 +1,4 @@
-"""A small cluster as planners see it, and a store of keys for the execution of plans."""
+"""A small cluster as the input of planners, and a store of keys in which plans are executed."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def partition(
     durability: DurabilityState = DurabilityState.SYNCED,
     leader: InSync | None = None,
 ) -> PartitionRecord:
-    """Make a partition; broker n keeps it in directory dn."""
+    """Return the record of a partition, whose replica on broker n is in the directory dn."""
     return PartitionRecord(
         leader=leader,
         leader_epoch=LeaderEpoch(7),

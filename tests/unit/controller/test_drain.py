@@ -31,7 +31,7 @@ def view_of(*draining: int, cordoned: tuple[int, ...] = (), there: str = "1234")
 
 
 def asked(found: PartitionRecord, view: ClusterView, load: Mapping[BrokerId, int] = NO_LOAD) -> str | None:
-    """Return the target replicas of the move as a string of broker ids; None if no move begins."""
+    """Return the target replicas of the move as a string of broker ids, or None if no move begins."""
     begun = drained(KEY, found, Revision(90), view, load)
     return None if begun is None else "".join(map(str, target(begun)))
 
@@ -154,7 +154,7 @@ def test_moves_that_drains_would_begin_again_are_known(
 
 
 def test_the_replica_under_way_is_no_reason_to_go_elsewhere() -> None:
-    """The replica that is being copied does not count for its target, so a drain would pick the same target again."""
+    """The replica being copied does not add to the load of its target, so a drain would choose that target again."""
     view = view_of(2, there="12345")
 
     assert draining_that_begin_again(MOVING, view, {BrokerId(4): 3, BrokerId(5): 2}) == (2,)

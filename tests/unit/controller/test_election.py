@@ -22,7 +22,7 @@ class Cluster:
         self.key = PartitionKey(kit.topic_id, PartitionIndex(0))
 
     def add(self, broker: int, epoch: int, **about: Any) -> None:
-        """Register a broker, its directory named after it."""
+        """Register a broker, by default with a directory that is named after the broker."""
         record = self.kit.registration(about.pop("directory", f"d{broker}"), **about)
         self.brokers[BrokerId(broker)] = Versioned(record, epoch, epoch)  # type: ignore[arg-type]
 
@@ -74,7 +74,7 @@ def test_entries_of_ended_lives_leave_the_isr(cluster: Cluster, kit: Any) -> Non
 
 
 def test_the_elr_leads_when_no_replica_of_the_isr_can(cluster: Cluster, kit: Any) -> None:
-    """An eligible replica leads if no in-sync one can; the previous leader stays eligible."""
+    """An eligible replica is elected if no in-sync replica can lead, and the previous leader stays eligible."""
     cluster.add(3, 13)
     elected = cluster.elect(kit.partition(kit.entries((1, 11)), elr=kit.entries((2, 12), (3, 13)), min_isr=2))
 
@@ -133,7 +133,7 @@ def test_the_quarantine_of_another_partition_does_not_matter(cluster: Cluster, k
 
 
 def test_a_draining_broker_still_leads(cluster: Cluster, kit: Any) -> None:
-    """A draining broker can be elected; a stopping one cannot."""
+    """A draining broker can be elected, and a stopping broker cannot."""
     cluster.add(1, 11, state=BrokerState.DRAINING)
 
     assert cluster.elect(kit.partition(kit.entries((1, 11)))) is not None

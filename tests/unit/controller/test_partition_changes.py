@@ -97,7 +97,7 @@ def test_the_next_step_follows_from_how_things_are(
 
 
 def test_a_move_ends_with_the_replicas_that_were_wanted() -> None:
-    """A finished move leaves the wanted replicas in their order, without added or leaving ones."""
+    """A finished move leaves exactly the requested replicas, in the requested order."""
     found = record(2, "1234", replicas="2341", adding=(BrokerId(4),), removing=(BrokerId(1),))
     after = next_record(KEY, found, ClusterView(brokers(R1, R2, R3, R4)))
 
@@ -179,7 +179,10 @@ def end(epoch: int, offset: int) -> LogEnd:
 def test_unclean_the_longest_log_leads(
     ends: dict[BrokerId, LogEnd], expected: tuple[object, ...] | None
 ) -> None:
-    """An unclean election picks the longest log by epoch, end and assignment order, above every reported epoch."""
+    """An unclean election picks the longest log by epoch, end and assignment order.
+
+    The leader epoch of the new leader is above every reported epoch.
+    """
     view = ClusterView(brokers(R2, R3))
 
     assert short(elect_unclean(KEY, record(None, "1", min_isr=1), view, ends)) == expected
@@ -260,7 +263,7 @@ class History:
             self.record = with_isr(self.record, isr=(*others, entry), min_isr=self.record.min_isr)
 
     def settle(self) -> list[PartitionRecord]:
-        """Apply the controller's steps until none is left; return the record after each step."""
+        """Apply the controller's steps until none is left, and return the record after each step."""
         steps: list[PartitionRecord] = []
         while (after := next_record(KEY, self.record, self.view)) is not None:
             assert after != self.record, "a step changes something"

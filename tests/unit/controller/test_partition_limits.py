@@ -44,7 +44,7 @@ def place(
 
 
 def test_a_broker_without_a_limit_always_has_room() -> None:
-    """A registration of an older release and a broker that is gone have no limit."""
+    """Brokers of older releases, which register no limit, and brokers without a registration have no limit."""
     brokers = limited({1: None, 2: 3})
     load = {BrokerId(1): 10**6, BrokerId(2): 3}
 
@@ -54,7 +54,7 @@ def test_a_broker_without_a_limit_always_has_room() -> None:
 
 
 def test_full_brokers_are_replaced_while_others_have_room() -> None:
-    """Partitions go to the brokers with room, and are refused when too few of these are left."""
+    """Partitions are placed on brokers with room, and are refused when too few brokers have room."""
     assert place({1: 2, 2: None, 3: 5}, {1: 1, 3: 5}, 3) == [{1}, {2}, {2}]
     assert place({1: 2, 2: 2, 3: 2}, {1: 2}, 2, factor=2) == [{2, 3}, {2, 3}]
     assert place({1: 2, 2: 2, 3: 2}, {1: 2}, 3, factor=2) is None

@@ -1,4 +1,4 @@
-"""Partition records are written in one transaction that compares everything they were planned on."""
+"""Partition records are written in one transaction, which compares all records on which the plan is based."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from partition_kit import KEY, R1, R2, R3, R4, STOPPING, brokers, kept_by, recor
 
 
 def places(ids: str, directory: str = "new") -> list[Target]:
-    """Return the targets of a move; each digit of `ids` is a broker."""
+    """Return the targets of a move to the brokers whose ids are the digits of `ids`."""
     return [Target(BrokerId(int(n)), directory) for n in ids]
 
 
@@ -32,7 +32,7 @@ class TestStart:
     """The start of a move adds the requested replicas to the current replicas."""
 
     def test_the_wanted_ones_come_first_in_their_order_and_the_leaving_ones_last(self) -> None:
-        """The requested replicas come first, in their order; a replica leaves only after its successor has joined."""
+        """A move lists the requested replicas first, in their order, and keeps the leaving replicas until its end."""
         begun = start(record(1, "123"), places("423"), Revision(90))
 
         assert kept_by(begun) == "4231"
@@ -41,7 +41,10 @@ class TestStart:
         assert short(begun) == (1, 7, "123", "")
 
     def test_a_staying_replica_keeps_its_generation_and_a_returning_one_gets_a_new_one(self) -> None:
-        """A staying replica keeps directory and generation; a returning one gets a generation that it never had."""
+        """A staying replica keeps directory and generation.
+
+        A replica that returns to a broker gets a new generation.
+        """
         found = record(1, "123")
         begun = start(found, places("234"), Revision(90))
 

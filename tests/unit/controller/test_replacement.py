@@ -16,7 +16,7 @@ def replaced(
     racks: dict[int, str | None],
     load: dict[int, int] | None = None,
 ) -> tuple[int, ...]:
-    """Return the replicas after a replacement, with plain numbers; brokers with a rack entry can get replicas."""
+    """Return the replicas after a replacement as plain numbers. Brokers with a rack entry can get replicas."""
     placed = replace_replicas(
         [BrokerId(n) for n in replicas],
         {BrokerId(n) for n in leaving},
@@ -33,7 +33,7 @@ def test_without_leaving_brokers_nothing_changes() -> None:
 
 
 def test_the_one_with_least_to_keep_comes_in_the_place_of_the_leaving_one() -> None:
-    """The broker with the fewest replicas, on a tie the one with the lowest id, takes the leaving broker's position."""
+    """A leaving broker is replaced by the broker with the fewest replicas, or on a tie by that with the lowest id."""
     nowhere = dict.fromkeys((1, 2, 3, 4, 5))
 
     assert replaced([1, 2], {1}, nowhere, {3: 5, 4: 2, 5: 2}) == (4, 2)
@@ -74,7 +74,10 @@ def test_without_another_broker_the_replica_stays() -> None:
 def test_as_many_distinct_brokers_and_staying_ones_keep_their_position(
     replicas: list[int], leaving: set[int], racks: dict[int, str | None], load: dict[int, int]
 ) -> None:
-    """The result has as many distinct brokers; staying brokers keep their position, and no leaving broker is added."""
+    """A replacement has as many distinct brokers as before.
+
+    Staying brokers keep their position, and no leaving broker is added.
+    """
     placed = replaced(replicas, leaving, racks, load)
 
     assert len(placed) == len(set(placed)) == len(replicas)

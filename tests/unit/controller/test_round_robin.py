@@ -30,7 +30,7 @@ def place(
     start_index: int = 0,
     shift: int = 0,
 ) -> dict[int, tuple[int, ...]]:
-    """Place replicas; partitions and brokers are plain numbers."""
+    """Place replicas, and return the brokers of each partition as plain numbers."""
     placed = assign_replicas(
         where,
         first_partition=PartitionIndex(first),
@@ -72,7 +72,10 @@ def test_brokers_are_taken_from_each_rack_in_turn(racks: dict[int, str], order: 
 
 
 def test_kafkas_example_with_racks() -> None:
-    """Twelve partitions of three replicas are on three racks each; every broker leads two and keeps six."""
+    """The replicas of each of twelve partitions are in three racks.
+
+    Every broker leads two partitions and has six replicas.
+    """
     placed = place(racked(RACKS), 12, 3)
     keeps = [broker for replicas in placed.values() for broker in replicas]
     leads = [replicas[0] for replicas in placed.values()]

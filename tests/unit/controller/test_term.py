@@ -7,7 +7,7 @@ from fairlead_broker.registry.store_writes import CreateRevision, Relation
 
 
 def test_the_guard_compares_the_create_revision_of_the_controller_key(world: Any, kit: Any) -> None:
-    """The compare that guards a term's writes is on the create revision of the controller key, new in each term."""
+    """A term's writes are guarded by a compare on the controller key's create revision, which each term changes."""
     expected = CreateRevision(kit.keys.controller, Relation.EQUAL, world.term_revision)
 
     assert world.term.guard == expected

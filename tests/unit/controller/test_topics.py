@@ -323,7 +323,7 @@ def test_a_dead_leader_is_not_installed(world: Any, kit: Any) -> None:
 
 
 def test_new_partitions_wait_for_brokers(world: Any, kit: Any) -> None:
-    """With fewer brokers than replicas an incomplete creation stays as it is."""
+    """An incomplete creation stays incomplete while there are fewer brokers than replicas."""
     second = world.register(2, kit.registration("d2"))
     plan = plan_creation(world.planning(), NAME, kit.new_topic(1, replication_factor=2))
     assert world.run(plan[0])

@@ -31,7 +31,10 @@ def cluster(life: Any) -> dict[str, object]:
 
 
 async def test_a_patch_sets_changes_and_resets(life: Any, configs: ConfigAdmin) -> None:
-    """A configuration value is stored as normalized text and mirrored when the call returns; null removes its key."""
+    """A configuration value is stored as normalized text and mirrored when the call returns.
+
+    The value null removes its key.
+    """
     await configs.alter_cluster({"num.partitions": 3, "flush.ms": "007", "auto.create.topics.enable": True})
     first = cluster(life)
     await configs.alter_cluster({"num.partitions": 4, "flush.ms": None})
@@ -76,7 +79,7 @@ async def test_a_bad_key_or_value_writes_nothing(
 
 
 async def test_only_brokers_that_are_known_are_configured(life: Any, configs: ConfigAdmin) -> None:
-    """A broker can be configured if it is registered or has a configuration already; an unknown one is refused."""
+    """A broker can be configured if it is registered or has a configuration already, and is unknown otherwise."""
     key = life.mirror.metadata.keys.broker_config(BrokerId(5))
     with pytest.raises(ProblemError) as refused:
         await configs.alter_broker(BrokerId(5), {"flush.ms": 1})
@@ -136,7 +139,10 @@ async def test_an_unavailable_store_is_reported(life: Any, configs: ConfigAdmin)
 
 
 async def test_the_controller_brings_partition_records_in_line(life: Any, configs: ConfigAdmin) -> None:
-    """Partition records follow the cluster's configuration unless the topic sets the value; a repeat writes nothing."""
+    """Partition records follow the cluster's configuration unless the topic sets the value.
+
+    Setting the same value again writes nothing.
+    """
     await life.admin.create(CreateTopicRequest(name="follows", partitions=2))
     await life.admin.create(CreateTopicRequest(name="differs", config={"durability": "synced"}))
     await configs.alter_cluster({"durability": "replicated"})
@@ -181,7 +187,10 @@ async def test_a_start_finishes_what_a_crash_left(path: Path, clock: Any, kit: A
 async def test_a_topic_without_a_number_of_partitions_takes_the_clusters(
     life: Any, configs: ConfigAdmin, configured: dict[str, Any], expected: int
 ) -> None:
-    """A topic requested without a partition count gets the cluster's default; a repeated creation changes nothing."""
+    """A topic requested without a partition count gets the cluster's default.
+
+    A repeated creation of the topic changes nothing.
+    """
     await configs.alter_cluster(configured)
     created, _ = await life.admin.create(CreateTopicRequest(name="flights"))
     await configs.alter_cluster({"num.partitions": 9})

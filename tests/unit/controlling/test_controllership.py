@@ -87,7 +87,10 @@ def raising(error: Exception, *, applied: bool) -> Callable[[Any], Any]:
 
 
 async def test_one_of_many_is_the_controller(cluster: Any) -> None:
-    """One of many brokers is the controller; when it stops, another broker takes over with a higher epoch."""
+    """Exactly one broker is the controller.
+
+    When the controller stops, another broker takes over with a higher epoch.
+    """
     await asyncio.gather(*(cluster.add(broker) for broker in (1, 2, 3)))
     await cluster.until(lambda metadata: metadata.controller)
     first = cluster.controller
@@ -183,7 +186,7 @@ async def test_a_broker_leads_when_its_directory_appears(cluster: Any, kit: Any)
     await cluster.add(4)
     await cluster.until(every(lambda record: record.leader is None))
     life = await cluster.add(3, directories=())
-    # A controller that creates a topic has seen all earlier changes.
+    # A controller that creates a topic has applied all earlier changes.
     await cluster.controller.admin.create(CreateTopicRequest(name="later", partitions=1))
     early = leaders(cluster.metadata)
     directories = kit.registration(before, "d3").directories
@@ -267,7 +270,7 @@ async def test_a_store_that_misbehaves_only_delays(cluster: Any, faults: list[An
 
 
 async def test_the_longest_log_leads_where_losing_records_is_allowed(cluster: Any, kit: Any) -> None:
-    """The longest log leads in an unclean election after the lost leader's own lease has ended.
+    """An unclean election waits for the end of the lost leader's lease, and then chooses the longest log.
 
     The ISR has only the new leader, and the leader epoch is above every reported epoch.
     """
@@ -296,7 +299,7 @@ async def test_the_longest_log_leads_where_losing_records_is_allowed(cluster: An
             await life.membership.keep_alive()
     await cluster.until(every(lambda record: record.leader is not None))
     [record] = records(cluster.metadata)
-    # Once the controller has handled this later change, it has counted the election.
+    # The election has been counted when the controller has handled this later change.
     await cluster.add(4)
 
     assert waited == [None]
@@ -352,7 +355,7 @@ async def test_a_partition_that_is_drained_gets_its_preferred_leader_later(clust
 
 
 async def test_calls_wait_for_the_next_controller(cluster: Any) -> None:
-    """A wait for a controller ends once another broker has the term of a killed one, and at once while one has it."""
+    """A call returns at once while there is a controller, and otherwise waits until a broker has become controller."""
     await asyncio.gather(*(cluster.add(broker) for broker in (1, 2)))
     await cluster.until(lambda metadata: metadata.controller)
     first = cluster.controller

@@ -1,4 +1,4 @@
-"""The cluster's feature level is raised by a call, never lowered, and only if every broker supports it."""
+"""A call raises the cluster's feature level if every broker supports the new level, and never lowers it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ async def test_a_call_raises_the_level_with_the_rest_of_the_patch(life: Any, con
 async def test_a_registration_without_a_level_supports_level_one(
     life: Any, kit: Any, configs: ConfigAdmin
 ) -> None:
-    """A broker of a release that registers no level prevents level 2; the refusal names it, and nothing is written."""
+    """A broker whose release registers no feature level prevents level 2.
+
+    The refusal names the broker, and nothing is written.
+    """
     old = {
         key: value for key, value in json.loads(encode(kit.registration())).items() if key != "feature_level"
     }

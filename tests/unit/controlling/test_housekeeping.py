@@ -59,7 +59,7 @@ async def test_nothing_is_compacted_before_there_is_enough_history(
 async def test_tombstones_are_forgotten_when_their_time_is_over(
     life: Any, clock: Any, housekeeping: Housekeeping
 ) -> None:
-    """The tombstone of a deleted topic is deleted at the end of its time, and not before."""
+    """The tombstone of a deleted topic is deleted when its retention time has passed, and not earlier."""
     record, _ = await life.admin.create(CreateTopicRequest(name="t"))
     await life.admin.delete("t")
     clock.seconds += TOMBSTONE_SECONDS - 1
@@ -73,7 +73,7 @@ async def test_tombstones_are_forgotten_when_their_time_is_over(
 
 
 async def test_a_store_that_is_away_does_not_end_it(life: Any, housekeeping: Housekeeping) -> None:
-    """An unavailable store does not end the housekeeping, which tries again; closing the client does."""
+    """The housekeeping tries again while the store is unavailable, and ends when the client is closed."""
     tried = asyncio.Event()
 
     async def away(_: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Topics, partitions and moves beyond the maximum numbers of replicas of brokers are refused before they are made."""
+"""Topics, partitions and moves that would exceed the maximum number of replicas of a broker are refused."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def test_a_topic_beyond_the_limit_is_refused_with_the_numbers(cluster: Any
 
 
 async def test_concurrent_creations_together_stay_within_the_limits(cluster: Any) -> None:
-    """Creations under way count: as many succeed as the brokers have room for, and none is left half-made."""
+    """Concurrent creations count too: as many succeed as the brokers have room for, and no topic stays incomplete."""
     await cluster.add(1, partitions_max=70)
     await cluster.add(2, partitions_max=70)
     await cluster.until(lambda metadata: metadata.controller)
@@ -79,7 +79,7 @@ async def test_concurrent_operations_together_stay_within_a_quota(cluster: Any) 
 
 
 async def test_a_move_to_a_full_broker_is_refused(cluster: Any) -> None:
-    """A reassignment adds no replica to a full broker, also while another move to the broker is beginning."""
+    """A reassignment to a broker is refused if concurrent reassignments already fill the broker to its limit."""
     await begin(cluster, brokers=2, replication_factor=1, partitions=4)
     await cluster.add(3, partitions_max=1)
     operations = cluster.controller.operations
@@ -95,7 +95,7 @@ async def test_a_move_to_a_full_broker_is_refused(cluster: Any) -> None:
 
 
 async def test_a_drain_moves_only_as_many_replicas_as_fit(cluster: Any) -> None:
-    """A drain fills the other broker up to its limit, and names the replicas that must stay."""
+    """A drain fills the other broker up to its limit, and reports the partitions that must stay."""
     await begin(cluster, brokers=1, replication_factor=1, partitions=3)
     await cluster.add(2, partitions_max=2)
     operations = cluster.controller.operations
@@ -109,7 +109,7 @@ async def test_a_drain_moves_only_as_many_replicas_as_fit(cluster: Any) -> None:
 
 
 async def test_a_broker_without_a_limit_takes_the_rest(cluster: Any) -> None:
-    """Registrations of older releases have no limit, and get the partitions that full brokers cannot take."""
+    """Brokers of older releases register no limit, and get the partitions for which other brokers have no room."""
     await cluster.add(1, partitions_max=1)
     await cluster.add(2)
     await cluster.until(lambda metadata: metadata.controller)

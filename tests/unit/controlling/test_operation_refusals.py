@@ -9,7 +9,7 @@ from refusals import missing
 
 
 def test_preferring_a_leader_on_a_restored_record_is_refused() -> None:
-    """On a record from a backup of the store, the refusal to elect the preferred leader gives the backup as reason."""
+    """If a partition record comes from a backup of the store, the refusal to elect its preferred leader says so."""
     known = preferred_cannot_lead("flights", PartitionIndex(0), record(2, "23"))
     restored = preferred_cannot_lead("flights", PartitionIndex(0), record(None, "1", restored=True))
 

@@ -38,7 +38,7 @@ class Counting:
         return int(config.value.values["number"]) if config else 0
 
     def __call__(self, size: int) -> Sequence[Transaction]:
-        """Return the transactions from the mirrored number to the goal; each compares the previous value."""
+        """Return the transactions from the mirrored number to the goal, each with a compare on the previous value."""
         self.sizes.append(size)
         metadata, key = self.life.mirror.metadata, self.life.mirror.metadata.keys.cluster_config
         revision = metadata.cluster_config.mod_revision if metadata.cluster_config else 0
@@ -74,7 +74,7 @@ async def through(call: Any) -> Any:
 
 
 async def test_a_plan_is_run_until_it_is_empty(life: Any, runner: PlanRunner) -> None:
-    """A plan is run to its end and then computed again, until it comes out empty."""
+    """A plan is run to its end and then computed again, until the new plan is empty."""
     plan = Counting(life, 3)
     await runner.complete(plan)
 
@@ -83,7 +83,7 @@ async def test_a_plan_is_run_until_it_is_empty(life: Any, runner: PlanRunner) ->
 
 
 async def test_only_the_first_transaction_begins_a_plan(life: Any, runner: PlanRunner) -> None:
-    """Only the first transaction of a plan is run by `begin`, which returns whether there was one."""
+    """`begin` runs only the first transaction of a plan, and returns whether the plan had a transaction."""
     begun = [await runner.begin(Counting(life, 3)), await runner.begin(Counting(life, 1))]
 
     assert begun == [True, False]
@@ -142,7 +142,7 @@ async def test_a_store_that_is_away_is_said_so(life: Any, runner: PlanRunner) ->
 
 
 async def test_a_transaction_that_is_too_large_is_halved(life: Any, runner: PlanRunner) -> None:
-    """A transaction that is too large is halved until it fits; a single operation that does not fit is an error."""
+    """A transaction that is too large is halved until it fits, and a single operation that is too large is an error."""
     too_large = raising(TransactionTooLarge("bytes", 2, 1))
     life.coordination.faults["transact"] = [too_large, too_large]
     plan = Counting(life, 1)

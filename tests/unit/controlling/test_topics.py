@@ -45,7 +45,10 @@ async def test_a_topic_is_created_with_its_partitions(life: Any, clock: Any) -> 
 
 
 async def test_the_same_specification_again_is_not_created_but_returned(life: Any) -> None:
-    """A topic with an equal specification is returned and not created; a number and its text count as equal."""
+    """A topic with an equal specification is returned and not created.
+
+    A number and its text are equal values of a specification.
+    """
     first, _ = await life.admin.create(request(config={"segment.bytes": 1048576}))
     again = await life.admin.create(request(config={"segment.bytes": "1048576"}))
     named = await life.admin.create(request(config={"segment.bytes": "1048576"}, replication_factor=1))
@@ -243,7 +246,7 @@ async def test_alterations_at_once_are_all_done(life: Any) -> None:
 
 
 async def test_a_deleted_topic_frees_its_name(life: Any, clock: Any) -> None:
-    """A deleted topic frees its name and leaves a tombstone; the next topic of the name has a different id."""
+    """A deleted topic frees its name and leaves a tombstone, and the next topic of that name has a different id."""
     first, _ = await life.admin.create(request())
     await life.admin.delete("flights", first.topic_id)
     gone = dict(life.mirror.metadata.topics)

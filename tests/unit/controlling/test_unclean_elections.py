@@ -42,7 +42,7 @@ class Replicas:
     asked: list[tuple[PartitionKey, list[int]]] = field(default_factory=list)
 
     async def __call__(self, key: PartitionKey, wanted: Sequence[BrokerId]) -> dict[BrokerId, LogEnd]:
-        """Return the reported ends; wait first if the partition is slow."""
+        """Return the reported ends, after a wait if the partition is slow."""
         self.asked.append((key, list(wanted)))
         if key in self.slow:
             await self.answers.wait()
@@ -137,7 +137,7 @@ async def test_a_registered_silent_replica_is_waited_for(controller: Controller,
 
 
 async def test_a_late_replica_is_waited_for_as_long(controller: Controller, replicas: Replicas) -> None:
-    """A replica that was registered late is waited for as long as the others, because it may have the longest log."""
+    """The controller waits as long for a late replica as for the others, because its log may be the longest."""
     controller.view = ClusterView(brokers(R1))
     nobody = await controller.outcome()
     controller.clock.seconds += 2 * PATIENCE_SECONDS
@@ -173,7 +173,7 @@ async def test_the_waiting_time_restarts_with_another_record(
 async def test_a_replica_that_cannot_lead_is_not_waited_for(
     controller: Controller, replicas: Replicas, present: list[Any]
 ) -> None:
-    """A replica that cannot lead is not waited for."""
+    """The controller does not wait for a replica that cannot lead."""
     del replicas.ends[3]
     controller.view = ClusterView(brokers(*present))
 
@@ -215,7 +215,7 @@ async def test_a_leader_that_came_back_stays(controller: Controller) -> None:
 
 
 async def test_a_restored_record_waits_for_every_replica(controller: Controller, replicas: Replicas) -> None:
-    """On a record from a backup, every replica is waited for, unless an operator forces the election."""
+    """On a record from a backup, the controller waits for every replica, unless an operator forces the election."""
     found = controller.partitions[KEY]
     restored = msgspec.structs.replace(found.value, restored=True)
     controller.partitions[KEY] = Versioned(restored, found.create_revision, found.mod_revision)

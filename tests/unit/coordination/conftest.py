@@ -1,4 +1,4 @@
-"""Fixtures: a store on disk, a clock that tests move, and a cluster of brokers on the store."""
+"""Fixtures: a store on disk, a clock that tests advance, and a cluster of brokers on the store."""
 
 from __future__ import annotations
 

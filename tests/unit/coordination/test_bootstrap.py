@@ -102,7 +102,10 @@ async def test_the_broker_epoch_is_the_create_revision(
 async def test_an_id_in_use_is_waited_for_and_then_refused(
     store: EmbeddedCoordination, bootstrap: ClusterBootstrap, kit: Any
 ) -> None:
-    """A broker waits while its id is in use, and is then refused with the holder's address; the holder stays as is."""
+    """A broker waits while its id is in use, and is then refused with the holder's address.
+
+    The registration of the holder is unchanged.
+    """
     holder = await bootstrap.register(ONE, kit.registration(), kit.ttl_seconds)
     with (
         capture_logs() as said,
@@ -140,7 +143,7 @@ async def test_a_start_goes_on_when_the_former_life_is_gone(bootstrap: ClusterBo
 async def test_the_lease_of_the_holder_says_how_long_to_wait(
     store: EmbeddedCoordination, bootstrap: ClusterBootstrap, kit: Any, told_seconds: int | None
 ) -> None:
-    """A registration waits for as long as the holder's lease requires; the default is the broker's own lease."""
+    """A registration waits for the lease time of the holder, or by default for the broker's own lease time."""
     held = msgspec.structs.replace(kit.registration(), lease_seconds=told_seconds)
     former = await bootstrap.register(ONE, held, told_seconds or kit.ttl_seconds)
     with capture_logs() as said:
@@ -219,7 +222,10 @@ async def test_a_lease_that_expired_on_the_way_is_replaced(
 async def test_one_broker_is_controller(
     store: EmbeddedCoordination, bootstrap: ClusterBootstrap, kit: Any
 ) -> None:
-    """One broker is the controller; its term ends with its lease, and each term has a higher epoch."""
+    """One broker at a time is the controller.
+
+    A controller's term ends with its lease, and each term has a higher epoch.
+    """
     first = await bootstrap.register(ONE, kit.registration(), kit.ttl_seconds)
     second = await bootstrap.register(TWO, kit.registration(), kit.ttl_seconds)
     term = await bootstrap.claim_controller(first)

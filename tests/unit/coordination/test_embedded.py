@@ -101,7 +101,7 @@ async def test_leases_end_with_the_process(path: Path, clock: Any) -> None:
 
 
 async def test_a_store_is_open_once(path: Path, clock: Any, store: EmbeddedCoordination) -> None:
-    """A store can be opened once; the refusal names the process that has it open."""
+    """An embedded store can be opened once, and a second opening is refused with the process that has it open."""
     with raises(StoreHeld, os.getpid()) as refusal:
         await EmbeddedCoordination.open(path, clock)
 
@@ -275,7 +275,10 @@ async def test_a_failed_commit_is_an_unknown_outcome(store: EmbeddedCoordination
 async def test_a_full_disk_is_a_definite_failure_and_passes(
     store: EmbeddedCoordination, statement: str
 ) -> None:
-    """A transaction on a full disk has definitely failed; reads continue, and writes succeed once there is space."""
+    """A transaction on a full disk has definitely failed.
+
+    Reads from a full disk continue, and writes succeed once there is space.
+    """
     before = await store.transact((), (Put("/a", b"1"),))
     await fail(store, statement, sqlite3.SQLITE_FULL)
     with raises(CoordinationUnavailable, "disk"):

@@ -87,7 +87,7 @@ def put_state(group: str = "etl") -> Put:
 
 
 async def test_a_claim_holds_until_its_holder_is_gone(store: GroupStore, brokers: Brokers) -> None:
-    """A claim holds until its broker's registration ends; another broker's claim then fences its writes."""
+    """A claim is valid until its broker's registration ends, after which another broker's claim fences its writes."""
     one, two = await brokers.register(ONE), await brokers.register(TWO)
     first = await claimed(store, ONE, one)
     assert await store.claim("etl", await store.holder("etl"), TWO, two) is None
@@ -101,7 +101,7 @@ async def test_a_claim_holds_until_its_holder_is_gone(store: GroupStore, brokers
 
 
 async def test_another_life_of_the_holder_does_not_hold(store: GroupStore, brokers: Brokers) -> None:
-    """A claim does not hold for a later incarnation of its broker."""
+    """A claim is not valid for a later incarnation of its broker."""
     one, two = await brokers.register(ONE), await brokers.register(TWO)
     first = await claimed(store, ONE, one)
     anew = await brokers.register(ONE)
@@ -148,7 +148,7 @@ async def test_a_released_group_is_free(store: GroupStore, brokers: Brokers) -> 
 
 
 async def test_a_group_is_loaded_as_it_was_written(store: GroupStore, brokers: Brokers) -> None:
-    """A group is loaded as it was written; its deletion removes all its records."""
+    """A group is loaded as it was written, and all its records are deleted with it."""
     claim = await claimed(store, ONE, await brokers.register(ONE))
     assert not await store.exists("etl")
     assert (await store.load(claim)).is_absent
@@ -186,7 +186,7 @@ async def test_a_large_group_is_loaded_and_deleted_in_parts(store: GroupStore, b
 
 
 async def test_lists_skip_through_groups(store: GroupStore, brokers: Brokers) -> None:
-    """Groups are listed by name in pages, with their claims; a claim without a group is left out."""
+    """Groups are listed by name in pages, with their claims, and without claims that have no group."""
     one = await brokers.register(ONE)
     for name in ("a", "a-b", "b", "c"):
         await store.write(await claimed(store, ONE, one, name), (put_state(name),))
@@ -206,7 +206,10 @@ async def test_lists_skip_through_groups(store: GroupStore, brokers: Brokers) ->
 
 
 def test_changes_are_divided_by_operations_and_bytes() -> None:
-    """A change is divided by number of operations and bytes, in order; a larger operation is alone in its portion."""
+    """A change is divided in order into portions with limited operations and bytes.
+
+    A larger operation has a portion of its own.
+    """
     operations: list[Operation] = [
         Put(f"k{at}", bytes(size)) for at, size in enumerate((10, 500, 10, 10, 10))
     ]

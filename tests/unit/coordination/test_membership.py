@@ -76,7 +76,7 @@ async def test_a_slow_keep_alive_confirms_from_when_it_was_sent(
 async def test_an_ended_lease_is_the_end_of_this_life(
     membership: Membership, store: EmbeddedCoordination, clock: Any, kit: Any
 ) -> None:
-    """Keep-alives and updates report that a registration is lost if its lease has ended; leaving has no effect."""
+    """Keep-alives and updates report a lost registration if its lease has ended, and leaving has no effect then."""
     clock.seconds += kit.ttl_seconds + 1
     await store.expire_leases()
     with raises(MembershipLost, 1):
@@ -157,7 +157,10 @@ async def test_leaving_frees_the_place_at_once(
 
 
 async def test_running_keeps_the_lease_alive(store: EmbeddedCoordination, clock: Any, kit: Any) -> None:
-    """A registration is renewed three times per lease; a failed keep-alive is repeated, and a lost lease is raised."""
+    """A registration is renewed three times per lease time.
+
+    A failed keep-alive is repeated, and a lost lease raises an error.
+    """
     unreliable = kit.unreliable(store)
     membership = await ClusterBootstrap(unreliable, kit.keys, clock).register(
         BrokerId(1), kit.registration(), 1

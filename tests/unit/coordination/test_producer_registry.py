@@ -31,7 +31,7 @@ WEEK_SECONDS = NAME_IDLE_US / 1e6
 
 
 class WallClock:
-    """A clock that moves only when a test moves it."""
+    """A clock that advances only when a test advances it."""
 
     seconds = 1_000_000.0
     ahead_seconds = 0.0
@@ -210,7 +210,7 @@ async def test_names_idle_for_a_week_are_forgotten(store: Spoilt) -> None:
 
 
 async def test_a_jump_of_the_clock_forgets_no_name(store: Spoilt) -> None:
-    """A clock that is weeks ahead for a day, also from the start of a broker, deletes no producer name."""
+    """A clock that is weeks ahead for a day deletes no producer name, even if it is ahead when a broker starts."""
     clock = WallClock()
     named = await registry(store, clock).allocate("idle")
     clock.ahead_seconds = 3 * WEEK_SECONDS

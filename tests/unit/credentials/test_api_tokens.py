@@ -55,7 +55,10 @@ def test_a_valid_token_names_its_principal() -> None:
 def test_unknown_and_wrong_tokens_get_the_same_refusal(
     text: str, stored: TokenRecord | None, valid_after_us: int, reason: str
 ) -> None:
-    """Unknown, revoked, wrong and too old tokens get one reason; only the right secret learns of the expiry."""
+    """Unknown, revoked, wrong and too old tokens are refused with the same reason.
+
+    Only a caller with the right secret learns that its token has expired.
+    """
     with pytest.raises(ProblemError) as refused:
         verify(text, stored, valid_after_us)
 
@@ -77,7 +80,7 @@ def test_unknown_and_wrong_tokens_get_the_same_refusal(
     ],
 )
 def test_a_malformed_header_is_refused(values: list[bytes]) -> None:
-    """Two headers, another scheme, no token, a too long one and odd characters are malformed."""
+    """Two headers, another scheme, a missing or too long token, and invalid characters are refused as malformed."""
     with pytest.raises(ProblemError) as refused:
         bearer_token(values)
 
@@ -85,5 +88,5 @@ def test_a_malformed_header_is_refused(values: list[bytes]) -> None:
 
 
 def test_the_scheme_has_no_case() -> None:
-    """The name of the scheme is compared without case, as RFC 9110 requires."""
+    """The name of the scheme is case-insensitive, as RFC 9110 requires."""
     assert [bearer_token([scheme + b" x"]) for scheme in (b"bearer", b"BEARER", b"Bearer ")] == ["x"] * 3

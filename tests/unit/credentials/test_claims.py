@@ -1,4 +1,4 @@
-"""Claims of signed tokens: which tokens name a caller, and which caller (rules A15, A16, A18)."""
+"""Claims of signed tokens, and the caller that they name (rules A15, A16, A18)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def part(value: object) -> str:
 
 
 def caller(rules: IssuerRules = RULES, after_us: int = 0, **changes: object) -> Caller | str:
-    """Return the caller of claims with changes (None takes a claim away), or the reason of the refusal."""
+    """Return the caller of changed claims, or the reason of the refusal; the value None removes a claim."""
     claims = {name: value for name, value in (CLAIMS | changes).items() if value is not None}
     try:
         return caller_of(rules, json.dumps(claims).encode(), "k", NOW * 1_000_000, after_us)
@@ -46,7 +46,7 @@ def caller(rules: IssuerRules = RULES, after_us: int = 0, **changes: object) -> 
 
 
 def read_unverified(header: object = HEADER, claims: object = CLAIMS) -> Unverified | None:
-    """Return what a token says about itself; None if it is refused."""
+    """Return the unverified issuer, algorithm and key id of a token, or None if the token is refused."""
     try:
         return unverified(f"{part(header)}.{part(claims)}.x")
     except ProblemError:
@@ -54,7 +54,10 @@ def read_unverified(header: object = HEADER, claims: object = CLAIMS) -> Unverif
 
 
 def test_a_caller_has_the_names_of_its_claims() -> None:
-    """Principal and groups begin with the name of the issuer; odd groups, and those above the limit, are left out."""
+    """Principal and groups begin with the name of the issuer.
+
+    Groups with invalid names, and groups above the limit, are dropped.
+    """
     groups = ["payments", "a b", "a,b", "*", "", 5, "x" * 201, *(f"g{number}" for number in range(70))]
     found = caller(groups=groups, aud=["other", RULES.audience], nbf=NOW)
 
@@ -78,12 +81,15 @@ def test_a_caller_has_the_names_of_its_claims() -> None:
     ids=str,
 )  # fmt: skip
 def test_claims_that_name_no_caller(changes: dict[str, object]) -> None:
-    """Missing, wrong and oddly typed claims, other times and too long lives are refused."""
+    """A token is refused if a claim is missing, wrong or of a wrong type, or if the token is not valid now.
+
+    A token with too long a lifetime is refused as well.
+    """
     assert caller(**changes) == "refused"
 
 
 def test_times_have_a_leeway() -> None:
-    """A token is accepted within a minute around its times, and is expired afterwards."""
+    """Times of a token have a leeway of a minute, after which an old token counts as expired."""
     late = NOW - 600
 
     assert isinstance(caller(iat=NOW + LEEWAY_SECONDS, nbf=NOW + LEEWAY_SECONDS, exp=NOW + 700), Caller)
@@ -93,7 +99,7 @@ def test_times_have_a_leeway() -> None:
 
 
 def test_service_accounts() -> None:
-    """A service account is named by namespace and name; other subjects are refused."""
+    """A service account is named by its namespace and its name, and other subjects of Kubernetes are refused."""
     rules = replace(RULES, name="k8s", kubernetes=True)
     found = caller(rules, sub="system:serviceaccount:shop:orders")
 
@@ -104,7 +110,7 @@ def test_service_accounts() -> None:
 
 
 def test_what_a_token_says_about_itself() -> None:
-    """Issuer, algorithm under its new name, and key id are read; other content is refused."""
+    """Issuer, algorithm (by its newest name) and key id of a token are read, and a malformed token is refused."""
     assert read_unverified() == Unverified(RULES.issuer, "ES256", "k")
     assert read_unverified({"alg": "EdDSA"}) == Unverified(RULES.issuer, "Ed25519", None)
     refused: list[tuple[object, object]] = [
@@ -117,7 +123,7 @@ def test_what_a_token_says_about_itself() -> None:
 
 @given(st.text(alphabet="abcAZ09-_=.{}\u00e9", max_size=40))
 def test_no_text_is_an_error(text: str) -> None:
-    """Any text of three parts is read or refused."""
+    """A malformed token of three parts is refused, and no text raises any other error."""
     if is_signed(text):
         with pytest.raises(ProblemError):
             unverified(text)
@@ -125,14 +131,14 @@ def test_no_text_is_an_error(text: str) -> None:
 
 
 def test_the_issuer_of_a_token_of_our_own() -> None:
-    """The issuer of a token is read without a check, and is None where there is none."""
+    """The issuer of a token is read without a verification, and is None if the token names no issuer."""
     assert issuer_in(f"{part(HEADER)}.{part(CLAIMS)}.x\n") == RULES.issuer
     assert issuer_in(f"{part(HEADER)}.{part({'iss': 5})}.x") is None
     assert issuer_in(f"{part(HEADER)}.{part([])}.x") is None
 
 
 def test_addresses_of_keys() -> None:
-    """Keys come by https, or by http from this machine; other texts are files."""
+    """Keys are fetched by https, or by http from this machine, and a text that is no URL is a file."""
     allowed = ["https://a.example/keys", "http://127.0.0.1:1/", "http://[::1]/", "http://localhost/x"]
     refused = [
         "http://a.example/",

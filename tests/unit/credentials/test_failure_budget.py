@@ -1,4 +1,4 @@
-"""Refused tokens of one address: a burst, a rate, and no effect on other addresses (rule A6)."""
+"""The budget of refused tokens of each address, with a burst and a rate (rule A6)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairlead_broker.credentials.failure_budget import (
 
 
 def failing(budget: FailureBudget, address: str, seconds: int, tries_per_second: int = 1000) -> int:
-    """Return how many tokens of an address are looked at in some seconds of steady failures."""
+    """Return the number of invalid tokens of an address that are checked in some seconds."""
     looked_at = 0
     for number in range(seconds * tries_per_second):
         now = number / tries_per_second
@@ -22,7 +22,10 @@ def failing(budget: FailureBudget, address: str, seconds: int, tries_per_second:
 
 
 def test_an_address_fails_at_a_rate_after_a_burst() -> None:
-    """A flood of bad tokens is looked at in a burst and then at the rate; another address is looked at at once."""
+    """After a burst, only a limited number of an address's invalid tokens is checked per second.
+
+    Tokens from another address are checked at once.
+    """
     budget = FailureBudget()
     looked_at = failing(budget, "10.0.0.1", 10)
 
@@ -33,7 +36,10 @@ def test_an_address_fails_at_a_rate_after_a_burst() -> None:
 
 
 def test_addresses_of_one_network_count_together() -> None:
-    """IPv6 addresses of one /64 network share a budget; other networks and odd addresses have their own."""
+    """IPv6 addresses of one /64 network share a budget.
+
+    Other networks, and texts that are no addresses, have their own budget.
+    """
     budget = FailureBudget()
     for number in range(int(BURST) + 5):
         budget.fail(f"2001:db8::{number:x}", 0.0)
@@ -48,7 +54,7 @@ def test_addresses_of_one_network_count_together() -> None:
 
 
 def test_the_number_of_addresses_is_bounded() -> None:
-    """The address that failed longest ago is forgotten first."""
+    """If there are too many addresses, the address with the oldest failure is forgotten first."""
     budget = FailureBudget()
     for _ in range(int(BURST) + 1):
         budget.fail("a", 0.0)

@@ -1,4 +1,4 @@
-"""Memory of refused tokens: how long and how many (rule A5)."""
+"""The cache of refused tokens, limited in time and size (rule A5)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fairlead_broker.credentials.refused_tokens import REFUSED_MAX, REMEMBERED_S
 
 
 def test_a_refusal_is_remembered_for_a_time() -> None:
-    """A refusal has its reason until its time is over; a repeated one begins again."""
+    """The reason of a refusal is cached for a limited time, which starts again with each refusal of the token."""
     refused = RefusedTokens()
     refused.add(b"a", Refused.EXPIRED, 0.0)
     refused.add(b"b", Refused.EXPIRED, 0.0)
@@ -20,7 +20,7 @@ def test_a_refusal_is_remembered_for_a_time() -> None:
 
 
 def test_the_memory_is_bounded() -> None:
-    """A flood of tokens drops the oldest refusals only."""
+    """A full cache drops the oldest refusals."""
     refused = RefusedTokens()
     for number in range(3 * REFUSED_MAX):
         refused.add(b"%d" % number, Refused.REFUSED, 0.0)

@@ -37,7 +37,7 @@ def counts(target: Target, members: Candidates) -> dict[str, int]:
 
 
 def owners(target: Target) -> dict[tuple[TopicId, int], str]:
-    """Return the member of every partition; fail if a partition has two."""
+    """Return the member of every partition, and fail if a partition has two members."""
     found: dict[tuple[TopicId, int], str] = {}
     for topic_id, by_member in target.items():
         for member_id, partitions in by_member.items():
@@ -129,7 +129,7 @@ def test_members_that_consume_different_topics_get_only_those_and_no_move_would_
 
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
 def test_nothing_moves_when_nothing_changed(assignor: str) -> None:
-    """The same members and topics give the same assignment again."""
+    """Equal members and topics always give an equal assignment."""
     topics = shapes(a=7, b=7, c=4)
     members = consumers("klm", topics) | {"z": Candidate(frozenset({C}))}
     target = assign(assignor, members, topics, {})
@@ -209,7 +209,10 @@ def test_partitions_go_to_members_in_a_rack_of_theirs(assignor: str) -> None:
 
 
 def test_near_ones_come_first_among_equals_where_members_consume_different_topics() -> None:
-    """Among members of different topics, balance comes before racks; a rack without members has no effect."""
+    """If members have different topics, balance takes precedence over racks.
+
+    A rack without members has no effect on assignments.
+    """
     topics = racked(["y", "zx", "x", "y"]) | shapes(b=1)
     members = {
         "k": Candidate(frozenset({A})),

@@ -1,6 +1,6 @@
 """Acceptance of heartbeats and commits: member epochs, lost answers, static members, expired sessions.
 
-A turn handles all events that have arrived since the previous turn; then its change is written.
+A turn handles all events that have arrived since the previous turn, and is followed by the write of its change.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def partition_code(driven: Driven, member_id: str | None, partition: int) -> str
 
 
 def test_an_unknown_member_is_asked_to_join(driven: Driven) -> None:
-    """A heartbeat of an unknown member is refused so that it joins, in an empty group and in one with members."""
+    """A heartbeat or leave of an unknown member is refused, in an empty group and in a group with members."""
     dead = driven.refused(Heartbeat("b", 3))
     driven.join("a")
 
@@ -176,7 +176,7 @@ def test_a_commit_without_a_member_needs_an_empty_group(driven: Driven) -> None:
 
 
 def test_a_silent_member_is_put_out_when_its_session_ends(driven: Driven) -> None:
-    """A member without heartbeats is removed when its session ends; the others' next heartbeats are due then."""
+    """A member without heartbeats is removed when its session ends, and other members' next heartbeats are due then."""
     driven.join("a", wanting("flights", session_timeout_ms=6_000))
     driven.join("b", wanting("flights", session_timeout_ms=60_000))
     driven.settle("a", "b")
@@ -344,7 +344,7 @@ def test_a_static_member_comes_back_under_its_own_member_id(driven: Driven) -> N
 
 
 def test_a_place_is_kept_until_the_session_ends(driven: Driven) -> None:
-    """Partitions of a static member that left stay with it until its session ends; then other members get them."""
+    """A static member that leaves keeps its partitions until its session ends, after which other members get them."""
     driven.join("a", static())
     driven.join("b")
     driven.settle("a", "b")
@@ -359,7 +359,7 @@ def test_a_place_is_kept_until_the_session_ends(driven: Driven) -> None:
 
 
 def test_a_second_living_member_under_one_instance_id_is_fenced(driven: Driven) -> None:
-    """A second member under an instance id in use is fenced; a member under a different instance id joins."""
+    """A second member with an instance id in use is fenced, and a member with a different instance id can join."""
     driven.join("a", static())
 
     assert driven.refused(Heartbeat("b", 0, static())) == "instance_fenced"
@@ -401,7 +401,10 @@ def test_a_static_member_that_crashed_is_followed_before_its_session_ends(driven
 
 
 def test_members_of_a_crowded_broker_come_less_often_and_are_missed_later(driven: Driven) -> None:
-    """Members of a crowded broker send fewer heartbeats, but three per session, and soon if another member waits."""
+    """With many members on a broker, each sends fewer heartbeats, but at least three per session.
+
+    A member sends its next heartbeat soon if another member waits for partitions.
+    """
     driven.join("a", static())
     driven.settle("a")
     intervals = []

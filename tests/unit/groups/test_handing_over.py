@@ -1,6 +1,6 @@
-"""A partition moves from member to member without having two owners, and members keep the others without a pause.
+"""A partition that moves between members never has two owners, and members keep reading all other partitions.
 
-A turn handles all events that have arrived since the previous turn; then its change is written.
+A turn handles all events that have arrived since the previous turn, and is followed by the write of its change.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ def test_the_first_member_gets_everything_in_the_answer_to_its_join(driven: Driv
 
 
 def test_a_second_member_waits_for_a_target_then_for_what_the_first_gives_up(driven: Driven) -> None:
-    """A second member is granted its half after the first member's release is written; the first keeps the rest."""
+    """A second member gets half of the partitions after the first member's release is written.
+
+    The first member keeps the other half.
+    """
     driven.join("a")
     waiting = driven.join("b")
     assigning = driven.group.state
@@ -237,7 +240,10 @@ def test_most_members_choose_the_assignor(driven: Driven) -> None:
 
 
 def test_the_last_one_to_leave_empties_the_group(driven: Driven) -> None:
-    """The leave of the last member empties the group and notes the time; the next member gets a higher epoch."""
+    """A group becomes empty, and records the time, when its last member leaves.
+
+    The next member gets a higher epoch.
+    """
     driven.join("a")
     driven.leave("a")
     emptied = (driven.group.state, driven.group.emptied_us, dict(driven.targets), driven.group.deadline())
@@ -249,7 +255,7 @@ def test_the_last_one_to_leave_empties_the_group(driven: Driven) -> None:
 
 
 def test_a_join_and_a_leave_in_one_turn_leave_no_trace(driven: Driven) -> None:
-    """A member that joins and leaves in one turn does not appear in the group, and its join is answered as unknown."""
+    """A member that joins and leaves in one turn does not appear in the group, and its join is refused as unknown."""
     join, leave = driven.turn(Heartbeat("a", 0, wanting("flights")), Leave("a"))
 
     assert isinstance(join, ProblemError)
@@ -308,7 +314,7 @@ def test_only_heartbeats_at_rest_are_answered_without_a_turn(driven: Driven) -> 
 
 
 def test_founding_and_dissolving(driven: Driven) -> None:
-    """A group is created for commits without members; creating it again changes nothing."""
+    """A group is created for commits without members, and a repeated creation changes nothing."""
     driven.stand(driven.group.founding(driven.now, 5))
     founded = (driven.group.state, driven.group.emptied_us, driven.group.epoch)
     again = driven.group.founding(driven.now, 6)

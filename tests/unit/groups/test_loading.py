@@ -31,7 +31,7 @@ def driven() -> Driven:
 
 
 def test_a_take_over_moves_nothing_and_writes_nothing(driven: Driven) -> None:
-    """A takeover moves and writes nothing; sessions and rebalance timeouts start again."""
+    """A takeover of a group moves no partition and writes nothing, and starts sessions and rebalance timeouts again."""
     driven.join("a", wanting("flights", rebalance_timeout_ms=10_000))
     driven.join("b", wanting("flights", instance_id="i"))
     driven.now += 1
@@ -143,7 +143,7 @@ def test_targets_without_a_group_are_cleared() -> None:
 
 
 def test_portions_go_from_what_ends_to_the_state() -> None:
-    """Portions of a change are deleted members, members, assignments and the state, within the allowed keys."""
+    """A change is written in portions of limited size: deleted members, members, assignments, and the state last."""
     member = MemberRecord(session_timeout_ms=1, rebalance_timeout_ms=1, epoch=1, previous_epoch=0)
     change = GroupChange(
         {
@@ -191,7 +191,7 @@ ACTS = st.lists(
 
 @given(acts=ACTS)
 def test_whatever_happens_everything_is_owned_once_in_the_end(acts: list[tuple[str, str]]) -> None:
-    """After any events every partition has one owner; remaining members keep theirs without a pause."""
+    """After any events every partition has one owner, and remaining members keep their partitions without a pause."""
     driven = Driven()
     for act, member_id in acts:
         there = member_id in driven.clients and member_id in driven.members

@@ -60,7 +60,10 @@ def test_an_instance_belongs_to_its_principal(driven: Driven) -> None:
 
 
 def test_members_of_an_open_cluster_are_bound_when_it_closes(driven: Driven) -> None:
-    """A member without a principal gets that of its next heartbeat; one with a principal keeps it while open."""
+    """A member that joined an open cluster without a principal gets the principal of its next heartbeat.
+
+    A later heartbeat without a principal does not change the principal of the member.
+    """
     epoch = driven.heard(join("a", None)).member_epoch
     unbound = driven.members["a"].principal
     driven.heard(Heartbeat("a", epoch, principal=ANN))

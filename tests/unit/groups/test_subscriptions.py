@@ -21,7 +21,7 @@ def shape(name: str, partitions: int = 1) -> dict[str, TopicShape]:
 
 
 def test_a_pattern_has_to_match_the_whole_name() -> None:
-    """A pattern matches whole names; topics that are created later are matched too."""
+    """A pattern matches whole names of topics, including topics that are created later."""
     subscribed = SubscribedTopics()
     subscribed.learn(shape("eu.orders") | shape("eu.orders.old") | shape("us"))
     before = subscribed.resolve(("later", "us"), "eu[.]orders")
@@ -125,14 +125,17 @@ def test_a_refused_subscription_changes_nothing() -> None:
 
 
 def test_a_member_may_consume_nothing() -> None:
-    """A member with an empty list of topics consumes nothing; None means no subscription."""
+    """A member with an empty list of topics consumes nothing, and a member without a list has no subscription."""
     driven = Driven()
 
     assert driven.join("a", wanting()).assignment == {}
 
 
 def test_a_group_has_at_most_a_thousand_members() -> None:
-    """A group has at most a thousand members; existing members stay, and a static member counts once."""
+    """A group has at most a thousand members.
+
+    Members of a full group stay, and a static member counts once.
+    """
     driven = Driven()
     driven.turn(
         *(
@@ -148,7 +151,10 @@ def test_a_group_has_at_most_a_thousand_members() -> None:
 
 
 def test_a_group_consumes_at_most_ten_thousand_partitions() -> None:
-    """A group subscribes to at most ten thousand distinct partitions; partitions that are added later are served."""
+    """A subscription is refused if its group would have more than ten thousand distinct partitions.
+
+    Partitions that are added to a subscribed topic later are assigned without a limit.
+    """
     driven = Driven(topics=shape("a", 6_000) | shape("b", 4_000) | shape("c", 1))
     driven.join("x", wanting("a"))
     driven.join("y", wanting("a", "b"))
@@ -199,7 +205,7 @@ def test_a_leave_makes_room_within_the_turn() -> None:
 
 
 def test_a_group_uses_at_most_sixteen_patterns() -> None:
-    """A group uses at most sixteen patterns; a pattern in use counts once."""
+    """A group uses at most sixteen different patterns."""
     driven = Driven()
     for number in range(PATTERNS_MAX):
         driven.join(f"m{number}", Subscription(pattern=f"f{number}"))

@@ -1,4 +1,4 @@
-"""Fetches of keys: allowed sources, bounds of an answer, and the file of the last keys (rules A14, A17)."""
+"""Fetching an issuer's keys: allowed sources, limits of an answer, and the file of the last keys (rules A14, A17)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOG = structlog.wrap_logger(structlog.ReturnLogger(), processors=[])
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[KeyServer]:
-    """Yield a server of the keys of an issuer."""
+    """Yield a running server that publishes an issuer's keys."""
     server = KeyServer(TestIssuer(), Authority.make(), tmp_path / "issuer")
     await server.start()
     yield server
@@ -33,13 +33,13 @@ async def server(tmp_path: Path) -> AsyncIterator[KeyServer]:
 
 
 def refresh_of(issuer: TestIssuer, source: KeySource, file: Path) -> tuple[KeyRefresh, IssuerKeys]:
-    """Return the upkeep of one issuer's keys."""
+    """Return the periodic refresh of one issuer's keys, and the keys."""
     keys = IssuerKeys(IssuerRules(name="corp", issuer=issuer.issuer, audience=AUDIENCE))
     return KeyRefresh({"corp": (keys, source)}, fetch, file, SystemClock(), LOG), keys
 
 
 async def refused(source: KeySource) -> str:
-    """Return the reason for which keys are not fetched."""
+    """Return the reason why keys cannot be fetched from a source."""
     with pytest.raises(KeysUnavailable) as caught:
         await fetch(source)
     return str(caught.value)
@@ -60,7 +60,10 @@ async def test_keys_come_from_a_file_or_a_server(server: KeyServer, tmp_path: Pa
 
 
 async def test_what_is_no_source_of_keys(server: KeyServer, tmp_path: Path) -> None:
-    """A missing file, an unknown authority, another issuer, a plain address and a bad answer are refused."""
+    """Keys are not fetched from a missing file, an http address, or a server with an unknown authority.
+
+    Keys of another issuer, and an answer that is too large or has an error status, are refused too.
+    """
     issuer = server.issuer.issuer
     reasons = [
         await refused(KeySource(issuer, str(tmp_path / "none"))),
@@ -81,7 +84,7 @@ async def test_what_is_no_source_of_keys(server: KeyServer, tmp_path: Path) -> N
 
 
 async def test_the_last_keys_are_kept(server: KeyServer, tmp_path: Path) -> None:
-    """A later run has the keys of the last one if it has the same issuer; a file that cannot be read is ignored."""
+    """After a restart a broker uses the stored keys of the same issuer, and ignores a file that cannot be read."""
     file, source = tmp_path / "kept" / "keys.json", KeySource(server.issuer.issuer, None, server.ca)
     refresh, keys = refresh_of(server.issuer, source, file)
     fetching = refresh.wanted("corp", "k1")
@@ -101,7 +104,10 @@ async def test_the_last_keys_are_kept(server: KeyServer, tmp_path: Path) -> None
 
 
 async def test_a_failed_fetch_keeps_the_keys(server: KeyServer, tmp_path: Path) -> None:
-    """The background fetch brings the keys at the start; a failed one says why and leaves them."""
+    """A background task fetches the keys at the start.
+
+    A failed fetch keeps the previous keys and records the error.
+    """
     refresh, keys = refresh_of(
         server.issuer, KeySource(server.issuer.issuer, None, server.ca), tmp_path / "keys"
     )

@@ -47,7 +47,7 @@ def tokens(**rules: Any) -> SignedTokens:
 
 
 def reason(signed: SignedTokens, text: str) -> str | None:
-    """Return the reason for which a token is refused; None for an accepted one."""
+    """Return the reason why a token is refused, or None if the token is accepted."""
     try:
         signed.caller(text, 0, waited=True)
     except ProblemError as problem:
@@ -56,14 +56,14 @@ def reason(signed: SignedTokens, text: str) -> str | None:
 
 
 def with_header(token: str, **header: object) -> str:
-    """Return a token with another header, which its signature does not cover."""
+    """Return a token whose header was replaced after it was signed."""
     _, claims, signature = token.split(".")
     told = {"alg": "ES256", "kid": ISSUER.key.kid} | header
     return f"{encoded({k: v for k, v in told.items() if v is not None})}.{claims}.{signature}"
 
 
 def by_public_key(algorithm: str, form: Encoding) -> str:
-    """Return a token that is signed with a public key of the issuer as a shared secret."""
+    """Return a token that is signed with HMAC, with a public key of the issuer as the secret."""
     secret = RSA.key.public_key.public_bytes(form, PublicFormat.SubjectPublicKeyInfo)
     content = f"{encoded({'alg': algorithm, 'kid': RSA.key.kid})}.{encoded(RSA.claims())}"
     digest = hmac.digest(secret, content.encode(), algorithm.replace("HS", "sha"))
@@ -78,7 +78,7 @@ def changed(token: str, part: int, change: Callable[[str], str]) -> str:
 
 
 def embedded(**header: object) -> str:
-    """Return a token of a stranger that brings its own key, or says where it is."""
+    """Return a token that is signed by a foreign key, and whose header contains that key or its address."""
     return STRANGER.token({"kid": ISSUER.key.kid, **header})
 
 
@@ -120,12 +120,12 @@ FORGERIES: Final[dict[str, Callable[[], str]]] = {
 
 @pytest.mark.parametrize("forgery", FORGERIES)
 def test_forged_tokens_are_refused(forgery: str) -> None:
-    """No forged token names a caller."""
+    """Every forged token is refused."""
     assert reason(tokens(), FORGERIES[forgery]()) == "refused"
 
 
 def test_good_tokens_of_every_algorithm() -> None:
-    """A token of each algorithm is accepted, also under the old name of Ed25519 and without a key id."""
+    """A valid token of each algorithm is accepted, with and without a key id, and with both names of Ed25519."""
     for kind, algorithm in [
         ("RSA", "RS256"), ("RSA", "RS512"), ("RSA", "PS384"), ("P-256", "ES256"), ("P-384", "ES384"),
         ("Ed25519", "Ed25519"), ("Ed25519", "EdDSA"),
@@ -141,7 +141,7 @@ def test_good_tokens_of_every_algorithm() -> None:
 
 
 def test_changed_tokens_are_refused() -> None:
-    """A token with one changed character is refused or is the same token."""
+    """A token with one changed character is refused."""
     chance, signed, good = random.Random(1), tokens(), ISSUER.token()
     alphabet = "ABCXYZabcxyz0189-_.= "
     for _ in range(400):
@@ -152,14 +152,17 @@ def test_changed_tokens_are_refused() -> None:
 
 
 def test_only_configured_algorithms_are_accepted() -> None:
-    """An issuer that is limited to other algorithms refuses the token of a right key."""
+    """A token with a valid signature is refused if its algorithm is not configured for the issuer."""
     assert reason(tokens(algorithms=frozenset({"RS256"})), ISSUER.token()) == "refused"
     assert reason(tokens(), ISSUER.token(iss="https://nobody.example")) == "refused"
     assert [tokens().source_of(text) for text in (ISSUER.token(), "a.b.c")] == ["corp", "none"]
 
 
 def test_weak_and_foreign_keys_are_left_out() -> None:
-    """Short RSA keys, other curves and uses, secrets and nonsense in a set are left out; the good keys stay."""
+    """Of a key set, only valid public keys for signatures are used.
+
+    Short RSA keys, unsupported curves, keys for other uses, secrets and malformed entries are ignored.
+    """
     good, short = key_of("P-256", "good"), key_of("RSA", "short").as_dict(private=False)
     public = good.as_dict(private=False)
     entries = [
@@ -176,7 +179,10 @@ def test_weak_and_foreign_keys_are_left_out() -> None:
 
 
 def test_a_key_that_goes_takes_its_callers_along() -> None:
-    """A different set of keys changes the revision, an equal set does not; keys of a removed issuer last a day."""
+    """Replacing the keys of an issuer raises the revision, unless the new keys equal the old ones.
+
+    Callers of a removed key are no longer accepted, and all keys expire a day after the last successful fetch.
+    """
     keys = keys_of(ISSUER)
     signed = SignedTokens({"corp": keys}, lambda *_: None, SystemClock())
     caller = signed.caller(ISSUER.token(), 0, waited=False)
@@ -195,7 +201,7 @@ def test_a_key_that_goes_takes_its_callers_along() -> None:
 
 
 def test_unknown_key_ids_cause_few_fetches() -> None:
-    """Unknown ids cause a fetch in ten seconds at most, and the same id one in a minute."""
+    """Unknown key ids cause at most one fetch per ten seconds, and the same key id at most one per minute."""
     keys = keys_of(ISSUER)
     first = keys.wants_fetch("a", 100)
     keys.attempt(100)
@@ -212,7 +218,10 @@ def test_unknown_key_ids_cause_few_fetches() -> None:
 
 
 async def test_a_call_waits_for_a_fetch_and_for_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A token with an unknown key waits for a fetch; beyond the limit of checks a call waits once."""
+    """A call whose token has an unknown key waits for a fetch.
+
+    Above the limit of checks per second a call waits once, and is then throttled.
+    """
     fetch = asyncio.get_running_loop().create_task(asyncio.sleep(0))  # noqa: TID251 - a task that ends at once
     signed = SignedTokens({"corp": keys_of(ISSUER)}, lambda *_: fetch, SystemClock())
     with pytest.raises(CallerPending) as pending:

@@ -1,4 +1,4 @@
-"""Aborted transactions of a log: found in markers, kept over rolls, starts, kills and truncations."""
+"""The index of aborted transactions of a log, which is built from markers and survives rolls, restarts and kills."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def end(
 
 
 def abort(log: PartitionLog, producer_id: int, epoch: int = 0) -> int:
-    """Append a batch and the marker that aborts it; return the offset of the batch."""
+    """Append a batch and the marker that aborts the batch, and return the offset of the batch."""
     first = write(log, producer_id, epoch)
     end(log, producer_id, first, epoch)
     return first
@@ -81,7 +81,7 @@ def box(tmp_path: Path) -> LogBox:
 
 
 def fill(log: PartitionLog) -> list[int]:
-    """Append committed, plain and aborted batches over several segments; return the offsets that readers get."""
+    """Append committed, plain and aborted batches over several segments, and return the offsets that readers get."""
     begin(log)
     kept = []
     for epoch in range(6):
@@ -94,7 +94,7 @@ def fill(log: PartitionLog) -> list[int]:
 
 
 def test_readers_of_committed_records_skip_aborted_batches(box: LogBox) -> None:
-    """Batches between the first offset and the marker of an aborted transaction are left out, others are not."""
+    """Committed readers skip exactly the batches between the first offset and the marker of an aborted transaction."""
     log = box.open()
     begin(log)
     before = write(log, 2, 0)
@@ -112,7 +112,7 @@ def test_readers_of_committed_records_skip_aborted_batches(box: LogBox) -> None:
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_a_start_knows_the_aborted_transactions(box: LogBox, how: str) -> None:
-    """After a stop or a kill, the same batches are left out, also from closed segments."""
+    """After a stop or a kill, readers skip the same aborted batches, including batches in closed segments."""
     log = box.open()
     kept = fill(log)
     log.sync()
@@ -124,7 +124,7 @@ def test_a_start_knows_the_aborted_transactions(box: LogBox, how: str) -> None:
 
 
 def test_a_snapshot_inside_a_segment_has_its_aborted_transactions(tmp_path: Path) -> None:
-    """A start that replays from a snapshot within the last segment knows the transactions before the snapshot."""
+    """After a start from a producer snapshot in the last segment, readers skip transactions aborted before it."""
     box = LogBox(tmp_path)
     log = box.open()
     begin(log)
@@ -137,7 +137,7 @@ def test_a_snapshot_inside_a_segment_has_its_aborted_transactions(tmp_path: Path
 
 
 def test_a_damaged_file_is_made_again_from_the_markers(box: LogBox) -> None:
-    """A file with a wrong entry is not believed; the markers of its segment are read instead."""
+    """An index file with a damaged entry is ignored, and rebuilt from the markers of its segment."""
     log = box.open()
     kept = fill(log)
     box.stop()
@@ -163,7 +163,7 @@ def test_a_segment_closed_by_recovery_gets_its_file(box: LogBox) -> None:
 
 
 def test_truncation_forgets_later_transactions(box: LogBox) -> None:
-    """After a truncation before a marker, the transaction is open again, and its end may be another one."""
+    """After a truncation before its marker, a transaction is open again and may end differently."""
     log = box.open()
     fill(log)
     first = write(log, 2, 9)
@@ -178,7 +178,7 @@ def test_truncation_forgets_later_transactions(box: LogBox) -> None:
 
 
 def test_a_full_disk_refuses_the_roll(tmp_path: Path) -> None:
-    """If the file of a closing segment cannot be written, the append is refused, and succeeds once there is room."""
+    """An append is refused while a full disk has no space for the index of the closing segment, and succeeds later."""
     storage = FaultyStorage()
     storage.full_suffixes = {".aborted"}
     log = LogBox(tmp_path, ONE_MARKER_A_SEGMENT, storage).open()

@@ -1,6 +1,6 @@
 """The data directory: identity, lock, clean marker, checkpoint, deletion, stray folders.
 
-This code is in one file because all tests open, kill and reopen one directory.
+The tests share one file because all of them open, kill and reopen one directory.
 """
 
 from __future__ import annotations
@@ -134,13 +134,18 @@ def test_the_directory_of_another_broker_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_corrupt_identity_is_refused(tmp_path: Path) -> None:
-    """A data directory with a corrupt identity file is refused, because its broker cannot be guessed."""
+    """A data directory with a corrupt identity file is refused and not locked, because its broker cannot be guessed."""
     open_directory(tmp_path).close(True)
     path = tmp_path / ".fairlead" / "identity"
-    path.write_bytes(path.read_bytes().replace(b'"broker_id":1', b'"broker_id":2'))
+    intact = path.read_bytes()
+    path.write_bytes(intact.replace(b'"broker_id":1', b'"broker_id":2'))
 
-    with raises(CorruptDocument, "checksum"):
+    with raises(CorruptDocument, "checksum") as refused:
         open_directory(tmp_path, broker_id=2)
+    path.write_bytes(intact)
+    # The traceback of an error keeps the objects of a failed start.
+    assert refused.tb is not None
+    open_directory(tmp_path).close(True)
 
 
 def test_a_second_process_is_refused_by_the_pid_of_the_first(tmp_path: Path) -> None:
@@ -266,7 +271,10 @@ def delete(directory: LogDirectory, partition: PartitionIndex) -> None:
 
 
 def test_deletion_removes_the_files(box: LogBox, make: BatchMaker) -> None:
-    """Deleting a partition removes its folder, the last one also its topic's; a new partition begins at offset 0."""
+    """Deleting a partition removes its folder, and with the last partition the topic's folder.
+
+    A new partition with the same index begins at offset 0.
+    """
     log = box.open()
     begin(log)
     make.fill(log, 10)
@@ -285,7 +293,7 @@ def test_deletion_removes_the_files(box: LogBox, make: BatchMaker) -> None:
 
 
 def test_a_partition_is_opened_while_the_last_one_is_removed(box: LogBox) -> None:
-    """The opening of a partition creates the topic's folder again if a deletion has removed it in between."""
+    """Opening a partition creates the topic's folder again if a concurrent deletion has removed the folder."""
 
     class Removing(PosixStorage):
         """A disk that removes the topic's folder once, before the partition's folder is created."""
@@ -368,7 +376,7 @@ def test_the_checkpoint_does_not_outlive_a_partition(box: LogBox, make: BatchMak
 def test_files_of_a_deleted_topic_are_removed_without_a_checkpoint(
     box: LogBox, make: BatchMaker, faults: FaultyStorage
 ) -> None:
-    """Partitions of deleted topics are removed without a checkpoint each, and a later start drops them from it."""
+    """Partitions of a deleted topic are removed without writing a checkpoint, which a later start updates."""
     directory = box.open_directory()
     for index in range(3):
         make.fill(directory.open_partition(TOPIC, PartitionIndex(index), TopicConfig()), 3)

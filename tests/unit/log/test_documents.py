@@ -77,7 +77,7 @@ def test_a_short_document_is_not_believed() -> None:
 
 
 def test_a_document_of_another_kind_or_version_is_refused() -> None:
-    """A document of a different kind or of a later version is refused with an error that says which."""
+    """A document of a different kind or of a later version is refused, and the error names the file or the versions."""
     head = b"FLDC\x02\x00\x01\x00" + (3).to_bytes(4, "little")
     later = head + crc32c(head + b"{}\n").to_bytes(4, "little") + b"{}\n"
 

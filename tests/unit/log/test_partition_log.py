@@ -157,7 +157,7 @@ def test_a_segment_rolls_by_age_of_its_first_batch(box: LogBox, make: BatchMaker
 
 
 def test_a_first_batch_from_the_future_does_not_keep_its_segment(box: LogBox, make: BatchMaker) -> None:
-    """The age of a segment whose first batch has a time in the future is counted from when the time is noticed."""
+    """If a segment's first batch has a time in the future, the segment's age is counted from the first check."""
     log = box.open(TopicConfig(segment_ms=1000))
     make.append_time_us = FIRST_TIME_US * 2
     make.fill(log, 1)
@@ -213,7 +213,7 @@ def test_sync_moves_the_synced_offset(box: LogBox, make: BatchMaker) -> None:
 def test_a_roll_syncs_the_old_segment_only_where_syncing_counts(
     box: LogBox, make: BatchMaker, faults: FaultyStorage
 ) -> None:
-    """A roll syncs the old segment's file with `synced` durability; with `replicated` a later sync does that."""
+    """With `synced` durability a roll syncs the old segment's file, and with `replicated` a later sync syncs it."""
     first = f"{0:020d}.log"
     log = box.open(replace(SMALL, durability=Durability.REPLICATED))
     faults.syncs.clear()

@@ -128,7 +128,7 @@ def test_every_replica_counts_the_same_ages(tmp_path: Path) -> None:
 
 
 def test_a_start_finds_what_was_known(box: LogBox, log: PartitionLog) -> None:
-    """A log restores its producers after a kill from snapshot and headers, after a stop from the stop's snapshot."""
+    """A log restores its producers from snapshot and headers after a kill, and from a snapshot alone after a stop."""
     fill(log, 50)
     before = said(log)
     killed = again(box)
@@ -294,7 +294,7 @@ class NoSnapshots(PosixStorage):
     number = errno.ENOSPC
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> PosixFile:
-        """Open a file; a snapshot file cannot be written."""
+        """Open a file, which fails at every write if it is a snapshot."""
         file = super().open(path, write=write, create=create)
         return _Unwritable(file, self) if create and ".producers" in path.name else file
 

@@ -272,7 +272,7 @@ def count_read_bytes(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
 
 
 def test_stale_index_entries_are_gone_before_new_batches(box: LogBox, make: BatchMaker) -> None:
-    """An index entry of a batch that was cut does not survive to point into a later batch."""
+    """The index entry of a batch that was cut is removed, so that it cannot point into a later batch."""
     config = TopicConfig(index_interval_bytes=0, durability=Durability.REPLICATED)
     log = box.open(config)
     batches = make.fill(log, 10, 1, 10)

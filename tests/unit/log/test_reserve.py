@@ -13,13 +13,13 @@ from fairlead_broker.log.segments.storage import PosixStorage
 
 
 class GatedReserve(SpaceReserve):
-    """Reserve whose look at `missing` waits for a gate, once it is armed."""
+    """A reserve that, once armed, returns its attribute `missing` only after the test has opened a gate."""
 
     __slots__ = ("armed", "gate", "looked", "value")
 
     @property
     def missing(self) -> bool:  # type: ignore[override]
-        """Value of the attribute, after the gate."""
+        """Whether space is missing, read before the gate is opened and returned afterwards."""
         value = self.value
         if self.armed:
             self.looked.set()
@@ -32,7 +32,7 @@ class GatedReserve(SpaceReserve):
 
 
 def test_a_release_is_not_undone_by_a_running_check(tmp_path: Path) -> None:
-    """A check that saw the lack of space before a release does not create the file after it."""
+    """A check that runs during a release does not create the reserve file again."""
     path = tmp_path / "reserve"
     reserve = GatedReserve.__new__(GatedReserve)
     reserve.armed, reserve.gate, reserve.looked = False, Event(), Event()
@@ -50,7 +50,7 @@ def test_a_release_is_not_undone_by_a_running_check(tmp_path: Path) -> None:
 
 
 def test_a_check_reserves_the_space_once_it_is_there(tmp_path: Path) -> None:
-    """A check takes missing space, and refuses while there is none."""
+    """A check allocates a missing reserve as soon as the disk has space, and raises DiskFull until then."""
     full = tmp_path / "full"
     reserve = SpaceReserve(FullStorage(), full)
 
@@ -63,7 +63,7 @@ def test_a_check_reserves_the_space_once_it_is_there(tmp_path: Path) -> None:
 
 
 class FullStorage(PosixStorage):
-    """Storage without space, until it is free."""
+    """A storage without free space until the test frees it."""
 
     free = False
 

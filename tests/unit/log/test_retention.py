@@ -18,7 +18,7 @@ KEEP = TopicConfig(retention_ms=-1, retention_bytes=-1)
 
 
 def log_of(*ages_seconds: float | None, size: int = 100) -> list[SegmentFacts]:
-    """Return segments of ten records each, whose newest records have the given ages; the last segment is active."""
+    """Return segments of ten records each, whose newest records have the given ages and of which the last is active."""
     return [
         SegmentFacts(
             base_offset=Offset(10 * number),
@@ -38,7 +38,7 @@ def decide(
     log_start: int = 0,
     high_watermark: int | None = None,
 ) -> Expiry:
-    """Return the decision at the fixed test time; without a high watermark all records are committed."""
+    """Return the decision at the fixed test time, by default with all records committed."""
     committed = segments[-1].next_offset if high_watermark is None else Offset(high_watermark)
     return expire(segments, config, log_start=Offset(log_start), high_watermark=committed, now_us=NOW_US)
 

@@ -1,4 +1,4 @@
-"""Facts about stored segments, on which retention decides."""
+"""Facts about stored segments, which retention uses to select segments."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_disk_that_does_not_read_is_reported(box: LogBox, make: BatchMaker) ->
     oldest = box.log_files()[0]
     for path in (oldest, oldest.with_suffix(".timeindex")):
         path.unlink()
-    log.segments[0].body = None  # closed, as by the cache after a long time without use
+    log.segments[0].body = None  # as if the segment cache had closed the segment
 
     with pytest.raises(StorageFailed):
         retention_facts(log)

@@ -1,4 +1,4 @@
-"""The file of synced offsets: what a start finds of raised, lowered and removed entries, and of a damaged file."""
+"""The file of synced offsets: the entries that a start finds after changes, and in a damaged file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def found(path: Path) -> list[Offset | None]:
 
 
 def test_a_start_finds_the_last_written_offsets(tmp_path: Path) -> None:
-    """A start finds raised and lowered offsets and no others; new entries reuse the places of removed ones."""
+    """A start finds exactly the last raised or lowered offsets, and new entries reuse the space of removed entries."""
     path = tmp_path / "synced"
     offsets = opened(path)
     entries = [offsets.entry(key) for key in KEYS[:3]]
@@ -56,7 +56,7 @@ def test_a_start_finds_the_last_written_offsets(tmp_path: Path) -> None:
 
 
 def test_damage_loses_only_its_own_entry(tmp_path: Path) -> None:
-    """A flipped bit or a lost end hides only the affected entries; a damaged header is reported."""
+    """A flipped bit or a lost end hides only the affected entries, and a damaged header is reported."""
     path = tmp_path / "synced"
     offsets = opened(path)
     for number, key in enumerate(KEYS):

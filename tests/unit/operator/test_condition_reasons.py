@@ -15,7 +15,7 @@ WORDS = {
     ResourceKind.ETCD_BACKUP: "etcd_backup",
     ResourceKind.USER: "user",
 }
-"""Part of the paths of the modules about a kind; all other modules are about Clusters."""
+"""Part of the paths of the modules about each kind except Cluster, which all other modules are about."""
 
 
 def words_about(kind: ResourceKind) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""The program around a restore of etcd: repeated starts of a pod are safe."""
+"""The program that prepares and finishes a restore of etcd, and may be run again at each start of the pod."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def step(name: str, volume: Path) -> None:
 
 
 def restore(volume: Path, text: str) -> None:
-    """Do what etcdutl does: write a folder that must not exist."""
+    """Write the restored data into a folder that must not exist, like etcdutl."""
     (volume / "restored").mkdir()
     (volume / "restored/db").write_text(text)
 
 
 def test_an_interrupted_restore_begins_again(tmp_path: Path) -> None:
-    """The remains of an attempt are removed; a finished restore has the name of etcd's data."""
+    """The folder of an interrupted restore is removed, and that of a finished restore becomes etcd's data folder."""
     step("prepare", tmp_path)
     restore(tmp_path, "half")
     step("prepare", tmp_path)
@@ -45,6 +45,6 @@ def test_data_of_a_member_is_never_replaced(tmp_path: Path) -> None:
 
 
 def test_an_unknown_step_is_refused(tmp_path: Path) -> None:
-    """The program has two steps."""
+    """A step other than prepare and finish is refused."""
     with pytest.raises(SystemExit):
         main(["restore", f"--volume={tmp_path}"])

@@ -14,7 +14,7 @@ from refusals import raises
     [("", ("home",)), ("a, b,", ("a", "b")), ("*", ()), ("a,*", ())],
 )
 def test_namespaces_make_a_scope(monkeypatch: pytest.MonkeyPatch, text: str, scope: tuple[str, ...]) -> None:
-    """An empty list means the operator's own namespace, names mean those namespaces, and a star means all."""
+    """The operator watches the listed namespaces, its own if none is listed, and all if the list is a star."""
     monkeypatch.setenv("FAIRLEAD_OPERATOR_NAMESPACES", text)
     found = OperatorSettings().scope("home")
 

@@ -1,4 +1,4 @@
-"""The modules that a change of replicas runs through are those of docs/explanation/rooms.md."""
+"""The page docs/explanation/rooms.md lists the modules that a change of replicas runs through."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class MemoryServer:
 
 
 class HandedEvents(EventThread):
-    """Watch whose events the test hands over."""
+    """A watch that delivers the events of the test."""
 
     current: HandedEvents
 
@@ -144,7 +144,7 @@ class HandedEvents(EventThread):
 
 
 class Always:
-    """Leadership without an end."""
+    """A leadership that begins at once and never ends."""
 
     async def wait_until_leading(self) -> None:
         """Return at once."""

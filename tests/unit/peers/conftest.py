@@ -68,7 +68,7 @@ class Transactions:
         self.hints: list[ProducerId] = []
 
     async def end_here(self, ends: Sequence[EndMessage]) -> list[bool]:
-        """Confirm the ends of even partitions."""
+        """Confirm the ends in partitions with even numbers."""
         return [end.partition % 2 == 0 for end in ends]
 
     def hint(self, producers: Sequence[ProducerId]) -> None:
@@ -76,7 +76,7 @@ class Transactions:
         self.hints += producers
 
     def open_at(self, producer_id: ProducerId) -> list[OpenAt]:
-        """Return one partition whose number is the producer's."""
+        """Return an open transaction in the partition whose number is the producer id."""
         return [
             OpenAt(
                 topic_id=TopicId("0a0a0a0a-0b0b-4c0c-8d0d-0e0e0e0e0e0e"),
@@ -134,7 +134,7 @@ class Replicas:
         ]
 
     async def digest(self, request: DigestRequest) -> RangeDigest:
-        """Report that the range is not held."""
+        """Report that this broker does not store the range."""
         self.asked.append((PeerIncarnation(BrokerId(0), BrokerEpoch(0)), request))
         return RangeDigest(state="not_held", next_offset=request.first_offset)
 
@@ -146,7 +146,7 @@ class Broker:
     id: BrokerId
     secret: str
     key: BrokerKey | None
-    """Key of the broker's proofs; None for a broker of an older release."""
+    """Key of the broker's proofs, or None for a broker of an older release."""
     epoch: BrokerEpoch
     side: PeerSide
     replicas: Replicas
@@ -256,7 +256,7 @@ class World:
 
 
 def maker(own: PeerIdentity, key: BrokerKey | None) -> ProofMaker | None:
-    """Return what makes the proofs of an identity; None for a broker of an older release."""
+    """Return the proof maker of an identity, or None for a broker of an older release."""
     return None if key is None else ProofMaker(key, own.cluster_id, own.broker, own.epoch, SystemClock())
 
 

@@ -3,8 +3,8 @@
 import asyncio
 import sys
 
-# The last result arrives just before the program ends. If its exit did not wait for the threads of the HTTP client, one
-# in three such programs would abort.
+# The last result arrives just before the program ends. If programs did not wait for the threads of the HTTP client at
+# their exit, one in three would abort.
 PROGRAM = """
 import asyncio
 from types import SimpleNamespace

@@ -107,7 +107,7 @@ async def test_received_batches_share_one_buffer(pair) -> None:
 
 
 async def test_transactions_of_a_peer(pair) -> None:
-    """Ends of commits are confirmed one by one, hints arrive, and open transactions are returned."""
+    """A peer confirms ends of transactions one by one, receives hints, and returns its open transactions."""
     asking, leader = pair
     ends = [
         EndMessage(ProducerId(7), ProducerEpoch(4), TOPIC, PartitionIndex(number), TimestampUs(5))
@@ -123,7 +123,7 @@ async def test_transactions_of_a_peer(pair) -> None:
 
 
 async def test_progress_and_log_ends(pair) -> None:
-    """A follower reports its synced offset; log ends are returned for partitions of the peer."""
+    """A follower reports its synced offset to the leader, and a broker gets log ends of a peer's partitions."""
     follower, leader = pair
     held, unknown = TopicIdPartition(TOPIC, PartitionIndex(1)), TopicIdPartition(TOPIC, OTHER)
     end = LogEnd(topic_id=TOPIC, partition=PartitionIndex(1), epoch=None, end_offset=Offset(0))
@@ -236,7 +236,7 @@ async def test_silent_peer_is_given_up(pair, world) -> None:
 
 
 async def test_a_cancellation_after_the_end_of_a_call_is_kept(pair, world) -> None:
-    """A call that has ended before its task is cancelled, and not yet continued, still ends with the cancellation."""
+    """A task that is cancelled between the end of its call and its next step raises CancelledError."""
     first, _ = pair
     await world.register(BrokerId(3), "127.0.0.1:1", "x")
     await world.settle()
@@ -249,7 +249,7 @@ async def test_a_cancellation_after_the_end_of_a_call_is_kept(pair, world) -> No
     for _ in range(10):
         task = asyncio.create_task(called())
         await pause(0)
-        # The call ends in a thread while the event loop stands still.
+        # The call ends in a thread while the event loop is blocked.
         pause_blocking(0.02)
         # A task that has already ended cannot be cancelled.
         asked = task.cancel()
@@ -311,7 +311,10 @@ async def test_impostors_are_refused(pair, changes: dict, reason: str) -> None:
 
 
 async def test_brokers_of_two_releases_talk(world) -> None:
-    """A broker without a key sends and receives secrets; a wrong secret is refused (rule A20)."""
+    """Calls from and to a broker of an older release carry a secret instead of a proof (rule A20).
+
+    A call with a wrong secret is refused.
+    """
     older, newer = await world.start(1, older=True), await world.start(2)
     await world.settle()
     await older.peers.log_ends(newer.id, [])

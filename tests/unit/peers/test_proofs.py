@@ -1,4 +1,4 @@
-"""Proofs of brokers: how long a proof holds, and which proofs are refused (rule A20)."""
+"""Proofs of brokers: how long a proof is valid, and which proofs are refused (rule A20)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def accepts(checker: ProofChecker, proof: str, epoch: int = 7) -> bool:
 
 
 def test_a_proof_is_made_once_in_half_a_minute() -> None:
-    """Calls of half a minute carry one proof for each target; a new incarnation has its own."""
+    """A broker makes one proof per target for the calls of half a minute, and a new one in a new incarnation."""
     sender = Sender()
     first = sender.proof()
 
@@ -70,7 +70,10 @@ def test_a_proof_is_made_once_in_half_a_minute() -> None:
 
 
 def test_an_old_proof_is_refused_after_newer_ones() -> None:
-    """A proof that was read on the way holds for a minute after the newest one that its target has seen."""
+    """A target refuses a proof that is more than a minute older than the newest proof of the same broker.
+
+    Therefore a proof that was intercepted in the network is useless soon.
+    """
     sender, checker = Sender(), ProofChecker(CLUSTER, TWO)
     taken = sender.proof()
     for seconds in range(0, VALID_SECONDS + 1, RENEW_SECONDS):
@@ -107,5 +110,5 @@ def test_an_old_proof_is_refused_after_newer_ones() -> None:
     ],
 )
 def test_what_proves_nothing_is_refused(proof: str) -> None:
-    """A proof for another broker, epoch, cluster or key is refused, and so is every other text."""
+    """A proof with another target, broker, epoch, cluster or key is refused, and so is a text that is no proof."""
     assert not accepts(ProofChecker(CLUSTER, TWO), proof)

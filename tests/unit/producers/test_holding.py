@@ -24,7 +24,7 @@ def test_a_producer_holds_four_and_another_one_its_own() -> None:
 
 
 def test_the_first_to_come_is_the_first_due() -> None:
-    """The batch that arrived first is due first."""
+    """Of several held batches, the batch that arrived first is due first."""
     held: HeldBatches[object] = HeldBatches()
     first, second, third = arrived(1, 5, 1.0), arrived(2, 5, 2.0), arrived(1, 6, 3.0)
     for batch in (first, second, third):

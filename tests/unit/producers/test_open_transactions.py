@@ -31,7 +31,7 @@ def marker_of(known: ProducerState, producer: int, epoch: int, offset: int, time
 
 @dataclass
 class Transaction:
-    """What the model knows about a transaction."""
+    """A transaction of the model, with the offsets of its first batch and its marker."""
 
     first: int
     marker: int | None = None
@@ -39,7 +39,7 @@ class Transaction:
 
 @dataclass
 class Model:
-    """Log of transactions, as a list."""
+    """Model of a log: its end, its high watermark and a list of its transactions."""
 
     end: int = 0
     high_watermark: int = 0
@@ -60,7 +60,7 @@ class StableOffsets(RuleBasedStateMachine):
 
     @rule(producer=st.integers(0, 2))
     def append(self, producer: int) -> None:
-        """Append a batch of the producer's open transaction, or open one."""
+        """Append a batch to the producer's open transaction, or begin a transaction."""
         model, offset = self.model, self.model.end
         batch_of(self.state, producer, self.epochs[producer], offset)
         if producer not in model.open:
@@ -70,7 +70,7 @@ class StableOffsets(RuleBasedStateMachine):
 
     @rule(producer=st.integers(0, 2))
     def end_transaction(self, producer: int) -> None:
-        """Append a marker, also where nothing is open."""
+        """Append a marker, even if the producer has no open transaction."""
         marker_of(self.state, producer, self.epochs[producer], self.model.end)
         if producer in self.model.open:
             self.model.open.pop(producer).marker = self.model.end
@@ -85,7 +85,7 @@ class StableOffsets(RuleBasedStateMachine):
 
     @rule()
     def copy(self) -> None:
-        """Continue with a copy, as a new leader does."""
+        """Replace the state by a copy of it, as a new leader does."""
         self.state = self.state.copy()
 
     @invariant()
@@ -112,7 +112,10 @@ def test_the_log_start_bounds_the_stable_offset() -> None:
 
 
 def test_a_marker_ends_the_epoch() -> None:
-    """After a marker the entry has no batches; an older marker changes nothing, and one for nothing fences."""
+    """A marker ends the epoch of its producer, even if the producer has no batches.
+
+    A marker with an older epoch changes nothing.
+    """
     known = ProducerState()
     batch_of(known, 7, 4, 0)
     marker_of(known, 7, 3, 1)
@@ -144,7 +147,7 @@ def test_an_open_transaction_does_not_expire() -> None:
 
 
 def test_an_open_transaction_is_not_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the limit of producers, the least recently active one without an open transaction goes."""
+    """Above the limit, the least recently active producer without an open transaction is removed."""
     monkeypatch.setattr(state, "PRODUCERS_MAX", 2)
     known = ProducerState()
     batch_of(known, 7, 0, 0)

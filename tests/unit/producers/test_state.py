@@ -79,7 +79,7 @@ def test_a_clock_that_jumps_again_and_again_expires_nothing() -> None:
 
 
 def test_a_pause_counts_an_hour() -> None:
-    """A partition without appends for a month expires nothing; the pause counts one hour."""
+    """A partition without appends for a month expires nothing, because the pause counts as one hour."""
     known = known_at(START)
     appends(known, START + 30 * DAY)
 

@@ -1,4 +1,4 @@
-"""Batches and markers of transactions: nothing is stored behind a marker, and a higher epoch waits for it."""
+"""The order of transactional batches and markers: a marker ends its epoch, and a higher epoch waits for the marker."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_marker_waits_for_ordered_batches(shell: Shell) -> None:
 
 
 def test_nothing_is_stored_behind_a_marker(shell: Shell) -> None:
-    """A batch of an ended epoch is refused, whether the marker is ordered or appended, and so is an older epoch."""
+    """A batch of an ended or older epoch is refused, whether the marker is only ordered or already appended."""
     shell.store(0, **EPOCH)
     shell.end_transaction(4)
     ordered = shell.send(1, **EPOCH)
@@ -68,7 +68,7 @@ def test_nothing_is_stored_behind_a_marker(shell: Shell) -> None:
 
 
 def test_a_marker_without_batches_fences_late_ones(shell: Shell) -> None:
-    """A marker is appended where nothing is open, so that late batches of the transaction are refused."""
+    """A marker is appended even without an open transaction, so that late batches of its transaction are refused."""
     end = shell.end_transaction(4, MarkerKind.ABORT)
     shell.append()
     late = shell.send(0, **EPOCH)
@@ -79,7 +79,7 @@ def test_a_marker_without_batches_fences_late_ones(shell: Shell) -> None:
 
 
 def test_a_repeated_end_appends_one_marker(shell: Shell) -> None:
-    """An end that was already appended, is ordered, or has a higher epoch behind it is answered without a marker."""
+    """A repeated end, and the end of an older epoch, are answered without another marker."""
     shell.store(0, **EPOCH)
     ends = [shell.end_transaction(4), shell.end_transaction(4)]
     shell.append()
@@ -89,7 +89,7 @@ def test_a_repeated_end_appends_one_marker(shell: Shell) -> None:
 
 
 def test_a_higher_epoch_waits_for_the_marker(shell: Shell) -> None:
-    """A batch of the next transaction is held while the leader looks, and follows the marker in the same group."""
+    """A batch of the next transaction is held until the leader has read the decision, and appended with the marker."""
     shell.store(0, **EPOCH)
     early = shell.send(0, transactional=True, epoch=5)
     looks = shell.looks.copy()
@@ -169,7 +169,7 @@ def test_a_partition_has_a_maximum_of_open_transactions(
 
 
 def test_a_producer_changes_from_plain_to_transactional(shell: Shell) -> None:
-    """A higher epoch with the other bit is accepted where nothing is open."""
+    """A higher epoch may change the transactional bit if its producer has no open transaction."""
     shell.store(0, 1)
     opened = shell.store(0, transactional=True, epoch=1)
 
@@ -187,7 +187,7 @@ def test_an_abort_marker_names_the_batches_to_skip() -> None:
 
 
 def test_open_transactions_and_waiting_ends_are_reported(shell: Shell) -> None:
-    """The machine tells the open transactions, the next sequence of each epoch, and ends that wait for another end."""
+    """The state machine reports open transactions, the next sequence of each epoch, and ends that wait for others."""
     shell.store(0, 1, **EPOCH)
     shell.store(0, producer_id=9, transactional=True)
     waiting = shell.end_transaction(6)

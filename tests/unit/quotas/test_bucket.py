@@ -15,7 +15,7 @@ STEPS = st.lists(st.tuples(st.floats(0, 5), st.floats(0, 500)), max_size=40)
 
 @given(STEPS)
 def test_what_is_let_in_stays_within_the_rate(steps: list[tuple[float, float]]) -> None:
-    """Over any time, a bucket lets in at most its rate, one second of it, and one request more."""
+    """Over any time, a bucket admits at most its rate, plus one second of its rate, plus one request."""
     bucket, now, let_in, largest = Bucket(KEY, 100.0, 100.0, 0.0), 0.0, 0.0, 0.0
     for pause, amount in steps:
         now += pause
@@ -31,7 +31,7 @@ def test_what_is_let_in_stays_within_the_rate(steps: list[tuple[float, float]]) 
 
 @given(st.floats(101, 2500), st.floats(1, 1000))
 def test_the_returned_time_is_exact(amount: float, share: float) -> None:
-    """After the told time, and not before, the bucket lets in again; no time is longer than the maximum."""
+    """A bucket admits the next request exactly after the returned time, which is at most the maximum."""
     bucket = Bucket(KEY, 100.0, 100.0, 0.0)
     bucket.charge(amount, 0.0)
     bucket.set_share(100.0, share, 0.0)
@@ -44,7 +44,7 @@ def test_the_returned_time_is_exact(amount: float, share: float) -> None:
 
 
 def test_requests_under_way_are_shared_equally() -> None:
-    """Each broker may let in an equal part of the requests under way, rounded up."""
+    """Each broker may admit an equal share of the concurrent requests, rounded up."""
     counter = UnderWay(KEY, 10, 3)
 
     assert counter.share == 4

@@ -33,7 +33,7 @@ class Brokers:
         self.lets_in: list[tuple[float, float]] = []
 
     def run(self, seconds: int, load: Load, *, ends_at: float = float("inf")) -> None:
-        """Let callers ask ten times as much as the limit; the controller answers until `ends_at`."""
+        """Run callers that request ten times the limit, with a controller that answers until `ends_at`."""
         for step in range(int(seconds / STEP)):
             now = step * STEP
             for broker, bucket in enumerate(self._buckets):
@@ -58,7 +58,7 @@ class Brokers:
             self._answers.append((now + self._random.uniform(0, 1), broker, heard))
 
     def ratio(self, begin: float, end: float) -> float:
-        """Return what was let in between two times, as a part of the limit."""
+        """Return the admitted amount between two times, relative to the limit."""
         return sum(amount for at, amount in self.lets_in if begin <= at < end) / (end - begin) / LIMIT
 
 
@@ -70,7 +70,7 @@ def one(_: float, __: random.Random) -> Iterable[int]:
 @pytest.mark.parametrize("seeds", [1, pytest.param(50, marks=pytest.mark.scenario)])
 @pytest.mark.parametrize("count", [1, 3, 12])
 def test_the_cluster_keeps_its_limit(count: int, seeds: int) -> None:
-    """With one busy broker or all of them, the cluster lets in its limit within a tenth over 30 s."""
+    """Whether one broker is busy or all are, the cluster admits its limit within a tenth, measured over 30 s."""
     for seed, load in itertools.product(range(7, 7 + seeds), (one, lambda *_: range(count))):
         brokers = Brokers(count, seed)
         brokers.run(75, load)
@@ -80,7 +80,7 @@ def test_the_cluster_keeps_its_limit(count: int, seeds: int) -> None:
 
 
 def test_a_lost_controller_leaves_equal_parts() -> None:
-    """Ten seconds after the controller is gone, brokers that all are busy let in at most the limit."""
+    """From ten seconds after the loss of the controller, busy brokers together admit at most the limit."""
     brokers = Brokers(3, seed=3)
     brokers.run(60, lambda *_: range(3), ends_at=20)
 
@@ -88,7 +88,7 @@ def test_a_lost_controller_leaves_equal_parts() -> None:
 
 
 def test_a_broker_that_becomes_idle_leaves_its_part() -> None:
-    """The use of a broker counts for others only while it is recent, and limits without reports are forgotten."""
+    """Only a recent report of a broker reduces the shares of other brokers, and unreported limits are forgotten."""
     usage = ClusterUsage()
     usage.report(1, [("limit", LIMIT, 900.0)], 0.0)
     soon = usage.report(2, [("limit", LIMIT, 0.0)], 1.0)["limit"]
@@ -103,7 +103,10 @@ def test_a_broker_that_becomes_idle_leaves_its_part() -> None:
 
 
 def test_shares_are_equal_without_news_and_in_debt() -> None:
-    """The share is the unused part of the limit, at least an equal part; without a report or in debt, it is equal."""
+    """A broker's share is the part of the limit that others do not use, and at least an equal part.
+
+    A broker without a recent report, or in debt, gets an equal part.
+    """
     assert share_of(90, 3, Heard(20, owes=False, at=0), 1) == 70
     assert share_of(90, 3, Heard(89, owes=False, at=0), 1) == 30
     assert share_of(90, 3, Heard(20, owes=True, at=0), 1) == 30

@@ -1,4 +1,4 @@
-"""The limits of a caller are those of the most specific quotas, and every shared one (rule Q3)."""
+"""A caller has the limits of the most specific quotas, and every matching shared limit (rule Q3)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def naive(quotas: list[Quota], principal: str) -> set[tuple[UseKey, int]]:
 
 @given(QUOTAS, st.sampled_from(PRINCIPALS))
 def test_limits_equal_those_of_a_naive_walk(quotas: list[Quota], principal: str) -> None:
-    """Of each limit the most specific quota applies, and every shared limit."""
+    """For each limit the most specific quota applies, and every matching shared limit, as in a naive walk."""
     limits = QuotaTable(quotas).of(principal)
 
     assert {(applied.key, applied.value) for applied in limits} == naive(quotas, principal)
@@ -53,7 +53,7 @@ def test_limits_equal_those_of_a_naive_walk(quotas: list[Quota], principal: str)
 
 
 def test_use_is_counted_under_the_given_name() -> None:
-    """The use of an anonymous caller is counted by its address."""
+    """The usage of an anonymous caller is counted by the address of the caller."""
     limits = QuotaTable(()).of("anonymous", "10.0.0.1")
     [concurrent, requests] = sorted(limits, key=lambda each: each.value, reverse=True)
 
@@ -62,7 +62,7 @@ def test_use_is_counted_under_the_given_name() -> None:
 
 
 def test_quotas_of_topics_limit_partitions_only() -> None:
-    """A quota of topics concerns no principal; a limit that the release does not know is left out."""
+    """A quota of topics limits partitions and no principal, and a limit of a later release is ignored."""
     record = QuotaRecord(shared={"partitions": 7, "later": 1}, changed_us=1, changed_by="user:a")  # type: ignore[arg-type]
     other = QuotaRecord(shared={}, changed_us=1, changed_by="user:a")
     quotas = {

@@ -1,4 +1,4 @@
-"""Each client gets addresses of brokers that it reaches."""
+"""Each client gets broker addresses that it can reach."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ CALLED = "http://front.example:80"
 
 
 def test_each_client_gets_an_address_that_it_reaches() -> None:
-    """Clients get the address of their scheme; clients outside get the external URL or, without it, the called URL."""
+    """Clients get the broker address for their scheme.
+
+    External clients get the external URL of the broker, or the URL that they called if the broker has none.
+    """
     addresses = Addresses(data="h:1", peer="h:2", ops="h:3", external="https://b1.example")
     shared = Addresses(data="h:1", peer="h:2", ops="h:3", external="")
     outside = CallerSide("http", CALLED)
@@ -24,5 +27,5 @@ def test_each_client_gets_an_address_that_it_reaches() -> None:
 
 @pytest.mark.parametrize("side", [CallerSide("http"), CallerSide("https"), CallerSide("http", CALLED)])
 def test_a_side_is_passed_on_as_text(side: CallerSide) -> None:
-    """The text of a side gives the same side at the broker that answers."""
+    """The side of a caller is converted to text and back when a broker forwards the call."""
     assert CallerSide.of_text(side.text) == side

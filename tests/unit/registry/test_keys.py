@@ -45,7 +45,10 @@ BUILT: list[tuple[str, MetaKey]] = [
 
 @pytest.mark.parametrize(("built", "parsed"), BUILT)
 def test_a_key_that_was_built_is_parsed(built: str, parsed: MetaKey) -> None:
-    """A built key is parsed to its type; tests/contract has the text of each key."""
+    """A built key is parsed to its type.
+
+    The text of each key is tested in tests/contract.
+    """
     assert KEYS.parse(built) == parsed
 
 

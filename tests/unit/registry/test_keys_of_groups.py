@@ -38,7 +38,10 @@ BUILT: list[tuple[str, FoundGroupKey]] = [
 
 @pytest.mark.parametrize(("built", "parsed"), BUILT)
 def test_a_key_that_was_built_is_parsed(built: str, parsed: FoundGroupKey) -> None:
-    """A built key is parsed to its type and its group; tests/contract has the text of each key."""
+    """A built key is parsed to its type and its group.
+
+    The text of each key is tested in tests/contract.
+    """
     assert KEYS.parse(built) == parsed
     assert group_of(CLUSTER, built) == "etl"
 

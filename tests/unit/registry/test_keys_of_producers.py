@@ -1,4 +1,4 @@
-"""The keys and values below `producers/`; tests/contract has their stored form."""
+"""The keys and values below `producers/`, whose stored form is tested in tests/contract."""
 
 from __future__ import annotations
 

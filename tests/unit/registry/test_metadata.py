@@ -225,7 +225,7 @@ def test_a_value_that_cannot_be_read_is_not_passed_over(metadata: ClusterMetadat
 
 @pytest.mark.parametrize("key", [KEYS.token("t"), KEYS.acl("a")])
 def test_an_unreadable_token_or_acl_is_named(metadata: ClusterMetadata, key: str) -> None:
-    """An unreadable token or ACL does not end the mirror; its key is named until the key is gone (rule Z11)."""
+    """An unreadable token or ACL does not end the mirror, which reports its key until the key is gone (rule Z11)."""
     metadata.apply(Revision(2), {key: KeyValue(key, b"?", Revision(2), Revision(2))})
     named, revision = set(metadata.unreadable_security), metadata.security_revision
     metadata.apply(Revision(3), {key: None})
@@ -250,7 +250,7 @@ def test_views_cannot_be_written(metadata: ClusterMetadata) -> None:
 
 
 def test_the_configuration_of_brokers_outlives_their_registrations(metadata: ClusterMetadata) -> None:
-    """Configurations of brokers are a read-only view, in which one remains after its broker's registration ends."""
+    """The configuration of a broker outlives the broker's registration, and the view of configurations is read-only."""
     apply(metadata, 5, item(KEYS.broker(ONE), BROKER, 4), item(KEYS.broker_config(ONE), CONFIG, 5))
     configs = metadata.broker_configs
     apply(metadata, 6, gone=(KEYS.broker(ONE),))

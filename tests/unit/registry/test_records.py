@@ -175,7 +175,7 @@ def test_unknown_fields_are_kept_on_rewrite(
 
 
 def test_unknown_fields_go_with_the_entry_that_is_replaced() -> None:
-    """A successor made by replacing fields keeps the unknown ones."""
+    """A record that is changed by replacing fields keeps its unknown fields."""
     document = {**STORED[-1][1], "leader": {"broker": 1, "broker_epoch": 9, "term": 4}, "later": [1]}
     record = decode("/k", json.dumps(document).encode(), PartitionRecord)
     assert record.leader is not None

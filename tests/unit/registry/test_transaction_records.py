@@ -17,7 +17,7 @@ TOPIC = TopicId("1b4e28ba-2fa1-4d3b-a3f5-ef19b5a7633b")
 
 
 def test_a_record_is_read_as_written() -> None:
-    """A record keeps its nested entries and unknown fields, and its key lies under the prefix of transactions."""
+    """A transaction record keeps nested entries and unknown fields, and its key begins with the prefix of its kind."""
     keys = Keys("prod")
     key = keys.transaction(ProducerId(17))
     ended = EndedTransaction(

@@ -18,7 +18,7 @@ from fairlead_broker.replication import (
     truncation_point,
 )
 
-# These logs have no bytes; a log is the list of the epochs of its records.
+# A log is modelled, without bytes, as the list of the epochs of its records.
 Log = list[int]
 
 
@@ -80,7 +80,7 @@ def test_a_leader_without_records_has_none_of_the_follower() -> None:
 
 
 def test_a_follower_cuts_at_the_least_of_three() -> None:
-    """A follower cuts at the lowest of the leader's end of the epoch, its own end of it, and its log end offset."""
+    """A follower cuts at its log end or at the end of the epoch in either log, whichever is the lowest."""
     own = starts([2, 2, 2, 4, 4])
 
     assert truncation_point(EpochEnd(LeaderEpoch(2), Offset(2)), own, Offset(5)) == 2
@@ -98,12 +98,12 @@ def test_a_follower_cuts_at_the_least_of_three() -> None:
 def test_where_a_leader_ends_for_an_emptied_follower(
     deleted: LeaderEpoch | None, begins_at: Offset, found: int | None
 ) -> None:
-    """A leader's log ends before an emptied follower's if it lacks the last deleted epoch, or has less of it."""
+    """A leader's log ends before an emptied follower's if it lacks records of the follower's last deleted epoch."""
     assert end_before(LIST, Offset(30), deleted, begins_at) == found
 
 
 def test_a_leader_that_knows_no_epoch_sends_no_emptied_follower_back() -> None:
-    """A leader without epochs does not object to an emptied follower, because it has no record to compare."""
+    """A leader without epochs accepts an emptied follower, because the leader has no record to compare."""
     assert end_before([], Offset(10), LeaderEpoch(3), Offset(10)) is None
 
 
@@ -145,7 +145,7 @@ def histories(draw: st.DrawFn) -> tuple[Log, Log]:
 
 
 def reconcile(leader: Log, follower: Log) -> tuple[Log, int]:
-    """Fetch and cut until the leader has no objection; return the rest of the log, and the number of cuts."""
+    """Fetch and cut until the leader accepts the log, and return the rest of the log and the number of cuts."""
     for cuts in range(len(leader) + len(follower) + 2):
         end = divergence(starts(leader), Offset(len(leader)), last_epoch(follower), Offset(len(follower)))
         if end is None:
@@ -156,7 +156,7 @@ def reconcile(leader: Log, follower: Log) -> tuple[Log, int]:
 
 @given(histories())
 def test_a_follower_ends_with_a_prefix_of_its_leader(logs: tuple[Log, Log]) -> None:
-    """A follower ends with a prefix of its leader's log by epochs and offsets alone, and no common record is cut."""
+    """By epochs and offsets alone, a follower cuts its log to a prefix of its leader's, and cuts no common record."""
     leader, follower = logs
     left, _ = reconcile(leader, follower)
     common = next(

@@ -45,7 +45,7 @@ def test_a_replica_far_behind_has_no_known_time() -> None:
 
 
 def test_what_is_older_than_the_lag_time_is_forgotten() -> None:
-    """Log ends older than the lag time are forgotten, because a replica that was complete then is late."""
+    """Log ends older than the lag time are forgotten, because a replica that was last complete then is out of sync."""
     ring = EndOffsets(Offset(10), 0.0, LAG_SECONDS)
     ring.appended(Offset(20), 3.0)
     ring.note(13.0)

@@ -83,7 +83,7 @@ class TestFetching:
         )
 
     def test_shows_its_leader_generation_and_log_end(self) -> None:
-        """The machine has leader epoch, generation and log end offset, by which its caller matches late answers."""
+        """The state machine shows leader epoch, generation and log end, by which its caller recognises late answers."""
         follower = following(end=10)
 
         assert (follower.leader_epoch, follower.generation) == (EPOCH, 3)
@@ -242,7 +242,7 @@ class TestCutting:
         ("leader_end", "own_end", "cut_at"), [(7, 9, 7), (9, 7, 7), (20, 15, 10), (8, None, 8)]
     )
     def test_cuts_at_the_least_of_three(self, leader_end: int, own_end: int | None, cut_at: int) -> None:
-        """The follower cuts at the lowest of the epoch's end at the leader, its own end of it and its log end."""
+        """The follower cuts at its log end or at the end of the epoch in either log, whichever is the lowest."""
         follower = following()
 
         assert diverged(follower, leader_end, own_end) == [TruncateTo(Offset(cut_at))]

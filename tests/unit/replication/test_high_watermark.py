@@ -234,7 +234,7 @@ class TestEpochStart:
 
 
 class TestWaiting:
-    """The high watermark waits for a replica that could join (rule 4.4), and that could not reach it under load."""
+    """The high watermark waits for a replica that could join, and that otherwise never caught up under load (4.4)."""
 
     def test_a_follower_close_behind_joins_under_load(self) -> None:
         """A follower two appends behind joins under load, because the high watermark waits for it."""
@@ -339,7 +339,7 @@ class TestInvariants:
             leadership.sync(4)
 
     def test_log_of_a_leader_does_not_shrink(self) -> None:
-        """The log of a leader does not shrink; only followers cut theirs."""
+        """The log of a leader does not shrink, because only followers cut their logs."""
         leadership = Office(end=3)
 
         with pytest.raises(AssertionError):

@@ -1,6 +1,6 @@
 """Replicas in sync, joining and leaving (rules 4.2, 4.4 to 4.6 and 3.4 of docs/explanation/simulation.md).
 
-These rules share a file because they are tested against each other.
+The tests of these rules share a file because each rule affects the others.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TWO = entries([LEADER, SECOND])
 
 
 def without_third(**fields: object) -> Office:
-    """Return a leadership without the third replica in sync; the log has ten records, and the high watermark is 10."""
+    """Return a leadership with ten records, a high watermark of 10, and the third replica out of sync."""
     leadership = Office(partition_record(isr=TWO, **fields), end=10, high_watermark=10)
     leadership.fetch(SECOND, 10)
     return leadership
@@ -253,7 +253,7 @@ class TestShrink:
         assert isr_of(only_write(leadership.pass_time(1)).record) == {LEADER}
 
     def test_a_dead_follower_does_not_come_back_by_its_last_report(self) -> None:
-        """A stopped follower joins again only after a new report; its last one does not count."""
+        """A stopped follower joins again only after a new report, because its last report does not count."""
         leadership = Office()
         leadership.append(10)
         leadership.fetch(SECOND, 10)
@@ -269,7 +269,7 @@ class TestShrink:
         assert proposes(leadership.fetch(THIRD, 20))
 
     def test_lag_depends_on_the_durability(self) -> None:
-        """With durability=synced a member whose disk does not sync is late."""
+        """With durability=synced, a member whose disk does not sync leaves the ISR."""
         leadership = Office(partition_record(durability=DurabilityState.SYNCED))
         leavers: set[int] = set()
         for second in range(1, 30):

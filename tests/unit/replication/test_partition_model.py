@@ -190,7 +190,7 @@ class PartitionModel(RuleBasedStateMachine):
 
     @rule(broker=BROKERS, copies=st.integers(0, 4), answered=st.booleans())
     def fetch(self, broker: BrokerId, copies: int, answered: bool) -> None:
-        """Fetch as a follower; the answer may be lost."""
+        """Fetch as a follower, possibly losing the answer."""
         replica = self.replicas[broker]
         if replica is self.leader:
             return

@@ -33,7 +33,7 @@ PROPERTIES = {
 
 
 def test_a_table_keeps_its_options_in_its_schema() -> None:
-    """The options survive the JSON that a catalog stores, and are those of reads and of writes."""
+    """The options of a table are restored from the JSON that a catalog stores, and apply to reads and to writes."""
     created = created_options(PROPERTIES)
     assert created is not None
     schema = types.StructType.fromJson(table_schema(created).jsonValue())
@@ -48,7 +48,10 @@ def test_a_table_keeps_its_options_in_its_schema() -> None:
 
 
 def test_a_frame_is_no_table() -> None:
-    """Neither the options of a frame nor its schema are those of a table, and unknown options are refused for both."""
+    """Options and schema of a plain frame are not taken for those of a table.
+
+    A table with an unknown option is refused.
+    """
     schema = types.StructType([types.StructField("value", types.BinaryType())])
 
     assert created_options({"subscribe": "flights", "provider": "parquet"}) is None
@@ -58,7 +61,7 @@ def test_a_frame_is_no_table() -> None:
 
 
 def test_a_write_knows_its_table_or_is_refused() -> None:
-    """Columns of two tables, and columns without `offset`, do not show for which table the rows are."""
+    """Rows with columns of two tables, or without the column `offset`, are refused, because their table is unknown."""
     mine, other = table_schema({"subscribe": "a"}), table_schema({"subscribe": "b"})
     narrow = table_schema({"subscribe": "a", "columns": "key,value"})
     for schema in (types.StructType([*mine.fields[:4], *other.fields[4:]]), narrow):
@@ -80,7 +83,7 @@ def test_a_write_knows_its_table_or_is_refused() -> None:
     ],
 )
 def test_rows_go_to_the_topic_of_the_table(options: dict[str, str], topic: str | None) -> None:
-    """A table of one topic needs no option for writes; a table of several topics takes the column topic."""
+    """Rows written to a table go to its only topic, or to the topic in their column topic if the table has several."""
     assert WriteOptions.parse(write_part(options)).topic == topic
 
 

@@ -19,7 +19,7 @@ FILES = {
 
 
 def test_reads_and_writes_take_the_same_options() -> None:
-    """The options of reads and writes become the arguments of the SDK's clients."""
+    """Reads and writes have the same credential options, which become arguments of the SDK's clients."""
     read = ReadOptions.parse({"subscribe": "flights", **FILES}).credentials
     write = WriteOptions.parse(FILES).credentials
 
@@ -36,7 +36,7 @@ def test_reads_and_writes_take_the_same_options() -> None:
 
 
 def test_a_token_stands_in_no_representation() -> None:
-    """A token differs between credentials, but no representation shows it."""
+    """Credentials with different tokens are different, but no repr shows the token."""
     options = ReadOptions.parse({"subscribe": "flights", "token": "secret"})
 
     assert "secret" not in repr(options)
@@ -53,7 +53,7 @@ def test_a_token_stands_in_no_representation() -> None:
     ],
 )
 def test_options_that_contradict_each_other_are_refused(given: dict[str, str], named: str) -> None:
-    """The error names the option and not the token."""
+    """The error for contradictory credential options names an option and does not contain the token."""
     with pytest.raises(OptionError) as refused:
         take_credentials(given)
 
@@ -62,7 +62,7 @@ def test_options_that_contradict_each_other_are_refused(given: dict[str, str], n
 
 
 def test_a_catalog_stores_no_token() -> None:
-    """A table of the catalog, which stores its options, refuses a token; it may name a file."""
+    """A table of the catalog may have the option tokenFile but not token, because the catalog stores the options."""
     pytest.importorskip("pyspark")
     table_schema({"subscribe": "flights", "tokenFile": "/t"})
     with pytest.raises(OptionError) as refused:

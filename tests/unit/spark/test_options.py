@@ -50,7 +50,7 @@ def test_options_have_kafkas_names_in_any_case() -> None:
 
 
 def test_the_driver_decides_whether_one_address_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The variable of the driver is the default of the option, and a value that is no truth value is refused."""
+    """The driver's environment variable is the default of the option oneAddress, and must be a boolean."""
     monkeypatch.setenv("FAIRLEAD_ONE_ADDRESS", "true")
     assert ReadOptions.parse(BASE).one_address
     assert not ReadOptions.parse({**BASE, "oneAddress": "false"}).one_address

@@ -15,7 +15,7 @@ PROGRAM = "import os, sys; print('|'.join(sys.path)); print(os.environ.get('HIDD
 
 
 def started(*path: Path) -> tuple[list[str], str]:
-    """Start Python with this PYTHONPATH; return its `sys.path`, and the value that the user's `sitecustomize` set."""
+    """Start Python with this PYTHONPATH, and return its `sys.path` and the value from the user's `sitecustomize`."""
     told = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))},
@@ -27,7 +27,10 @@ def started(*path: Path) -> tuple[list[str], str]:
 
 
 def test_pyspark_comes_from_its_installation(tmp_path: Path) -> None:
-    """`sys.path` loses the archives of installed packages and keeps others, and a user's own `sitecustomize` is run."""
+    """Archives of installed packages are removed from `sys.path`, and the user's `sitecustomize` is run.
+
+    Other archives are kept.
+    """
     archives = [tmp_path / name for name in ("pyspark.zip", "py4j-0.10-src.zip", "mine.zip")]
     for archive in archives:
         with zipfile.ZipFile(archive, "w") as written:

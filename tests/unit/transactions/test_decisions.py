@@ -1,4 +1,4 @@
-"""Tests of the decisions about transactions: every epoch is decided once, and answers say what was decided."""
+"""Decisions about transactions: every epoch is decided once, and answers contain the decision."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def opened(epoch: int = 4, **fields: object) -> TransactionRecord:
 
 
 def written(result: object) -> TransactionRecord:
-    """Return the record that a decision writes."""
+    """Return the record that a decision would write."""
     assert isinstance(result, Write), result
     return result.record
 
@@ -68,7 +68,7 @@ def abort(record: TransactionRecord | None, epoch: int, reason: EndReason = EndR
 
 
 def test_a_new_producer_begins_at_epoch_0() -> None:
-    """A name without a record gets epoch 0, and nothing has ended."""
+    """The first transaction of a producer has epoch 0, and its record has no ended transaction."""
     record = begin(None, Begin(5000, name="billing", owner="user:ann"), NOW)  # type: ignore[arg-type]
 
     assert record == TransactionRecord(
@@ -81,7 +81,7 @@ def test_a_new_producer_begins_at_epoch_0() -> None:
 
 
 def test_a_begin_aborts_what_is_open() -> None:
-    """The open transaction ends as fenced, named partitions are forgotten, and unfinished commits are kept."""
+    """A begin aborts the open transaction as fenced and drops its partitions, but keeps unfinished commits."""
     kept = (UnfinishedCommit(epoch=2, partitions={ORDERS: (1,)}),)  # type: ignore[arg-type, dict-item]
     record = begin(opened(named={ORDERS: (3,)}, unfinished=kept), Begin(5000), NOW + 1)  # type: ignore[arg-type]
 
@@ -93,7 +93,7 @@ def test_a_begin_aborts_what_is_open() -> None:
 
 
 def test_a_begin_above_an_epoch_skips_it() -> None:
-    """A producer that outlived a restore of the store gets an epoch above its own, and skipped epochs are aborted."""
+    """After a restore of the store, a producer gets an epoch above its own, and skipped epochs count as aborted."""
     record = begin(opened(4), Begin(5000, above=9), NOW)  # type: ignore[arg-type]
 
     assert record is not None
@@ -104,12 +104,12 @@ def test_a_begin_above_an_epoch_skips_it() -> None:
 
 @pytest.mark.parametrize(("epoch", "above"), [(2**31 - 1, None), (2**31, None), (3, 2**31 - 1)])
 def test_no_transaction_begins_behind_the_last_epoch(epoch: int, above: int | None) -> None:
-    """A producer id that has used its last epoch begins no transaction; the caller takes a new id."""
+    """A producer id that has used its last epoch begins no transaction, so the caller must use a new id."""
     assert begin(opened(epoch), Begin(5000, above=above), NOW) is None  # type: ignore[arg-type]
 
 
 def test_a_commit_keeps_its_partitions_until_they_confirm() -> None:
-    """The committed partitions are the named ones and those of the call, and the next epoch is open at once."""
+    """A commit covers the partitions of the record and of the request, and opens the next epoch at once."""
     record = written(commit(opened(named={LEDGER: (0,), ORDERS: (2,)}), 4, 1, 2, metadata="batch 7"))
 
     assert (record.epoch, record.named, record.metadata) == (5, {}, "batch 7")
@@ -135,7 +135,7 @@ def test_confirmed_partitions_leave_the_record() -> None:
 
 
 def test_a_repeated_request_gets_the_first_answer() -> None:
-    """A repeated commit or abort is answered as the first one, marked as a duplicate."""
+    """A repeated commit or abort gets the same answer as the first one, marked as a duplicate."""
     committed, aborted = written(commit(opened(), 4, 1)), written(abort(opened(), 4))
 
     assert commit(committed, 4, 1) == Decided(COMMIT, 5, duplicate=True)  # type: ignore[arg-type]
@@ -145,7 +145,10 @@ def test_a_repeated_request_gets_the_first_answer() -> None:
 
 
 def test_a_timeout_is_reported_with_the_next_epoch() -> None:
-    """After a timeout the producer learns the reason and may use the next epoch; the record counts as not used."""
+    """After a timeout the producer gets the reason and the next epoch.
+
+    The abort does not renew the time of the record's last use.
+    """
     record = written(abort(opened(), 4, EndReason.TIMEOUT))
 
     assert record.used_us == NOW
@@ -179,7 +182,7 @@ def test_a_commit_is_refused_beyond_the_limits() -> None:
 
 
 def test_the_last_epoch_has_no_next() -> None:
-    """The answer about the transaction with the last epoch names no next epoch."""
+    """The answer to the end of the last epoch contains no next epoch."""
     last = 2**31 - 1
     done = commit(opened(last), last, 1)
 
@@ -199,7 +202,7 @@ def test_unknown_transactions_are_not_found() -> None:
 
 
 def test_partitions_are_named_once() -> None:
-    """A named partition changes nothing when it is named again, and only the open transaction names partitions."""
+    """Adding a partition twice changes nothing, and partitions can only be added to the open transaction."""
     record = name_partition(opened(), 4, ORDERS, 7)  # type: ignore[arg-type]
     assert isinstance(record, TransactionRecord)
     ended = written(abort(record, 4, EndReason.TIMEOUT))
@@ -211,7 +214,7 @@ def test_partitions_are_named_once() -> None:
 
 
 def test_a_restored_store_aborts_what_it_does_not_know() -> None:
-    """A transaction above the record of a restored store is aborted by a write before its marker."""
+    """After a restore of the store, a transaction above the epoch of its record is aborted in the record first."""
     record = opened(2)
     assert finding(record, 4, ORDERS, 0) is Finding.RESTORED  # type: ignore[arg-type]
     changed = restored(record, 4, NOW)  # type: ignore[arg-type]
@@ -224,7 +227,7 @@ def test_a_restored_store_aborts_what_it_does_not_know() -> None:
 
 @pytest.mark.parametrize(("name", "kept_us"), [("billing", 7_000), (None, UNNAMED_KEPT_US)])
 def test_unused_records_are_forgotten(name: str | None, kept_us: int) -> None:
-    """A record is forgotten some time after its last use, but never with an unfinished commit."""
+    """A record expires some time after its last use, but never while it has an unfinished commit."""
     record = opened(name=name)
     busy = opened(name=name, unfinished=(UnfinishedCommit(epoch=2, partitions={ORDERS: (1,)}),))  # type: ignore[arg-type, dict-item]
 
@@ -235,17 +238,17 @@ def test_unused_records_are_forgotten(name: str | None, kept_us: int) -> None:
 
 @dataclass
 class Instance:
-    """A producer process with the id of its transaction and the requests that it has sent."""
+    """A producer process, with the epoch of its transaction and the requests that it has sent."""
 
     epoch: int
     sent: list[Decide] = field(default_factory=list)
 
 
 class ManyInstances(RuleBasedStateMachine):
-    """Instances of one name that begin, commit and abort, with requests that arrive late and again."""
+    """Processes of one producer name that begin, commit and abort, with late and repeated requests."""
 
     def __init__(self) -> None:
-        """Begin without a record."""
+        """Start with a producer that has no record."""
         super().__init__()
         self.record: TransactionRecord | None = None
         self.instances: list[Instance] = []
@@ -254,7 +257,7 @@ class ManyInstances(RuleBasedStateMachine):
 
     @rule(above=st.sampled_from([None, None, 2, 6]))
     def begin(self, above: int | None) -> None:
-        """Start an instance, which fences the others."""
+        """Start a process, which fences the earlier ones."""
         old = self.record
         record = begin(old, Begin(1000, name="n", above=above), NOW)  # type: ignore[arg-type]
         assert record is not None
@@ -265,7 +268,7 @@ class ManyInstances(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 3), outcome=st.sampled_from(Outcome), partition=st.integers(0, 2))
     def decide(self, which: int, outcome: Outcome, partition: int) -> None:
-        """Send a request of any instance, and keep it as one that arrives again later."""
+        """Send a request of any process, and keep a copy that may arrive again later."""
         if self.instances:
             instance = self.instances[-1 - which % len(self.instances)]
             request = Decide(instance.epoch, outcome, partitions={ORDERS: (partition,)})  # type: ignore[arg-type, dict-item]
@@ -288,7 +291,7 @@ class ManyInstances(RuleBasedStateMachine):
 
     @rule(partition=st.integers(0, 2))
     def confirm(self, partition: int) -> None:
-        """Confirm the oldest unfinished commit at a partition."""
+        """Confirm the oldest unfinished commit in one partition."""
         if self.record is not None and self.record.unfinished:
             epoch = self.record.unfinished[0].epoch
             self.record = without_confirmed(self.record, {(epoch, ORDERS, partition)}) or self.record  # type: ignore[arg-type]
@@ -311,7 +314,7 @@ class ManyInstances(RuleBasedStateMachine):
 
     @invariant()
     def two_instances_never_share_an_open_transaction(self) -> None:
-        """At most one instance holds the epoch that can be committed."""
+        """At most one process has the epoch that can be committed."""
         if self.record is not None:
             assert sum(each.epoch == self.record.epoch for each in self.instances) <= 1
 

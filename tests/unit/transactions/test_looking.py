@@ -1,4 +1,4 @@
-"""Tests of the schedule of looks."""
+"""The schedule by which leaders read the records of producers with open transactions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from fairlead_broker.transactions.looking import INTERVAL_SECONDS, READ_MAX, Loo
 
 
 def test_a_transaction_is_looked_at_after_a_second_and_then_regularly() -> None:
-    """The first look is due after a second and later ones after five; the end of the transaction cancels them."""
+    """A producer's record is read after a second, and then every five seconds until the transaction has ended."""
     looks = Looks()
     looks.opened(7, 100.0)  # type: ignore[arg-type]
     looks.opened(7, 100.9)  # type: ignore[arg-type]
@@ -23,7 +23,10 @@ def test_a_transaction_is_looked_at_after_a_second_and_then_regularly() -> None:
 
 
 def test_a_hint_is_followed_at_once() -> None:
-    """A hint makes a look due at once; hints about producers without an open transaction are ignored."""
+    """A hint makes the read of a producer's record due at once.
+
+    Hints about producers without an open transaction are ignored.
+    """
     looks = Looks()
     looks.opened(7, 100.0)  # type: ignore[arg-type]
     looks.hinted([7, 8], 100.2)  # type: ignore[list-item]
@@ -34,7 +37,7 @@ def test_a_hint_is_followed_at_once() -> None:
 
 
 def test_one_read_covers_a_hundred_producers() -> None:
-    """Producers that wait longest are read first, and reads keep their distance."""
+    """Records of the producers that have waited longest are read first, with a minimum pause between two reads."""
     looks = Looks()
     for producer in range(READ_MAX + 1):
         looks.opened(producer, 100.0 + producer / 1000)  # type: ignore[arg-type]

@@ -34,7 +34,7 @@ EVERYWHERE = {"listen": "0.0.0.0:1", "peer_listen": "0.0.0.0:2", "ops_listen": "
     ],
 )
 def test_listeners_that_admit_strangers_are_warned_about(given, warned: list[str], tmp_path) -> None:
-    """A listener that other machines reach is warned about, unless it refuses strangers."""
+    """A warning is logged for each listener that other machines can reach without being authenticated."""
     if given.get("tls"):
         authority = Authority.make()
         given = {**given, "tls": authority.issue().write(tmp_path, authority)}

@@ -117,7 +117,7 @@ class EtcdCoordination:
         return Page(items, read_at, items[-1].key if answer.more else None)
 
     def watch(self, prefix: str, from_revision: Revision) -> EtcdWatch:
-        """Follow the keys under a prefix (see `Coordination.watch`)."""
+        """Watch the keys under a prefix (see `Coordination.watch`)."""
         if self._members.closed:
             raise CoordinationClosed(CLOSED)
         watch = EtcdWatch(self._members, prefix, from_revision, self._watches.discard)
@@ -187,9 +187,9 @@ class EtcdCoordination:
         await self.close()
 
     async def _about_revision(self, refusal: Refused, prefix: str, revision: Revision) -> CoordinationError:
-        """Return the error for a refused revision.
+        """Return the error for a request at a revision that etcd has refused.
 
-        The refusal names no revisions, so they are read with another request.
+        The refusal does not state etcd's revisions, which are read with another request.
         """
         if FUTURE_REVISION in refusal.reason:
             status = await self._members.ask(STATUS, messages.StatusRequest())

@@ -173,7 +173,7 @@ def read_credentials(tls: EtcdTls) -> grpc.ChannelCredentials:
 
 
 def is_sound(version: str) -> bool:
-    """Return whether an etcd release is free of known bugs that affect clients; unknown versions count as free."""
+    """Return whether an etcd release has no known bug that affects clients. Unknown versions count as free of bugs."""
     try:
         major, minor, patch = (int(part) for part in version.partition("-")[0].split("."))
     except ValueError:

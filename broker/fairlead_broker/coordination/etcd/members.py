@@ -66,7 +66,7 @@ class Members:
         self.closed = False
 
     async def check(self) -> None:
-        """Connect to every member once. Raises a permanent error, or all reasons if no member can be reached."""
+        """Connect to every member once. Raises a permanent error, or an error with all reasons if no member answers."""
         outcomes = await asyncio.gather(
             *(each.connect(self._metadata, self.patience.connect_seconds) for each in self._members),
             return_exceptions=True,
@@ -128,7 +128,7 @@ class Members:
             if loop.time() >= deadline:
                 raise CoordinationUnavailable(attempts.summary)
             if (pause := attempts.pause_seconds()) is not None:
-                # No event announces that a member answers again; only another attempt can detect this.
+                # No event announces that a member answers again, so only another attempt can detect an answer.
                 await asyncio.sleep(min(pause, max(0.0, deadline - loop.time())))  # noqa: TID251
 
     def check_cluster(self, member: Member, answer: Headed) -> None:
@@ -219,7 +219,7 @@ class _Failed(Exception):
 
 
 class _Attempts:
-    """Failed attempts of one call, on which the decision to continue the call is based."""
+    """Failed attempts of one call, which decide whether the call continues."""
 
     def __init__(self, repeatable: bool, has_user: bool, members: int) -> None:
         self._repeatable = repeatable

@@ -39,13 +39,13 @@ class ProgressRequests:
         """Time of the first request after the last response, or None if there is no such request."""
 
     def begin(self, now: float) -> None:
-        """Start on a new stream. An open request by `wish` is kept."""
+        """Start on a new stream. An unanswered request by `wish` is kept."""
         self._sent = self._answered = self._repeats = 0
         self._wished_number = 1
         self._response_at, self._asked_at = now, None
 
     def wish(self) -> None:
-        """Ask for progress: only the answer to a progress request that is sent after this call counts."""
+        """Request progress. Only the answer to a progress request that is sent after this call counts."""
         self._wished, self._wished_number, self._repeats = True, self._sent + 1, 0
 
     def due_at(self) -> float:

@@ -105,9 +105,9 @@ def verify_batches(
 ) -> Iterator[WalkedBatch]:
     """Yield the batches from a position onwards, checking both checksums. Raises `BadBatch` at the first bad batch.
 
-    Offsets are checked as in `walk_headers`. A batch that begins at `offset_stop` or later is bad: the file
-    belongs to another segment. A batch whose leader epoch is below `epoch_min` or below that of the batch before it is
-    bad as well: leader epochs of a log never fall, so a lost write has left an older batch there.
+    Offsets are checked as in `walk_headers`. A batch that begins at `offset_stop` or later is bad: the file belongs to
+    another segment. A batch whose leader epoch is below `epoch_min` or below that of the batch before it is bad as
+    well. The leader epochs of a log never decrease, so a lost write has left an older batch there.
     """
     window = _Window(file, stop, VERIFY_WINDOW_BYTES, offset_stop)
     return _walk(window, position, expected, verify=True, epoch=epoch_min)

@@ -20,7 +20,7 @@ class DamagedRange(msgspec.Struct, frozen=True, array_like=True):
     first_offset: Offset
     next_good_offset: Offset
     accepted: bool = False
-    """Whether an operator accepted the loss; reads then skip the range."""
+    """Whether an operator accepted the loss. Reads skip an accepted range."""
 
     def lies_in(self, other: DamagedRange) -> bool:
         """Return whether this range lies inside another range."""

@@ -93,7 +93,7 @@ class SegmentIndex:
         return self.place_at_or_below(offset)[0]
 
     def place_at_or_below(self, offset: int) -> tuple[int, int]:
-        """Return (position, offset) of the last entry at or below an offset; (0, -1) before the first entry."""
+        """Return (position, offset) of the last entry at or below an offset, or (0, -1) before the first entry."""
         index = bisect_right(self.offsets, offset) - 1
         return (self.positions[index], self.offsets[index]) if index >= 0 else (0, -1)
 

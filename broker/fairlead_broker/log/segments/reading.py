@@ -1,11 +1,11 @@
 """Plan reads from an offset, and trim the read bytes to whole batches.
 
-The module is pure except for its buffer. `segments` calls the module for cached reads and for reads from the
-disk. A read checks that every returned batch follows the batch before it, by its offset and its leader epoch: a
-lost write may leave an intact older batch between two good ones; `readable_log` checks the leader epoch of the first
-batch. The bytes between two entries of the index form a
-run of small batches or one large batch. numpy walks all runs of a read at once, so a read of large batches takes a
-single step. The contents of batches are not checked, because readers verify every checksum.
+The module is pure except for its buffer. `segments` calls the module for cached reads and for reads from the disk. A
+read checks that every returned batch follows the batch before it, by its offset and its leader epoch, since a lost
+write may leave an intact older batch between two good batches. `readable_log` checks the leader epoch of the first
+batch. The bytes between two entries of the index form a run of small batches or one large batch. numpy walks all runs
+of a read at once, so a read of large batches takes a single step. The contents of batches are not checked, because
+readers verify every checksum.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from fairlead_api.problems import ProblemError
 from fairlead_broker.log.segments.indexes import SegmentIndex
 
 CACHED_READ_BYTES_MAX: Final = 1 << 20
-"""Largest read on the event loop: reading 1 MiB from memory takes about 60 µs, during which no other request is
-served.
+"""Maximum number of bytes of a read on the event loop. Reading 1 MiB from memory takes about 60 µs, during which no
+other request is served.
 """
 MAXIMUM: Final = 1 << 62
 _SPAN_BYTES: Final = 44
@@ -38,7 +38,7 @@ _WORD_BYTES: Final = 8
 """Alignment of batches, and the size of the words in which runs of batches are read."""
 _LENGTH_WORD, _LAST_DELTA_WORD = 1, 5
 _EPOCH_SHIFT: Final = 32
-"""Bits of the length, below the leader epoch, in their common word."""
+"""Number of bits of the length, which is stored below the leader epoch in the same word."""
 _EPOCH: Final = struct.Struct("<i")
 _EPOCH_AT: Final = 12
 _HALF_WORD: Final = 0xFFFF_FFFF
@@ -53,7 +53,7 @@ class LogRead:
     next_offset: Offset
     """Offset at which the next read begins."""
     ends_at_stale: bool = False
-    """Whether the batch after these has an earlier leader epoch, so that it is not a part of the log."""
+    """Whether the next batch in the file has an earlier leader epoch, and is therefore not a part of the log."""
 
     @property
     def first_batch(self) -> tuple[int, int]:
@@ -187,7 +187,7 @@ def _epoch_in_order(
     """Return the leader epoch of the last batch before the last index entry in the read bytes.
 
     Returns None unless the batches up to this entry follow one another as the index states, with leader epochs that
-    never fall. `offset`: base offset of the batch at `start`.
+    never decrease. `offset`: base offset of the batch at `start`.
     """
     positions, offsets = index.entries_between(
         plan.position + start + 1, plan.position + bound + 1, plan.offset_limit
@@ -218,11 +218,11 @@ def _epoch_in_order(
 
 
 def _first_wanted(plan: ReadPlan, buffer: memoryview) -> tuple[int, int] | None:
-    """Return the position and base offset of the batch with the requested offset; None if the segment ends before it.
+    """Return the position and base offset of the batch with the requested offset, or None if the segment ends earlier.
 
-    The stamp does not cover the field with the last offset of a batch, and a flipped bit in the field would hide
-    the batches after it. If only this field shows that a batch contains the offset, the whole batch is therefore
-    read and checked.
+    The stamp does not cover the field with the last offset of a batch, and a flipped bit in the field would hide the
+    batches after it. If only this field shows that a batch contains the offset, the whole batch is therefore read and
+    checked.
     """
     at, stop, expected, epoch = 0, len(buffer), plan.point, 0
     while at + _SPAN_BYTES <= stop:

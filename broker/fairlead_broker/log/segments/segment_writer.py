@@ -26,8 +26,8 @@ POSITION_MAX: Final = 2**32 - 1
 """Maximum position in a segment file, since an index entry stores the position in four bytes."""
 INDEX_FLUSH_BYTES: Final = 1 << 20
 INDEX_FLUSH_ENTRIES: Final = 16
-"""Minimum bytes of log and minimum number of entries since the last write of the index. The index is written when
-both are reached. A broker restarted after a kill reads only the headers of one MiB of small batches, or of 16
+"""Minimum bytes of log and minimum number of entries since the last write of the index. The index is written when both
+minimums are reached. A broker restarted after a kill reads only the headers of one MiB of small batches, or of 16
 larger batches. With a limit in bytes alone, every batch of 1 MiB would open, truncate and write both files.
 """
 _APPEND_TIME: Final = struct.Struct("<16xq")
@@ -307,7 +307,7 @@ class SegmentWriter:
 
 
 def open_empty_writer(storage: Storage, segment: Segment, config: TopicConfig) -> SegmentWriter:
-    """Create the file of a new segment. Raises `OSError`; the caller syncs the folder before it counts the segment.
+    """Create the file of a new segment. The caller syncs the folder before it counts the segment. Raises `OSError`.
 
     Index files that an earlier truncation left under the same name are removed first.
     """

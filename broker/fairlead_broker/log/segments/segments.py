@@ -249,7 +249,7 @@ class Segment:
         return Segment(self._storage, self.folder, base_offset, self._cache)
 
     def find_time(self, timestamp_us: int) -> Offset | None:
-        """Return the start offset of a walk to the first record at or after a time; None if all are older."""
+        """Return the start offset of a walk to the first record at or after a time; None if all records are older."""
         index = self.load().index
         if index.max_time_us < timestamp_us:
             return None

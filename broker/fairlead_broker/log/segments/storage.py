@@ -1,9 +1,9 @@
 """The interface between the log and the disk.
 
-Every file operation of this package goes through a `Storage`, so that tests can run the whole log on a faulty
-disk (which loses unsynced bytes, becomes full or fails a sync) without patches. `PosixStorage` is the storage of
-a real disk. The module must not know about batches, segments or offsets; it handles names, bytes and positions.
-Every operation raises `OSError`, which the callers wrap. This code is in one file because the interface and its
+Every file operation of this package goes through a `Storage`, so that tests can run the whole log on a faulty disk
+(which loses unsynced bytes, becomes full or fails a sync) without patches. `PosixStorage` is the storage of a real
+disk. The module handles names, bytes and positions, and must not know about batches, segments or offsets. Every
+operation raises `OSError`, which the callers wrap. This code is in one file because the interface and its
 implementation change together.
 """
 
@@ -16,7 +16,7 @@ import itertools
 import os
 import resource
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
@@ -26,6 +26,8 @@ from typing import ClassVar, Final, Protocol, TypeAlias
 from fairlead_broker.log.errors import NO_DESCRIPTORS
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+Release: TypeAlias = Callable[[], None]
+"""Function that releases a lock; further calls have no effect."""
 
 BUFFERS_MAX: Final = 1024
 """Maximum number of buffers in one vectored write (IOV_MAX of Linux)."""
@@ -126,10 +128,10 @@ class Storage(Protocol):
         """Open the file system that holds a folder, to sync it as a whole."""
         ...
 
-    def lock(self, path: Path, holder: bytes) -> File | None:
+    def lock(self, path: Path, holder: bytes) -> Release | None:
         """Lock a file, and write the holder's name into it.
 
-        Returns the lock, to be closed, or None if the file is locked.
+        Returns the function that releases the lock, or None if another process has locked the file.
         """
         ...
 
@@ -263,7 +265,7 @@ class PosixFile:
     def truncate(self, size: int) -> None:
         """Set the size of the file in bytes. A closed file that has this size already needs no descriptor.
 
-        A write that found no descriptor is undone in this way.
+        With this call, the log undoes a write that failed for lack of a descriptor.
         """
         if self._descriptor is None and self._has_size(size):
             return
@@ -475,18 +477,21 @@ class PosixStorage:
         """Open the file system of a folder."""
         return PosixVolume(self, self._open(path, _FOLDER))
 
-    def lock(self, path: Path, holder: bytes) -> PosixFile | None:
-        """Lock a file with flock. The lock is released when the process ends."""
-        # The storage never closes the descriptor of this file, since closing would release the lock.
+    def lock(self, path: Path, holder: bytes) -> Release | None:
+        """Lock a file with flock. The kernel also releases the lock when the process ends."""
         descriptor = self._open(path, os.O_RDWR | os.O_CREAT)
-        file = PosixFile(self, path, descriptor, write=True)
         try:
             fcntl.flock(descriptor.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return None
+
+        def release() -> None:
+            # The closure keeps the descriptor open, since closing it would release the lock.
+            fcntl.flock(descriptor.number, fcntl.LOCK_UN)
+
         # The name of an earlier holder is overwritten in place, since a full disk has no free block.
-        file.write([holder.ljust(HOLDER_BYTES)], 0)
-        return file
+        PosixFile(self, path, descriptor, write=True).write([holder.ljust(HOLDER_BYTES)], 0)
+        return release
 
 
 def log_files_from_descriptor_limit() -> int:

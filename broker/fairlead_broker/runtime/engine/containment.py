@@ -1,7 +1,7 @@
 """Containment of unexpected errors: an error in the work of one partition must not end the broker.
 
-Callers: tasks that work on many partitions, which already handle a `LogError` of each. This module must not know what
-the work is.
+Callers: tasks that work on many partitions and already handle a `LogError` of each partition. The module must not
+depend on the kind of work.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class UnexpectedError(LogError):
 def contained(log: Log, work: str, subject: object = "") -> Iterator[None]:
     """Log an unexpected error with its stack, and raise an UnexpectedError instead.
 
-    `subject` names the partition or topic. A LogError is raised unchanged; a broken invariant is too, and stops the
-    broker.
+    `subject` names the partition or topic. A LogError is raised unchanged. A broken invariant is also raised unchanged,
+    and stops the broker.
     """
     try:
         yield

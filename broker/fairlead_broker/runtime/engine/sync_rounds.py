@@ -144,7 +144,7 @@ class SyncRounds:
             self._wake.set()
 
     def claim(self) -> bool:
-        """Return whether a partition may sync its log outside of the rounds; false while a round runs or is due.
+        """Return whether a partition may sync its log outside of the rounds, because no round runs or is due.
 
         A caller that receives true must call `release` afterwards.
         """
@@ -195,7 +195,7 @@ class SyncRounds:
                 return
 
     async def sync_all(self) -> bool:
-        """Run one last round over all dirty partitions after `run` was cancelled; return False if it fails."""
+        """Run one last round over all dirty partitions after `run` was cancelled; return False if the round fails."""
         due = {*self._dirty, *self._in_round}
         self._dirty.clear()
         return not self._ended and await self._round(due)

@@ -1,8 +1,8 @@
-"""Pace at which this broker copies the replicas that moves add to it.
+"""Limits the rate at which this broker copies replicas that moves add to this broker.
 
-All fetchers of a broker share one throttle. A replica is paced from the start of its move until it is in sync, so that
-the pace never delays an acknowledgement for long (decision 0141). The cost is one call for each answer that has records
-of such a replica.
+All fetchers of a broker share one throttle. A replica is throttled from the start of its move until it is in sync, so
+that the throttle never delays an acknowledgement for long (decision 0141). The throttle costs one call for each answer
+with records of a throttled replica.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Final
 from fairlead_broker.clock import Clock
 
 SHARE_OF_A_SECOND: Final = 8
-"""A partition gets at most the bytes of an eighth of a second at once: a replica that has almost caught up waits only
-briefly behind the bytes of other partitions, so that it can join the isr under load."""
+"""Divisor of the rate that limits the bytes of one partition in an answer to those of an eighth of a second. A replica
+that has almost caught up then waits only briefly for other partitions, and can join the isr under load."""
 FETCH_BYTES_MIN: Final = 64 << 10
 """Minimum number of bytes for one partition in an answer, since smaller answers cost more than they copy."""
 
@@ -36,14 +36,14 @@ class MoveThrottle:
         return min(otherwise, max(FETCH_BYTES_MIN, self._rate // SHARE_OF_A_SECOND))
 
     def copied(self, nbytes: int) -> float | None:
-        """Count copied bytes; return the time at which their partition may be fetched again, None for at once."""
+        """Count copied bytes; return the time of the next allowed fetch of the partition, or None without a wait."""
         if self._rate is None:
             return None
         self._free_at = max(self._free_at, self._clock.monotonic()) + nbytes / self._rate
         return self._free_at
 
     def follow_configuration(self) -> bool:
-        """Apply the configured rate; return whether it has changed, so that no partition waits any longer."""
+        """Apply the configured rate; return whether the rate has changed, which ends all waits of partitions."""
         before, self._rate = self._rate, self._configured()
         if before == self._rate:
             return False

@@ -2,7 +2,8 @@
 
 One task for each leader fetches all partitions of that leader in an incremental session (KIP-227), writes the answers
 to the disk, and fetches again when the writes are done. A second task reports synced offsets without waiting for the
-long poll. `replicas` decides which partitions this broker follows; this module must not depend on the reasons.
+long poll. `replicas` decides which partitions this broker follows; this module must not depend on the reasons for this
+choice.
 """
 
 from __future__ import annotations
@@ -190,8 +191,8 @@ class ReplicaFetcher:
     def add(self, partition: FollowerReplica) -> None:
         """Start fetching a partition without waiting for the end of the poll that is parked at the leader.
 
-        Otherwise, after an election, acks=all writes to the added partition would wait up to half a second for the poll
-        to end.
+        Waiting for the poll would delay acks=all writes to the added partition by up to half a second after an
+        election.
         """
         self._partitions[partition.key] = partition
         self._resting.pop(partition.key, None)

@@ -102,8 +102,8 @@ class _Asked:
 @dataclass(slots=True)
 class _Commit:
     admit: Callable[[], Entries]
-    """Function that is called at the time of the write and returns the entries that may be written; raises the problem
-    with which the whole commit is refused."""
+    """Function that is called at the time of the write and returns the entries that may be written; a raised problem
+    refuses the whole commit."""
     entries_max: int
     answer: asyncio.Future[None]
     gives_way: bool
@@ -118,7 +118,7 @@ class _NotWritten(Exception):
 
 
 class CoordinatedGroup:
-    """A coordinated group, from the claim of the group until the group is dropped; afterwards every call raises."""
+    """A coordinated group, from the claim of the group until the group is dropped; afterwards every call fails."""
 
     def __init__(self, claim: Claim, stored: StoredGroup, shared: GroupShared) -> None:
         self.claim = claim
@@ -148,7 +148,7 @@ class CoordinatedGroup:
     def usable(self) -> bool:
         """Whether calls may use this object.
 
-        False once the incarnation has ended or the lease has come into doubt; the group must then be loaded again.
+        False once the incarnation has ended or the lease has come into doubt: calls must then load the group again.
         """
         if self._gone is not None:
             return False
@@ -256,7 +256,7 @@ class CoordinatedGroup:
     async def delete(self, is_due: Callable[[], bool] = lambda: True) -> None:
         """Delete the group from the store and drop it; the group must be empty.
 
-        `is_due` is called when no write is running; if it returns false, the group is kept. Raises `group_not_empty`,
+        `is_due` is called when no write is running; the group is kept if the result is false. Raises `group_not_empty`,
         and the problem of a failed deletion.
         """
         self._check()

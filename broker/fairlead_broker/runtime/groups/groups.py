@@ -176,8 +176,8 @@ class Groups:
         member_id = request.member_id
         beyond = await self._positions.beyond(offsets_named(request, self._mirror.metadata))
         coordinated = await self._of_member(member_id, group, make=member_id is None)
-        # No await may come between this line and the commit. Otherwise the claim on a new group without changes could
-        # be released first.
+        # No await may come between this line and the commit, since the claim on a new group without changes could be
+        # released during an await.
         now_us = self._shared.clock.now_us()
         asked = OffsetsAsked(request, coordinated.group, self._mirror.metadata, now_us, beyond, principal)
         if asked.admit():
@@ -233,7 +233,7 @@ class Groups:
         return ResetAnswer(offsets=offsets)
 
     async def _to_be_reset(self, group: str, request: ResetRequest) -> CoordinatedGroup | None:
-        """Return the group; None if the reset will create it. Raises `group_not_empty` if it has members."""
+        """Return the group; None if the reset will create it. Raises `group_not_empty` for a group with members."""
         try:
             coordinated = await self._coordinated(group)
         except ProblemError as problem:

@@ -1,7 +1,7 @@
 """One commit of offsets, which are checked on arrival and again at the time of the write.
 
 Used by `coordinated_group`. A commit waits for its turn at the store, and its member may give up partitions in the
-meantime. For this reason the check is repeated (protocol section 5, rule 4).
+meantime. The offsets are therefore checked again at the write (protocol section 5, rule 4).
 """
 
 from __future__ import annotations

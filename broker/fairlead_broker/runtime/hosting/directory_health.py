@@ -38,8 +38,7 @@ class DirectoryHealth:
         if self._error is not None:
             return
         self._error = error
-        # Unsynced records may be lost. For this reason no later incarnation may be elected as if it still had those
-        # records.
+        # Unsynced records may be lost, so no later incarnation may be elected as if it still had these records.
         self._opening.submit(self._entry.directory.forget_residence)
         self._entry.registration.directory_failed()
         self._log.error("data directory failed; writes are refused until a restart", reason=str(error))

@@ -16,7 +16,7 @@ from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 
 @dataclass(slots=True)
 class HostedLog:
-    """Open log with a leader replica or a follower replica; it has neither while the partition has no leader."""
+    """Open log with a leader replica, a follower replica, or no replica while the partition has no leader."""
 
     key: TopicIdPartition
     log: PartitionLog
@@ -36,7 +36,7 @@ class HostedLog:
 
     @property
     def role(self) -> LeaderReplica | FollowerReplica | None:
-        """Current role of this broker for the log; None if it has no role."""
+        """Current role of this broker for the log; None if the broker has no role."""
         return self.led or self.followed
 
     @property

@@ -1,7 +1,7 @@
 """Logs of partitions: opening, recovery and deletion.
 
-Used by `replicas`. A log stays open when no partition record names this broker for it any more, until it is reopened or
-deleted. All blocking calls run in the pool that opens logs.
+Used by `replicas`. When this broker is removed from a partition record, the log of the partition stays open until the
+log is reopened or deleted. All blocking calls run in the pool that opens logs.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class PartitionLogs:
         return log
 
     def keep(self, key: TopicIdPartition, log: PartitionLog) -> None:
-        """Keep a log open although no partition record names this broker any more.
+        """Keep a log open although its partition record no longer lists this broker.
 
         The log is later reopened or deleted.
         """

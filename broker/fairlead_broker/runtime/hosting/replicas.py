@@ -220,7 +220,7 @@ class Replicas:
     # -- changes
 
     def changed(self, change: Change) -> None:
-        """Record a change in the mirror. The call is cheap, because it is made for every change."""
+        """Record a change in the mirror. The call must be cheap, because it is made for every change."""
         match change:
             case TopicChange(before=before, after=after):
                 self._dirty.update(each.value.topic_id for each in (before, after) if each is not None)
@@ -369,7 +369,7 @@ class Replicas:
     def _compare(
         self, view: TopicView, wanted: list[_Wanted], waits: list[tuple[TopicId, Awaitable[object]]]
     ) -> None:
-        """Find the replicas of a topic that must be opened or change their role; close or update the others.
+        """Find the replicas of a topic that must be opened or change their role; the rest is closed or updated.
 
         The method does not wait for roles to end, so that many roles can end in parallel. `waits` receives the
         awaitables that must complete before a log is opened.

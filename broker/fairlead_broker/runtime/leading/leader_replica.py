@@ -109,7 +109,7 @@ class LeaderReplica:
             log.end_offset,
         )
         self._stable_limit = Offset(0)
-        """Last stable offset of which polls of readers of committed records were last notified."""
+        """Last stable offset in the latest notification to long polls of readers of committed records."""
         self.change_config(config)
 
     # -- state for callers
@@ -140,7 +140,7 @@ class LeaderReplica:
 
     @property
     def known_high_watermark(self) -> Offset | None:
-        """High watermark for answers to followers; None while it is unknown."""
+        """High watermark for answers to followers; None while the high watermark is unknown."""
         return self._leader.high_watermark
 
     @property
@@ -220,7 +220,7 @@ class LeaderReplica:
         self._work.set()
 
     async def end_transaction(self, end: TransactionEnd, timeout_seconds: float) -> None:
-        """Append the marker of a decided transaction, unless the partition has it; return once it is committed.
+        """Append the marker of a decided transaction, unless the partition has it; return once the marker is committed.
 
         Raises the problem of an append that failed or took too long; the call may be repeated.
         """
@@ -373,7 +373,7 @@ class LeaderReplica:
     def start_leading(self) -> None:
         """Pass the offsets of the log to the state machine.
 
-        If the partition has only one replica, this makes its high watermark known.
+        For a partition with a single replica, the offsets determine the high watermark.
         """
         self._order.committed(self._leader.readable_limit)
         if self._order.has_open:
@@ -444,8 +444,8 @@ class LeaderReplica:
             # of `offset_out_of_range`.
             self._check_lineage(offset, last_epoch)
         if offset > self._leader.end_offset:
-            # While the lease is in doubt, the client may have fetched from a newer leader. For this reason a retriable
-            # problem is raised instead of the final `offset_out_of_range`.
+            # While the lease is in doubt, the client may have fetched from a newer leader, so a retriable problem is
+            # raised instead of the final `offset_out_of_range`.
             self.leadership.check_latest()
             raise refusals.offset_out_of_range(
                 topic, index, offset, self.log_start_offset, self.log_end_offset
@@ -473,7 +473,7 @@ class LeaderReplica:
             raise self._read_problem(error, offset) from error
 
     def read_cached_for_follower(self, offset: Offset, bytes_max: int) -> LogRead | None:
-        """Return batches up to the log's end from the page cache without blocking; None if they are not cached."""
+        """Return batches up to the log's end from the page cache without blocking; None if no batch is cached."""
         try:
             return self.log.read_cached(offset, bytes_max, self._leader.end_offset)
         except LogError as error:

@@ -202,7 +202,7 @@ class Leadership:
     # -- followers
 
     def refusal_of(self, report: FollowerReport) -> FetchRefusal | None:
-        """Return the reason why a follower's report is refused; None if it is accepted."""
+        """Return the reason why a follower's report is refused; None if the report is accepted."""
         return self.machine.refusal_of(report)
 
     def follower_fetched(self, report: FollowerReport) -> None:

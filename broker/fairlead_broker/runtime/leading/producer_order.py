@@ -59,7 +59,7 @@ from fairlead_broker.runtime.meters import TopicMeters
 from fairlead_broker.runtime.requests import AppendResult, KeyedRequest, TransactionEnd
 
 NO_SEQUENCE: Final = -1
-"""Base sequence of a batch of a transaction that the leader numbers."""
+"""Placeholder for the base sequence of a transactional batch, which the leader replaces by the next sequence."""
 
 
 class AppendState(Enum):
@@ -121,7 +121,7 @@ class PendingAppend:
         self.duplicate = False
         """Whether an earlier attempt has stored the batch."""
         self.nbytes = 0 if end is not None else header.total_bytes
-        """Size in the budget, to which markers do not count."""
+        """Number of bytes that the batch takes from the budget; 0 for a marker."""
         self.acks = acks
         self.state = AppendState.QUEUED
         self.base_offset = Offset(-1)
@@ -129,7 +129,7 @@ class PendingAppend:
         self.append_time_us = TimestampUs(-1)
 
     def number(self, base_sequence: int) -> BatchHeader:
-        """Give a sequence to a batch of a transaction that a broker encoded, and return the new header."""
+        """Assign a sequence to a transactional batch that a broker has encoded, and return the new header."""
         assert self.batch is not None, "a queued batch has its bytes"
         header = msgspec.structs.replace(self.header, base_sequence=base_sequence)
         rest = self.batch[HEADER_BYTES:]

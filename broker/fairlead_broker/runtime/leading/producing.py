@@ -47,7 +47,7 @@ class ByteBudget:
         self.taken = 0
 
     def take(self, nbytes: int) -> bool:
-        """Take bytes if there is room; return whether they were taken.
+        """Take bytes if there is room; return whether the bytes were taken.
 
         If no bytes are in use, a batch of any size is accepted, so that a large batch cannot wait forever.
         """

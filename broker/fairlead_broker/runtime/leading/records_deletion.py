@@ -32,7 +32,10 @@ class RecordsDeletion:
         failed: Callable[[LogError], None],
         count_deleted: Callable[[str, int, int], None],
     ) -> None:
-        """`failed` is called when a disk failed, `count_deleted` with reason, segments and bytes, as in `Retention`."""
+        """`failed` is called when the disk has failed.
+
+        `count_deleted` receives reason, segments and bytes, as in `Retention`.
+        """
         self._pool = pool
         self._clock = clock
         self._failed = failed

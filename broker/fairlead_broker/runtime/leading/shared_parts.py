@@ -82,7 +82,7 @@ class TransactionalPartition(Protocol):
 
 
 class WatchesTransactions(Protocol):
-    """Interface of the looks at open transactions, as used by leader replicas."""
+    """Interface through which leader replicas report open transactions."""
 
     def hint(self, producers: Iterable[ProducerId]) -> None:
         """Read the records of producers soon, if they have open transactions."""
@@ -93,7 +93,7 @@ class WatchesTransactions(Protocol):
         ...
 
     def took_office(self, partition: TransactionalPartition) -> None:
-        """Watch a partition that began to be led with an open transaction, and read the records soon."""
+        """Watch a partition with an open transaction after this broker became its leader, and read the records soon."""
         ...
 
 

@@ -3,8 +3,8 @@
 The order of the steps is fixed (protocol sections 2 and 3): lock the directory, read the cluster's id and compare it
 with the directory's, register without a directory, give up replicas whose partition records rely on a newer copy of the
 directory, write the new broker epoch into the directory, and register the directory after its logs are recovered. A
-broker without a registered directory is never elected, never added to an isr, and never assigned replicas. For this
-reason no partition record names an incarnation that the directory has not stored, and no election waits for a recovery.
+broker without a registered directory is never elected, never added to an isr, and never assigned replicas, so no
+partition record names an incarnation that the directory has not stored, and no election waits for a recovery.
 """
 
 from __future__ import annotations
@@ -68,17 +68,18 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class Advertised:
-    """What a broker advertises: addresses, each as `host:port`, and certificates."""
+    """Addresses, each as `host:port`, and certificates that a broker advertises."""
 
     data: str
-    """Address for clients without TLS; empty if there is none."""
+    """Address for clients without TLS; empty without such a listener."""
     peer: str
     ops: str
     data_tls: str | None = None
-    """Address for clients with TLS; None if there is none."""
+    """Address for clients with TLS; None without such a listener."""
     peer_scheme: str = "http"
     external: str | None = None
-    """Base URL for clients outside; empty or None as in the registration."""
+    """Base URL for clients outside; empty if such clients get the address that they have called; None without a
+    listener for clients outside."""
     certificates: Callable[[], RegisteredCertificates] = RegisteredCertificates
     """Function that returns the certificates in use, which change while the broker runs."""
 
@@ -335,8 +336,8 @@ class ClusterEntry:
     def _level_changed(self, update: MirrorUpdate) -> None:
         """Fail the broker when the cluster's feature level becomes higher than the level of this release.
 
-        The level is raised only if every registered broker supports it, so this happens only to a broker that registers
-        at the same moment.
+        The level is raised only if every registered broker supports it, so only a broker that registers at the same
+        moment can be affected.
         """
         for change in update.changes:
             if isinstance(change, ClusterChange) and change.after is not None:
@@ -397,7 +398,7 @@ class ClusterEntry:
         )
 
     async def _patiently(self, attempt: Callable[[], Awaitable[Answer]], what: str) -> Answer:
-        """Retry an attempt while etcd is unavailable; attempt only once if the store is embedded."""
+        """Retry an attempt while etcd is unavailable; with the embedded store, make a single attempt."""
         if not self._settings.etcd_endpoints:
             return await attempt()
         return await patiently(attempt, what, self._log)

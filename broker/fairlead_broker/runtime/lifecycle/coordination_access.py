@@ -100,7 +100,7 @@ async def open_coordination(settings: BrokerSettings, clock: Clock, log: Log) ->
 
 
 async def warn_if_wide(store: Coordination, user: str, log: Log) -> None:
-    """Warn if a user of etcd can read the keys of other programs, which it can probably change too (rule T16)."""
+    """Warn if the broker's etcd user can read, and so probably also change, keys of other programs (rule T16)."""
     try:
         await store.list("/", limit=1)
     except CoordinationError:

@@ -92,7 +92,7 @@ class OwnRegistration:
         if epoch != self._incarnation.epoch:
             return
         self._incarnation.membership.end()
-        # A failed update and the mirror may both report a removal, while the task still ends.
+        # A failed update and the mirror may both report the removal before the task has ended.
         if self._scope is not None and not self._scope.expired():
             self._scope.reschedule(asyncio.get_running_loop().time())
 
@@ -156,8 +156,8 @@ class OwnRegistration:
             "register again",
             self._log,
         )
-        # The directory must store the epoch before the broker acts or is elected in the new incarnation. Otherwise an
-        # older copy of the directory could not be recognised later.
+        # The directory must store the epoch before the broker acts or is elected in the new incarnation, because an
+        # older copy of the directory is recognised by its epoch.
         await self._remember(membership)
         self._directories = tuple(
             Directory(id=each.id, last_broker_epoch=epoch) for each in self._directories

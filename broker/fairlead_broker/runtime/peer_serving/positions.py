@@ -60,7 +60,7 @@ class AppendTimes:
         self._began = 0.0
 
     def get(self, place: AppendTime, now: float) -> TimestampUs | None:
-        """Return a cached append time; None if it is not cached. `now` is in monotonic seconds."""
+        """Return a cached append time; None if the append time is not cached. `now` is in monotonic seconds."""
         if now - self._began >= REMEMBERED_SECONDS:
             self._times.clear()
         return self._times.get(place)

@@ -307,7 +307,7 @@ class ReplicaServing:
             return self._ended(session, place)
         if read.data:
             return place.records(read.data)
-        # An accepted loss can extend to the end of the log; then there are no records to send.
+        # An accepted loss can extend to the end of the log; in this case, there are no records to send.
         skips = read.next_offset > place.spec.fetch_offset
         return place.skipped(read.next_offset) if skips else place.offsets_if_new()
 

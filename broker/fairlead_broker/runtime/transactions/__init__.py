@@ -1,6 +1,6 @@
 """Transactions of producers on one broker: decisions in the store, ends in partitions, and looks at open transactions.
 
-The package carries out what the pure package `transactions` decides. It must not know HTTP.
+The package executes the decisions of the pure package `transactions`, and must not depend on HTTP.
 """
 
 from __future__ import annotations

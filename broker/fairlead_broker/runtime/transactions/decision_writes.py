@@ -1,8 +1,8 @@
 """Writes of decisions: changes of many producers that arrive together share one compare-and-set (rule 7.6).
 
-A change is a pure function of the record as it was read. While a write is under way, further changes gather. A change
-whose answer needs no write is answered from a read that began after the change arrived. After an unknown outcome, the
-records are read again: the compare lets either the first or the second attempt succeed, never both (rule 7.1.1).
+A change is a pure function of the stored record. While a write is under way, further changes accumulate. A change whose
+answer needs no write is answered from a read that began after the change arrived. After an unknown outcome, the records
+are read again: the compare lets either the first or the second attempt succeed, never both (rule 7.1.1).
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ RETRY_SECONDS: Final = 0.2
 
 A = TypeVar("A")
 Change = Callable[[TransactionRecord | None, TimestampUs], "tuple[TransactionRecord | None, A]"]
-"""Function from the record, as it was read, and the time to the record to write, or None, and the answer."""
+"""Function that receives the stored record (or None) and the time, and returns the record to write (or None) and the
+answer."""
 
 
 @dataclass(slots=True, eq=False)
@@ -48,12 +49,12 @@ class _Pending(Generic[A]):
     side_effect: SideEffect = SideEffect.NONE
 
     def succeed(self, answer: A) -> None:
-        """Set the answer, unless the caller has gone."""
+        """Set the answer, unless the caller was cancelled."""
         if not self.answer.done():
             self.answer.set_result(answer)
 
     def fail(self, error: Exception) -> None:
-        """Set the error, unless the caller has gone."""
+        """Set the error, unless the caller was cancelled."""
         if not self.answer.done():
             self.answer.set_exception(error)
 
@@ -80,11 +81,11 @@ class DecisionWrites:
         self._writers = 0
 
     async def change(self, producer_id: ProducerId, change: Change[A]) -> A:
-        """Change a record and return the answer of the function that was written.
+        """Change a producer's record by a function, and return the function's answer for the written record.
 
-        The function may be called several times. It may raise a `ProblemError` for a record that was read after the
-        call began. Raises `coordination_unavailable` if the store does not answer in time, and `internal` for a record
-        that cannot be read.
+        The function may be called several times. A `ProblemError` of the function is raised if the record was read
+        after the call began. Raises `coordination_unavailable` if the store does not answer in time, and `internal` for
+        a record that cannot be read.
         """
         pending = _Pending(producer_id, change, self._clock.monotonic() + SECONDS_MAX)
         self._queue.append(pending)
@@ -111,7 +112,7 @@ class DecisionWrites:
             self._writers -= 1
 
     def _take(self) -> dict[ProducerId, _Pending[Any]]:
-        """Return the next changes, at most one of each producer."""
+        """Return the next changes, at most one for each producer."""
         group: dict[ProducerId, _Pending[Any]] = {}
         later: list[_Pending[Any]] = []
         while self._queue and len(group) < GATHERED_MAX:
@@ -125,7 +126,7 @@ class DecisionWrites:
         return group
 
     async def _carry_out(self, group: dict[ProducerId, _Pending[Any]]) -> None:
-        """Answer every change of a group. The last attempts of a change that others overtake are made alone."""
+        """Attempt the unanswered changes of a group again and again, until every change has an answer."""
         left = dict(group)
         try:
             while left:
@@ -194,7 +195,7 @@ class DecisionWrites:
     async def _wait_or_fail(
         self, left: dict[ProducerId, _Pending[Any]], error: CoordinationError, effect: SideEffect
     ) -> None:
-        """Fail the changes whose time is over, and wait before the next attempt of the others."""
+        """Fail the changes whose time limit has passed, and wait before the next attempt of the others."""
         now = self._clock.monotonic()
         for producer_id, pending in left.items():
             self._cache.pop(producer_id, None)

@@ -1,7 +1,7 @@
-"""Ends of committed transactions: tell the leaders of the partitions, until each has confirmed its marker (rule 7.3.1).
+"""Reports of commits to the leaders of the partitions, until each leader has confirmed its marker (rule 7.3.1).
 
-The broker that wrote a commit does this. A leader that is never told finds the commit by its own look, so everything is
-forgotten when the broker stops. A partition of a deleted topic counts as confirmed.
+The broker that wrote a commit reports the commit. The reports are kept only in memory, because a leader without a
+report finds the commit when it reads the producer's record. A partition of a deleted topic counts as confirmed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ change has written it."""
 
 
 class End(NamedTuple):
-    """Commit whose marker is due in a partition."""
+    """Commit whose marker must be appended in a partition."""
 
     producer_id: ProducerId
     epoch: ProducerEpoch
@@ -53,7 +53,7 @@ class _Due:
 
 
 class TransactionEnds:
-    """Commits that partitions have not confirmed to this broker, and confirmed ones that records still contain."""
+    """Commits that partitions have not confirmed yet, and confirmed commits that producers' records still contain."""
 
     __slots__ = (
         "_clean_at",
@@ -135,7 +135,7 @@ class TransactionEnds:
             self._wake.clear()
 
     async def end_here(self, ends: Sequence[EndMessage]) -> list[bool]:
-        """Append the markers of commits in partitions that this broker leads; return which of them are committed."""
+        """Append the markers of commits in partitions led by this broker; return the commits with committed markers."""
         return list(await asyncio.gather(*(self._end_here(each) for each in ends)))
 
     async def _end_here(self, end: EndMessage) -> bool:
@@ -144,7 +144,7 @@ class TransactionEnds:
             decided = TransactionEnd(end.producer_id, end.epoch, MarkerKind.COMMIT, end.decided_us)
             await replica.end_transaction(decided, MARKER_SECONDS_MAX)
         except ProblemError:
-            # The end is repeated, at the leader by the newest metadata.
+            # The report is repeated, at the leader that the mirror then shows.
             return False
         return True
 
@@ -206,6 +206,6 @@ class TransactionEnds:
 
 
 async def _attempt(clean: Callable[[ProducerId], Awaitable[None]], producer_id: ProducerId) -> None:
-    # The next attempt follows.
+    # After a failure, a later attempt follows.
     with suppress(ProblemError):
         await clean(producer_id)

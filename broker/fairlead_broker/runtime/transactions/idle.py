@@ -1,4 +1,4 @@
-"""Periodic deletion of the records of producers that were not used for long (rule 7.1.8)."""
+"""Periodic deletion of the records of producers that have not been used for a long time (rule 7.1.8)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Looks at open transactions: a leader reads producers' records and ends decided transactions (rules 7.3.2, 7.3.3).
 
-Leader replicas report partitions with open transactions. One task watches these partitions while there are any,
-schedules looks by `transactions.looking`, aborts transactions that are open for longer than their timeout, and appends
-markers. A broker without open transactions does nothing here.
+Leader replicas report partitions with open transactions. One task watches these partitions, schedules looks by
+`transactions.looking`, aborts transactions that are open for longer than their timeout, and appends markers. The task
+sleeps while this broker leads no partition with an open transaction.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from fairlead_broker.transactions.looking import Looks
 from fairlead_broker.transactions.outcomes import Finding, finding
 
 TICK_SECONDS: Final = 0.1
-"""Maximum number of seconds between a hint and the look."""
+"""Seconds between two checks for due looks, which is also the maximum delay of a look after a hint."""
 MARKER_SECONDS_MAX: Final = 4.0
-"""Maximum number of seconds for which a marker is awaited; the next look repeats it."""
+"""Maximum number of seconds to wait until a marker is committed; the next look appends a delayed marker again."""
 
 
 class _Open(NamedTuple):
@@ -80,18 +80,18 @@ class TransactionLooks:
     # -- reports
 
     def has_open(self, partition: TransactionalPartition) -> None:
-        """Watch a partition with an open transaction. Called for each appended group while one is open."""
+        """Watch a partition with an open transaction. Called for each group appended while a transaction is open."""
         if partition not in self._partitions:
             self._partitions[partition] = None
             self._wake.set()
 
     def took_office(self, partition: TransactionalPartition) -> None:
-        """Watch a partition that began to be led with open transactions, and look at once."""
+        """Watch a partition with open transactions whose leader this broker became, and look at once."""
         self._hints |= {producer_id for producer_id, _, _ in partition.open_transactions()}
         self.has_open(partition)
 
     def hint(self, producers: Iterable[ProducerId]) -> None:
-        """Look soon at producers with open transactions."""
+        """Make looks at the open transactions of these producers due at once."""
         if self._partitions:
             self._hints.update(producers)
 
@@ -175,7 +175,7 @@ class TransactionLooks:
         try:
             standings = await self._store.read(producers)
         except (CoordinationError, RecordUnreadable) as error:
-            # The next look follows. Until then, nothing is decided.
+            # The next look reads the records again.
             self._log.warning("records of transactions not read", reason=str(error))
             return
         now, now_us = self._clock.monotonic(), self._clock.now_us()
@@ -196,7 +196,7 @@ class TransactionLooks:
             )
 
     async def _end(self, each: _Open, watched: _Watched, found: Finding, decided_us: TimestampUs) -> None:
-        """Write the abort of a transaction that is too old or not known to the store, then append the marker."""
+        """Write the abort of a transaction that is too old or unknown to the store, then append the marker."""
         try:
             if found is Finding.OPEN:
                 found = await self._writes.change(
@@ -234,7 +234,7 @@ def _found(each: _Open, record: TransactionRecord | None) -> Finding:
 def _expired(
     each: _Open, record: TransactionRecord | None, now_us: TimestampUs
 ) -> tuple[TransactionRecord | None, Finding]:
-    """Return the record that aborts a transaction after its timeout, unless it is decided."""
+    """Return the record that aborts a transaction after its timeout, unless its outcome is already decided."""
     if record is not None and record.epoch == each.epoch:
         write = decide(record, Decide(each.epoch, Outcome.ABORT, EndReason.TIMEOUT), frozenset(), now_us)
         assert isinstance(write, Write), "an open transaction can be aborted"
@@ -245,7 +245,7 @@ def _expired(
 def _restored(
     each: _Open, record: TransactionRecord | None, now_us: TimestampUs
 ) -> tuple[TransactionRecord | None, Finding]:
-    """Return the record that aborts a transaction that a restored store does not know."""
+    """Return the record that aborts a transaction that is missing in a restored store."""
     if record is not None and record.epoch < each.epoch:
         return restored(record, each.epoch, now_us), Finding.ABORT
     return None, _found(each, record)

@@ -1,7 +1,7 @@
 """Transactions as clients use them: begin, commit, abort, names of partitions, descriptions (rule 7.1).
 
-The server calls `Transactions` on any broker. The pure package `transactions` decides, `decision_writes` writes, `ends`
-tells the leaders of a commit, and other brokers get a hint to look after an abort.
+The server calls `Transactions` on any broker. The pure package `transactions` decides, `decision_writes` writes, and
+`ends` reports commits to the leaders. After an abort, other brokers get a hint to look at the transaction.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from fairlead_broker.transactions.decisions import (
 Authorize = Callable[[TransactionRecord], None]
 """Function that raises the problem of a caller that may not change the transactions of a producer."""
 TRANSACTION_LEVEL: Final = 2
-"""Feature level from which every broker understands transactions."""
+"""Lowest feature level at which every broker supports transactions."""
 ATTEMPTS_MAX: Final = 20
 """Maximum number of attempts to create a name. Each failed attempt means that another call changed the name."""
 PAGE_MAX: Final = 100
@@ -135,7 +135,7 @@ class Transactions:
     async def name_partition(
         self, transaction: TransactionId, topic_id: TopicId, partition: PartitionIndex, authorize: Authorize
     ) -> None:
-        """Write that a transaction has records in a partition, before the first of them is appended (rule 7.1.6)."""
+        """Add a partition to the record of a transaction, before a batch is appended in the partition (rule 7.1.6)."""
 
         def change(
             record: TransactionRecord | None, now_us: TimestampUs
@@ -151,7 +151,7 @@ class Transactions:
         await self._writes.change(transaction.producer_id, change)
 
     async def standing(self, producer_id: ProducerId) -> TransactionRecord | None:
-        """Return the record of a producer, as the store has it now. Raises `coordination_unavailable`."""
+        """Return the record of a producer, read from the store. Raises `coordination_unavailable`."""
         try:
             standing = (await self._store.read([producer_id]))[producer_id]
         except CoordinationError as error:
@@ -160,7 +160,7 @@ class Transactions:
         return standing.record
 
     async def find(self, name: str) -> ProducerId | None:
-        """Return the producer of a name that has transactions. Raises `coordination_unavailable`."""
+        """Return the id of the transactional producer with a name, if any. Raises `coordination_unavailable`."""
         try:
             named = await self._store.find_name(name)
         except CoordinationError as error:
@@ -178,7 +178,7 @@ class Transactions:
         return [(each, standing.record) for each, standing in found if standing.record is not None], more
 
     async def open_at(self, producer_id: ProducerId) -> tuple[list[tuple[BrokerId, OpenAt]], list[BrokerId]]:
-        """Return the partitions with open transactions of a producer with their leaders, and brokers without answer."""
+        """Return a producer's open transactions, each with the leader, and the brokers that did not answer."""
         own = self._peers.own.broker
         found = [(own, each) for each in self.looks.open_at(producer_id)]
         silent: list[BrokerId] = []
@@ -213,7 +213,7 @@ class Transactions:
             self.ends.written(producer_id, record)
 
     async def forget_idle(self, expiration_us: int) -> int:
-        """Delete records that were not used for long, with their names; return their number (rule 7.1.8).
+        """Delete records of producers that have been idle for long, with their names; return their number (rule 7.1.8).
 
         Commits that another broker left unfinished are reported to the leaders. Raises `CoordinationError`.
         """
@@ -267,7 +267,7 @@ class Transactions:
         try:
             standing = await self._store.create(producer_id, record, replaced)
         except UnknownOutcome:
-            # The next attempt finds the name, or takes another id.
+            # The next attempt finds the name, or uses another producer id.
             return None
         if standing is None:
             return None
@@ -275,7 +275,7 @@ class Transactions:
         return Begun(TransactionId(producer_id, ProducerEpoch(record.epoch)), record)
 
     def _hint(self, producer_id: ProducerId) -> None:
-        """Let all live brokers look at the open transactions of a producer, once."""
+        """Send a hint to all live brokers to look at the open transactions of a producer."""
         self.looks.hint((producer_id,))
         others = [broker for broker in self._metadata.brokers if broker != self._peers.own.broker]
         if others:
@@ -286,7 +286,7 @@ class Transactions:
             try:
                 await self._peers.transaction_looks(broker, producers)
             except (PeerUnavailable, ProblemError):
-                # The broker looks by itself.
+                # Without the hint, the broker finds the transaction at its next scheduled look.
                 return
 
         await asyncio.gather(*map(tell, brokers))

@@ -45,7 +45,7 @@ class ClusterCalls:
 
     async def versions(self, call: Call) -> None:
         """``GET /v1/versions``."""
-        # A stranger learns what it needs to speak to the broker, and nothing about the cluster.
+        # A caller without any rights gets only the supported protocol versions, and no information about the cluster.
         told = not call.access.is_stranger
         await call.answer_json(
             Versions(
@@ -143,7 +143,7 @@ def _partition_metadata(
     record: PartitionRecord | None,
     registrations: Mapping[BrokerId, Versioned[BrokerRegistration]],
 ) -> PartitionMetadata:
-    """Return the leader and replicas of a partition; there are none while the topic is being created.
+    """Return the leader and replicas of a partition; both are missing while the topic is being created.
 
     Partitions without replicas are listed as well. A producer that knew only some partitions of a topic would assign
     keys differently once it knows all partitions.

@@ -1,4 +1,4 @@
-"""The page `/docs`, which describes every call of a broker; it is generated from the route table.
+"""The page `/docs`, which describes every call of a broker; the page is generated from the route table.
 
 Used by `pages`. The calls are taken from the routes, and the fields of JSON bodies from the schemas of the OpenAPI
 document. The page is plain HTML without scripts. This module must not depend on any particular call.

@@ -319,9 +319,9 @@ def _require_read(call: Call, topics: Iterable[str]) -> None:
 
 
 def literal_prefix(pattern: str) -> str:
-    """Return the text with which every topic that a pattern matches begins; empty if no such text is obvious.
+    """Return the common prefix of all names that a pattern matches; empty if the prefix is not obvious.
 
-    A pattern with alternatives has no common beginning. A character before a quantifier is not part of the beginning.
+    A pattern with alternatives has no common prefix. A character before a quantifier is not part of the prefix.
     """
     prefix = ""
     rest = pattern.removeprefix("^")

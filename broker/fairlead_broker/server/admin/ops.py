@@ -44,10 +44,10 @@ class OpsApplication:
         metrics_by_token: bool = False,
         host_check: HostCheck | None = None,
     ) -> None:
-        """`guard` learns which connections have made a request.
+        """`guard` records which connections have made a request.
 
-        `metrics_by_token`: metrics are refused unless the gate, given later, admits the caller. `host_check` refuses
-        metrics under host names that are not the broker's own.
+        `metrics_by_token`: whether metrics are refused until the attribute `gate` is set and admits the caller.
+        `host_check` refuses requests for metrics whose host name is not a name of the broker.
         """
         self._host_check = host_check
         self._guard = guard
@@ -79,7 +79,7 @@ class OpsApplication:
             status, headers, body = await self._endpoints[route.name](scope)
         except ProblemError as problem:
             answer = problem_answer(problem)
-            # After a body, which no call of this listener has, the next bytes may not be the request that a proxy sent.
+            # No call of this listener has a body. After a body, the next bytes may not be a request that a proxy sent.
             status, headers, body = answer.status, [*answer.headers, (b"connection", b"close")], answer.body
         except Exception as error:  # noqa: BLE001 - the last handler: every failure needs an answer
             answer = problem_answer(self._failures.record(error, "ops"))
@@ -104,7 +104,7 @@ class OpsApplication:
         """``GET /metrics``: Prometheus text format, or OpenMetrics if the Accept header names it."""
         headers = dict(scope["headers"])
         if self._host_check is not None:
-            # Health checks tell nothing, and proxies send them under other names.
+            # Health checks are exempt, because they reveal nothing and proxies send them with other host names.
             self._host_check.check_authority(self._metrics_route, headers.get(b"host", b""))
         if self._metrics_by_token:
             await self._admit(scope)

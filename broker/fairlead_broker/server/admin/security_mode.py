@@ -1,4 +1,4 @@
-"""Checks of changes of the cluster's security keys: rights of the caller, and its way back after the change.
+"""Checks whether a caller may change the cluster's security keys, and could still undo the change afterwards.
 
 Callers: ``configs`` for patches of the cluster's configuration (rules Z2, Z17, Z18).
 """

@@ -195,7 +195,7 @@ class TransactionCalls:
         await call.answer_json(_answer(transaction, decided))
 
     def _partitions(self, call: Call, named: Sequence[TopicPartitions]) -> Partitions:
-        """Return the partitions of a commit. Raises the problem of one that does not exist or may not be written."""
+        """Return the partitions of a commit. Raises the problem of a partition that is missing or not writable."""
         found: dict[TopicId, tuple[int, ...]] = {}
         views = self._broker.views
         for each in named:
@@ -213,7 +213,7 @@ class TransactionCalls:
         return found
 
     async def _find(self, call: Call) -> tuple[TransactionId, TransactionRecord]:
-        """Return the transaction in the path, or the newest one of the name in the path, with the record.
+        """Return the transaction in the path, or the newest transaction of the named producer, with the record.
 
         Raises `transaction_not_found`.
         """

@@ -1,7 +1,8 @@
 """Access of each request: its caller, and the decisions on its path (rules A2, A21, Z7).
 
 Callers: ``application`` before the query and the body of any request are read. On the data listener the header
-`Authorization` names the caller. On the peer listener the forwarding broker does, and the call is decided again.
+`Authorization` names the caller. On the peer listener the forwarding broker names the caller, and the access of the
+call is decided again.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from fairlead_broker.server.http.call import Call
 
 AUTHORIZATION: Final = b"authorization"
 FORWARDED_CALLER: Final = "fairlead-caller"
-"""Header of a forwarded call with the caller's principal and groups, separated by commas. It is read on the peer
-listener only, and replaces `Authorization`, which never leaves the broker that the client called."""
+"""Header of a forwarded call with the caller's principal and groups, separated by commas. Only the peer listener reads
+the header, which replaces `Authorization`: no token leaves the broker that the client called."""
 _FORWARDED: Final = FORWARDED_CALLER.encode()
 
 
@@ -41,10 +42,10 @@ class Callers(Protocol):
 
 
 class AccessGate:
-    """Names the caller of each request and decides the needs of its path."""
+    """Determines the caller of each request, and decides whether the caller may make the call in the path."""
 
     def __init__(self, callers: Callers | None, quotas: QuotaView | None = None) -> None:
-        """`callers`: None for listeners of tests without a cluster, where everything is allowed.
+        """`callers`: None for listeners of tests without a cluster, which allow every call.
 
         `quotas`: limits of callers; None without limits.
         """
@@ -54,8 +55,8 @@ class AccessGate:
     def admit(self, call: Call, *, waited: bool = False) -> Awaitable[None] | None:
         """Set the call's access. Raises `unauthenticated` or `forbidden`.
 
-        Returns what the call has to wait for, if its token can only be decided after a wait; it is then admitted again,
-        with `waited`.
+        Returns an awaitable if the caller's token can be verified only after a wait; after the wait, `admit` must be
+        called again with `waited`.
         """
         callers = self._callers
         if callers is None:
@@ -74,7 +75,7 @@ class AccessGate:
         return None
 
     def remembered(self, scope: Scope) -> str | None:
-        """Return the principal of a request if it is known without a look at its token, or None."""
+        """Return the principal of a request whose token was verified earlier and is remembered, or None."""
         if self._callers is None:
             return None
         values = [value for name, value in scope["headers"] if name == AUTHORIZATION]
@@ -82,7 +83,7 @@ class AccessGate:
 
     @staticmethod
     def _charge(call: Call, quotas: QuotaView) -> None:
-        """Charge a call to its caller. Raises `throttled`."""
+        """Charge a call to the quotas of its caller. Raises `throttled`."""
         route = call.matched_route
         if route.access.audience is Audience.PUBLIC:
             return
@@ -103,7 +104,7 @@ class AccessGate:
     async def require(self, scope: Scope, operation: Operation, kind: Kind, name: str) -> None:
         """Raise `unauthenticated` or `forbidden` unless the caller of a request may execute one operation.
 
-        For requests outside of the route table of the data listener.
+        The method serves requests outside of the route table of the data listener.
         """
         if self._callers is None:
             return

@@ -1,4 +1,4 @@
-"""ASGI application of the data and peer listeners; it processes every request.
+"""ASGI application of the data and peer listeners; the application processes every request.
 
 Used by `listeners`. The application checks the head, finds the route, authorizes the caller, checks the query, runs the
 endpoint, and converts every failure to an answer. An endpoint reads parameters and body from its `Call` and sends one
@@ -131,9 +131,9 @@ class HostCheck:
     """Checks of requests that a browser sends on behalf of a web page of another site (rule T13).
 
     A page can send simple requests to any address that its browser reaches, because they need no preflight; a
-    listener on any address therefore checks the origin of calls that make changes. DNS rebinding, in which the page's
-    own host name resolves to the address of the broker, makes a page of the same origin out of it. Only the authority
-    of a request shows this, and only a listener on a loopback address can know all of its names.
+    listener on any address therefore checks the origin of calls that make changes. In DNS rebinding, the page's own
+    host name resolves to the address of the broker, so the browser treats the broker as the page's own origin. Only the
+    authority of a request reveals the rebinding, and only a listener on a loopback address can know all of its names.
     """
 
     def __init__(self, origins: Iterable[str], hosts: Iterable[str] | None) -> None:
@@ -252,10 +252,10 @@ class Application:
 
         `stall_seconds_max`: maximum number of seconds for which a client may read nothing. `gate` checks each call on
         the peer listener, which only brokers may call. `header_bytes_max` limits the head of an HTTP/1.1 request.
-        `host_check` refuses requests from web pages of other sites. `access` names and admits the caller of each
-        request; without it everything is allowed. `brokers` returns the registered brokers, whose addresses some
-        problems contain. `guard` learns which connections have made a request. `outside` is set on the listener for
-        clients outside. `audit` reports refusals and changes.
+        `host_check` refuses requests from web pages of other sites. `access` identifies and admits the caller of each
+        request; None allows every request. `brokers` returns the registered brokers, whose addresses some problems
+        contain. `guard` records which connections have made a request. `outside` is set on the listener for clients
+        outside. `audit` reports refusals and changes.
         """
         self._audit = audit
         self._guard = guard
@@ -442,7 +442,7 @@ def _changes_security(route: Route, change: Mapping[str, object] | None) -> bool
 
 
 def resource_of(call: Call) -> str:
-    """Return the resource that the path of a call names, as in commands; empty if the path names none."""
+    """Return the resource in the path of a call, as `kind:name`; empty if the path names no resource."""
     for need in call.matched_route.access.gate:
         if need.source is NameSource.SINGLE:
             return f"{need.kind}:*"

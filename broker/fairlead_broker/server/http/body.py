@@ -44,7 +44,7 @@ and 20 ms gave 0.95 to 1.0 with later refusals."""
 CALLS_MIN: Final = 64
 """Minimum of the limit, which is enough to keep event loop, disk and network busy."""
 EXCESS_PERCENT: Final = 10
-"""Number of calls of callers with few calls that are admitted at the limit, in percent of the limit."""
+"""Maximum number of calls that are admitted beyond the limit for callers with few calls, in percent of the limit."""
 _DECREASE: Final = 0.7
 _INCREASE: Final = 16
 """Number by which the limit grows at each measurement; the limit grows from its minimum to 1,000 in three seconds."""
@@ -65,11 +65,11 @@ class CallLimit:
         self.calls = 0
         """Number of calls under way."""
         self._under_way: dict[str, int] = {}
-        """Number of calls under way of each caller that has some."""
+        """Number of calls under way of each caller with at least one such call."""
         self._excess = 0
-        """Number of calls under way that were admitted at the limit. Calls that go on are not among them."""
+        """Number of calls under way that were admitted beyond the limit. Calls counted by `go_on` are not included."""
         self._excess_of: dict[str, int] = {}
-        """These calls by caller."""
+        """Number of calls that were admitted beyond the limit, by caller."""
 
     def observe_lag(self, seconds: float) -> None:
         """Adjust the limit to the measured lag of the event loop."""
@@ -132,7 +132,7 @@ DRAIN_BYTES_MAX = 256 << 10
 HTTP1_DRAIN_BYTES_MAX = 64 << 20
 DRAIN_SECONDS_MAX = 5.0
 DRAIN_IDLE_SECONDS_MAX = 0.5
-# Number of seconds after which a call whose body has not begun to arrive is no longer counted. Such a call is counted
+# Number of seconds after which a call whose body has not begun to arrive is no longer counted. The call is counted
 # again once its body is complete.
 SLOW_BODY_SECONDS = 0.05
 # Number of seconds after which a refusal advises a retry: long enough for the queue to drain, short enough not to leave
@@ -162,7 +162,7 @@ CUT_OFF: Final = "the body ended early or violated its transfer coding"
 class ClientGone(Exception):
     """Raised when the client disconnects before its request is complete, or violates the transfer coding of its body.
 
-    In the second case the connection is still open, and the client can read an answer.
+    After a violation, the connection is still open, and the client can read an answer.
     """
 
 
@@ -294,7 +294,7 @@ class BodyBudget:
         while self.held_bytes and self.held_bytes + announced_bytes > bytes_max - bytes_max // 4:
             body = self._longest_held(announced_bytes, client)
             if self.held_bytes + announced_bytes <= bytes_max:
-                # The last quarter is also available to clients that hold less than others.
+                # The last quarter is also available to clients whose bodies hold fewer bytes than those of others.
                 return
             body.end_early()
 
@@ -503,7 +503,7 @@ class BodyReader:
         self.held_bytes += nbytes
 
     def _begin_wait(self, wait: asyncio.Timeout) -> None:
-        """Let the budget end the wait for the next piece."""
+        """Register the wait for the next piece, so that the budget can end the wait."""
         self._wait = wait
         if self._produces:
             self._budget.coming.add(wait)

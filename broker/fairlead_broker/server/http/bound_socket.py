@@ -1,9 +1,9 @@
 """TCP socket that is bound before connections are accepted.
 
-Callers: ``http2_listener``, ``listener_generations`` and ``ops_listener``. A broker registers its addresses before
-recovery and serves only after recovery. For this reason binding, which determines the port, and listening are separate
-steps. SO_REUSEPORT is never set: if two brokers use one port, the second broker must fail instead of sharing the
-clients of the first. `::` means every IPv6 and IPv4 address.
+Callers: ``http2_listener``, ``listener_generations`` and ``ops_listener``. Binding, which determines the port, and
+listening are separate steps, because a broker registers its addresses before recovery and serves only after recovery.
+SO_REUSEPORT is never set: if two brokers use one port, the second broker must fail instead of sharing the clients of
+the first. `::` means every IPv6 and IPv4 address.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ListenError(OSError):
 
 
 def take_over(descriptors: set[int]) -> None:
-    """Replace descriptors of a listening socket by ones of another listening socket that no client knows.
+    """Make descriptors of a listening socket refer to another listening socket, to which no client connects.
 
     A server that accepts connections from these descriptors then gets no more connections, and continues to serve its
     existing connections and unfinished handshakes. Only a stop of the server would end the handshakes.

@@ -2,8 +2,8 @@
 
 Callers: ``application`` creates one ``Call`` for each request and passes the call to the endpoint of its route. A call
 parses headers and reads the body only on demand, because frequent calls need few headers. A call records which answer
-was sent, for metrics and for the decision whether a refusal can still be sent. It is a single file because endpoints
-need a request, its caller, its body and its answer together. ``body_type`` and ``answer_type``
+was sent, for metrics and for the decision whether a refusal can still be sent. The code is in one file because
+endpoints need a request, its caller, its body and its answer together. ``body_type`` and ``answer_type``
 negotiate the media types (Content-Type, Accept).
 """
 
@@ -116,17 +116,17 @@ class Call:
         self.access: CallerAccess = OPEN_ACCESS
         """Access of the caller, for decisions on names in the body and in the answer."""
         self.quota: CallerQuota | None = None
-        """Limits of the caller, to which the request is charged; None if it is not charged."""
+        """Limits of the caller, to which the request is charged; None if the request is not charged."""
         self.stamp: Callable[[], HeaderList] | None = None
         """Function that returns the headers added to every answer."""
         self.problem_code: str | None = None
         """Code of the problem in the answer; None when the answer has no problem."""
         self.change: dict[str, object] | None = None
-        """What the call changes, for the audit log; never secrets."""
+        """Changes by the call, for the audit log; never contains secrets."""
         self.is_audited = False
         """Whether the audit log has a record of the request."""
         self.is_forwarded = False
-        """Whether another broker has answered the request; the other broker audits it."""
+        """Whether another broker has answered the request; the other broker audits the request."""
         self._headers: dict[bytes, bytes] | None = None
         self._query: QueryValues | None = None
 
@@ -178,7 +178,7 @@ class Call:
 
     @property
     def matched_route(self) -> Route:
-        """Route of the request; always set when an endpoint runs."""
+        """Route of the request; the route is always set when an endpoint runs."""
         assert self.route is not None, "an endpoint runs only after its route is found"
         return self.route
 
@@ -250,9 +250,9 @@ class Call:
 
     @property
     def may_forward(self) -> bool:
-        """Whether the call may be forwarded: False for a call from a peer, and if the caller forbids it.
+        """Whether the call may be forwarded: False for a call from a peer, and if the caller forbids forwarding.
 
-        A client outside cannot forbid it where its only address is that of all brokers.
+        A client outside cannot forbid forwarding if all brokers share one address for clients outside.
         """
         if self.peer is not None:
             return False
@@ -366,7 +366,7 @@ class Call:
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     def _charged(self, headers: HeaderList, nbytes: int) -> HeaderList:
-        """Charge the bytes of an answer with records; return its headers, with the wait of a caller in debt."""
+        """Charge the bytes of an answer with records; return its headers, with the wait time of a caller in debt."""
         quota, traffic = self.quota, self.matched_route.traffic
         assert quota is not None, "only a charged request is called"
         if traffic is Traffic.FETCH and nbytes:
@@ -393,7 +393,7 @@ def _end(stall: asyncio.Timeout) -> None:
 
 
 def pieces_of(parts: Sequence[Buffer]) -> Iterator[bytes]:
-    """Yield the bytes of all buffers in pieces of PART_BYTES_MAX, a remainder, and the tail; copy each byte once.
+    """Yield the bytes of all buffers in pieces of PART_BYTES_MAX, a remainder, and the tail; each byte is copied once.
 
     Small buffers share a piece, because each piece costs one iteration of the event loop. Each piece is a ``bytes``
     object: granian copies `bytes` in one step and iterates over any other buffer item by item (measured: 40 % of a core
@@ -443,8 +443,8 @@ STRUCTURED_EVENTS = (CLOUD_EVENT, CLOUD_EVENTS)
 def body_type(call: Call) -> str:
     """Return the media type of the body, one of the route's types.
 
-    A body without a type is refused, because a web page can send one to any origin without asking first. Raises
-    ProblemError unsupported_media_type with the supported types, or unsupported_version for frames of another
+    A body without a type is refused, because a web page can send such a body to any origin without a preflight request.
+    Raises ProblemError unsupported_media_type with the supported types, or unsupported_version for frames of another
     version.
     """
     supported = call.matched_route.body_types

@@ -1,7 +1,8 @@
-"""Closing of connections that use nothing but a place (rules T11, T12).
+"""Closing of connections that occupy a place without an accepted request (rules T11, T12).
 
-Callers: ``listeners`` creates one guard for each bound address; the applications of the listeners note requests in it.
-granian and uvicorn keep a connection without any request for ever, and report a connection only with its first request.
+Callers: ``listeners`` creates one guard for each bound address, to which the applications of the listeners report
+requests.
+granian and uvicorn keep a connection without any request forever, and report a connection only with its first request.
 Therefore a thread lists the sockets of the listeners, and shuts down the connections that the guards name:
 
 - a connection without any request, some time after it was first seen;
@@ -28,11 +29,11 @@ from fairlead_broker.credentials.failure_budget import network_of
 from fairlead_broker.server.http.connections import ListedSocket, Peer, listed_sockets, shut_down
 
 LOOK_SECONDS_MAX: Final = 10.0
-"""Time between two looks at the sockets; shorter if a connection may live only shortly without a request."""
+"""Maximum number of seconds between two checks of the sockets; checks are more frequent for shorter time limits."""
 ADDRESSES_SHOWN_MAX: Final = 20
 LOOKS_PER_WAIT: Final = 3
 UNAUTHENTICATED_FACTOR: Final = 2
-"""Ratio of the time that a connection without an accepted token may live to the time without any request."""
+"""Factor by which the time limit of connections without an accepted token exceeds that of those without a request."""
 
 _log = structlog.get_logger("fairlead.connections")
 
@@ -57,7 +58,7 @@ class GuardLimits:
 
 @dataclass(slots=True)
 class ConnectionGuard:
-    """Connections to one bound port: since when each exists, and which ones have made a request."""
+    """Connections to one bound port: the time at which each was first seen, and whether it has made a request."""
 
     port: int
     limits: GuardLimits
@@ -66,10 +67,10 @@ class ConnectionGuard:
     refused: set[Peer] = field(default_factory=set)
     """Clients with a request that was refused with 401."""
     _seen: dict[int, tuple[Peer, float]] = field(default_factory=dict)
-    """Client and time of the first look of each connection, by the inode of its socket."""
+    """Client and time of the first sighting of each connection, by the inode of its socket."""
 
     def noted(self) -> frozenset[Peer]:
-        """Return the clients with requests. Sockets that are listed afterwards include those of all of them."""
+        """Return the clients that have made a request; a later list of sockets includes all their open connections."""
         return frozenset(self.admitted | self.refused)
 
     def due(
@@ -77,8 +78,8 @@ class ConnectionGuard:
     ) -> Mapping[CutReason, set[Peer]]:
         """Return the connections to shut down.
 
-        `sockets`: all connections to the port; `noted`: result of `noted` before they were listed. Clients that were
-        noted and have no connection any more are forgotten.
+        `sockets`: all connections to the port; `noted`: result of the method `noted` before the connections were
+        listed. Noted clients without a connection are forgotten.
         """
         self._seen = {
             each.inode: (each.peer, since) for each in sockets for since in (self._since(each, now),)
@@ -115,14 +116,14 @@ class ConnectionGuard:
 
 
 class ConnectionSweep:
-    """Regular look at the sockets of all guarded listeners of a broker."""
+    """Periodic check of the sockets of all guarded listeners of a broker."""
 
     def __init__(
         self, guards: Sequence[ConnectionGuard], clock: Clock, told: Callable[[str, list[str], int], None]
     ) -> None:
         """`told` is called with the reason, the addresses and the number of closed connections.
 
-        It gets at most `ADDRESSES_SHOWN_MAX` addresses.
+        A call of `told` gets at most `ADDRESSES_SHOWN_MAX` addresses.
         """
         self._guards = guards
         self._clock = clock
@@ -131,7 +132,7 @@ class ConnectionSweep:
         self._look_seconds = min(LOOK_SECONDS_MAX, shortest / LOOKS_PER_WAIT)
 
     async def run(self) -> None:
-        """Look at the sockets until cancelled."""
+        """Check the sockets at every interval, until cancelled."""
         while True:
             # No event announces a connection that makes no request.
             await asyncio.sleep(self._look_seconds)  # noqa: TID251
@@ -147,7 +148,7 @@ class ConnectionSweep:
                 for reason, peers in guard.due(listed[guard.port], before, now).items():
                     await self._close(guard.port, reason, peers)
         except OSError as error:
-            # Without free descriptors the list would be incomplete, and noted requests would be lost. The next look
+            # Without free descriptors the list would be incomplete, and noted requests would be lost. The next check
             # finds the same connections.
             _log.warning("connections cannot be listed", reason=os.strerror(error.errno or 0))
 

@@ -49,7 +49,7 @@ class Connections:
                 try:
                     await asyncio.to_thread(shut_down, peers)
                 except OSError:
-                    # The process has no free descriptors. No event announces that it has one.
+                    # The process has no free descriptors, and no event announces a free descriptor.
                     self._wanted |= peers
                     await asyncio.sleep(RETRY_SECONDS)  # noqa: TID251
         finally:

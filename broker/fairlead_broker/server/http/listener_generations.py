@@ -68,7 +68,7 @@ class ListenerGenerations:
         self._current = await self._started(self._material)
 
     async def renew(self, material: Material) -> None:
-        """Serve new connections with this certificate; return once the listener does.
+        """Use this certificate for new connections; return once new connections get the certificate.
 
         There are at most two generations: the call first waits for a generation that still drains, which may take 75
         seconds. The call has no effect on a listener that is not running.
@@ -79,7 +79,7 @@ class ListenerGenerations:
             old = self._current
             if old is None:
                 return
-            # What exists now belongs to the old generation.
+            # All connections and duplicates that exist now belong to the old generation.
             peers = await asyncio.to_thread(peers_at, self._bound.port)
             descriptors = await asyncio.to_thread(self._bound.duplicates)
             new = await self._started(material)
@@ -146,8 +146,8 @@ class _Generation:
     async def drain(self, peers: set[Peer], handshake_seconds_max: float, seconds_max: float) -> None:
         """Stop the server once every handshake has ended.
 
-        `seconds_max` later, shut down its remaining connections: those to `peers` and those with unfinished requests.
-        After a cancellation, the owner calls `stop`.
+        If the server has not stopped after another `seconds_max`, shut down its connections to `peers` and to clients
+        with unfinished requests. After a cancellation, the owner calls `stop`.
         """
         # granian announces neither the beginning nor the end of a handshake.
         await asyncio.sleep(handshake_seconds_max)  # noqa: TID251
@@ -171,7 +171,7 @@ class _Generation:
             self._snapshot.remove()
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, and note its client until then."""
+        """Answer one request, and count it among its client's unfinished requests until then."""
         host, port = scope["client"]
         client = (host, str(port))
         self._clients[client] = self._clients.get(client, 0) + 1

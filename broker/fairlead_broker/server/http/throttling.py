@@ -16,9 +16,9 @@ from fairlead_broker.server.http.disconnect import unless_gone
 async def wait_for_room(
     call: Call, seconds_max: float = math.inf, *, is_watched: bool = False
 ) -> float | None:
-    """Wait until the caller may fetch; return the seconds that are left of a long poll, or None if none are.
+    """Wait until the caller may fetch; return the remaining seconds of a long poll, or None if no time remains.
 
-    Raises ClientGone if the client disconnects, unless `is_watched` says that the caller of this function watches it.
+    Raises ClientGone if the client disconnects. With `is_watched`, the caller of this function detects the disconnect.
     """
     quota = call.quota
     if quota is None:

@@ -182,7 +182,7 @@ class FetchCalls:
         await call.answer_parts(200, [FRAMES_TYPE], parts)
 
     def _changed(self, call: Call) -> bool:
-        """Return whether the caller's access must be decided again after a wait, and set the present access."""
+        """Return whether the caller's access has changed during a wait, and set the current access."""
         before, call.access = call.access, self._broker.security.again(call.access)
         return call.access is not before
 

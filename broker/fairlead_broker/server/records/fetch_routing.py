@@ -125,7 +125,7 @@ class FetchRouting:
         local_held: HeldAnswer,
         remote_held: HeldAnswer,
     ) -> list[FetchedPartition]:
-        """Return the frame of every partition, in the order of the request. `access` is that of the caller.
+        """Return the frame of every partition, in the order of the request. `access`: access of the caller.
 
         The call is cancelled when the client disconnects.
         """

@@ -213,7 +213,7 @@ def _bounds(batch: pa.RecordBatch) -> Iterator[tuple[int, int, str]]:
 
 
 def _unshown(headers: int, key_bytes: int, value_bytes: int, header_bytes: int) -> str:
-    """Return why a record cannot be in a JSON answer; an empty text for a record that can."""
+    """Return why a record cannot be in a JSON answer; the result is empty for a record that can be in the answer."""
     if headers > RECORD_HEADERS_MAX:
         return f"it has {headers} headers; allowed: {RECORD_HEADERS_MAX}"
     if header_bytes > HEADER_BYTES_MAX:

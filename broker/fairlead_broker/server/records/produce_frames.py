@@ -260,7 +260,7 @@ def allowed(call: Call, broker: Broker, batch: RoutedBatch | ProblemError) -> Ro
 
 
 def _passed_on_key(call: Call) -> KeyedRequest | None:
-    """Return the idempotency key of a request that another broker has encoded; refuse a key that a client sends."""
+    """Return the idempotency key of a request that another broker has encoded; a key from a client is refused."""
     if call.peer is not None:
         return passed_on_key(call, REQUEST_DIGEST)
     refuse_idempotency_key(call)

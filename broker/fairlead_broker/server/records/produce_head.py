@@ -123,7 +123,7 @@ def refuse_idempotency_key(call: Call) -> None:
 
 
 def _event_attributes(call: Call) -> bytes:
-    """Return the attributes of a CloudEvent in binary mode; they are part of the request's content."""
+    """Return the attributes of a CloudEvent in binary mode; the attributes are part of the request's content."""
     return b"".join(
         b"%s: %s\0" % attribute
         for attribute in sorted(call.headers.items())

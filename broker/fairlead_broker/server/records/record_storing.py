@@ -53,8 +53,8 @@ def shares_of(records: pa.RecordBatch, partition_count: int, place_of_rest: int)
 
 
 Split = Callable[[TopicView, pa.RecordBatch], Callable[[], Sequence[Share]]]
-"""Function that chooses on the event loop how the records of a request are assigned to partitions of a topic. It
-returns the work of the assignment, which may run in a thread."""
+"""Function that chooses on the event loop how the records of a request are assigned to partitions of a topic. The
+function returns the work of the assignment, which may run in a thread."""
 Stored = tuple[TopicView, Sequence[Share], list[Outcome]]
 """The topic, the shares, and the outcome of each share."""
 

@@ -297,7 +297,7 @@ def _isolation(call: Call) -> Isolation:
 
 
 async def _next_slice(records: FetchedRecords, slices: Iterator[list[FetchedRecord]]) -> list[FetchedRecord]:
-    """Return the next slice of records; an empty list at the end."""
+    """Return the next slice of records; the list is empty at the end."""
     return next(slices, []) if records.small else await in_thread(next, slices, [])
 
 

@@ -21,7 +21,7 @@ from fairlead_broker.server.routing.transaction_access import authorize, check_l
 _TRANSACTION: Final = Header.TRANSACTION.lower().encode()
 _KEY: Final = Header.IDEMPOTENCY_KEY.lower().encode()
 _NO_SEQUENCE: Final = -1
-"""Sequence of a batch that the leader numbers."""
+"""Placeholder for the base sequence of a batch, which the leader replaces by the next sequence."""
 
 
 def transaction_of(call: Call) -> TransactionId | None:
@@ -39,7 +39,7 @@ def transaction_of(call: Call) -> TransactionId | None:
 
 
 def refuse_transaction(call: Call, reason: str) -> None:
-    """Raise `malformed_request` for a transaction in a header, which the kind of body does not support."""
+    """Raise `malformed_request` if a header names a transaction that the kind of body does not support."""
     if _TRANSACTION in call.headers:
         raise ProblemError(
             "malformed_request",
@@ -49,14 +49,14 @@ def refuse_transaction(call: Call, reason: str) -> None:
 
 
 def stamp_of(transaction: TransactionId) -> ProducerStamp:
-    """Return the producer of a batch of a transaction; the leader of the partition gives it a sequence."""
+    """Return the producer of a batch of a transaction; the leader of the partition assigns a sequence to the batch."""
     return ProducerStamp(transaction.producer_id, transaction.epoch, _NO_SEQUENCE, is_transactional=True)
 
 
 async def name_partition(
     call: Call, broker: Broker, transaction: TransactionId, topic_id: TopicId, partition: PartitionIndex
 ) -> None:
-    """Write that the transaction has records in a partition. Raises the problem of a transaction that is not open."""
+    """Add a partition to the record of the transaction. Raises the problem of a transaction that is not open."""
     check_level(broker)
     await broker.transactions.name_partition(
         transaction, topic_id, partition, lambda record: authorize(call.access, record)

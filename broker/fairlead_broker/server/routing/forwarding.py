@@ -105,7 +105,7 @@ class Forwarding:
 
     async def until_stop(self, work: Coroutine[Any, Any, T]) -> T | None:
         """Return the result of the work; if the broker stops first, cancel the work and return None."""
-        # This method owns the tasks of the work and of the stop; both have ended when the method returns.
+        # This method owns the tasks of the work and of the stop; all tasks have ended when the method returns.
         task = asyncio.get_running_loop().create_task(work)
         stop = asyncio.get_running_loop().create_task(self._stop.wait())
         try:
@@ -237,7 +237,7 @@ class Forwarding:
         return heard
 
     async def _controller_elsewhere(self, call: Call) -> BrokerId | None:
-        """Return the broker to which a call of the controller is forwarded; None if this broker carries it out."""
+        """Return the broker to which a call of the controller is forwarded; None if this broker executes the call."""
         if self._broker.ready:
             await self._broker.controllership.known(CONTROLLER_SECONDS_MAX)
         return self._broker.peer_side.controller_elsewhere() if call.may_forward else None
@@ -276,7 +276,7 @@ class Forwarding:
 def passed_on(call: Call) -> list[tuple[str, str]]:
     """Return the headers of a call that are forwarded to another broker.
 
-    They name the caller in place of its token, and the client's side unless it is http.
+    The headers contain the name of the caller instead of its token, and the client's side unless the side is http.
     """
     side = call.caller_side.text
     passed = [] if side == "http" else [(identity.CALLER_SCHEME, side)]

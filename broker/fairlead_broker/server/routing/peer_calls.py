@@ -65,15 +65,17 @@ def _route(name: str, path: str, summary: str) -> Route:
 PEER_ROUTES: Final = (
     _route("replica_fetch", REPLICA_FETCH_PATH, "Copy records to a follower"),
     _route("replica_progress", PROGRESS_PATH, "Report the synced offsets of a follower to its leader"),
-    _route("log_ends", LOG_ENDS_PATH, "Ask a replica for the ends of its logs"),
-    _route("replica_digest", DIGEST_PATH, "Ask a replica for the checksum of a range"),
+    _route("log_ends", LOG_ENDS_PATH, "Return the ends of a broker's logs"),
+    _route("replica_digest", DIGEST_PATH, "Return the digest of a range of a replica"),
     _route("usage", USAGE_PATH, "Report the use of limits to the controller"),
-    _route("transaction_ends", TRANSACTION_ENDS_PATH, "Tell a leader of committed transactions"),
+    _route("transaction_ends", TRANSACTION_ENDS_PATH, "Report committed transactions to a leader"),
     _route(
-        "transaction_looks", TRANSACTION_LOOKS_PATH, "Tell a broker that records of producers have changed"
+        "transaction_looks", TRANSACTION_LOOKS_PATH, "Notify a broker that records of producers have changed"
     ),
-    _route("open_transactions", OPEN_TRANSACTIONS_PATH, "Ask a broker for open transactions of a producer"),
-    _route("positions", POSITIONS_PATH, "Ask a leader for the offsets of its partitions"),
+    _route(
+        "open_transactions", OPEN_TRANSACTIONS_PATH, "Return the open transactions of a producer on a broker"
+    ),
+    _route("positions", POSITIONS_PATH, "Return positions in partitions that a broker leads"),
 )
 
 

@@ -34,7 +34,7 @@ from fairlead.cli.records.lines import without_mark
 from fairlead.cli.session import UsageError
 from fairlead_api.bodies.json_bodies import number_beyond
 
-BLOCK_BYTES = 4 * 1024 * 1024  # enough for a full record batch, small enough for a smooth progress bar
+BLOCK_BYTES = 4 * 1024 * 1024  # A block fills a record batch, and is small enough for a smooth progress bar.
 LINE_FORMATS = (".csv", ".ndjson", ".jsonl")
 FORMATS = (*LINE_FORMATS, *COLUMN_FORMATS)
 # zipfile raises RuntimeError for a member that needs a password, and Arrow raises UnicodeDecodeError for column names
@@ -181,7 +181,7 @@ def _rows_before(
     try:
         table = pa_csv.read_csv(io.BytesIO(wanted), convert_options=convert)
     except pa.ArrowInvalid:
-        return ()  # a row that spans several lines shifts the line number
+        return ()  # A row that spans several lines shifts the line number.
     return cast("Sequence[pa.RecordBatch]", table.combine_chunks().to_batches())
 
 
@@ -271,7 +271,8 @@ def _ndjson_key(file: TableFile, line_number: int, line: bytes, key_column: str 
     if not line.strip():
         return None
     try:
-        msgspec.json.decode(line)  # checks strings and numbers, which the raw decoder does not parse
+        # This call checks strings and numbers, which the raw decoder does not parse.
+        msgspec.json.decode(line)
         members = _OBJECT.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         number = number_beyond(line)

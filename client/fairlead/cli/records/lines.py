@@ -21,8 +21,9 @@ from fairlead.cli.records.record_format import FormatError, parser, shown
 from fairlead_api.bodies.json_bodies import number_beyond
 
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
-READ_BYTES = 1024 * 1024  # maximum bytes per read; a terminal or a slow pipe returns fewer, usually one line
-BESIDE_A_LINE_BYTES = len(BYTE_ORDER_MARK + b"\r")  # bytes that are buffered but are not part of the line
+# Maximum bytes per read. A terminal or a slow pipe returns fewer bytes, usually one line.
+READ_BYTES = 1024 * 1024
+BESIDE_A_LINE_BYTES = len(BYTE_ORDER_MARK + b"\r")  # Bytes that are buffered but are not part of the line.
 
 Pair = tuple[bytes | None, bytes | None]
 LineParser = Callable[[bytes], Pair]
@@ -89,7 +90,7 @@ def decoding(parse: LineParser, encoding: Encoding) -> LineParser:
 def _from_base64(text: bytes) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
-    except ValueError as error:  # binascii.Error, or a plain ValueError for non-ASCII text
+    except ValueError as error:  # The call raises binascii.Error, or a plain ValueError for non-ASCII text.
         msg = f"'{shown(text)}' is not base64 ({error})"
         raise FormatError(msg) from error
 
@@ -185,7 +186,7 @@ async def _readable(descriptor: int) -> None:
     try:
         loop.add_reader(descriptor, readable.set)
     except PermissionError:
-        return  # a regular file is always readable, and epoll does not support regular files
+        return  # A regular file is always readable, and epoll does not support regular files.
     try:
         await readable.wait()
     finally:

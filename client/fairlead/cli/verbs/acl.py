@@ -14,7 +14,9 @@ from fairlead_api.access_needs import Kind
 from fairlead_api.bodies.security import AclDescription, CheckAnswer, CreatedAcl
 from fairlead_api.patterns import matches
 
-Principal = Annotated[str, typer.Argument(metavar="PRINCIPAL", help="A principal, a prefix and *, or *.")]
+Principal = Annotated[
+    str, typer.Argument(metavar="PRINCIPAL", help="A principal, a prefix followed by *, or * alone.")
+]
 Operations = Annotated[
     str,
     typer.Argument(metavar="OPERATIONS", help="describe, create, alter, delete, read, write, all; by comma."),
@@ -99,7 +101,7 @@ def _create(
         print_document(created[0] if len(created) == 1 else created, output)
         return
     for acl, resource in zip(created, resources, strict=True):
-        late = "" if acl.applied_everywhere else "; not every broker has applied it yet"
+        late = "" if acl.applied_everywhere else "; not every broker has applied the change yet"
         typer.echo(f"{acl.acl_id}: {effect} {principal} {operations} {resource}{late}")
 
 
@@ -141,7 +143,7 @@ def list_acls(
 @app.command("remove")
 def remove(
     ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of ACLs.")],
-    force: Annotated[bool, typer.Option("--force", help="Also what a program manages.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also remove ACLs that a program manages.")] = False,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
@@ -155,7 +157,7 @@ def remove(
             return [await admin.remove_acl(each, force=force) for each in ids]
 
     applied = run(work())
-    late = "" if all(applied) else "; not every broker has applied it yet"
+    late = "" if all(applied) else "; not every broker has applied the change yet"
     document = {"acl_ids": ids, "applied_everywhere": all(applied)}
     print_done(f"removed {', '.join(ids)}{late}", document, output)
 

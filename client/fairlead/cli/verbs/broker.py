@@ -66,7 +66,7 @@ def describe(
             if not found:
                 problem = ProblemError("broker_not_found", f"no broker {number} is registered")
                 error = error_of(problem, subject=f"broker {number}")
-                assert isinstance(error, BrokerNotFoundError), "the class of the code"
+                assert isinstance(error, BrokerNotFoundError), "the problem has the code of this class"
                 raise error
             return found[0], await admin.metadata(), await _config(admin, found[0])
 
@@ -121,7 +121,7 @@ def uncordon(
 def drain(
     number: BrokerNumber, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE
 ) -> None:
-    """Move all leaderships and then all replicas off a broker; see: fairlead partition moves.
+    """Move all leaderships and then all replicas off a broker; fairlead partition moves shows the moves.
 
     Example: fairlead broker drain 2
     """
@@ -147,7 +147,9 @@ def undrain(
 def request_restart(
     number: BrokerNumber, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE
 ) -> None:
-    """Acquire the cluster's single permit to restart a broker; refused if partitions would have too few replicas.
+    """Acquire the cluster's single permit to restart a broker.
+
+    The request is refused if partitions would have too few replicas.
 
     Example: fairlead broker request-restart 2
     """
@@ -181,7 +183,7 @@ async def _config(admin: Admin, described: BrokerDescription) -> dict[str, Confi
     try:
         return await admin.broker_config(described.id)
     except BrokerNotFoundError:
-        # A broker that is no longer registered is known only by its own settings, and this broker has none.
+        # The broker is no longer registered and has no settings of its own.
         return {}
 
 

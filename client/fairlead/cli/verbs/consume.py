@@ -1,4 +1,4 @@
-"""`fairlead consume`: prints records on standard output; joins a group only with `-g`."""
+"""`fairlead consume`: prints records on standard output. The command joins a group only with `-g`."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ async def _seek(consumer: Consumer, whole: ReadRange, exit_at_end: bool) -> dict
             case Position("time", timestamp_us):
                 await consumer.seek(place, datetime_of(timestamp_us))
             case _:
-                pass  # for earliest, the assignment has already set the position
+                pass  # The assignment has already set the position for earliest.
     if whole.stop is not None:
         stop = datetime_of(whole.stop.number)
         found = await consumer.offsets_for_times(dict.fromkeys(consumer.assignment, stop))

@@ -160,7 +160,7 @@ def reset(
         typer.Option(
             "--topic",
             metavar="TOPIC[:P,P]",
-            help="Only this topic, or only these partitions of it; may be repeated.",
+            help="Only this topic, or only these partitions of the topic; repeatable.",
         ),
     ] = None,
     dry_run: Annotated[
@@ -232,7 +232,7 @@ def _print_problems(rows: Sequence[PartitionLag | ResetOffset], code: ExitCode) 
     """Print the problem of each failed partition, and exit with `code` if any partition failed."""
     failed = [row for row in rows if row.problem]
     for row in failed:
-        assert row.problem, "only rows with a problem"
+        assert row.problem, "the row has a problem"
         detail = row.problem.get("detail") or row.problem.get("code")
         typer.echo(f"error: {row.topic}-{row.partition}: {detail}", err=True)
     if failed:

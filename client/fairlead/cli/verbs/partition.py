@@ -42,7 +42,7 @@ def reassign(
     to: Annotated[
         str,
         typer.Option(
-            "--to", metavar="BROKER,BROKER", help="Brokers of its replicas, the preferred leader first."
+            "--to", metavar="BROKER,BROKER", help="Brokers that get the replicas, the preferred leader first."
         ),
     ] = "",
     cancel: Annotated[bool, typer.Option("--cancel", help="Cancel the move in progress.")] = False,
@@ -106,7 +106,7 @@ def _share(progress: ReplicaProgress) -> str:
     if progress.copied_bytes is None or progress.total_bytes is None:
         return "-"
     share = progress.copied_bytes / progress.total_bytes if progress.total_bytes else 1.0
-    # Both sizes grow between the two requests that read them.
+    # The two sizes come from two requests, between which the log grows.
     return f"{min(100, int(100 * share))}%"
 
 
@@ -170,7 +170,9 @@ def digest(
     ] = None,
     end: Annotated[
         int | None,
-        typer.Option("--to", min=0, help="Offset after the last one; by default the high watermark."),
+        typer.Option(
+            "--to", min=0, help="Offset after the last record to compare; by default the high watermark."
+        ),
     ] = None,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,

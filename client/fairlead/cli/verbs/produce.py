@@ -26,8 +26,8 @@ from fairlead.cli.records.record_format import FormatError
 from fairlead.cli.session import RETRY_TIMEOUT, fail_usage, is_terminal, run
 from fairlead.errors import FairleadError
 
-CHUNKS_IN_FLIGHT = 4  # unacknowledged chunks, so that reading and sending overlap
-BATCH_BYTES_MAX = 64 * 1024 * 1024  # maximum uncompressed size of a batch, however well it compresses
+CHUNKS_IN_FLIGHT = 4  # Maximum number of unacknowledged chunks: reading and sending overlap.
+BATCH_BYTES_MAX = 64 * 1024 * 1024  # Maximum uncompressed size of a batch, however well it compresses.
 NOTHING = pa.RecordBatch.from_arrays([pa.nulls(0, pa.binary())], names=["value"])
 
 Source = Callable[[int], AsyncIterator[pa.RecordBatch]]

@@ -54,10 +54,12 @@ def create(
     ] = None,
     ca_file: Annotated[
         Path | None,
-        typer.Option(help="PEM file with the authorities that sign brokers, for https addresses."),
+        typer.Option(
+            help="PEM file with the authorities that sign the certificates of brokers, for https addresses."
+        ),
     ] = None,
     client_cert_file: Annotated[
-        Path | None, typer.Option(help="PEM file with your certificate, if brokers want one.")
+        Path | None, typer.Option(help="PEM file with your certificate, if brokers require one.")
     ] = None,
     client_key_file: Annotated[Path | None, typer.Option(help="Key of --client-cert-file.")] = None,
     one_address: Annotated[
@@ -95,7 +97,7 @@ def _checked(
     bootstrap: str, files: Sequence[Path | None], token_command: str | None, *, one_address: bool
 ) -> Profile:
     """Return a profile; end the command if the options contradict each other, or files cannot be used."""
-    # The profile is used in other folders.
+    # Paths are stored as absolute paths, because later commands run in other folders.
     token, ca, cert, key = (None if file is None else file.absolute() for file in files)
     if token is not None and token_command is not None:
         fail_usage("at most one of --token-file and --token-command is used")

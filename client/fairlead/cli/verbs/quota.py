@@ -24,7 +24,8 @@ _ORDER: Final = tuple(Limit)
 Subject = Annotated[
     str,
     typer.Argument(
-        metavar="SUBJECT", help="A principal, a prefix and *, or *; or topics: and a pattern of topics."
+        metavar="SUBJECT",
+        help="A principal, a prefix followed by *, or *; or topics: followed by a topic pattern.",
     ),
 ]
 
@@ -43,21 +44,26 @@ def set_quota(
         bool, typer.Option("--shared", help="Limit all matching principals together, not each of them.")
     ] = False,
     produce: Annotated[
-        str | None, typer.Option("--produce", metavar="SIZE", help="Bytes to produce in a second: 10MiB.")
+        str | None,
+        typer.Option("--produce", metavar="SIZE", help="Produced bytes per second, such as 10MiB."),
     ] = None,
     fetch: Annotated[
-        str | None, typer.Option("--fetch", metavar="SIZE", help="Bytes to fetch in a second: 10MiB.")
+        str | None, typer.Option("--fetch", metavar="SIZE", help="Fetched bytes per second, such as 10MiB.")
     ] = None,
-    requests: Annotated[int | None, typer.Option("--requests", min=1, help="Requests in a second.")] = None,
-    concurrent: Annotated[int | None, typer.Option("--concurrent", min=1, help="Requests under way.")] = None,
+    requests: Annotated[int | None, typer.Option("--requests", min=1, help="Requests per second.")] = None,
+    concurrent: Annotated[
+        int | None, typer.Option("--concurrent", min=1, help="Requests in flight at a time.")
+    ] = None,
     partitions: Annotated[
         int | None, typer.Option("--partitions", min=1, help="Partitions of all matching topics.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Also what a program manages.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also change a quota that a program manages.")
+    ] = False,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Set limits of a subject; its other limits stay as they are. Limits hold for the whole cluster.
+    """Set limits of a subject, and keep its other limits. A limit applies to the whole cluster.
 
     Example: fairlead quota set 'user:shop.*' --shared --produce 50MiB
     """
@@ -82,7 +88,7 @@ def set_quota(
             return await admin.put_quota(subject, each=each, shared=together, force=force)
 
     changed = run(work())
-    late = "" if changed.applied_everywhere else "; not every broker has applied it yet"
+    late = "" if changed.applied_everywhere else "; not every broker has applied the change yet"
     print_done(f"{subject}: {_text(changed)}{late}", changed, output)
 
 
@@ -126,7 +132,9 @@ def list_quotas(
 @app.command("remove")
 def remove(
     subject: Subject,
-    force: Annotated[bool, typer.Option("--force", help="Also what a program manages.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also remove a quota that a program manages.")
+    ] = False,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
@@ -140,7 +148,7 @@ def remove(
             return await admin.remove_quota(subject, force=force)
 
     applied = run(work())
-    late = "" if applied else "; not every broker has applied it yet"
+    late = "" if applied else "; not every broker has applied the change yet"
     print_done(f"removed {subject}{late}", {"subject": subject, "applied_everywhere": applied}, output)
 
 

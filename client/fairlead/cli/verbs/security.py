@@ -1,4 +1,4 @@
-"""`fairlead security`: the security mode, and what the mode `enforce` would refuse."""
+"""`fairlead security`: the security mode, and the operations that the mode `enforce` would refuse."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def security() -> None:
 
 @app.command("status")
 def status(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE) -> None:
-    """Show the security mode, and what the mode enforce would refuse, as one broker sees it.
+    """Show the security mode, and the operations that the mode enforce would refuse, as counted by one broker.
 
     Example: fairlead security status
     """
@@ -49,19 +49,21 @@ def status(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputForm
 @app.command("mode")
 def mode(
     wanted: Annotated[Mode, typer.Argument(metavar="MODE", help="open, observe or enforce.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before enforce.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Change the security mode of the cluster. Before enforce, show what it would refuse, and ask.
+    """Change the security mode of the cluster.
+
+    Before a change to enforce, show the operations that it would refuse, and ask for confirmation.
 
     Example: fairlead security mode observe
     """
     if wanted == "enforce" and not yes:
         _print_denied(_status(bootstrap).would_be_denied)
         if not is_terminal():
-            fail_usage("the mode enforce refuses what no ACL allows; confirm with --yes")
-        typer.confirm("Refuse what no ACL allows?", abort=True)
+            fail_usage("the mode enforce refuses every operation that no ACL allows; confirm with --yes")
+        typer.confirm("Refuse every operation that no ACL allows?", abort=True)
 
     async def work() -> None:
         async with Admin(bootstrap) as admin:

@@ -18,7 +18,7 @@ from fairlead.cli.session import ASK_TIMEOUT, RETRY_TIMEOUT, run
 from fairlead_api.bodies.security import CreatedToken, TokenDescription
 
 NEVER = "never"
-Force = Annotated[bool, typer.Option("--force", help="Also what a program manages.")]
+Force = Annotated[bool, typer.Option("--force", help="Even if a program manages the token or ACL.")]
 
 app = typer.Typer(no_args_is_help=True, help="Create, list and revoke API tokens.")
 
@@ -32,7 +32,7 @@ def token() -> None:
 def create(
     principal: Annotated[str, typer.Argument(metavar="PRINCIPAL", help="user:NAME.")],
     expires: Annotated[
-        str, typer.Option("--expires", metavar="TIME", help="Life of the token, such as 90d, or never.")
+        str, typer.Option("--expires", metavar="TIME", help="Lifetime of the token, such as 90d, or never.")
     ] = "90d",
     note: Annotated[str, typer.Option("--note", help="Text that is stored with the token.")] = "",
     file: Annotated[
@@ -42,7 +42,7 @@ def create(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Create an API token. Its text is printed only now, or written into a file.
+    """Create an API token. The token is printed or written into a file now, and cannot be shown again.
 
     Example: fairlead token create user:orders --file orders.token
     """
@@ -61,8 +61,8 @@ def create(
 def new_token_file(file: Path | None) -> Iterator[Callable[[str], None]]:
     """Open a new file that only the user can read, and return a function that writes the text of a token.
 
-    The file is opened before the token exists, so that no token is created that cannot be written, and is removed after
-    an error. Without a file nothing is written.
+    The file is opened before the token is created, so that no token is created that cannot be written. After an error,
+    the file is removed. Without a file name, the function writes nothing.
     """
     if file is None:
         yield lambda _text: None
@@ -120,7 +120,7 @@ def revoke(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Revoke tokens; every broker refuses them from then on.
+    """Revoke tokens; every broker refuses a revoked token.
 
     Example: fairlead token revoke 0a1b2c3d4e5f
     """
@@ -135,7 +135,7 @@ def revoke(
 
 
 def life_of(text: str) -> str | timedelta | None:
-    """Return the life of a token: None for never, days as in 90d, or a time as the SDK reads it."""
+    """Return the lifetime of a token: None for `never`, a timedelta for days such as `90d`, else the text."""
     if text == NEVER:
         return None
     days = text.removesuffix("d")
@@ -144,4 +144,4 @@ def life_of(text: str) -> str | timedelta | None:
 
 def applied_in_words(everywhere: bool) -> str:
     """Return the end of a message about a change that some brokers may not have applied yet."""
-    return "" if everywhere else "; not every broker has applied it yet"
+    return "" if everywhere else "; not every broker has applied the change yet"

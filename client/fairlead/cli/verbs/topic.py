@@ -198,8 +198,8 @@ def _offsets_row(
     found: OffsetAndTimestamp | None,
     time: datetime | None,
 ) -> dict[str, int | None]:
-    assert start is not None, "a log has a beginning"
-    assert end is not None, "a log has an end"
+    assert start is not None, "the lookup of earliest returns an offset"
+    assert end is not None, "the lookup of latest returns an offset"
     row: dict[str, int | None] = {
         "partition": place.partition,
         "start": start.offset,

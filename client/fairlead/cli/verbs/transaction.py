@@ -119,7 +119,7 @@ def abort(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Abort the open transaction of a producer, whose records readers of committed records then never see.
+    """Abort the open transaction of a producer: readers of committed records never see its records.
 
     The producer learns of the abort at its next commit, and can begin again. On a terminal, asks for confirmation
     unless --yes is given.

@@ -23,12 +23,12 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the user; the
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):
-    """A principal with its tokens and the ACLs of its own."""
+    """A principal with its tokens and the ACLs that name it, without ACLs of patterns."""
 
     name: str
     token_ids: list[str]
     expires_at: str | None
-    """End of the last token; `never` for a token without an end, None without tokens."""
+    """Expiry of the token that expires last; `never` if a token does not expire, None without tokens."""
     acls: list[str]
 
 
@@ -56,7 +56,7 @@ def create(
         typer.Option("--group", metavar="PATTERN", help="Groups to read in; repeatable."),
     ] = None,
     expires: Annotated[
-        str, typer.Option("--expires", metavar="TIME", help="Life of the token, such as 90d, or never.")
+        str, typer.Option("--expires", metavar="TIME", help="Lifetime of the token, such as 90d, or never.")
     ] = "90d",
     file: Annotated[
         Path | None,
@@ -67,7 +67,7 @@ def create(
 ) -> None:
     """Create a token for user:NAME and the ACLs that its topics and groups need.
 
-    With --produce, the user may also take the names of producers that the pattern matches.
+    With --produce, the user may also use the producer names that the pattern matches.
 
     Example: fairlead user create orders --produce 'shop.*' --file orders.token
 
@@ -94,7 +94,7 @@ def create(
 
 @app.command("list")
 def list_users(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE) -> None:
-    """List the users that have tokens or ACLs of their own.
+    """List the users that have a token, or that an ACL names.
 
     Example: fairlead user list
     """
@@ -139,7 +139,7 @@ def delete(
         async with Admin(bootstrap) as admin:
             tokens = [each.token_id for each in await admin.tokens(principal)]
             acls = [each.acl_id for each in await admin.acls(principal)]
-            # The tokens end first: nothing is ever allowed that was not allowed before.
+            # Tokens are revoked first: a valid token must not outlive an ACL that denies operations.
             applied = [await admin.revoke_token(each, force=force) for each in tokens]
             applied += [await admin.remove_acl(each, force=force) for each in acls]
             return tokens, acls, all(applied)
@@ -154,7 +154,7 @@ def delete(
 
 
 def principal_of(name: str) -> str:
-    """Return the principal of a user, whose name may be given with the source `user:` too."""
+    """Return the principal of a user; the name may begin with the source `user:`."""
     principal = SOURCE + name.removeprefix(SOURCE)
     try:
         check_user(principal)

@@ -1,4 +1,4 @@
-"""`fairlead whoami`: the caller as the broker knows it."""
+"""`fairlead whoami`: the caller's principal and quotas, and the security mode of the cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fairlead_api.bodies.security import WhoAmI
 def whoami(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE) -> None:
     """Show the principal of your token, and the security mode of the cluster.
 
-    A table below them shows the limits of quotas that apply to you, with their use.
+    A table shows the limits of quotas that apply to you, with their use.
 
     Example: fairlead whoami
     """

@@ -1,7 +1,7 @@
 """Replicas of all partitions of a cluster while a proposal is computed: a working copy that counts loads.
 
-Called by `proposal`. A partition that is being moved counts with the replicas that it has after its move, and no
-proposal changes it.
+Called by `proposal`. A partition that is being moved counts as load of the brokers that have its replicas after the
+move, and no proposal changes the partition.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fairlead_operator.plan.topic_observed import LiveTopics, racks_of
 
 
 class Place(NamedTuple):
-    """A partition, in the order of a proposal."""
+    """Topic and number of a partition; proposals are ordered by both."""
 
     topic: str
     partition: int
@@ -61,7 +61,7 @@ class Layout:
 
     @property
     def changed(self) -> Collection[Place]:
-        """The partitions whose replicas differ from before."""
+        """The partitions whose replicas have been changed."""
         return self._changed
 
     def put(self, place: Place, replicas: tuple[int, ...]) -> None:
@@ -89,7 +89,7 @@ class Layout:
         return not self.shares_rack(place, leaving, coming) or self.shares_rack(place, leaving, leaving)
 
     def unevenness(self, topic: str, giver: int, taker: int) -> int:
-        """Return by how many replicas of a topic one broker has more than another broker."""
+        """Return how many more replicas of a topic one broker has than another broker."""
         return self._of_topic[topic, giver] - self._of_topic[topic, taker]
 
     def _staying(self, place: Place, leaving: int) -> list[int]:

@@ -66,7 +66,7 @@ class Goal:
 
 
 def propose(goal: Goal, live: LiveTopics, moves_max: int = MOVES_MAX) -> Proposal | Finding:
-    """Return the proposal, which has no moves if the goal is reached, or the reason why there is none."""
+    """Return the proposal, which has no moves if the goal is reached, or the reason why no proposal is possible."""
     placeable = [each.id for each in live.placeable]
     layout = Layout(live)
     if goal.mode == "RemoveBrokers":
@@ -129,7 +129,7 @@ def _next_replica(layout: Layout, takers: Collection[int]) -> tuple[Place, int, 
 def _uneven(counts: Mapping[int, int], takers: Collection[int]) -> Iterator[tuple[int, int]]:
     """Yield pairs of brokers whose counts differ by more than one, the broker with the higher count first.
 
-    Pairs whose target has the lowest count come first; among these, pairs whose source has the highest count.
+    Pairs are ordered by ascending count of the target, then by descending count of the source.
     """
     givers = sorted(counts, key=lambda each: (-counts[each], each))
     for taker in sorted(takers, key=lambda each: (counts[each], each)):

@@ -31,7 +31,7 @@ class RebalanceOutcome:
     plan: RebalancePlan | None = None
     """Plan of the pass; None if the pass ended before its plan."""
     findings: tuple[Finding, ...] = ()
-    """Reasons why the pass did not do its work, the most severe first, in addition to those of the plan."""
+    """Reasons why the pass could not finish, the most severe first, in addition to the findings of the plan."""
     bytes_left: int | None = None
 
 

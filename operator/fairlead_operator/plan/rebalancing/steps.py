@@ -41,7 +41,7 @@ class Standing:
     held: tuple[Move, ...] = ()
     """Moves of partitions that are being moved to other brokers, by a drain or another client."""
     outdated: tuple[Move, ...] = ()
-    """Moves of partitions that do not exist any more or that others have moved."""
+    """Moves of partitions that no longer exist or that other clients have moved."""
 
     @property
     def left(self) -> tuple[Move, ...]:
@@ -66,7 +66,7 @@ class RebalancePlan:
     """New proposal, which replaces the proposal in the status."""
     steps: tuple[Step, ...] = ()
     answered: bool = False
-    """Whether the annotation has had its effect and is removed."""
+    """Whether the annotation has taken effect and must be removed."""
     rates: Mapping[int, int | None] = field(default_factory=dict)
     """Bytes per second that each named broker may copy for moves, set before the calls; None for no limit."""
     standing: Standing | None = None
@@ -110,13 +110,13 @@ def plan_rebalance(rebalance: Rebalance, live: LiveTopics, other: str | None) ->
 
 
 def needs_topics(rebalance: Rebalance) -> bool:
-    """Return whether the plan depends on topics and replicas; false after the moves have ended."""
+    """Return whether the plan depends on topics and replicas; the result is false after the moves have ended."""
     asked = rebalance.metadata.annotations.get(REBALANCE_ANNOTATION) == REFRESH
     return asked or rebalance.status.state not in {"Completed", "Stopped"}
 
 
 def plan_withdrawal(rebalance: Rebalance, live: LiveTopics) -> tuple[Step, ...]:
-    """Return the calls that cancel the moves of a Rebalance that is being deleted; empty if none is in progress."""
+    """Return the calls that cancel the moves of a Rebalance that is being deleted; empty if no move is in progress."""
     return _cancelled(standing_of(moves_of(rebalance), live))
 
 

@@ -130,7 +130,7 @@ class AuthorityStep(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AuthorityPlan:
-    """Next step of the authority, and the reason why its replacement must wait; empty if it need not wait."""
+    """Next step of the authority, and the reason why the replacement must wait; empty without such a reason."""
 
     step: AuthorityStep
     waits: str = ""
@@ -153,7 +153,7 @@ AGAIN_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificates:
-    """Certificates of a Cluster after a step; without `authorities`, nothing that needs them may be created."""
+    """Certificates of a Cluster after a step; pods may be created only if `authorities` is set."""
 
     names: tuple[str, ...] = ()
     """Names in the certificate of the brokers."""
@@ -171,9 +171,9 @@ class Certificates:
     etcd_client: tuple[bytes, bytes] = field(default=(b"", b""), repr=False)
     """Certificate and key for calls to a managed etcd, in PEM; empty for an external etcd."""
     foreign: str = ""
-    """Object that belongs to another program, so that nothing is written; empty for none."""
+    """Object of another program that prevents all writes; empty if there is no such object."""
     waits: str = ""
-    """Reason why the replacement of the authority must wait; empty if it need not wait."""
+    """Reason why the replacement of the authority must wait; empty if nothing delays the replacement."""
 
     @property
     def requeue_seconds(self) -> float | None:
@@ -233,7 +233,7 @@ class LeafWish:
 
 
 def leaves_of(cluster: Cluster) -> tuple[LeafWish, ...]:
-    """Return the certificates of a Cluster (rule K1); the first is the certificate of the brokers."""
+    """Return the certificates of a Cluster (rule K1); the certificate of the brokers comes first."""
     brokers = LeafWish(brokers_tls_name(cluster.name), broker_names(cluster))
     if cluster.spec.etcd.managed is None:
         return (brokers,)

@@ -14,13 +14,13 @@ class Outside:
     """Addresses for clients outside of the Kubernetes cluster."""
 
     bootstrap: str
-    """Bootstrap URLs, separated by commas; empty while there are none."""
+    """Bootstrap URLs, separated by commas; empty while there are no URLs."""
     addresses: Mapping[int, str]
     """Address of each broker that does not share the bootstrap address."""
     deaf: frozenset[int] = frozenset()
     """Brokers without a listener for clients outside."""
     missing_kind: str = ""
-    """Kind of the route that the API server does not have; empty if it has the kind."""
+    """Kind of the route that the API server does not have; empty if the API server has the kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,7 +46,7 @@ def reports_of(answer: BrokersAnswer | None, etcd: frozenset[str] = frozenset())
 
 
 def until_removed(cluster: Cluster, observed: Observed) -> Cluster:
-    """Return the Cluster; a default `spec.security` is added if it was removed but pods still need certificates.
+    """Return the Cluster; a default `spec.security` is added while pods still need certificates after its removal.
 
     After `spec.security` was removed, the security mode is lowered first, while the operator still has a token. Next,
     TLS between brokers and to etcd is removed, and finally the certificates are removed.
@@ -116,7 +116,7 @@ def mode_change(cluster: Cluster, answer: BrokersAnswer | None, roll: RollPlan) 
 
 
 def brokers_account(cluster: Cluster) -> str | None:
-    """Return the principal of the brokers' pods, which ask for the permit to stop; None if they have no token."""
+    """Return the principal of the brokers' pods, which ask for the permit to stop; None if the pods have no token."""
     security = cluster.spec.security
     if security is None or not security.service_accounts:
         return None

@@ -52,7 +52,7 @@ class QuotaPlan:
     put: bool = False
     remove: bool = False
     conflict: str = ""
-    """Reason why the quota cannot be set; empty if it can."""
+    """Reason why the quota cannot be set; empty if the quota can be set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class TokenPlan:
     create: bool
     revoke: tuple[str, ...] = ()
     current: TokenDescription | None = None
-    """The valid token in the Secret; None if there is none."""
+    """The valid token in the Secret; None without such a token."""
 
 
 def owner_of(user: User) -> str:
@@ -71,7 +71,7 @@ def owner_of(user: User) -> str:
 
 
 def refusal(user: User, cluster: Manifest | None) -> Finding | None:
-    """Return the reason why the User cannot have access to its Cluster; None if it can (rule K10)."""
+    """Return the reason why the User cannot have access to its Cluster; None if access is allowed (rule K10)."""
     name = f"{user.cluster_namespace}/{user.spec.cluster_ref.name}"
     if cluster is None or is_leaving(cluster):
         return Finding("ClusterNotFound", f"there is no Cluster {name}")
@@ -180,7 +180,7 @@ def plan_quota(wanted: Mapping[str, int], owner: str, stored: QuotaDescription |
 def plan_token(user: User, held: str, stored: Iterable[TokenDescription], now: datetime) -> TokenPlan:
     """Return which tokens of a User without a service account to create and revoke.
 
-    `held` is the id of the token in the Secret; empty if the Secret has none. A token that was never stored in the
+    `held` is the id of the token in the Secret; empty if the Secret has no token. A token that was never stored in the
     Secret is revoked at once, because its text is lost.
     """
     own = {each.token_id: each for each in stored if each.owner == owner_of(user)}
@@ -217,7 +217,7 @@ def hours_of(text: str) -> int:
 
 
 def bootstrap_of(cluster: Manifest) -> str:
-    """Return the bootstrap URL for the User's programs: with TLS, if the Cluster has it."""
+    """Return the bootstrap URL for the User's programs: with TLS if the Cluster has a listener with TLS."""
     listeners = (cluster.get("status") or {}).get("listeners") or []
     found = [str(each.get("bootstrap") or "") for each in listeners if each.get("name") != "external"]
     return next((each for each in found if each.startswith("https://")), found[0] if found else "")

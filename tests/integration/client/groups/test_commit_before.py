@@ -40,7 +40,7 @@ async def committed(admin: Admin) -> int | None:
 async def taking_while(
     consumer: Consumer, act: Callable[[asyncio.Task[ConsumerBatch]], object]
 ) -> asyncio.Task[ConsumerBatch]:
-    """Begin a take, and call `act` in the turn of the event loop in which the commit of its batch begins."""
+    """Start a take, and call `act` in the turn of the event loop in which the commit of its batch begins."""
     loop = asyncio.get_running_loop()
     taking, acted = loop.create_task(take(consumer)), asyncio.Event()
 

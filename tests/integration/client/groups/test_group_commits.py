@@ -1,4 +1,4 @@
-"""Commits of group members, and crashes between two steps of the batch in hand."""
+"""Commits of group members, and crashes of the program while it processes a batch."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ async def another_commit(consumer: Consumer) -> None:
 
 
 async def test_manual_commits_are_exact_and_may_go_back(bootstrap: str, admin: Admin) -> None:
-    """Manual commits are exact to the record, may go back, and are the only commits."""
+    """Manual commits are exact to the record and may go back, and no other commits are made."""
     async with consumer_of(bootstrap, commit="manual") as consumer:
         await take(consumer)
         await take(consumer)
@@ -307,7 +307,7 @@ async def test_the_first_read_begins_at_start(bootstrap: str, admin: Admin) -> N
 
 
 async def test_a_duration_begins_at_the_first_younger_record(bootstrap: str) -> None:
-    """A start by duration begins at the oldest record within it; zero means the end, a very long duration the start."""
+    """A start by duration begins at the oldest record of that age, at the end for zero, or at the start if long."""
     begins = []
     starts: list[tuple[str, timedelta | str]]
     starts = [("a", timedelta(minutes=59, seconds=50)), ("b", "0s"), ("c", "20000000h")]

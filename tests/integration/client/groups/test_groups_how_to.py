@@ -1,4 +1,4 @@
-"""The how-to of consumer groups: every command and every program of the page runs with the page's output."""
+"""The how-to guide on consumer groups: every command and every program of the page runs with the page's output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of a coordinator that stops continue at the next coordinator, without an effect on their members."""
+"""Groups of a coordinator that stops continue at the next coordinator, and no member leaves or joins."""
 
 import asyncio
 
@@ -29,7 +29,7 @@ async def joined(three, group: str, member: str, topic: str) -> int:
 
 
 async def test_groups_of_a_stopped_broker_continue(three) -> None:
-    """A group continues at the next coordinator with its member epochs and without another assignment."""
+    """A group continues at the next coordinator with its member epochs and its assignment."""
     await three.topic("flights", 2)
     epoch = await joined(three, "readers", "m-1", "flights")
     path = "/v1/groups/readers"
@@ -57,7 +57,7 @@ async def test_groups_of_a_stopped_broker_continue(three) -> None:
 
 
 async def test_a_coordinator_that_cannot_be_reached(three) -> None:
-    """A request to an unreachable coordinator is refused as not done, so that it can be repeated."""
+    """A request to an unreachable coordinator is refused as not carried out, so that it can be repeated."""
     await three.topic("flights", 1)
     epoch = await joined(three, "readers", "m-1", "flights")
     coordinator = (await call(three.at(1), "GET", "/v1/groups/readers")).json["coordinator"]

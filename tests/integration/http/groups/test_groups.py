@@ -14,7 +14,7 @@ NEVER = {"fairlead-forward": "never", "content-type": "application/json"}
 
 @pytest.mark.slow
 async def test_whole_life_behind_a_balancer(scene, calls) -> None:
-    """A group is joined, shared, committed, left, reset and deleted with each request sent to another broker."""
+    """A group is joined, shared, committed, left, reset and deleted with each request sent to a different broker."""
     first, second, third = await scene.joined("m-1", "m-2", "m-3")
     assert first.partitions | second.partitions | third.partitions == {0, 1, 2}
     for member in (first, second, third):

@@ -41,7 +41,7 @@ def api(shared):
 
 
 async def test_the_page_shows_every_call_and_every_body(api) -> None:
-    """Every request of the data listener and every schema has its section on the page, in well-formed HTML."""
+    """Every request of the data listener and every schema has a section on the page, in well-formed HTML."""
     page = await api.get("/docs")
     nesting = Nesting()
     nesting.feed(page.body.decode())
@@ -54,7 +54,7 @@ async def test_the_page_shows_every_call_and_every_body(api) -> None:
 
 
 async def test_every_link_of_the_page_leads_somewhere(api) -> None:
-    """Every link of the page has its anchor or is answered by the broker."""
+    """Every link of the page has an anchor or is answered by the broker."""
     page = (await api.get("/docs")).body.decode()
     links = set(LINK.findall(page)) - {"data:,"}
     inside = {link.removeprefix("#") for link in links if link.startswith("#")}
@@ -66,7 +66,7 @@ async def test_every_link_of_the_page_leads_somewhere(api) -> None:
 
 
 async def test_the_page_loads_nothing_else(api) -> None:
-    """A request for the page loads only its style sheet: the page has no script, names no host, and has a policy."""
+    """The page loads only its style sheet, has no script, names no host, and has a content security policy."""
     page, styles = await api.get("/docs"), await api.get("/docs/calls.css")
     policy = dict(rule.split(" ", 1) for rule in page.headers["content-security-policy"].split("; "))
 

@@ -1,4 +1,4 @@
-"""The HTTP how-to: every command of the page runs and prints the answer that the page shows."""
+"""The how-to guide on HTTP: every command of the page runs and prints the answer that the page shows."""
 
 import asyncio
 import json

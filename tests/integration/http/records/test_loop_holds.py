@@ -25,7 +25,7 @@ EVENT = '"specversion":"1.0","id":"%d","source":"s","type":"t"'
 
 
 def array(record: str, count: int) -> bytes:
-    """Return a body of at most 16 MiB with records, in whose text `%d` is the number of the record."""
+    """Return a body of records of at most 16 MiB; in the text of a record, `%d` stands for its number."""
     records: list[str] = []
     size = 2
     for number in range(count):
@@ -65,7 +65,7 @@ BODIES: dict[str, tuple[str, str, Callable[[], bytes]]] = {
     "empty-lines": (NDJSON, "records", lambda: b'{"value":"x"}' + b"\n" * (8 << 20)),
     "events": (EVENTS, "records", lambda: array(f'{{{EVENT},"data":{{"a":[1,2.5]}}}}', 100_000)),
 }
-"""Media type, path and body of each call; a body is made by its test, since it takes a tenth of a second."""
+"""Media type, path and body of each call; the test creates the body, because that takes a tenth of a second."""
 
 
 async def longest_hold(work: asyncio.Task) -> float:
@@ -75,7 +75,7 @@ async def longest_hold(work: asyncio.Task) -> float:
     """
     longest, before = 0.0, (time.perf_counter(), time.process_time())
     while not work.done():
-        await asyncio.sleep(0.001)  # noqa: TID251 - the timer is what is measured
+        await asyncio.sleep(0.001)  # noqa: TID251 - the test measures the timer
         now = (time.perf_counter(), time.process_time())
         longest, before = max(longest, min(now[0] - before[0], now[1] - before[1])), now
     return longest
@@ -123,7 +123,7 @@ ANSWERS: dict[str, tuple[str, str, Callable[[], list[bytes]]]] = {
     ],
 )
 async def test_a_large_answer_does_not_stop_the_loop(api, name: str) -> None:
-    """An answer with a batch that opens to 16 MiB or a million records stops the loop for at most 50 ms."""
+    """An answer with a batch that decompresses to 16 MiB or a million records stops the loop for at most 50 ms."""
     media_type, path, make_values = ANSWERS[name]
     batch = encode(record_batch(make_values(), default_timestamp_us=0), Codec.ZSTD).to_bytes()
     await api.create("flights", 1)

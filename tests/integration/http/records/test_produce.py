@@ -278,7 +278,7 @@ async def test_frames_in_part(api, batch_of) -> None:
 
 
 async def test_auto_created_topic(cluster, batch_of) -> None:
-    """A produce request creates a missing topic where the cluster allows it; a fetch of one is `topic_not_found`."""
+    """A produce request may create a missing topic; a fetch of a missing topic is refused with `topic_not_found`."""
     broker = await cluster.start(config_values={"auto.create.topics.enable": True})
     api = await cluster.client(broker.addresses.data)
     answer = await api.post("/v1/topics/flights/records", [{"value": "a"}])

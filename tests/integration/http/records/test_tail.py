@@ -157,7 +157,7 @@ async def test_partitions_that_are_added_are_read_from_their_start(api, six) -> 
     following = asyncio.create_task(api.get(f"{TAIL}?max_records=1&max_seconds=60"))
     await api.call("PATCH", "/v1/topics/flights", b'{"partitions": 3}', {"content-type": "application/json"})
     await put(api, 2, 7)
-    # The waiting tail began with two partitions; any record wakes it.
+    # The tail began with two partitions, and waits until a record is stored in one of them.
     sent = 0
     while not following.done():
         await put(api, 2, 8 + sent)

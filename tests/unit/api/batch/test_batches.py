@@ -179,7 +179,7 @@ def test_slices_are_encoded_alone() -> None:
 
 
 def test_the_append_time_replaces_every_timestamp() -> None:
-    """With stamp flag 0, columns and records have the append time; without the flag, the producer's timestamps."""
+    """Columns and records have the append time with stamp flag 0, and the producer's timestamps without the flag."""
     batch = encode(values(b"a", b"b")).to_bytes()
 
     assert [record.timestamp_us for record in decode_records(stamped(batch, 0, 99, 1))] == [99, 99]
@@ -240,7 +240,10 @@ def test_gaps_need_an_offset_column() -> None:
 
 
 def test_batches_without_records_are_read_as_nothing() -> None:
-    """A batch without records, left by compaction, keeps its offsets and has no rows; with a body it is refused."""
+    """A batch that compaction has emptied keeps its offsets and has no rows.
+
+    An empty batch with a body is refused.
+    """
     empty = assembled(values(), last_offset_delta=4)
     kept = assembled(values(), last_offset_delta=4, attributes=int(Attribute.OFFSET_COLUMN))
 

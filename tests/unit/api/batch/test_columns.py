@@ -46,7 +46,7 @@ def built(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
 
 
 def listed(batch: pa.RecordBatch) -> list[tuple[Any, ...]]:
-    """Return the rows that a batch has."""
+    """Return the rows of a batch."""
     headers = [
         None if record is None else [(item["key"], item["value"]) for item in record]
         for record in batch.column("headers").to_pylist()
@@ -183,7 +183,7 @@ def test_timestamps_of_any_unit_become_microseconds(kind: pa.DataType, number: i
     ids=str,
 )
 def test_headers_of_several_layouts_are_taken(kind: pa.DataType) -> None:
-    """Headers given as lists of structs in any field order, or as maps, are accepted; empty ones become null."""
+    """Headers may be lists of structs in any field order, or maps, and empty headers become null."""
     pairs = [[("a", b"1"), ("a", b"")], None, []]
     if pa.types.is_map(kind):
         values: list[Any] = pairs
@@ -348,7 +348,7 @@ def test_children_of_a_slice_are_made_compact() -> None:
 
 @given(ROWS, st.integers(1, 400))
 def test_pieces_are_small_and_together_the_whole(rows: list[tuple[Any, ...]], bytes_max: int) -> None:
-    """Each piece of a batch is within the size limit or has one record; joined in order, the pieces equal the batch."""
+    """Each piece of a batch is within the size limit or has one record, and all pieces together equal the batch."""
     batch = built(rows)
     pieces = split(batch, bytes_max)
 
@@ -374,7 +374,7 @@ def test_headers_are_counted_by_record(rows: list[tuple[Any, ...]]) -> None:
 @given(ROWS)
 @example([(b"abc", None, None, None), (b"", b"d", None, [("a", None), ("\u20ac", b"xy")])])
 def test_payloads_are_measured_by_record(rows: list[tuple[Any, ...]]) -> None:
-    """The bytes of key, value and headers are counted for each record, also in a slice of a batch."""
+    """The bytes of key, value and headers are counted for each record, even in a slice of a batch."""
     expected = [
         [
             len(key or b""),
@@ -398,7 +398,7 @@ def test_no_headers_are_valid_columns(count: int) -> None:
 
 
 def test_values_of_a_slice_are_not_copied() -> None:
-    """Values of a compacted slice without nulls are not copied; only the slice's offsets are new."""
+    """Compacting a slice without nulls computes new offsets and does not copy the values."""
     whole = record_batch([b"%d" % row for row in range(100)], default_timestamp_us=1)
     piece = compact(whole.slice(40, 20)).column("value")
     theirs, ours = whole.column("value").buffers()[2], piece.buffers()[2]

@@ -28,7 +28,7 @@ def compressed(codec: Codec, content: bytes) -> bytes:
 
 
 def streamed(codec: Codec, content: bytes) -> bytes:
-    """Compress piece by piece, like a writer to which the total size is unknown."""
+    """Compress piece by piece, like a writer that does not know the total size."""
     sink = pa.BufferOutputStream()
     with pa.CompressedOutputStream(sink, NAMES[codec]) as stream:
         for at in range(0, len(content), 100_000):

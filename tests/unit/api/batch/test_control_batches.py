@@ -1,4 +1,4 @@
-"""Tests of markers as bytes."""
+"""The bytes of markers, the control batches that end transactions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ MARKERS = st.builds(
 
 @given(marker=MARKERS)
 def test_a_marker_is_read_as_written(marker: Marker) -> None:
-    """A marker has 112 bytes, a right checksum, the transactional and control bits, no record, and its fields."""
+    """A packed marker has 112 bytes, a valid checksum, the transactional and control bits and no record.
+
+    All fields of the marker are read back unchanged.
+    """
     packed = pack_marker(marker)
     header = read_header(packed)
     check_content_checksum(packed, 0, header)

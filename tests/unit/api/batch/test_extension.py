@@ -29,7 +29,10 @@ def batch(extension: bytes) -> tuple[bytes, BatchHeader]:
 
 @given(ENTRIES)
 def test_entries_come_back_in_order(entries: list[ExtensionEntry]) -> None:
-    """Entries of an extension, even of unknown types, are read back in order; its size is a multiple of 8 bytes."""
+    """Entries of an extension, even of unknown types, are read back in order.
+
+    The size of an extension is a multiple of 8 bytes.
+    """
     packed = pack_extension(tuple(entries))
 
     assert len(packed) % 8 == 0

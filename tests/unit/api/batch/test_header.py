@@ -40,7 +40,7 @@ def header(**fields: int) -> BatchHeader:
 
 
 def batch(content: bytes = bytes(16), **fields: int) -> bytes:
-    """Return a batch whose body is arbitrary bytes, which the tests never open."""
+    """Return a batch with a body of arbitrary bytes, which the tests never decode."""
     return pack_header(header(length=HEADER_BYTES - 12 + len(content), **fields), [content]) + content
 
 
@@ -81,7 +81,7 @@ def test_every_field_stands_where_the_table_says() -> None:
 
 
 def test_times_are_the_append_time_under_its_flag() -> None:
-    """With stamp flag 0, the append time is the time of every record; without it, the largest create time is used."""
+    """A batch's maximum time is its append time with stamp flag 0, and its largest create time without the flag."""
     created = header(max_timestamp_us=7, append_time_us=9)
     appended = header(max_timestamp_us=7, append_time_us=9, stamp_flags=1)
 
@@ -127,13 +127,13 @@ def test_a_producer_is_there_unless_its_id_says_none() -> None:
     ],
 )
 def test_a_header_that_contradicts_itself_is_refuses(raw: bytes, code: str) -> None:
-    """A header that is too short or has an unknown format or an impossible length is refused as such."""
+    """A header that is too short, or has an unknown format or an impossible length, is refused with its own code."""
     with refuses(code):
         read_header(raw)
 
 
 def test_a_walk_visits_each_batch_once() -> None:
-    """A walk yields each batch of a buffer once, starting with any batch."""
+    """A walk over a buffer yields each batch once, and may start at any batch."""
     stored = batch(bytes(8)) + batch(bytes(24)) + batch()
 
     assert [at for at, _ in iterate_headers(stored)] == [0, 96, 208]
@@ -151,7 +151,10 @@ def test_a_walk_refuses_a_batch_that_is_cut_off() -> None:
 
 
 def test_a_span_has_the_base_offset_and_size_of_a_batch() -> None:
-    """The span of a batch is its base offset, size and last offset delta; a length that is too small is refused."""
+    """The span of a batch is its base offset, size and last offset delta.
+
+    A batch with a length that is too small is refused.
+    """
     stamped = make_stamp(read_header(batch(last_offset_delta=4)), 70, 1, 2) + batch(last_offset_delta=4)[36:]
 
     assert batch_span(bytes(8) + stamped, 8) == (70, 104, 4)
@@ -160,7 +163,7 @@ def test_a_span_has_the_base_offset_and_size_of_a_batch() -> None:
 
 
 def test_a_stamp_replaces_the_first_36_bytes_and_nothing_else() -> None:
-    """A stamp keeps both checksums valid, and changes no byte from the producer's checksum on."""
+    """A stamp keeps both checksums valid, and does not change the producer's checksum or any byte after it."""
     produced = batch(last_offset_delta=2, record_count=3)
     stamp = make_stamp(read_header(produced), 1 << 40, 7, -5, 1)
     stamped = stamp + produced[STAMP_BYTES:]

@@ -50,7 +50,7 @@ def test_columns_are_placed_as_single_keys_are(keys: Keys, count: int) -> None:
     ],
 )
 def test_each_way_through_the_columns_agrees(keys: Keys) -> None:
-    """The rule is the same for columns without keys, and for null, empty, short and long keys."""
+    """Columns without keys, and null, empty, short and long keys, get partitions by the same rule as single keys."""
     assert partitions_for_keys(pa.array(keys, pa.binary()), 7).tolist() == one_by_one(keys, 7)
 
 

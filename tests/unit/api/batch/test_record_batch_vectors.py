@@ -1,4 +1,4 @@
-"""The code agrees with the record batch vectors, and so does a reader that is written from the page alone."""
+"""The decoder, and a reader that is written from the page alone, agree with the list of record batch vectors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def in_json(
 
 
 def read_by_code(batch: bytes) -> str | list[dict[str, Any]]:
-    """Read a vector with the real decoder; a refusal is returned as its code."""
+    """Decode a vector with the real decoder, and return its records, or the problem code of the refusal."""
 
     def described(record: Record) -> dict[str, Any]:
         return in_json(record.offset, record.timestamp_us, record.key, record.value, record.headers)
@@ -55,7 +55,7 @@ def read_by_code(batch: bytes) -> str | list[dict[str, Any]]:
 
 @pytest.mark.parametrize("vector", VECTORS)
 def test_a_leader_judges_each_vector_as_listed(vector: dict[str, Any]) -> None:
-    """A leader accepts every vector or refuses it with a problem, as listed."""
+    """A leader accepts each vector, or refuses the vector with the listed problem."""
     batch = memoryview((FOLDER / vector["file"]).read_bytes())
     try:
         validate_produced(batch, ValidationLimits(**DOCUMENT["limits"]), DOCUMENT["now_us"])
@@ -95,12 +95,12 @@ def test_the_example_of_the_page_is_the_vector() -> None:
     assert bytes.fromhex("".join(lines)) == (FOLDER / "one-record.bin").read_bytes()
 
 
-# The rest is a reader written from docs/reference/record-batch.md alone, with no library except struct. It reads valid
-# batches; of the compressed batches, only those whose frame has one stored block.
+# This reader is written from docs/reference/record-batch.md alone, with no library except struct. The reader can open
+# valid batches that are uncompressed, or compressed to a frame of one stored block.
 
 
 def crc32c(data: bytes) -> int:
-    """Compute the checksum bit by bit, as the page says."""
+    """Compute the checksum bit by bit, as docs/reference/record-batch.md describes."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte
@@ -110,7 +110,7 @@ def crc32c(data: bytes) -> int:
 
 
 class Table:
-    """A flatbuffer table, read as the page describes."""
+    """A flatbuffer table, read as docs/reference/record-batch.md describes."""
 
     def __init__(self, data: bytes, at: int) -> None:
         self.data, self.at = data, at

@@ -126,7 +126,7 @@ def test_timestamps_keep_the_window(time_us: int, limits: ValidationLimits, acce
     [((5, 2, 0), True), ((5, 2, -1), True), ((-1, -1, -1), False), ((5, 2, -2), False)],
 )
 def test_a_transactional_batch_has_a_producer(producer: tuple[int, int, int], accepted: bool) -> None:
-    """A batch of a transaction names its producer and epoch; its sequence may be left to the leader."""
+    """A transactional batch has a producer id and an epoch, and may leave its sequence to the leader."""
     raw = batch(NOW_US, producer=ProducerStamp(5, 2, 0, is_transactional=True))
     struct.pack_into("<qii", raw, 64, *producer)
     sealed = resealed(raw)

@@ -14,7 +14,7 @@ IN_HEADERS = {f"ce-{name}": text for name, text in REQUIRED.items()}
 
 
 def event(**members: object) -> bytes:
-    """Return a structured event; a member that is None is omitted."""
+    """Return a structured event without the members that are None."""
     return msgspec.json.encode(
         {name: value for name, value in {**REQUIRED, **members}.items() if value != ...}
     )
@@ -61,7 +61,10 @@ def test_data(members: dict[str, object], expected: bytes | None) -> None:
 
 
 def test_extensions_in_their_canonical_text() -> None:
-    """Extension attributes of any type, such as booleans, become their canonical text; null means no attribute."""
+    """Extension attributes of any type, such as booleans, become their canonical text.
+
+    Attributes with the value null are omitted.
+    """
     [headers] = parse_event(event(sampled=True, dropped=False, level=3, nothing=None)).headers
 
     assert headers is not None
@@ -73,7 +76,10 @@ def test_extensions_in_their_canonical_text() -> None:
 
 
 def test_a_binary_event_without_a_body_or_a_type() -> None:
-    """A binary event without a body has no value; its attributes are percent-decoded and may be quoted."""
+    """A binary event without a body has no value.
+
+    Attributes in headers are percent-decoded and may be quoted.
+    """
     record = parse_event_headers({**IN_HEADERS, "ce-subject": '"na%C3%AFve%20%22x%22"'}, "", b"")
 
     assert record.values == [None]
@@ -136,7 +142,10 @@ def test_the_event_of_a_batch_is_named() -> None:
     ],
 )
 def test_attributes_in_headers_stay_what_they_are(sent: str, subject: str) -> None:
-    """An attribute in a header loses quotes only if it is quoted as a whole; raw UTF-8 is accepted."""
+    """Quotes are removed from an attribute in a header only if the whole attribute is quoted.
+
+    Raw UTF-8 in an attribute is accepted.
+    """
     record = parse_event_headers({**IN_HEADERS, "ce-subject": sent}, "text/plain;x=\u00c3\u00b6", b"")
 
     assert ("ce_subject", subject.encode()) in record.headers[0]

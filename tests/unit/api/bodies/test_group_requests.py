@@ -45,7 +45,7 @@ def heartbeat(**members: object) -> HeartbeatRequest:
 
 
 def test_a_join_needs_a_subscription_and_nothing_else() -> None:
-    """A join needs only a subscription; the coordinator has defaults for all other fields."""
+    """A join request needs only a subscription, because the coordinator has defaults for all other fields."""
     by_name = heartbeat(member_epoch=0, topics=["flights"], owned=[])
     by_pattern = heartbeat(member_epoch=0, topic_pattern="fl.*")
 
@@ -257,7 +257,7 @@ def large_commit(entries: list[dict[str, object]], **fields: object) -> bytes:
 
 @pytest.mark.parametrize("count", [1, 5_000, 10_000])
 def test_a_large_commit_is_decoded_like_a_small_one(count: int) -> None:
-    """A commit beyond the size that is parsed in one call gives the same request."""
+    """A commit that is large enough to be parsed in slices is decoded to the same request as in one call."""
     entries = [{**ENTRY, "partition": n, "metadata": '{[\\"' * 20} for n in range(count)]
     body = large_commit(entries, member_id="m", member_epoch=4)
 
@@ -275,7 +275,7 @@ def test_a_large_commit_is_decoded_like_a_small_one(count: int) -> None:
     ],
 )
 def test_a_large_commit_is_refused_like_a_small_one(entries: list[dict[str, object]]) -> None:
-    """Every rule of a commit holds for a large body, too."""
+    """A commit that is parsed in slices is refused with the same problem codes as one that is parsed in one call."""
     body = large_commit(entries)
     codes = []
     for decode in (decode_commit, lambda given: decode_request(CommitRequest, given)):
@@ -287,7 +287,7 @@ def test_a_large_commit_is_refused_like_a_small_one(entries: list[dict[str, obje
 
 
 def test_a_small_commit_is_decoded_in_one_call() -> None:
-    """A small body needs no slices."""
+    """A small commit is parsed in one call."""
     body = msgspec.json.encode({"offsets": [ENTRY]})
 
     assert decode_commit(body).offsets[0].offset == 500

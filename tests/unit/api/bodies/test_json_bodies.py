@@ -284,7 +284,7 @@ def test_a_body_deeper_than_the_limit_is_refused_unread(opening: bytes) -> None:
 
 
 def test_a_body_with_too_many_objects_is_refused_unread() -> None:
-    """A body with too many objects and arrays is refused before parsing; brackets in strings do not count."""
+    """A body with too many objects and arrays is refused before parsing, without counting brackets in strings."""
     decoder = msgspec.json.Decoder(list[msgspec.Raw])
     within = b'["' + b"[" * OBJECTS_MAX + b'",' + b",".join([b"{}"] * (OBJECTS_MAX - 1)) + b"]"
     with pytest.raises(ProblemError) as refused:
@@ -297,7 +297,7 @@ def test_a_body_with_too_many_objects_is_refused_unread() -> None:
 @pytest.mark.parametrize("levels", [DEPTH_MAX, DEPTH_MAX + 1])
 @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}"), ('{"[{":', "}")])
 def test_the_limit_is_exact(levels: int, opening: str, closing: str) -> None:
-    """A body with 32 levels of nesting passes, and one with 33 is refused; brackets in strings do not count."""
+    """A body with 32 levels of nesting passes, and one with 33 is refused, without counting brackets in strings."""
     body = (opening * levels + '"]}[{"' + closing * levels).encode()
 
     assert nested_too_deeply(body) is (levels > DEPTH_MAX)

@@ -55,7 +55,7 @@ def test_records_come_as_an_object_or_a_plain_array(body: bytes) -> None:
 
 
 def test_every_member_of_a_record_becomes_a_column() -> None:
-    """Key, value, headers and timestamp of a record become columns; null, absent and empty stay distinct."""
+    """Key, value, headers and timestamp of a record become columns, in which null and empty values stay distinct."""
     records = parse_records(
         b"""[
             {"key": "k", "value": "v\\u00e9", "timestamp": 1500, "headers": [["a", "1"], ["a", null], ["b", ""]]},
@@ -74,7 +74,10 @@ def test_every_member_of_a_record_becomes_a_column() -> None:
 
 
 def test_with_json_keys_and_values_are_any_json_kept_as_text() -> None:
-    """With the `json` encoding, a key or value is any JSON value, stored as text; null means no key, or a tombstone."""
+    """With the `json` encoding, a key or value is any JSON value, stored as text.
+
+    A null key means no key, and a null value a tombstone.
+    """
     body = b'{"records": [{"key": 7, "value": {"a": [1,  2]}}, {"value": null, "headers": [["h", "x"]]}]}'
     records = parse_records(body, Encoding.JSON)
     plain = parse_records(b'[{"value": "text", "timestamp": 1}]', Encoding.JSON)

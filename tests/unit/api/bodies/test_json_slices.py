@@ -84,7 +84,7 @@ def test_no_slice_hides_a_missing_element(body: bytes, window_bytes: int) -> Non
 
 
 def test_a_small_body_is_one_slice() -> None:
-    """A small body, also an empty array, has one slice."""
+    """A small body has one slice, even if the body is an empty array."""
     assert [each.values for each in parse_record_slices(b'[{"value":"a"}]')] == [[b"a"]]
     assert [each.values for each in parse_event_slices(b"[]")] == [[]]
 
@@ -102,7 +102,10 @@ def joined(slices: list[RecordColumns]) -> RecordColumns:
 @pytest.mark.parametrize("encoding", list(Encoding))
 @pytest.mark.parametrize("form", [b"[%b]", b' {"records": [%b]} ', b'{"records": [{}], "records": [%b]}'])
 def test_a_large_body_has_the_records_of_its_text(encoding: Encoding, form: bytes) -> None:
-    """Records of a large body, among them one larger than a window, are those of the whole text, in every encoding."""
+    """Parsing a large body in slices gives the same records as parsing it whole, in every encoding.
+
+    One record of the tested body is larger than a window of the parser.
+    """
     record = b'{"key":"YWI=","value":"YWJj","headers":[["a","b"]],"timestamp":%d}'
     records = [record % number for number in range(3000)]
     records[1500] = b'{"value":"%b"}' % (b"YWJj" * 100_000)
@@ -118,7 +121,7 @@ def test_a_large_body_has_the_records_of_its_text(encoding: Encoding, form: byte
 
 
 def test_a_large_batch_of_events_has_the_events_of_its_text() -> None:
-    """Events of a large batch are those of the whole text."""
+    """Parsing a large batch of events in slices gives the same events as parsing it whole."""
     event = b'{"specversion":"1.0","id":"%d","source":"s","type":"t","data":{"a":[1,2]}}'
     body = b"[%b]" % b",".join(event % number for number in range(5000))
     slices = list(parse_event_slices(body))
@@ -180,7 +183,7 @@ def test_a_syntax_error_is_named_by_its_byte() -> None:
 
 
 def test_a_record_by_itself_has_the_limits_of_a_record_in_an_array() -> None:
-    """A line and an event have the limits of a record in a large body."""
+    """A record on a line of its own, or in an event, has the same limits as a record in an array."""
     large = b'{"value":"%b"}' % (b"v" * RECORD_BYTES_MAX)
     with pytest.raises(ProblemError) as line:
         parse_record_lines([(1, b'{"value":"a"}'), (2, large)])

@@ -1,4 +1,4 @@
-"""Payloads as JSON text: long ones in pieces, and limits of their text."""
+"""Payloads as JSON text: long payloads are converted in pieces, and the length of the text is limited."""
 
 import base64
 from collections.abc import Callable
@@ -25,14 +25,14 @@ LONG = WHOLE_BYTES_MAX + 1
 
 
 def value_in_answer(payload: bytes, encoding: Encoding) -> object:
-    """Return the value of a record as it is in a JSON answer."""
+    """Return the value that a JSON answer has for a record with this payload."""
     [record] = fetched_records(0, FetchedColumns([0], [0], [None], [payload], [None]), encoding)
     return msgspec.json.decode(msgspec.json.encode(record))["value"]
 
 
 @given(st.text(), st.integers(0, 70_000))
 def test_a_long_text_is_the_same_as_a_short_one(text: str, padding: int) -> None:
-    """The text of a payload that is converted in pieces means the payload, wherever a character is divided."""
+    """A payload that becomes JSON text in pieces is read back unchanged, even if a piece ends inside a character."""
     payload = (padding * "x" + text).encode()
 
     assert msgspec.json.decode(long_text(payload)) == payload.decode()
@@ -40,7 +40,7 @@ def test_a_long_text_is_the_same_as_a_short_one(text: str, padding: int) -> None
 
 @given(st.binary(), st.integers(0, 70_000))
 def test_long_bytes_come_in_base64(data: bytes, padding: int) -> None:
-    """The base64 text of a payload that is converted in pieces means the payload."""
+    """A payload that is converted to base64 in pieces is decoded to the same bytes."""
     payload = padding * b"\xff" + data
 
     assert base64.b64decode(msgspec.json.decode(long_base64(payload))) == payload
@@ -79,5 +79,5 @@ def test_a_text_that_is_too_large_is_not_made(convert: Callable[[bytes], msgspec
     ids=["lists", "too many lists", "slow numbers", "no numbers", "too deep", "too large"],
 )
 def test_only_json_that_could_be_produced_is_kept(text: bytes, kept: bool) -> None:
-    """A stored JSON text is kept in an answer exactly if a produce request may contain the text."""
+    """An answer contains a stored JSON text unchanged if and only if a produce request may contain the text."""
     assert (json_line(text) is not None) == kept

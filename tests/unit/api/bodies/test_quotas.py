@@ -28,7 +28,7 @@ PARTITIONS = QuotaLimits(partitions=5)
     ],
 )
 def test_a_quota_is_checked(subject: str, request_: QuotaRequest, field: str | None) -> None:
-    """A quota is accepted, or refused with the name of the field."""
+    """A valid quota is accepted, and an invalid one is refused with the name of the wrong field."""
     found: list[object] = []
     try:
         check_quota(subject, request_)
@@ -39,5 +39,5 @@ def test_a_quota_is_checked(subject: str, request_: QuotaRequest, field: str | N
 
 
 def test_limits_without_a_value_do_not_exist() -> None:
-    """Only the limits with a value are stored."""
+    """Limits of a quota request that have no value are not stored."""
     assert limits_of(REQUESTS) == {"requests_per_second": 5}

@@ -17,7 +17,7 @@ def acl(
 
 
 def test_valid_bodies() -> None:
-    """A user, a prefix of names and the single name of the cluster are allowed."""
+    """Bodies may name a user, a prefix of topic names, and the cluster, whose only pattern is the default."""
     assert CreateTokenRequest(principal="user:ann").principal == "user:ann"
     assert acl(pattern="orders*").pattern == "orders*"
     assert acl(kind=Kind.CLUSTER, operation="all").kind is Kind.CLUSTER
@@ -34,7 +34,7 @@ def test_valid_bodies() -> None:
     ids=str,
 )
 def test_refused_acls(given: dict[str, object], code: str) -> None:
-    """An ACL with another form of principal, operation or pattern is refused."""
+    """An ACL whose principal, operation or pattern has an unknown form is refused."""
     with pytest.raises(ProblemError) as refused:
         acl(**given)  # type: ignore[arg-type]
 
@@ -50,7 +50,7 @@ def test_a_token_belongs_to_a_user() -> None:
 
 
 def test_needs_of_a_route() -> None:
-    """The gate checks access to the topic in the path; a public route has the operation `describe`."""
+    """The gate of a route checks access to the topic in its path, and a public route has the operation `describe`."""
     assert [need.kind for need in route("describe_topic").access.gate] == [Kind.TOPIC]
     assert route("versions").operation == "describe"
 

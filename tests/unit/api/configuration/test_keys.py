@@ -1,4 +1,7 @@
-"""The rules of the catalogue of keys; tests/contract covers names, defaults and allowed values."""
+"""The rules of the catalogue of configuration keys.
+
+Names, defaults and allowed values are tested in tests/contract.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The rules of the catalogue of problems; tests/contract covers codes, statuses, side effects and data members."""
+"""The rules of the catalogue of problems.
+
+Codes, statuses, side effects and data members are tested in tests/contract.
+"""
 
 from __future__ import annotations
 

@@ -51,13 +51,13 @@ def test_two_brokers_of_one_id_are_never_read(second: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("etcd", [{}, {"managed": {}, "external": {"endpoints": ["http://a:1"]}}])
 def test_etcd_is_one_of_two(etcd: dict[str, Any]) -> None:
-    """A Cluster that does not have exactly one of the two forms of etcd is refused."""
+    """A Cluster is refused unless it has either a managed or an external etcd."""
     with raises(InvalidResource, "etcd.managed", "etcd.external"):
         parsed(brokers=[pool("a")], etcd=etcd)
 
 
 def test_a_peer_may_leave_addresses_out() -> None:
-    """A peer's address block may have exceptions, under the name `except` of NetworkPolicy."""
+    """The address block of a network policy peer may have exceptions, in the field `except` as in a NetworkPolicy."""
     block = {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"]}
     cluster = parsed(brokers=[pool("a")], networkPolicy={"clients": [{"ipBlock": block}]})
     clients = cluster.spec.network_policy.clients

@@ -37,7 +37,7 @@ def test_every_reason_says_what_it_means_and_what_to_do(type_: ConditionType) ->
 
 @TYPES
 def test_statuses_fit_the_polarity(type_: ConditionType) -> None:
-    """Reasons of a bad condition have only the status True; those of a good condition include both True and False."""
+    """All reasons of a bad condition have the status True, and a good condition has reasons for True and for False."""
     statuses = [set(reason.statuses) for reason in type_.reasons]
     known = {"True", "False", "Unknown"}
 

@@ -63,7 +63,10 @@ def test_the_blocks_use_exactly_the_bytes_of_the_file(tmp_path: Path) -> None:
 
 
 def test_an_ndjson_line_is_the_value_as_it_is(tmp_path: Path) -> None:
-    """An NDJSON line becomes the value unchanged; a text key loses its quotes, and any other key is its JSON text."""
+    """An NDJSON line becomes the value unchanged.
+
+    A key is the text of a JSON string, or the JSON text of any other value.
+    """
     path = tmp_path / "events.ndjson"
     path.write_bytes(b'{"id": "a",  "n": 1}\n\n{"id": 7}\r\n{"id": null}')
 

@@ -45,7 +45,7 @@ def test_what_json_has_no_number_for_is_null() -> None:
 
 
 def test_names_are_escaped_and_other_types_are_text() -> None:
-    """A column name may contain any character; a date is written as its text."""
+    """A column name may contain any character, and dates are written as text."""
     column = pa.array([0, None], pa.date32())
 
     written = rows_as_json(pa.RecordBatch.from_arrays([column], names=['a"\n']))

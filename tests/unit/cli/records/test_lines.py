@@ -1,4 +1,4 @@
-"""Lines as records: assembled from pieces of any size and parsed; an invalid line is refused with its number."""
+"""Lines as records: lines are assembled from pieces of any size and parsed, or refused with their number."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def test_a_line_that_never_ends_is_refused_before_it_fills_the_memory() ->
 
 
 async def test_the_longest_line_is_as_long_as_the_limit() -> None:
-    """A line of exactly the maximum length is accepted, with either line break; one more byte is refused."""
+    """A line of exactly the maximum length is accepted, with either line break, and a longer line is refused."""
     fits, none_wrong = await read_until_wrong(b"x" * 100 + b"\r\n" + b"y" * 100 + b"\n")
     _, wrong = await read_until_wrong(b"x\n" + b"y" * 101 + b"\n")
 
@@ -103,7 +103,7 @@ async def test_the_longest_line_is_as_long_as_the_limit() -> None:
 async def test_a_byte_order_mark_before_text_is_no_part_of_it(
     pieces: tuple[bytes, ...], values: list[bytes]
 ) -> None:
-    """A byte order mark before text is removed from the first line; before binary values it is kept."""
+    """A byte order mark is removed from the first line of text, and kept in binary values."""
     pairs, wrong = await read_until_wrong(*pieces)
 
     assert wrong is None
@@ -122,7 +122,7 @@ async def test_a_byte_order_mark_before_text_is_no_part_of_it(
 async def test_a_byte_order_mark_stands_before_a_line_of_any_form(
     parse: LineParser, line: bytes, pair: Pair
 ) -> None:
-    """A byte order mark is removed before a line is parsed; the bytes that base64 encodes are kept."""
+    """A byte order mark is removed before a line is parsed, but kept in bytes that are encoded in base64."""
     assert await read_until_wrong(b"\xef\xbb\xbf" + line + b"\n", parse=parse) == ([pair], None)
 
 

@@ -30,7 +30,7 @@ BROKERS = [broker(1), broker(2), broker(3)]
 
 
 def test_a_whole_cluster_is_healthy() -> None:
-    """A complete cluster is healthy; a cordoned or draining broker is reported but does not make it unhealthy."""
+    """A complete cluster is healthy, even with a cordoned or draining broker, which is reported."""
     found = health_of(
         metadata(partition(0, [1, 2, 3])),
         [broker(1, cordoned=True), broker(2, state="draining", cordoned=True), broker(3)],

@@ -37,7 +37,7 @@ def test_anything_else_is_refused_with_what_is_allowed(text: str) -> None:
 
 
 def test_topics_and_partitions_are_named_once() -> None:
-    """A repeated topic or partition is selected once; no selection means all topics."""
+    """A repeated topic or partition is selected once, and all topics are selected by default."""
     chosen = reset_topics(["orders", "readings:2,0", "readings:0", "orders"])
 
     assert chosen == [

@@ -89,7 +89,7 @@ def test_calls_that_race_with_the_end_end() -> None:
 
 
 def test_clients_of_the_parent_raise_in_a_fork() -> None:
-    """In a forked process, the parent's clients raise a typed error; the parent is not affected."""
+    """In a forked process, the parent's clients raise a typed error, and continue to work in the parent."""
     run = subprocess.run(
         [sys.executable, "-c", FORKING], capture_output=True, text=True, timeout=60, check=False
     )

@@ -172,7 +172,7 @@ async def both(broker: ScriptedBroker, asked_first: ScriptedBroker) -> AsyncIter
 async def test_a_broker_that_is_cut_off_does_not_hide_what_others_know(
     broker: ScriptedBroker, asked_first: ScriptedBroker, both: MetadataCache
 ) -> None:
-    """Wrong metadata that an isolated broker repeats is compared with another broker's, which is then preferred."""
+    """If an isolated broker repeats wrong metadata, the client asks another broker, and prefers it from then on."""
     broker.leader_epoch = 2
     await both.topic("flights")
     assert both.picture.leader("flights", 0) == asked_first.url
@@ -182,7 +182,7 @@ async def test_a_broker_that_is_cut_off_does_not_hide_what_others_know(
     asked = len(asked_first.received(METADATA))
     await both.refresh()
 
-    # The preferred broker's metadata is unchanged, so the first broker is also asked; its metadata is not newer.
+    # The preferred broker's metadata is unchanged, so the client also requests the first broker's, which is not newer.
     assert len(asked_first.received(METADATA)) == asked + 1
     assert both.picture.leader("flights", 0) == broker.url
     broker.leader_epoch = 3

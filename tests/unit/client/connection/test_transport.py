@@ -229,7 +229,7 @@ async def test_what_is_open_is_not_opened_again(broker: ScriptedBroker, transpor
 
 
 async def test_a_cancellation_after_the_end_of_a_call_is_kept(transport: Transport) -> None:
-    """A call that has ended before its task is cancelled, and not yet continued, still ends with the cancellation."""
+    """A task that is cancelled between the end of its call and its next step raises CancelledError."""
 
     async def called() -> None:
         """Make a call that fails at once."""
@@ -240,7 +240,7 @@ async def test_a_cancellation_after_the_end_of_a_call_is_kept(transport: Transpo
     for _ in range(10):
         task = asyncio.create_task(called())
         await pause(0)
-        # The call ends in a thread while the event loop stands still.
+        # The call ends in a thread while the event loop is blocked.
         pause_blocking(0.02)
         # A task that has already ended cannot be cancelled.
         asked = task.cancel()

@@ -111,7 +111,10 @@ async def test_another_server_is_identified(serve: Serve, told: str, scheme: str
 async def test_silence_is_reported_with_the_waiting_time(
     broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error for a silent address has the waiting time; for brokers and closed addresses no server is described."""
+    """The error for an address that never answers contains the waiting time.
+
+    A broker, or an address at which nothing listens, is not described as a wrong server.
+    """
     monkeypatch.setattr("fairlead.connection.transport.ANSWER_MARGIN_SECONDS", -0.8)
     async with listening(never_answer) as place:
         error = await refusal(f"http://{place}")
@@ -122,7 +125,10 @@ async def test_silence_is_reported_with_the_waiting_time(
 
 
 async def test_the_right_scheme_is_suggested(broker: ScriptedBroker, tls: ssl.SSLContext) -> None:
-    """The error for a wrong scheme suggests the right one; an untrusted certificate keeps its own error."""
+    """The error for a wrong scheme suggests the right one.
+
+    The error for an untrusted certificate names the certificate instead.
+    """
     async with listening(http1, tls) as place:
         too_little = await refusal(f"http://{place}")
         untrusted = await refusal(f"https://{place}")

@@ -1,4 +1,4 @@
-"""The state machine of a group member: outcomes of heartbeats go in, heartbeats and other actions come out."""
+"""The state machine of a group member: its input are the outcomes of heartbeats, its output heartbeats and actions."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def member(joining: Driven) -> Driven:
 
 
 def owned(request: HeartbeatRequest) -> list[int] | None:
-    """Return the owned partitions in a heartbeat; None if the heartbeat does not report them."""
+    """Return the owned partitions in a heartbeat, or None if the heartbeat does not report owned partitions."""
     if request.owned is UNSET:
         return None
     return [partition for entry in request.owned for partition in entry.partitions]
@@ -172,7 +172,7 @@ def test_heartbeats_come_at_the_interval_and_say_only_what_changed(member: Drive
 
 
 def test_an_assignment_is_confirmed_even_if_it_changed_nothing(member: Driven) -> None:
-    """Even an assignment that changes nothing is confirmed, because a new coordinator repeats it until then."""
+    """An assignment without a change is confirmed too, because a new coordinator repeats it until the confirmation."""
     member.beat()
     assert member.answer(3, 0, 1) == []
 
@@ -224,7 +224,7 @@ def test_what_comes_waits_for_what_goes(member: Driven) -> None:
 
 
 def test_an_assignment_that_changes_during_an_order_is_followed_after_it(member: Driven) -> None:
-    """A new assignment that arrives while an order is carried out is applied after the order."""
+    """A new assignment that arrives while the member carries out an action is applied after that action."""
     member.beat()
     [assign] = member.answer(4, 0, 1, 2)
     member.beat()
@@ -342,7 +342,7 @@ def test_a_member_fenced_while_it_joins_pauses(joining: Driven) -> None:
 
 
 def test_an_order_from_before_the_fence_is_out_of_date(member: Driven) -> None:
-    """The outcome of an order issued before the member was fenced is ignored."""
+    """The outcome of an action from before the member was fenced is ignored."""
     member.beat()
     [revoke] = member.answer(3, 0)
     assert isinstance(revoke, Revoke)

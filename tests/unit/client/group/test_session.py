@@ -31,7 +31,7 @@ class Coordinator:
         self._broker = broker
         self._replies = replies
         self.refusals: list[str] = []
-        """Codes of the problems with which the next heartbeats are refused; all later heartbeats succeed."""
+        """Problem codes of the next refusals, one code for each heartbeat."""
         self.commit_refusals: list[str] = []
         self.heartbeats: list[dict[str, object]] = []
         self.commits: list[dict[str, object]] = []
@@ -165,7 +165,7 @@ async def test_failed_heartbeats_are_reported_until_they_succeed(
     assert isinstance(failing.heartbeat_error, CoordinationUnavailableError)
     assert consumer.membership.heartbeat_error is None
     assert consumer.assignment == {PLACE}
-    # A busy machine may also block the event loop, which is logged as such.
+    # On a busy machine the log may also report a blocked event loop, which does not count here.
     logged = [
         record for record in caplog.records if "heartbeat" in record.message and "loop" not in record.message
     ]

@@ -67,7 +67,7 @@ def test_the_last_batch_gives_its_sequences_back(sequences: PartitionSequences) 
 
 
 def test_batches_behind_an_unstored_batch_restart_in_a_new_epoch(sequences: PartitionSequences) -> None:
-    """Batches after a batch that is not stored restart in a new epoch; earlier batches keep their identity."""
+    """Batches after a batch that is not stored restart in a new epoch, and earlier batches keep epoch and sequence."""
     stamps = [sequences.stamp(1) for _ in range(3)]
     sequences.given_up(2, stamps[1], 1, CAUSE, doubtful=False)
 

@@ -125,7 +125,7 @@ def test_a_stored_piece_says_nothing_about_the_parts_of_another() -> None:
 async def test_what_may_be_stored_behind_a_break_is_not_sent_again_for_its_size(
     broker: ScriptedBroker, replies: Replies, standing: StandingClock, refusal: str
 ) -> None:
-    """After its predecessor broke the sequence, a batch that may be stored fails and is not cut and sent again."""
+    """A batch that may be stored fails after a gap in the sequences before it, instead of being cut and sent again."""
     appended, again = asyncio.Event(), asyncio.Event()
     attempts: Counter[bytes] = Counter()
     head: list[Delivery] = []
@@ -135,7 +135,7 @@ async def test_what_may_be_stored_behind_a_break_is_not_sent_again_for_its_size(
         await appended.wait()
 
     async def answer(received: Received) -> Reply | None:
-        """Store both requests and lose the answers; then refuse the first request again, and after it the second."""
+        """Store both requests and lose the answers, then refuse the repeated requests in order."""
         values = _values(received)
         name = FIRST if FIRST in values else SECOND if SECOND in values else b""
         attempts[name] += 1
@@ -184,7 +184,7 @@ async def test_what_may_be_stored_behind_a_break_is_not_sent_again_where_the_bat
     attempts: Counter[bytes] = Counter()
 
     async def store(received: Received, event: asyncio.Event) -> Reply:
-        """Store the batch and lose the answer after an event; delay the retry of the second batch."""
+        """Store the batch, lose the answer after an event, and delay the retry of the second batch."""
         for found in received.batches():
             broker.accept(*found)
         await event.wait()
@@ -192,7 +192,7 @@ async def test_what_may_be_stored_behind_a_break_is_not_sent_again_where_the_bat
         return status, {**headers, "retry-after": "40"} if event is again else headers, body
 
     async def answer(received: Received) -> Reply | None:
-        """Lose both answers, the second one after the first batch is sent again; the partition forgets the producer."""
+        """Lose both answers, the second one after the first batch is sent again, and forget the producer."""
         [value] = _values(received)
         attempts[value] += 1
         if value in (FIRST, SECOND) and attempts[value] == 1:

@@ -6,7 +6,10 @@ from fairlead.producing.holding import PACED_SECONDS, Holding
 
 
 def test_requests_wait_and_are_then_sent_one_at_a_time() -> None:
-    """The longest reported time applies, to the reporting broker only; later, requests are no longer delayed."""
+    """Requests to a broker are delayed by the longest time that the broker has reported.
+
+    Requests to other brokers, and requests after the reported time, are not delayed.
+    """
     holding = Holding()
     holding.told("a", 5, 100)
     holding.told("a", 2, 101)

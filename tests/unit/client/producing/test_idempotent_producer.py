@@ -216,7 +216,10 @@ async def test_a_forgotten_producer_takes_a_new_id_and_sends_again(broker: Scrip
 async def test_a_retried_batch_of_a_forgotten_producer_may_be_stored(
     broker: ScriptedBroker, storing_then: Callable[[str], Script]
 ) -> None:
-    """A retried batch of a producer that is no longer remembered fails as possibly stored; the next batch is sent."""
+    """A retried batch of a producer that is no longer remembered fails as possibly stored.
+
+    Batches after a possibly stored batch are sent.
+    """
 
     async def forgets(received: Received) -> Reply:
         """Store the batch, lose the answer, and forget the producer."""
@@ -242,7 +245,7 @@ async def test_a_refused_batch_does_not_stop_those_behind_it(
 ) -> None:
     """A refused batch does not stop later batches, which continue at its sequence in the same epoch.
 
-    The same holds for a named producer, which must not take the next epoch of its name.
+    A named producer continues in the same epoch too, because it must not take the next epoch of its name.
     """
 
     async def too_large(_: Received) -> Reply:
@@ -399,7 +402,10 @@ async def test_a_named_producer_stops_where_it_would_need_another_epoch(broker: 
 
 
 async def test_an_id_that_is_refused_fails_the_records(broker: ScriptedBroker) -> None:
-    """If the request for a producer id is refused, the waiting records fail; the next records repeat the request."""
+    """If the request for a producer id is refused, the waiting records fail.
+
+    The next records of the producer repeat the request for an id.
+    """
     broker.refuse(PRODUCERS, "forbidden")
     async with Producer(broker.url) as producer:
         with pytest.raises(ForbiddenError):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 async def test_missing_topics_are_refused_or_left_out(broker: ScriptedBroker) -> None:
-    """With `missing_ok`, a connector gets the topics that exist; without names, no request is sent."""
+    """With `missing_ok`, a connector gets the topics that exist, and an empty list of names causes no request."""
     async with ReadConnection(broker.url) as connection:
         existing = await connection.topic_names()
         found = await connection.topics([*existing, "absent"], missing_ok=True)

@@ -175,7 +175,7 @@ def test_an_answer_without_batches_may_move_on(prefetch: Prefetch) -> None:
 
 
 def test_partitions_come_and_go_beside_the_others(prefetch: Prefetch) -> None:
-    """The buffered records and fetches of a removed partition are dropped; added partitions start at their position."""
+    """Buffered records and fetches of a removed partition are dropped, and an added one starts at its position."""
     gone, stays = _cursors(prefetch)
     for cursor in (gone, stays):
         prefetch.arrived(cursor, cursor.life, memoryview(b"x" * 10), 15)
@@ -262,7 +262,10 @@ def test_a_damaged_length_is_left_to_the_reader(prefetch: Prefetch) -> None:
 
 @pytest.mark.parametrize("keeps", [True, False])
 def test_a_restart_drops_what_was_fetched_and_asked_for(prefetch: Prefetch, *, keeps: bool) -> None:
-    """A restarted consumer drops buffered records and continues at its positions; a group member has no partitions."""
+    """A restarted consumer drops buffered records and continues at its positions.
+
+    A restarted member of a group has no partitions.
+    """
     first, second = _cursors(prefetch)
     prefetch.arrived(first, first.life, memoryview(b"x" * 100), 20)
     second.in_flight, asked = True, second.life

@@ -60,7 +60,7 @@ def test_another_topic_of_the_same_name_adds_no_partitions(partitions: AssignedP
 
 
 def test_only_assigned_partitions_have_cursors(partitions: AssignedPartitions) -> None:
-    """The cursor of an unassigned partition is refused; without partitions, all cursors are returned."""
+    """The cursors of given partitions, or of all, are returned, and an unassigned partition is refused."""
     with pytest.raises(SettingError) as refused:
         partitions.cursors([at(0), at(1)])
 
@@ -69,7 +69,7 @@ def test_only_assigned_partitions_have_cursors(partitions: AssignedPartitions) -
 
 
 def test_a_partition_is_named_by_its_topic_and_index() -> None:
-    """Repeated partitions count once; a topic name instead of partitions is refused."""
+    """A repeated partition counts once, and a topic name in place of partitions is refused."""
     assert places_of([at(0), at(1), at(0)]) == [at(0), at(1)]
     with pytest.raises(SettingError):
         places_of("flights")

@@ -1,4 +1,4 @@
-"""Progress requests of an etcd watch: its own, after a silence, and those of the watch's reader."""
+"""Progress requests of an etcd watch, which the watch sends after a silence or at the request of its reader."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def begun(silence_seconds: float = 3.0) -> ProgressRequests:
 
 
 def test_a_quiet_stream_is_asked_after_a_silence() -> None:
-    """A quiet stream is asked for progress after a silence, which starts again with every event."""
+    """A stream requests progress when no event has arrived for the silence time, which each event starts again."""
     progress = begun()
     first = progress.due_at()
     progress.on_response(102.0)
@@ -29,7 +29,7 @@ def test_a_quiet_stream_is_asked_after_a_silence() -> None:
 
 
 def test_a_stream_without_an_answer_for_as_long_again_is_silent() -> None:
-    """A stream that does not answer a progress request for the time of another silence is silent."""
+    """A stream counts as silent when a progress request stays unanswered for another silence time."""
     progress = begun()
     progress.send(103.0)
 
@@ -39,7 +39,7 @@ def test_a_stream_without_an_answer_for_as_long_again_is_silent() -> None:
 
 
 def test_an_answer_to_an_own_request_is_not_passed_on() -> None:
-    """The answer to a request that the stream sent itself is not passed to the reader."""
+    """The answer to a progress request that the reader did not make is not passed to the reader."""
     progress = begun()
     progress.send(103.0)
     progress.on_response(103.1)
@@ -86,7 +86,7 @@ def test_a_wish_without_answer_is_repeated_ever_slower() -> None:
 
 
 def test_answers_left_out_delay_a_wish_but_do_not_lose_it() -> None:
-    """Omitted answers delay the reader's request, which a repeated request fulfils."""
+    """If etcd omits answers, the reader's request is fulfilled later, by the answer to a repeated request."""
     progress = begun()
     progress.send(101.0)
     progress.send(101.1)
@@ -134,7 +134,10 @@ def test_a_wish_outlives_its_stream() -> None:
 
 
 def test_silences_in_a_row_may_last_longer() -> None:
-    """Consecutive silences grow longer, so that a watch can catch up; any response ends the growth."""
+    """The silence time doubles with each consecutive silence, so that a watch can catch up.
+
+    Any response resets the silence time.
+    """
     progress = ProgressRequests(1.0)
     lengths = []
     for _ in range(5):

@@ -179,7 +179,7 @@ def test_whole_batches_that_changed_places_are_damage(
 
 @pytest.mark.parametrize("changed", [1, 7, 20, 38])
 def test_a_stale_batch_amid_a_read_is_damage(box: LogBox, make: BatchMaker, changed: int) -> None:
-    """An intact batch of older offsets that a lost write left in the place of a batch is never read."""
+    """An intact batch with older offsets, which a lost write left in place of another batch, is never read."""
     log = box.open(TopicConfig(durability=Durability.SYNCED))
     begin(log)
     batches = [make(number) for number in range(40)]
@@ -267,7 +267,7 @@ def test_a_log_that_cannot_go_on_durably_is_where_it_was(
 def test_a_log_that_passed_a_loss_has_not_parted_from_its_leader(
     epochs: list[int], data: st.DataObject
 ) -> None:
-    """A log that skipped a loss diverges from no log with the same history, and appends its leader's next copies."""
+    """A log that skipped a loss agrees with every log of the same history, and appends its leader's next copies."""
     lost_from = data.draw(st.integers(0, len(epochs) - 1))
     with TemporaryDirectory() as folder:
         leader, follower = LogBox(Path(folder) / "leader").open(), LogBox(Path(folder) / "follower").open()
@@ -283,7 +283,7 @@ def test_a_log_that_passed_a_loss_has_not_parted_from_its_leader(
         follower.skip_to(end, epochs_between(leader.leader_epochs, follower.end_offset, end))
 
         for length in range(1, end + 1):
-            # A replica that has, or has deleted, the lost records follows this log once this log leads.
+            # Replicas that have the lost records, or have deleted them, can follow this log.
             place = end, LeaderEpoch(sum(epochs[:length])), Offset(length)
             assert divergence(follower.leader_epochs, *place) is None
             assert end_before(follower.leader_epochs, *place) is None

@@ -133,7 +133,10 @@ def _on_a_tight_disk(box: LogBox, make: BatchMaker) -> tuple[TightStorage, Parti
 
 
 def test_a_full_disk_gets_room_from_the_indexes_of_what_goes(box: LogBox, make: BatchMaker) -> None:
-    """A full disk gains space for the checkpoint from index files below the log start; later records are kept."""
+    """On a full disk, index files below the log start are removed to free space for the checkpoint.
+
+    Records above the log start are kept.
+    """
     disk, log, batches = _on_a_tight_disk(box, make)
     disk.fill()
     log.move_log_start(Offset(60))

@@ -21,7 +21,7 @@ from fairlead_broker.log.segments.storage import File, PosixFile, PosixStorage
 from log_kit import BatchMaker, FaultyStorage, LogBox, begin, read_all, stored
 
 LET_IN_SECONDS = 0.1
-"""Seconds for which the segment waits for a visit of another thread, which then continues in parallel."""
+"""Seconds for which the segment waits for the other thread, which afterwards continues in parallel."""
 SMALL = TopicConfig(segment_bytes=4096, index_interval_bytes=512)
 
 
@@ -181,7 +181,7 @@ class WatchedSegment(Segment):
             self.let_in()
 
     def let_in(self) -> None:
-        """Start a visit of the other thread, unless a visit is in progress."""
+        """Start the other thread if it has not run yet, and wait for a short time."""
         visit = self.visit
         if visit is None:
             return
@@ -192,7 +192,7 @@ class WatchedSegment(Segment):
         thread.join(LET_IN_SECONDS)
 
     def see_off(self) -> None:
-        """Wait for the end of all visits."""
+        """Wait until all threads have ended."""
         self.visit = None
         for thread in self.threads:
             thread.join()

@@ -102,7 +102,7 @@ def test_the_list_of_leader_epochs_shows_stale_batches(
 
 @pytest.mark.parametrize("number", [1, 7, 18])
 def test_a_recovery_finds_stale_batches(box: LogBox, make: BatchMaker, number: int) -> None:
-    """A recovery reports a stale batch past the recovery point, also as the first batch of a segment."""
+    """A recovery reports a stale batch past the recovery point, even if it is the first batch of a segment."""
     log = box.open(SMALL)
     batches = make.fill(log, 20)
     box.kill()

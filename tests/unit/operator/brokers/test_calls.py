@@ -67,7 +67,10 @@ async def test_a_client_is_kept_while_the_addresses_stay() -> None:
 
 
 async def test_an_unused_client_is_closed_after_a_while() -> None:
-    """A client that is unused for longer than any call may take is closed; two clients in alternating use stay open."""
+    """A client is closed after it was unused for longer than any call may take.
+
+    Two clients in alternating use stay open.
+    """
     clock = HandClock()
     calls = BrokerCalls("http://127.0.0.1:1", clock=clock)
     first, more = await calls.admin(cluster(2)), await calls.admin(cluster(3))

@@ -14,7 +14,7 @@ ACCOUNT = ObjectRef(SERVICE_ACCOUNT, "ops", "operator")
 
 
 class Tokens:
-    """An API server that numbers the tokens of the operator's account, and a cache with the authorities."""
+    """An API server with numbered tokens for the operator's account, and a cache with the authorities of a Cluster."""
 
     def __init__(self) -> None:
         """Begin without tokens."""
@@ -33,7 +33,7 @@ class Tokens:
 
 
 class Clock(StandingClock):
-    """A clock that a test moves."""
+    """A clock that the test advances."""
 
     seconds = 0.0
 
@@ -86,7 +86,7 @@ def identity(tokens: Tokens, clock: Clock) -> Iterator[OperatorIdentity]:
 async def test_brokers_are_called_by_tls_and_a_token_as_soon_as_they_have_them(
     identity: OperatorIdentity, cluster: Manifest, url: str | None, has_token: bool
 ) -> None:
-    """Brokers with TLS are called by it, also while a Cluster whose security was removed still has it (rule A22)."""
+    """Brokers that have TLS are called over TLS, even after security was removed from the spec (rule A22)."""
     access = await identity.access(cluster)
 
     assert (None if access is None else access.url) == url
@@ -99,7 +99,10 @@ async def test_brokers_are_called_by_tls_and_a_token_as_soon_as_they_have_them(
 async def test_the_token_is_for_one_cluster_and_renewed_at_half_of_its_life(
     identity: OperatorIdentity, tokens: Tokens, clock: Clock
 ) -> None:
-    """The token of the operator's own account has the audience of one cluster, and its files go with the Cluster."""
+    """The operator's token for a Cluster has the audience of that Cluster only, and is renewed at half of its lifetime.
+
+    The files of the token and the authorities are removed when the Cluster is forgotten.
+    """
     cluster = a_cluster({}, "https://a")
     first = await identity.access(cluster)
     await identity.access(cluster)

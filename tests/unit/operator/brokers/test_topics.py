@@ -50,7 +50,7 @@ class HandClock:
         return datetime(2026, 1, 1, tzinfo=UTC)
 
     def monotonic(self) -> float:
-        """Return the seconds that the test has set; each call advances them by a millisecond."""
+        """Return the seconds that the test has set, plus a millisecond for each call."""
         self.seconds += 0.001
         return self.seconds
 
@@ -119,7 +119,10 @@ async def test_a_listing_under_way_outlives_another_number_of_brokers(broker: Ru
 
 
 async def test_one_listing_serves_all_for_a_moment(calls: TopicCalls, admin: Admin, clock: HandClock) -> None:
-    """A listing is shared for a few seconds; changes of other clients are seen after it expires or with `fresh`."""
+    """A listing is shared for a few seconds.
+
+    Changes by other clients appear after the listing has expired or with `fresh`.
+    """
     assert (await calls.topics(CLUSTER)).topics == {}
     await admin.create_topic("a")
     shared = set((await calls.topics(CLUSTER)).topics)
@@ -132,7 +135,7 @@ async def test_one_listing_serves_all_for_a_moment(calls: TopicCalls, admin: Adm
 
 
 async def test_only_the_very_topic_is_changed_or_deleted(calls: TopicCalls, admin: Admin) -> None:
-    """A topic of the same name with a different id is neither changed nor deleted; an absent topic is not an error."""
+    """A topic of the same name with a different id is neither changed nor deleted, and a missing topic is no error."""
     first = await admin.create_topic("a")
     await admin.delete_topic("a")
     second = await admin.create_topic("a")
@@ -192,7 +195,7 @@ async def test_what_changes_during_a_listing_is_not_lost(
 
 
 async def test_a_cluster_that_does_not_answer_is_asked_once_for_all(clock: HandClock) -> None:
-    """The failure of a listing is shared for a few seconds; a cluster that was forgotten is called again."""
+    """The failure of a listing is shared for a few seconds, or until the cluster is forgotten."""
     brokers = BrokerCalls("http://127.0.0.1:1")
     calls = TopicCalls(brokers, clock)
     with raises(BrokersUnavailable, "list") as first:

@@ -85,7 +85,7 @@ def replicas_drawn(plan: ClusterPlan) -> dict[str, int]:
 
 
 def test_a_new_cluster_is_drawn_and_nothing_else_is_done() -> None:
-    """A new Cluster gets its StatefulSets and no action; brokers that do not answer are called again after 10 s."""
+    """A new Cluster gets its StatefulSets and no other action, and its brokers are called again after 10 s."""
     plan = plan_cluster(cluster(), Observed(now=NOW), CONTEXT)
 
     assert replicas_drawn(plan) == {"main-etcd": 1, "main-a": 3}
@@ -265,7 +265,7 @@ def test_an_address_that_a_broker_learned_when_it_started_is_noted() -> None:
 
 
 def test_the_address_of_a_load_balancer_that_is_not_asked_for_any_more_is_forgotten() -> None:
-    """A restart drops the address of a load balancer when the listener no longer serves clients outside."""
+    """A restart drops the address of a load balancer when the listener no longer serves external clients."""
     of = cluster(2, listeners={"data": {"type": "internal", "perBroker": True}})
     told = (claim(0, told_address="broker-0:9520"), claim(1))
     plan = plan_cluster(of, running(of, 2, claims=told), CONTEXT)

@@ -27,7 +27,7 @@ def test_keys_that_the_brokers_do_not_know_are_left_out() -> None:
 
 
 def test_keys_that_calls_set_are_kept() -> None:
-    """The feature level and the security mode, which calls set, are not reset, and a spec that names one sets it."""
+    """The feature level and the security mode are set by calls, so they are changed only if the spec names them."""
     entries = answer([0], config={"feature.level": "2", "security.mode": "enforce"}).config
 
     assert changes({}, entries) == {}

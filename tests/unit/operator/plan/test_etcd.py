@@ -1,6 +1,6 @@
 """The plan of a managed etcd: its members, and their pods and volume claims.
 
-One file because every case begins with the same healthy etcd and changes one fact of it.
+The tests share one file because each of them changes one fact about the same healthy etcd.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def wish_of(replicas: int = 3) -> EtcdWish:
 
 
 def member_of(ordinal: int, *, learner: bool = False, started: bool = True) -> EtcdMember:
-    """Return the member list entry of an ordinal; the member id is the ordinal plus 10."""
+    """Return the member list entry of an ordinal, with the ordinal plus 10 as the member id."""
     name = f"e-{ordinal}" if started else ""
     return EtcdMember(10 + ordinal, name, (f"http://e-{ordinal}:2380",), learner)
 
@@ -53,7 +53,7 @@ def member_of(ordinal: int, *, learner: bool = False, started: bool = True) -> E
 def answer_of(
     ordinal: int, *, leader: int = 0, learner: bool = False, errors: tuple[str, ...] = ()
 ) -> EtcdStatus:
-    """Return the status answer of a member; e-0 is the leader by default."""
+    """Return the status answer of a member, by default with e-0 as the leader."""
     return EtcdStatus(10 + ordinal, 10 + leader, learner, "3.6.0", errors)
 
 
@@ -266,7 +266,7 @@ def test_a_lost_volume_waits_for_the_others() -> None:
 
 
 def test_a_claim_on_its_way_out_is_no_lost_volume() -> None:
-    """A claim being deleted does not count as lost; an answering member's id is recorded in an unlabelled claim."""
+    """A claim being deleted does not count as lost, and an unlabelled claim gets the id of its answering member."""
     seen = without_answer(healthy(), 2)
     going = replace(seen, claims={**seen.claims, 2: EtcdClaim("claim-2", deleting=True)})
     answering = replace(healthy(), claims={**healthy().claims, 2: EtcdClaim("claim-2")})
@@ -387,7 +387,7 @@ def test_a_requested_restart_is_done() -> None:
 
 
 def test_a_pod_that_never_became_ready_is_repaired_at_once() -> None:
-    """Pods with an old template that never became ready are deleted at once; pods with the newest template are kept."""
+    """Pods that never became ready are deleted at once if their template is old, and kept otherwise."""
     seen = replace(without_answer(healthy(), 0, 1, 2), members=None)
     bad = {n: replace(pod, pod_spec_hash=OLD) for n, pod in seen.pods.items()}
     plan = plan_etcd(wish_of(), replace(seen, pods=bad))
@@ -413,7 +413,7 @@ def test_a_pod_whose_claim_was_deleted_by_hand_stays_unless_others_carry_on() ->
 
 
 def test_a_volume_is_emptied_on_request() -> None:
-    """The volume of a member is emptied on request if the others have a majority; a pod being deleted is skipped."""
+    """The volume of a member is emptied on request if the others have a majority and its pod is not being deleted."""
     seen = healthy()
     asked = replace(seen, pods={**seen.pods, 1: replace(seen.pods[1], empty_volume=True)})
     going = replace(
@@ -510,7 +510,10 @@ RESTORE = replace(wish_of(), restores=True)
 
 
 def test_an_etcd_without_data_starts_from_the_snapshot() -> None:
-    """One member starts; its pod is replaced once the StatefulSet has the snapshot, and no volume is deleted."""
+    """An etcd without data is restored with a single member, whose volume is not deleted.
+
+    The member's pod is replaced once the StatefulSet has the snapshot.
+    """
     first = plan_etcd(RESTORE, lost())
     told = EtcdSet(1, "e-0=http://e-0:2380", "new", pod_spec_hash=NEW)
     settled = plan_etcd(RESTORE, replace(lost(), live=told))

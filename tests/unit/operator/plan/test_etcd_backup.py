@@ -92,7 +92,7 @@ def test_the_newest_snapshot_stays_in_the_status() -> None:
     ],
 )
 def test_a_failed_attempt_is_reported_until_the_next_success(message: str, code: int, told: str) -> None:
-    """The last attempt decides: its failure is reported with its reason, and the last snapshot is kept."""
+    """A failure of the last attempt is reported with its reason, and the status keeps the last snapshot."""
     failed = pod(HALF_PAST, message, code, "OOMKilled")
     view = seen(pod(ELEVEN, snapshot(ELEVEN)), failed)
     status = backup_status(backup(schedule="@hourly"), None, view, NOON)
@@ -131,7 +131,7 @@ def attempt(reason: str, note: str, seconds: int) -> Manifest:
 
 
 def test_a_refused_pod_is_reported_in_the_words_of_the_api_server() -> None:
-    """The last attempt of the Job decides, and a Job that has failed without a pod is a failed snapshot."""
+    """The result of a Job is that of its last attempt, and a Job that failed without a pod is a failed snapshot."""
     refused = attempt("FailedCreate", "Error creating: pods forbidden: exceeded quota", 1)
     created = attempt("SuccessfulCreate", "Created pod: hourly-backup-x", 2)
     words = [refusal_of(events) for events in ((), (refused,), (created, refused), (created,))]
@@ -159,7 +159,7 @@ def test_a_refused_pod_is_reported_in_the_words_of_the_api_server() -> None:
 
 
 def test_an_obstacle_is_reported_before_all_else() -> None:
-    """A missing Cluster and an external etcd allow no snapshot."""
+    """No snapshot is made of a missing Cluster or an external etcd."""
     managed: Manifest = {"metadata": {}, "spec": {}}
     external: Manifest = {"metadata": {}, "spec": {"etcd": {"external": {"endpoints": []}}}}
     leaving: Manifest = {"metadata": {"deletionTimestamp": "now"}, "spec": {}}

@@ -50,7 +50,7 @@ ANSWERS = st.builds(
 
 @st.composite
 def member_lists(draw: st.DrawFn) -> tuple[EtcdMember, ...]:
-    """Return members with different places, with at most one learner, as etcd allows."""
+    """Draw a member list with distinct ordinals and at most one learner, as etcd allows."""
     ordinals = draw(st.sets(ORDINALS, min_size=1))
     learner = draw(st.one_of(st.none(), ORDINALS))
     return tuple(

@@ -38,7 +38,7 @@ def test_a_new_pod_is_neither_ready_nor_stuck() -> None:
 
 
 def test_everything_that_a_pod_says_is_read() -> None:
-    """The fingerprints, readiness, deletion and requests by annotation of a pod are read."""
+    """Fingerprints, readiness, deletion and requests (annotations) are read from a pod."""
     annotations = {
         "fairlead.dev/pod-spec-hash": "s",
         "fairlead.dev/restart-config-hash": "c",
@@ -283,7 +283,10 @@ def attempt(second: int, what: str, *, succeeds: bool = False, combined: bool = 
 
 
 def test_pods_that_a_set_should_have_are_named() -> None:
-    """The expected pods of a StatefulSet begin with its first ordinal; the default is one pod."""
+    """The expected pods of a StatefulSet begin with its first ordinal.
+
+    A StatefulSet without a number of replicas has one pod.
+    """
     metadata = {"name": "main-a"}
 
     assert pods_expected({"metadata": metadata, "spec": {}}) == {0: "main-a-0"}
@@ -296,7 +299,7 @@ def test_pods_that_a_set_should_have_are_named() -> None:
 @pytest.mark.parametrize("what", ["Pod main-a-1", "Claim data-main-a-1 Pod main-a-1"])
 @pytest.mark.parametrize("combined", [False, True])
 def test_the_refusal_of_a_missing_pod_is_read_out_of_events(what: str, *, combined: bool) -> None:
-    """The refusal of a missing pod or its claim is read from Events; pods with other names are ignored."""
+    """The refusal of a missing pod or its claim is read from Events, without Events on pods with other names."""
     claimed = attempt(5, "Claim data-main-a-1 Pod main-a-1", succeeds=True)
     events = [claimed, attempt(5, what, combined=combined), attempt(6, "Pod main-a-11", succeeds=True)]
 
@@ -304,7 +307,7 @@ def test_the_refusal_of_a_missing_pod_is_read_out_of_events(what: str, *, combin
 
 
 def test_a_refusal_is_over_when_a_later_attempt_succeeded() -> None:
-    """A refusal counts until a later attempt has created the pod; an attempt that created only the claim is ignored."""
+    """The refusal of a pod counts until a later attempt has created the pod, and not only its claim."""
     failed, made = attempt(3, "Pod main-a-1"), attempt(9, "Pod main-a-1", succeeds=True)
     series = {**attempt(1, "Pod main-a-1"), "series": {"lastObservedTime": "2026-01-01T00:00:10.000001Z"}}
     missing = {1: "main-a-1"}

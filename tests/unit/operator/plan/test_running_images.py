@@ -29,7 +29,7 @@ def test_a_new_cluster_runs_the_operators_own_images() -> None:
 
 
 def test_running_images_are_kept_until_the_spec_changes() -> None:
-    """Running images are kept until the spec names another; a newer operator restarts no broker."""
+    """Running images are kept until the spec names another image, so a newer operator restarts no broker."""
     running = Observed(
         now=NOW,
         sets=(stateful_set(1, image="fairlead:1"),),

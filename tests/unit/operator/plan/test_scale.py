@@ -93,7 +93,7 @@ def test_all_that_leave_are_cordoned_and_the_highest_is_drained() -> None:
 
 
 def test_a_drain_goes_on_until_nothing_is_left() -> None:
-    """A drain lasts until every replica is gone; a replica that is being moved away still counts."""
+    """A drain lasts until every replica has left the broker, including replicas that are being moved."""
     draining = described_broker(4, state="draining", cordoned=True)
     moving = ON_THREE | {"logs": [{"replicas": [0, 4], "removing": [4], "adding": [1]}]}
     says = answer([0, 1, 2, described_broker(3, cordoned=True), draining], topics=moving)
@@ -178,7 +178,7 @@ def test_what_was_meant_is_over_when_the_brokers_are_forgotten() -> None:
 
 
 def test_a_raised_spec_takes_all_brokers_back() -> None:
-    """More replicas in the spec end the drain and the cordons; the status lists the brokers until they confirm it."""
+    """A spec with more replicas ends drain and cordons, and the status lists the brokers until they report that."""
     draining = described_broker(4, state="draining", cordoned=True)
     says = answer([0, 1, 2, described_broker(3, cordoned=True), draining], topics=ON_THREE)
     planned = scaled(5, 5, says, meant=[3, 4])

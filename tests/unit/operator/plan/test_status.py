@@ -1,6 +1,6 @@
 """The status of a Cluster: the same facts give the same text, and times change only when a condition changes.
 
-It is a single file because every condition is a part of the same status and is tested with the same facts.
+The tests share one file because every condition is a part of the same status and depends on the same facts.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def test_the_status_of_a_cluster_at_rest() -> None:
 
 
 def test_clients_outside_have_a_listener_of_their_own() -> None:
-    """The status tells the addresses of clients outside, and a warning why they reach no broker or no leader."""
+    """The status lists the external addresses, and warns if external clients cannot reach a broker, with the reason."""
     known, unknown = Outside(bootstrap="b", addresses={0: "lb:1"}), Outside(bootstrap="", addresses={})
     cases = (("nodeport", known), ("loadbalancer", replace(unknown, deaf=frozenset({1}))))
     unrouted = replace(known, missing_kind="HTTPRoute")
@@ -226,7 +226,10 @@ def test_an_order_to_restart_all_is_a_roll_from_its_first_look_on() -> None:
     ],
 )
 def test_a_set_that_is_replaced_is_under_way_until_it_is_there_again(away: dict[str, Any]) -> None:
-    """A StatefulSet that is being replaced counts as progress until it exists; an external etcd has none."""
+    """The replacement of a StatefulSet counts as progress until it exists.
+
+    An external etcd has no StatefulSet and no progress.
+    """
     status = after(facts(READY, **away))
     outside = {"etcd": {"external": {"endpoints": ["http://etcd:2379"]}}}
 
@@ -283,7 +286,7 @@ def test_the_release_is_reported_after_the_last_restart() -> None:
 
 
 def test_a_refusal_is_reported_when_it_lasts() -> None:
-    """A refused restart is reported with its partitions after it has lasted for a while."""
+    """A restart that the brokers refuse for a while is reported with the affected partitions."""
     pending = {2: (RestartReason.ASKED,)}
     refused = Outcomes(
         refusals=[RestartRefusal(2, "too few", tuple(f"orders-{index}" for index in range(12)))]
@@ -359,7 +362,7 @@ def test_lasting_obstacles_are_reported_at_once(reason: str) -> None:
 
 
 def test_an_open_cluster_has_a_warning() -> None:
-    """A Cluster in the mode Open has a warning, which every other warning hides."""
+    """A Cluster in the mode Open has a warning, unless it has any other warning."""
     modes = [
         after(facts(READY, spec={"security": {"mode": mode}})) for mode in ("Open", "Observe", "Enforce")
     ]
@@ -371,7 +374,7 @@ def test_an_open_cluster_has_a_warning() -> None:
 
 
 def test_a_pod_that_fails_with_the_newest_template_is_reported() -> None:
-    """A stuck pod with the newest template blocks a roll, even on its last broker; without a roll it is a warning."""
+    """A stuck pod with the newest template blocks a roll, even on the last broker, or is a warning without a roll."""
     stuck = {1: "CrashLoopBackOff"}
     idle = after(facts(READY, roll=RollPlan(pending={}, stuck=stuck)))
     rolling = after(facts(READY, roll=RollPlan(pending={2: (RestartReason.ASKED,)}, stuck=stuck)))

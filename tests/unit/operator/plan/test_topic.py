@@ -70,7 +70,7 @@ def reasons(planned: TopicPlan) -> list[str]:
 
 
 def of_topic(**values: str) -> dict[str, ConfigEntry]:
-    """Return values that are set on the topic itself; two underscores in a key mean a dot."""
+    """Return values that are set on the topic itself, with a dot for two underscores in each key."""
     return {key.replace("__", "."): ConfigEntry(value, ConfigSource.TOPIC) for key, value in values.items()}
 
 
@@ -152,7 +152,7 @@ def test_absent_keys_go_back_to_the_default_and_unmanaged_ones_stay() -> None:
 
 
 def test_partitions_only_grow() -> None:
-    """Partitions are added; fewer partitions are reported, and other changes are still made."""
+    """Partitions are added, but not removed: a smaller number is reported, and other changes are still made."""
     assert plan(wanted(partitions=4), topic()).actions == (GrowPartitions(4),)
     there = topic(partition(0, 1, 2), partition(1, 2, 3))
     shrinking = plan(wanted(config={"retention.ms": "1"}), there)
@@ -210,7 +210,7 @@ def test_moves_at_once_are_bounded() -> None:
 
 
 def test_a_topic_that_cannot_have_more_replicas_says_so() -> None:
-    """A topic with too few available brokers is reported; cordoned brokers do not count."""
+    """A topic with too few available brokers is reported, without counting cordoned brokers."""
     cluster = live(topic(), brokers=3)
     cordoned = LiveTopics(
         tuple(replace(each, cordoned=each.id == 3) for each in cluster.brokers), cluster.topics

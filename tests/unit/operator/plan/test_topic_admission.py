@@ -100,7 +100,7 @@ def test_the_owner_of_the_topic_keeps_it() -> None:
 
 
 def test_a_losing_topic_names_the_owner() -> None:
-    """A Topic that lost its topic names the winner; the winner has no conflict."""
+    """The condition of a Topic that lost its topic names the winning Topic, which has no conflict."""
     loser = Topic.parse(topic(uid="b"))
     finding = conflict(loser, claim("a", 1))
 

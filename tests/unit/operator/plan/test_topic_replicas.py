@@ -53,7 +53,7 @@ def test_new_replicas_are_spread_evenly() -> None:
 
 
 def test_brokers_that_take_none_are_passed_by() -> None:
-    """Cordoned, draining and gone brokers get no replicas; if no other broker is left, none is chosen."""
+    """Cordoned, draining and gone brokers get no replicas, even if no other broker is left."""
     known = [
         LiveBroker(1, "a"),
         LiveBroker(2, "b", cordoned=True),
@@ -66,7 +66,10 @@ def test_brokers_that_take_none_are_passed_by() -> None:
 
 
 def test_the_preferred_leader_stays_first() -> None:
-    """The preferred leader is kept; a replica in a shared rack is removed first, then the most loaded broker's."""
+    """Replicas in a rack with another replica are removed first, then those on the most loaded brokers.
+
+    The preferred leader is never removed.
+    """
     chooser = ReplicaChooser(brokers("a", "b", "b", "c"), {4: 9})
 
     assert chooser.choose(partition(1, 2, 3, 4), 3) == (1, 2, 4)

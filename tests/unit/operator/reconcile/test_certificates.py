@@ -21,11 +21,11 @@ CA, LEAF = ObjectRef(SECRET, "shop", "main-ca"), ObjectRef(SECRET, "shop", "main
 
 
 class Crash(Exception):
-    """The operator ended at a write."""
+    """Simulated end of the operator's process after a write."""
 
 
 class Secrets(MemoryApi):
-    """An API server that stores Secrets, and perhaps ends the operator after a write."""
+    """An API server that stores Secrets, and can end the operator after a chosen write."""
 
     def __init__(self) -> None:
         """Start without objects."""
@@ -34,7 +34,7 @@ class Secrets(MemoryApi):
         self.applied = 0
 
     async def apply(self, manifest: Manifest, *, force: bool = True, dry_run: bool = False) -> Manifest:
-        """Store an object; raise `Crash` after the chosen write."""
+        """Store an object, and raise `Crash` after the chosen write."""
         ref = ObjectRef(SECRET, "shop", manifest["metadata"]["name"])
         self.objects[ref] = copy.deepcopy(manifest)
         self.applied += 1
@@ -44,7 +44,7 @@ class Secrets(MemoryApi):
 
 
 class Time:
-    """A clock that a test moves."""
+    """A clock that the test advances."""
 
     def __init__(self) -> None:
         """Begin at a fixed time."""
@@ -55,7 +55,7 @@ class Time:
         return self.at
 
     def monotonic(self) -> float:
-        """Return the seconds of the same time."""
+        """Return the time in seconds, which also serves as the monotonic time."""
         return self.at.timestamp()
 
 
@@ -92,7 +92,7 @@ def is_trusted(leaf: bytes, bundle: bytes) -> bool:
 async def test_an_authority_is_replaced_without_a_certificate_that_is_not_trusted(
     crash_at: int | None,
 ) -> None:
-    """Whatever write the operator ends at, brokers with older files and new ones trust each other (rules K5, V10)."""
+    """Brokers with previous and new files trust each other, even if the operator ends at any write (rules K5, V10)."""
     api, time = Secrets(), Time()
     step = CertificatesStep(api, time, structlog.get_logger())
     cluster = render_kit.cluster_of(security={"tls": {"clientOverlap": "24h"}})
@@ -120,7 +120,7 @@ async def test_an_authority_is_replaced_without_a_certificate_that_is_not_truste
 
 
 async def test_what_is_there_is_kept_and_foreign_secrets_are_not_touched() -> None:
-    """A second pass writes nothing, and a Secret of another program stops everything (rule K6)."""
+    """A second pass writes nothing, and a Secret that another program owns stops all writes (rule K6)."""
     api, time = Secrets(), Time()
     step = CertificatesStep(api, time, structlog.get_logger())
     cluster = render_kit.cluster_of(security={})
@@ -138,7 +138,7 @@ async def test_what_is_there_is_kept_and_foreign_secrets_are_not_touched() -> No
 
 @pytest.mark.parametrize("certificate", [{"secretName": "mine"}, {"issuerRef": {"name": "corp"}}])
 async def test_clients_trust_the_authority_of_another_certificate(certificate: dict[str, object]) -> None:
-    """Clients get the authority in another program's Secret as well; brokers trust only their own (rule K2)."""
+    """Clients also trust the authority in the Secret of another program, and brokers only the operator's (rule K2)."""
     api, time = Secrets(), Time()
     step = CertificatesStep(api, time, structlog.get_logger())
     cluster = render_kit.cluster_of(security={"tls": {"mode": "Required", "certificate": certificate}})

@@ -55,7 +55,7 @@ async def test_a_paused_cluster_is_left_alone(word: str) -> None:
 
 
 class WholeApi(MemoryApi):
-    """An API server that lists and stores every object, perhaps without the kind Certificate."""
+    """An API server that stores and lists every object, with or without the kind Certificate."""
 
     def __init__(self, *, has_certificates: bool) -> None:
         """Start without objects."""
@@ -84,7 +84,10 @@ class WholeApi(MemoryApi):
 
 @pytest.mark.parametrize("has_certificates", [True, False])
 async def test_a_cluster_may_name_an_issuer_of_cert_manager(*, has_certificates: bool) -> None:
-    """The Certificate is created; where its kind does not exist, the other objects are, and the status says it."""
+    """A Cluster with an issuer gets a Certificate.
+
+    Without the kind Certificate, the other objects are created and the status has a warning.
+    """
     api, log = WholeApi(has_certificates=has_certificates), structlog.get_logger()
     tls = {"mode": "Required", "certificate": {"issuerRef": {"name": "corp"}}}
     ref = api.put(CLUSTER, "main", spec={"brokers": [POOL], "security": {"mode": "Enforce", "tls": tls}})

@@ -32,7 +32,7 @@ def a_claim(name: str, member: str) -> Manifest:
 
 
 async def look_at(pods: list[Manifest], claims: list[Manifest]) -> EtcdLook:
-    """Look at an etcd whose members do not answer."""
+    """Return the observations of an etcd whose members do not answer."""
     step = EtcdStep(
         MemoryApi(),
         EtcdMembersClient(),

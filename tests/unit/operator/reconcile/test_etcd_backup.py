@@ -113,7 +113,7 @@ async def test_one_snapshot_is_made_once(api: Server, reconciler: EtcdBackupReco
 async def test_a_refused_pod_is_reported(
     api: Server, reconciler: EtcdBackupReconciler, schedule: str | None
 ) -> None:
-    """While the API server refuses the pod of the newest Job, its words are reported; the pass is repeated."""
+    """A refusal of the newest Job's pod is reported with the API server's message, and the pass is repeated."""
     ref = put_backup(api, spec={} if schedule is None else {"schedule": schedule})
     await reconciler.reconcile(KEY)
     if schedule is not None:
@@ -129,7 +129,7 @@ async def test_a_refused_pod_is_reported(
 
 
 async def test_a_started_snapshot_is_waited_for(api: Server, reconciler: EtcdBackupReconciler) -> None:
-    """While a scheduled snapshot has no result, passes are repeated; a failure is one Event."""
+    """Passes are repeated while a scheduled snapshot has no result, and a failed snapshot causes one Event."""
     ref = put_backup(api, spec={"schedule": "@hourly"})
     assert await reconciler.reconcile(KEY) is None
     job = api.objects[ObjectRef(CRON_JOB, "shop", "hourly-backup")]

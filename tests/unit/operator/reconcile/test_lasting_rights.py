@@ -44,7 +44,7 @@ def reconciler(api: MemoryApi, rights: LastingRights) -> TopicReconciler:
 
 
 def held(api: MemoryApi) -> tuple[bool, bool]:
-    """Return whether the Topic and the RoleBinding have the operator's finalizers; a deleted object has none."""
+    """Return whether the Topic and the RoleBinding exist and have the operator's finalizers."""
     objects = [api.objects.get(ref) for ref in (ObjectRef(TOPIC, "shop", "orders"), BINDING)]
     topic, binding = ((each or {"metadata": {}})["metadata"].get("finalizers", []) for each in objects)
     return TOPIC_FINALIZER in topic, RIGHTS_FINALIZER in binding

@@ -32,7 +32,7 @@ class LoopClock:
 
 
 class Term:
-    """A leadership term that the test starts and ends."""
+    """A term as leader, which the test starts and ends."""
 
     def __init__(self) -> None:
         self.leading = asyncio.Event()

@@ -115,7 +115,7 @@ def test_what_was_cut_short_is_still_wanted(queue: WorkQueue) -> None:
 
 
 def test_depth_counts_what_waits_now(queue: WorkQueue) -> None:
-    """The depth counts the keys that a worker could take now, but not delayed or running keys."""
+    """The depth of the queue counts the keys that a worker could take now, but not delayed or running keys."""
     queue.add(A, 0)
     queue.add(B, 0, delay_seconds=10)
     queue.add(Key("Topic", "shop", "c"), 0)

@@ -80,7 +80,7 @@ async def test_a_moving_rebalance_is_held_before_its_first_call(
 
 
 async def test_a_namespace_that_ends_is_not_held(api: MemoryApi, reconciler: RebalanceReconciler) -> None:
-    """No finalizer is set in a namespace that is being deleted, and one that is there is removed."""
+    """In a namespace that is being deleted, no finalizer is set, and an existing finalizer is removed."""
     ref = put_rebalance(api, held=False, status=MOVING)
     api.objects[ObjectRef(NAMESPACE, "", "shop")]["metadata"] |= DELETED
     assert await reconciler.reconcile(KEY) is None
@@ -96,7 +96,10 @@ async def test_a_namespace_that_ends_is_not_held(api: MemoryApi, reconciler: Reb
 async def test_without_its_cluster_a_rebalance_is_released(
     api: MemoryApi, reconciler: RebalanceReconciler
 ) -> None:
-    """A Rebalance without its Cluster is released and keeps its state; a deletion does not wait for brokers."""
+    """A Rebalance without its Cluster keeps its state and is released.
+
+    The deletion of a Rebalance without a Cluster does not wait for brokers.
+    """
     ref = put_rebalance(api, status=MOVING)
     del api.objects[ObjectRef(CLUSTER, "shop", "main")]
     assert await reconciler.reconcile(KEY) is None

@@ -64,7 +64,10 @@ def ready(api: MemoryApi, ref: ObjectRef) -> str:
 
 
 async def test_an_unreadable_object_is_reported_once(api: MemoryApi, reconciler: TopicReconciler) -> None:
-    """An unreadable Topic is reported once and a second pass writes nothing; an unreadable status counts as none."""
+    """An unreadable Topic is reported once, and a second pass writes nothing.
+
+    An unreadable status counts as an empty status.
+    """
     ref = put_topic(api, spec={"partitions": "many"}, status={"conditions": "broken"})
     for _ in range(2):
         assert await reconciler.reconcile(KEY) is None
@@ -195,7 +198,7 @@ async def test_a_cluster_that_is_known_and_may_not_be_read_is_no_reason_to_leave
 async def test_an_ending_namespace_goes_before_brokers_that_are_silent(
     api: MemoryApi, reconciler: TopicReconciler
 ) -> None:
-    """A Topic in a namespace being deleted loses its finalizer; its topic is not deleted, and no Event is written."""
+    """A Topic in a namespace being deleted loses its finalizer, without an Event and without deleting its topic."""
     ref = put_topic(api, "apps", deleting=True, status={"topicId": "t"})
     api.put(NAMESPACE, "apps", "", metadata={"deletionTimestamp": "2026-01-01T11:59:00Z"})
     put_cluster(api, topicNamespaces=["apps"])

@@ -39,7 +39,7 @@ def test_a_schedule_is_a_cron_job_and_one_snapshot_a_job() -> None:
 
 
 def test_a_snapshot_of_an_etcd_with_tls_has_a_certificate() -> None:
-    """The pod mounts the certificate by which brokers call etcd, and calls the port with TLS."""
+    """The pod of a snapshot mounts the brokers' client certificate for etcd, and calls the port with TLS."""
     pod = drawn(tls=True)["spec"]["template"]["spec"]
     [container] = pod["containers"]
     folder = next(

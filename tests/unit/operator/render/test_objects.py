@@ -26,7 +26,7 @@ from refusals import missing
 
 
 def test_config_goes_where_its_key_belongs() -> None:
-    """Dynamic keys are set on the running cluster, other known keys in the file; the rest are refused."""
+    """Dynamic keys are set on the running cluster, other known keys in the file, and unknown keys are refused."""
     split = split_config(
         {
             "retention.ms": "60000",
@@ -82,7 +82,7 @@ def test_one_pod_alone_has_no_budget() -> None:
 
 
 def test_the_plan_says_how_many_pods_there_are() -> None:
-    """The plan sets the number of pods: a shrinking pool keeps its pods and Services; a joining member has a pod."""
+    """The plan sets the number of pods: a shrinking pool keeps pods and Services, and a joining member has a pod."""
     cluster = render_kit.cluster_of(listeners={"data": {"perBroker": True}})
     inputs = render_kit.inputs_of(pool_replicas={"a": 5}, etcd=EtcdInputs(4, "x=http://y:1", "new"))
     objects = render_kit.drawn(cluster, inputs)
@@ -97,7 +97,10 @@ def test_the_plan_says_how_many_pods_there_are() -> None:
 
 
 def test_storage_and_claims_follow_the_resource() -> None:
-    """Storage class and claim policies come from the Cluster; a size that cannot change yet keeps its current value."""
+    """Storage class and claim policies come from the Cluster.
+
+    A storage size that cannot change yet keeps its current value.
+    """
     pool = {**render_kit.POOL, "storage": {"size": "10Gi", "storageClassName": "fast"}}
     cluster = render_kit.cluster_of(
         brokers=[pool], claimPolicy={"whenDeleted": "Delete", "whenScaled": "Delete"}
@@ -170,7 +173,7 @@ def test_prometheus_reads_only_pods_of_the_component_at_a_port() -> None:
 
 
 def test_an_operator_of_an_unknown_namespace_is_not_admitted() -> None:
-    """An operator with an unknown namespace is not admitted by the network policy; the data port is open."""
+    """A network policy opens the data port, and admits the operator only if the operator's namespace is known."""
     objects = render_kit.drawn(render_kit.cluster_of(), render_kit.inputs_of(operator_namespace=""))
     [data, peer, ops] = objects["NetworkPolicy/main-brokers"]["spec"]["ingress"]
 
@@ -179,7 +182,7 @@ def test_an_operator_of_an_unknown_namespace_is_not_admitted() -> None:
 
 
 def test_the_port_of_the_nodes_is_the_bootstraps() -> None:
-    """The node port belongs to the bootstrap Service of clients outside; clients inside have a Service of their own."""
+    """The external bootstrap Service has the node port, and internal clients use another Service."""
     cluster = render_kit.cluster_of(
         listeners={"data": {"type": "nodeport", "perBroker": True, "nodePort": 30000}}
     )
@@ -206,7 +209,7 @@ def live(name: str, *, ingress: list[dict[str, str]] | None = None, node_port: i
 
 
 def test_addresses_of_load_balancers_are_advertised_when_they_are_known() -> None:
-    """The address of a load balancer is advertised to clients outside once it is known, and to no client inside."""
+    """The address of a load balancer is advertised to external clients once it is known, and never to internal ones."""
     cluster = render_kit.cluster_of(listeners={"data": {"type": "loadbalancer", "perBroker": True}})
     services = [
         live("main-broker-0", ingress=[{"ip": "192.0.2.1"}]),
@@ -268,7 +271,7 @@ def test_an_advertised_host_without_services_is_the_users_own_way() -> None:
 
 
 def test_an_advertised_host_of_load_balancers_is_for_clients_outside() -> None:
-    """Clients outside get the host of the Cluster, and clients inside the name of the pod."""
+    """External clients get the host of the Cluster, and internal clients the name of the pod."""
     listener = {"type": "loadbalancer", "advertisedHost": "b-{id}.example.com"}
     cluster = render_kit.cluster_of(listeners={"data": listener})
     variables = render_kit.variables_of(render_kit.drawn(cluster)["StatefulSet/main-a"])
@@ -279,7 +282,7 @@ def test_an_advertised_host_of_load_balancers_is_for_clients_outside() -> None:
 
 
 def test_a_proxy_in_front_of_each_broker_has_a_scheme() -> None:
-    """Services for a proxy have no address outside; brokers advertise that of the proxy, with its scheme and port."""
+    """Services for a proxy have no external address, and brokers advertise the proxy's host, scheme and port."""
     listener = {"type": "clusterip", "perBroker": True, "advertisedHost": "https://b-{id}.example.com"}
     cluster = render_kit.cluster_of(listeners={"data": listener})
     objects = render_kit.drawn(cluster)

@@ -168,7 +168,7 @@ def test_the_upper_map_wins_wherever_it_speaks(base: dict[str, Any], over: dict[
 
 
 def test_lists_are_merged_by_what_names_their_entries() -> None:
-    """Ports are merged by number and protocol with TCP as the default; a list without merge keys is replaced."""
+    """Ports are merged by number and protocol, by default TCP, and a list without merge keys is replaced."""
     base = {"ports": [{"containerPort": 1, "name": "a"}], "args": ["x"]}
     over = {
         "ports": [

@@ -31,7 +31,7 @@ def listening(kind: str, **route: Any) -> dict[str, Any]:
 
 
 def test_an_ingress_has_a_rule_for_each_host() -> None:
-    """The hosts of the Cluster and of each broker lead to their Services, with one certificate."""
+    """The Ingress routes the hosts of the Cluster and of each broker to their Services, with one certificate."""
     route = {"ingressClassName": "nginx", "tlsSecretName": "web-tls", "annotations": {"a": "b"}}
     objects = render_kit.drawn(render_kit.cluster_of(listeners=listening("Ingress", **route)))
     ingress = objects["Ingress/main-external"]
@@ -73,7 +73,7 @@ def test_an_ingress_may_use_defaults() -> None:
     ],
 )
 def test_a_gateway_has_a_route_for_each_host(kind: str, spec: dict[str, Any]) -> None:
-    """Each route is attached to the Gateways; only an HTTPRoute has a limit of time, which it lifts."""
+    """Each route is attached to the Gateways, and an HTTPRoute turns off the request timeout."""
     cluster = render_kit.cluster_of(listeners=listening(kind), **spec)
     objects = render_kit.drawn(cluster)
     timeouts = {"timeouts": {"request": "0s"}} if kind == "HTTPRoute" else {}
@@ -91,7 +91,7 @@ def test_a_gateway_has_a_route_for_each_host(kind: str, spec: dict[str, Any]) ->
 
 
 def test_a_kind_that_is_not_installed_gets_no_objects() -> None:
-    """An Ingress is always known; routes of the Gateway API are made as soon as their definition is installed."""
+    """Routes of the Gateway API are created only if their definition is installed, an Ingress always."""
     ingress, route = (
         render_kit.cluster_of(listeners={"data": {"type": "clusterip", "route": given}})
         for given in (
@@ -119,7 +119,7 @@ def test_a_kind_that_is_not_installed_gets_no_objects() -> None:
     ],
 )
 def test_the_bootstrap_address_is_that_of_the_route(route: dict[str, Any], expected: str) -> None:
-    """Clients outside call the Ingress controller or the Gateway, with its scheme and port."""
+    """The external bootstrap address has the scheme and port of the Ingress controller or the Gateway."""
     cluster = render_kit.cluster_of(listeners=listening("Ingress", **route))
 
     assert external_bootstrap(cluster, [], {}) == expected

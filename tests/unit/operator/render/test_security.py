@@ -34,7 +34,10 @@ def drawn(security: dict[str, Any], **inputs: Any) -> dict[str, Manifest]:
     ],
 )
 def test_listeners_follow_the_tls_mode(mode: str, listen: str, bootstrap: str) -> None:
-    """Clients can move from one scheme to the other, because Both serves the two."""
+    """Listeners and bootstrap address follow the TLS mode.
+
+    In the TLS mode Both, brokers serve http and https, so that clients can change from http to https.
+    """
     objects = drawn({"tls": {"mode": mode}})
     variables = render_kit.variables_of(objects["StatefulSet/main-a"])
     ports = [each["port"] for each in objects["Service/main-bootstrap"]["spec"]["ports"]]
@@ -47,7 +50,7 @@ def test_listeners_follow_the_tls_mode(mode: str, listen: str, bootstrap: str) -
 
 
 def test_a_broker_that_enforces_always_has_tls() -> None:
-    """The least strict mode of a broker is Enforce only with TLS for every client, or if a mesh terminates TLS."""
+    """A broker starts with Enforce as its least strict mode only if every client has TLS, or a mesh terminates TLS."""
 
     def floor(**security: Any) -> str:
         return floor_of(render_kit.cluster_of(security=security).spec.security)
@@ -61,7 +64,7 @@ def test_a_broker_that_enforces_always_has_tls() -> None:
 
 
 def test_brokers_know_superusers_and_issuers_from_their_file() -> None:
-    """The file has the operator among the superusers, and the issuers with the audience of the Cluster."""
+    """The brokers' configuration file has the operator as a superuser, and the issuers with the Cluster's audience."""
     issuers = [
         {
             "name": "corp",
@@ -100,7 +103,7 @@ def test_brokers_know_superusers_and_issuers_from_their_file() -> None:
 
 
 def test_only_what_a_broker_cannot_change_restarts_it() -> None:
-    """A stricter mode, a further name and another authority change no fingerprint; another TLS mode does (rule K3)."""
+    """Pods restart for another TLS mode, but not for a stricter mode, another name or another authority (rule K3)."""
 
     def fingerprint(security: dict[str, Any], transport: Transport = TRANSPORT) -> str:
         objects = render_kit.drawn(
@@ -134,7 +137,10 @@ def test_only_what_a_broker_cannot_change_restarts_it() -> None:
     ],
 )
 def test_etcd_has_the_listeners_of_its_step(transport: EtcdTransport, ports: list[int], urls: str) -> None:
-    """Ports, arguments and policies agree, and brokers that call etcd over TLS have a certificate for it (K2, K8)."""
+    """Ports, arguments and network policies of etcd agree (rules K2, K8).
+
+    Brokers that call etcd over TLS have a client certificate.
+    """
     objects = drawn({}, etcd=EtcdInputs(3, transport=transport))
     members, brokers = objects["StatefulSet/main-etcd"], objects["StatefulSet/main-a"]
     arguments = render_kit.container_of(members, "etcd")["args"]
@@ -155,7 +161,7 @@ def test_etcd_has_the_listeners_of_its_step(transport: EtcdTransport, ports: lis
 
 
 def test_members_of_etcd_restart_for_other_authorities_and_brokers_do_not() -> None:
-    """Etcd reads the authorities at startup, and brokers with each connection (rules K3, K5)."""
+    """Other authorities restart etcd, which reads them at startup, but not the brokers (rules K3, K5)."""
 
     def hashes(authorities: str) -> list[str]:
         transport = EtcdTransport("tls", "https", "https", authorities)
@@ -180,7 +186,7 @@ def test_members_of_etcd_restart_for_other_authorities_and_brokers_do_not() -> N
     ],
 )
 def test_clients_may_see_another_certificate(certificate: dict[str, Any] | None, secret: str) -> None:
-    """The data listener has the chosen certificate; brokers use the operator's own among themselves (rule K2)."""
+    """The data listener has the certificate of the spec, and the peer listener always the operator's (rule K2)."""
     tls = {"mode": "Required", **({} if certificate is None else {"certificate": certificate})}
     objects = drawn({"tls": tls})
     volumes = objects["StatefulSet/main-a"]["spec"]["template"]["spec"]["volumes"]
@@ -198,7 +204,10 @@ def test_clients_may_see_another_certificate(certificate: dict[str, Any] | None,
 
 
 def test_the_secret_of_a_user_has_all_that_a_program_needs() -> None:
-    """The Secret holds token, address, authorities and a profile; a service account gets the audience (rule K9)."""
+    """The Secret of a User has token, address, authorities and a profile (rule K9).
+
+    A User with a service account gets a ConfigMap with the audience instead of a token.
+    """
     user = User.parse(
         {
             "metadata": {"name": "ann", "namespace": "shop", "uid": "u"},

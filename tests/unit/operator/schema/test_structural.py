@@ -77,7 +77,7 @@ def test_an_optional_object_keeps_the_rules_of_both() -> None:
 
 
 def test_a_default_says_only_what_was_asked_for() -> None:
-    """The default of an object has only explicit values; the API server fills in the inner defaults."""
+    """The default of an object has only explicit values, because the API server fills in the inner defaults."""
     assert field(Inner, Inner())["default"] == {}
     assert field(Inner, Inner(b=8))["default"] == {"b": 8}
 

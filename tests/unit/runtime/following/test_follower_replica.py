@@ -301,7 +301,7 @@ def _in_epoch(data: memoryview, epoch: int) -> memoryview:
 async def test_an_added_replica_is_copied_at_the_rate_until_it_is_in_sync(
     tmp_path: Path, tasks: Tasks
 ) -> None:
-    """A replica that a move adds copies at most the configured bytes per second, and an in-sync replica at once."""
+    """A replica that a move adds copies at most the configured bytes per second; in-sync replicas have no limit."""
     rate, leading = 1_000_000, await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1)
     await leading.put(msgspec.structs.replace(await leading.stored(), adding=(SECOND,)))
     for _ in range(20):
@@ -330,7 +330,7 @@ async def test_an_added_replica_is_copied_at_the_rate_until_it_is_in_sync(
 
 
 def test_a_throttle_follows_the_configuration() -> None:
-    """A throttle counts the bytes of all partitions, and a change of the rate ends what it has counted."""
+    """A throttle counts the bytes of all partitions, and starts counting again when the rate changes."""
     clock, rates = SteppingClock(time_us=1_000_000), [None, 1000, 1000, 500]
     throttle = MoveThrottle(lambda: rates[0], clock)
     first = throttle.follow_configuration(), throttle.copied(10), throttle.bytes_max(77)

@@ -29,7 +29,7 @@ class LaterClock(SystemClock):
 
 
 async def test_a_name_whose_producer_still_writes_is_kept(runtime: Broker) -> None:
-    """The name of a producer that still writes is kept; a producer is idle after a day without a batch."""
+    """The name of a producer that still writes is kept, and a producer is idle after a day without a batch."""
     flights = await topic(runtime)
     writing = await runtime.allocate_producer("writing")
     silent = await runtime.allocate_producer("silent")

@@ -64,7 +64,7 @@ class TestRecords:
     async def test_partition_without_leader_is_closed_and_led_again_in_the_next_epoch(
         self, make_topic: MakeTopic
     ) -> None:
-        """A partition without a leader refuses calls; when this broker leads it again, the same log is opened."""
+        """A partition without a leader refuses calls, and opens the same log when this broker leads it again."""
         flights = await make_topic()
         await flights.produce(b"kept")
         before = await change_record(flights, leader=None)
@@ -181,12 +181,12 @@ class FullStorage(WatchedStorage):
 
     write_error: int | None = None
     open_error: int | None = None
-    """Error raised by opening a new log; None for no failure."""
+    """Error raised by opening a new log, or None if new logs can be opened."""
     syncs_max: int | None = None
-    """Number of log file syncs that succeed before the next ones fail; None for no failure."""
+    """Number of log file syncs that succeed before the next ones fail, or None if no sync fails."""
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> PosixFile:
-        """Open a file; writes to a log may fail."""
+        """Open a file; a log file may fail to open, and its writes and syncs may fail."""
         if create and path.suffix == ".log" and self.open_error is not None:
             raise OSError(self.open_error, "injected by the test")
         file = super().open(path, write=write, create=create)
@@ -303,7 +303,10 @@ class TestDisk:
     async def test_a_disk_that_fails_while_a_log_is_opened_has_failed(
         self, start_runtime: StartRuntime
     ) -> None:
-        """A disk error while a log is opened fails the disk; otherwise the broker would be elected repeatedly."""
+        """A disk error while a log is opened fails the disk.
+
+        If the disk stayed in use, the broker would be elected as leader repeatedly.
+        """
         storage = FullStorage()
         runtime = await start_runtime(storage, limits={"checkpoint_interval_seconds": 0.05})
         storage.open_error = errno.EROFS

@@ -86,7 +86,7 @@ async def test_a_pass_reads_every_byte_of_every_segment(flights: TopicClient) ->
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
 async def test_a_pass_begins_where_an_undisturbed_one_would_be(flights: TopicClient, share: float) -> None:
-    """A pass begins where an uninterrupted pass would be at that time, so that restarts do not repeat its beginning."""
+    """After a restart, a pass begins where an uninterrupted pass would be, and not at the first partition again."""
     sizes, counted = await fill(flights, [100, 2000, 30_000]), Counted()
     clock = SteppingClock(round((7 + share) * PASS_SECONDS * 1e6))
     await scrub_of(flights, counted, clock=clock).run_pass()
@@ -121,7 +121,7 @@ async def test_damage_is_logged_and_counted_once(flights: TopicClient) -> None:
 
 
 async def test_what_is_gone_by_then_is_left_to_the_next_pass(flights: TopicClient) -> None:
-    """A segment that is closed, cut or expired during a pass does not fail it."""
+    """A segment that is closed, cut or expired during a pass does not fail the pass."""
     await fill(flights, [100, 2000])
     counted = Counted()
     scrub = scrub_of(flights, counted)

@@ -1,4 +1,4 @@
-"""The times of checkpoints: by the clock, and earlier after many appended bytes."""
+"""Checkpoints are written at regular times, and earlier after many appended bytes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Appends:
         return self.nbytes
 
     async def wait_asked(self, times: int) -> None:
-        """Wait until the upkeep has asked that many more times."""
+        """Wait for the given number of further reads by the upkeep."""
         enough = self.asked + times
         await until(lambda: self.asked >= enough)
 
@@ -97,7 +97,7 @@ async def test_a_checkpoint_is_written_after_so_many_bytes(directory: LogDirecto
 
 
 async def test_a_checkpoint_is_written_by_the_clock(directory: LogDirectory) -> None:
-    """A checkpoint is written by the clock even without appends, because the high watermark and log start may move."""
+    """A checkpoint is written at regular times even without appends, because high watermark and log start may move."""
     checkpoint = directory.path / ".fairlead" / "checkpoint"
     async with upkeep_of(directory, Appends(), 0.01):
         for _ in range(3):

@@ -186,7 +186,7 @@ class FullDisk(PosixStorage):
         self.full = False
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> PosixFile:
-        """Open a file; writes to a log fail while the disk is full."""
+        """Open a file, which refuses writes while the disk is full if it is a log file."""
         file = super().open(path, write=write, create=create)
         return _FullFile(file, self) if path.suffix == ".log" else file
 

@@ -232,7 +232,10 @@ async def test_compressed_rubbish_is_refused_in_its_place(make_topic: MakeTopic)
 async def test_a_batch_waiting_for_decompression_counts_and_delays_no_other(
     start_runtime: StartRuntime,
 ) -> None:
-    """A batch that waits for decompression counts towards the memory limit and delays no other; a stop answers it."""
+    """A batch that waits for decompression counts towards the memory limit, and does not delay other batches.
+
+    A stop answers the waiting batch.
+    """
     runtime = await start_runtime(limits={"validation_threads": 1})
     flights = await topic(runtime)
     columns = record_batch([b"x" * 1000] * 50, default_timestamp_us=SystemClock().now_us())

@@ -27,7 +27,7 @@ StartRuntime = Callable[..., Awaitable[Broker]]
 
 @pytest.fixture(autouse=True)
 def without_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the leader from looking at transactions by their age: the producers of these tests have no records."""
+    """Turn off the leader's reads of producer records, because the producers of these tests have no records."""
     monkeypatch.setattr(looking, "FIRST_SECONDS", 1e9)
 
 
@@ -79,7 +79,7 @@ async def test_committed_readers_stop_before_an_open_transaction(make_topic: Mak
 
 
 async def test_committed_readers_pass_aborted_records(make_topic: MakeTopic) -> None:
-    """A reader continues behind aborted records at once, even if a whole read has no other records."""
+    """A committed reader skips aborted records in one call, even if a whole read has no other records."""
     flights = await make_topic()
     await write(flights, 7)
     await write(flights, 7, 0, 1)
@@ -112,7 +112,7 @@ async def test_a_read_gives_up_after_many_aborted_bytes(
 async def test_long_polls_of_committed_readers_wait_for_the_stable_offset(
     runtime: Broker, make_topic: MakeTopic
 ) -> None:
-    """Records of an open transaction wake no committed reader; its marker does."""
+    """A long poll of a committed reader is answered by the marker of a transaction, and not by its records."""
     flights = await make_topic()
     first = await write(flights, 7)
     polling = asyncio.ensure_future(flights.fetch(first, committed=True, max_wait_seconds=30.0))
@@ -127,7 +127,10 @@ async def test_long_polls_of_committed_readers_wait_for_the_stable_offset(
 
 
 async def test_late_batches_of_an_ended_transaction_are_refused(make_topic: MakeTopic) -> None:
-    """A batch behind its marker is fenced, a repeated end changes nothing, and the next epoch begins at sequence 0."""
+    """A batch after the marker of its transaction is fenced, and the next epoch begins at sequence 0.
+
+    A repeated end changes nothing.
+    """
     flights = await make_topic()
     await write(flights, 7)
     await end(flights, 7)
@@ -168,7 +171,7 @@ async def test_the_leader_numbers_batches_without_a_sequence(make_topic: MakeTop
 
 @pytest.mark.parametrize("acks", [Acks.LEADER, Acks.NONE])
 async def test_transactions_need_acks_all(make_topic: MakeTopic, acks: Acks) -> None:
-    """Batches of transactions with weaker acks are refused."""
+    """Transactional batches with acks other than all are refused."""
     flights = await make_topic()
     [answer] = await flights.produce_batch(transactional(7), acks=acks)
 
@@ -177,7 +180,7 @@ async def test_transactions_need_acks_all(make_topic: MakeTopic, acks: Acks) -> 
 
 
 async def test_a_restart_keeps_open_transactions(start_runtime: StartRuntime) -> None:
-    """After a restart, an open transaction still holds the last stable offset, and can be ended."""
+    """After a restart, an open transaction still limits the last stable offset, and can be ended."""
     first = await start_runtime()
     flights = await topic(first)
     await write(flights, 7)

@@ -41,7 +41,7 @@ TOPIC = TopicId("1b4e28ba-2fa1-4d3b-a3f5-ef19b5a7633b")
 OWN, OTHER = BrokerId(1), BrokerId(2)
 SECONDS_MAX = 20.0
 NOWHERE = "127.0.0.1:9"
-"""Address without a listener. Peers cannot answer; the test sets the revisions that they have seen."""
+"""Address of all brokers, at which nothing listens; the test itself sets the mirror revisions of peers."""
 
 
 def registration(broker: BrokerId) -> BrokerRegistration:
@@ -163,7 +163,7 @@ async def test_a_stop_waits_until_others_lead_and_have_seen_it(scene: Scene) -> 
     await asyncio.wait([leaving], timeout=0.2)
     while_it_leads = leaving.done()
     await scene.partition(successor, successor)
-    # The peer is asked, cannot answer in this test, and is checked again.
+    # The broker asks the peer, which cannot answer in this test, and then checks again.
     await asyncio.wait([leaving], timeout=0.2)
     while_nobody_knows = leaving.done()
     scene.peers.note_revision(OTHER, scene.mirror.metadata.revision)

@@ -173,7 +173,7 @@ async def test_a_lost_life_is_followed_by_one_that_the_directory_knows_first(
 
 
 async def test_a_removal_that_is_reported_twice_is_one_loss(broker: Broker) -> None:
-    """A removal that both a failed update and the mirror report, while the lease's task ends, is one loss."""
+    """A removed registration counts as lost once, even if a failed update and the mirror both report the removal."""
     await broker.registration.begin(DIRECTORY)
     lost = broker.life.membership
     await broker.store.transact((), (Delete(KEYS.broker(OWN)),))
@@ -184,7 +184,7 @@ async def test_a_removal_that_is_reported_twice_is_one_loss(broker: Broker) -> N
         reported.set()
 
     broker.registration.gone(lost.broker_epoch)
-    # Runs directly after the timeout of the task has expired, and before the task has ended.
+    # This callback runs directly after the timeout of the task has expired, and before the task has ended.
     asyncio.get_running_loop().call_soon(report_again)
     async with asyncio.timeout(SECONDS_MAX):
         await reported.wait()

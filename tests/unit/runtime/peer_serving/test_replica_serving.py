@@ -195,7 +195,7 @@ class TestWaiting:
         assert await second.fetch(20) == []
 
     async def test_newer_fetch_of_the_session_takes_over(self, start: StartLeading) -> None:
-        """A newer fetch of a session ends the waiting one, which returns nothing; the newer one gets the records."""
+        """A newer fetch of a session ends the waiting fetch, which gets no records, and gets the records itself."""
         leading = await start()
         second = leading.follower()
         await second.fetch()

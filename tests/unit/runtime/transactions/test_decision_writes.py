@@ -1,4 +1,7 @@
-"""Writes of decisions: changes share writes, and no fault of the store makes two different decisions."""
+"""Writes of decisions about transactions, many of which share a write.
+
+No fault of the store leads to two different decisions.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ class FaultyStore:
     async def transact(
         self, compares: Sequence[Compare], success: Sequence[Operation], failure: Sequence[Operation] = ()
     ) -> TransactionResult:
-        """Run a transaction; faults apply to writes."""
+        """Run a transaction, with the next fault if the transaction writes."""
         is_write = any(isinstance(each, Put) for each in success)
         self.writes += is_write
         fault = self.faults.pop(0) if self.faults and is_write else ""
@@ -76,7 +79,7 @@ class Scene:
         return standing
 
     async def end(self, outcome: Outcome, epoch: int = 0, producer_id: ProducerId = PRODUCER) -> object:
-        """Decide about a transaction, and return the answer of the rules."""
+        """Decide about a transaction, and return the answer to the request."""
         request = Decide(ProducerEpoch(epoch), outcome, metadata="m" if outcome is Outcome.COMMIT else None)
 
         def change(
@@ -96,7 +99,7 @@ class Scene:
 
 @pytest.fixture
 async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
-    """Yield a store and its brokers, which try again at once."""
+    """Yield a store and its brokers, which retry failed writes at once."""
     monkeypatch.setattr(decision_writes, "RETRY_SECONDS", 0.001)
     scene = Scene(await EmbeddedCoordination.open(tmp_path / "store.sqlite", SteppingClock()))
     yield scene
@@ -107,7 +110,10 @@ async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 
 
 async def test_a_decision_is_made_once(scene: Scene) -> None:
-    """The first decision is written, a repeat is a duplicate, and the opposite request gets the decision."""
+    """The first decision is written, and a repeated request is answered as a duplicate.
+
+    A request for the opposite outcome gets the written decision.
+    """
     await scene.create()
     first = await scene.end(Outcome.COMMIT)
     again = await scene.end(Outcome.COMMIT)
@@ -130,7 +136,7 @@ async def test_decisions_that_arrive_together_share_writes(scene: Scene) -> None
 
 
 async def test_an_overtaken_decision_is_decided_again(scene: Scene) -> None:
-    """A record in memory may be outdated: the write then fails, and the newer record gives the answer."""
+    """A write that is based on an outdated record fails, and the request is decided again with the newer record."""
     standing = await scene.create()
     await scene.end(Outcome.ABORT, epoch=9)
     record = begin(standing.record, Begin(60_000), TimestampUs(2))
@@ -145,7 +151,10 @@ async def test_an_overtaken_decision_is_decided_again(scene: Scene) -> None:
 
 @pytest.mark.parametrize("faults", [["lost"], ["applied"], ["away"], ["lost", "applied", "away"]])
 async def test_faults_of_the_store_never_change_a_decision(scene: Scene, faults: list[str]) -> None:
-    """After an unknown outcome the record is read again; the decision stands once, and is answered as it stands."""
+    """After a write with an unknown outcome the record is read again.
+
+    A decision is written exactly once, and the answer contains the written decision.
+    """
     await scene.create()
     scene.faulty.faults += faults
     answer = await scene.end(Outcome.COMMIT)
@@ -157,7 +166,7 @@ async def test_faults_of_the_store_never_change_a_decision(scene: Scene, faults:
 
 
 async def test_a_store_that_stays_away_is_reported(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A change without a definite answer in time is refused, with the side effect `maybe` if it may be written."""
+    """A change without a definite outcome in time is refused, with the side effect `maybe` if it may be stored."""
     monkeypatch.setattr(decision_writes, "SECONDS_MAX", 0.0)
     await scene.create()
     effects = []
@@ -174,7 +183,7 @@ async def test_a_store_that_stays_away_is_reported(scene: Scene, monkeypatch: py
 
 
 async def test_a_stale_record_in_memory_answers_nothing(scene: Scene) -> None:
-    """An answer without a write is given from a read after the request arrived, never from memory."""
+    """An answer without a write is based on a read after the request has arrived, never on a record in memory."""
     await scene.create()
     scene.writes.noted(PRODUCER, ABSENT)
     answer = await scene.end(Outcome.COMMIT)

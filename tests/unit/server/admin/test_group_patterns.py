@@ -1,4 +1,4 @@
-"""The literal beginning of a subscription's pattern, on every topic of which its member needs the right to read."""
+"""The literal prefix of a subscription's pattern; a member needs the right to read all topics with this prefix."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from fairlead_broker.server.admin.groups import literal_prefix
     ],
 )
 def test_the_beginning_ends_at_the_first_operator(pattern: str, prefix: str) -> None:
-    """Only characters that stand for themselves, and once, are part of the beginning."""
+    """The literal prefix of a pattern ends before the first operator or quantified character."""
     assert literal_prefix(pattern) == prefix
 
 
 @pytest.mark.filterwarnings("ignore:Possible (nested set|set difference):FutureWarning")
 @given(st.text("ab.\\\\*+?|()[]{2}^$", max_size=8), st.text("ab.", max_size=6))
 def test_every_match_begins_with_the_prefix(pattern: str, name: str) -> None:
-    """A name that a pattern matches begins with the pattern's literal beginning."""
+    """Every name that a pattern matches begins with the pattern's literal prefix."""
     try:
         found = re.fullmatch(pattern, name)
     except re.error:

@@ -47,7 +47,7 @@ def test_small_limits_are_kept() -> None:
 
 
 def test_callers_with_few_calls_are_admitted_at_the_limit() -> None:
-    """At the limit, only a caller below its equal part is admitted, up to a tenth above the limit (rule Q9)."""
+    """At the limit, only callers below an equal share are admitted, up to a tenth above the limit (rule Q9)."""
     limit = CallLimit(100)
     while limit.begin("busy"):
         pass
@@ -65,7 +65,7 @@ def test_callers_with_few_calls_are_admitted_at_the_limit() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=200))
 def test_counts_of_callers_add_up(events: list[tuple[str, bool]]) -> None:
-    """Calls exceed the limit by at most a tenth, and only those of callers below their part are admitted above it."""
+    """At most a tenth more calls than the limit are admitted, and only for callers with less than an equal share."""
     limit, own, excess = CallLimit(20), Counter[str](), Counter[str]()
     for caller, begins in events:
         if begins:
@@ -83,7 +83,7 @@ def test_counts_of_callers_add_up(events: list[tuple[str, bool]]) -> None:
 
 
 def test_calls_that_go_on_take_no_room_from_others() -> None:
-    """Calls that go on after a wait exceed the limit, and a caller with few calls is still admitted."""
+    """Calls that continue after a wait may exceed the limit, and a caller with few calls is still admitted."""
     limit = CallLimit(8)
     for _ in range(30):
         limit.go_on("busy")

@@ -1,4 +1,4 @@
-"""The path of every request over real sockets, with endpoints that fail in different ways."""
+"""The handling of requests over real sockets, by endpoints that fail in different ways."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

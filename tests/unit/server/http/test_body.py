@@ -156,7 +156,7 @@ def test_produce_calls_are_counted_until_they_are_released() -> None:
 
 
 async def test_drain_reads_a_little() -> None:
-    """Before a refusal a short remainder is read, a long one in part, and a stalled one for a limited time."""
+    """Before a refusal, the rest of a body is read if it is short, in part if it is long, and for a limited time."""
     short = BodyReader(Chunks([bytes(100)] * 3), BodyBudget(BodyLimits(1)))
     long_chunks = Chunks([bytes(1 << 16)] * 100)
     long = BodyReader(long_chunks, BodyBudget(BodyLimits(1)))
@@ -196,7 +196,7 @@ async def test_slow_bodies_do_not_count_while_they_come(monkeypatch: pytest.Monk
 
 
 async def test_a_held_body_ends_in_favour_of_another_client() -> None:
-    """To make room, an incomplete body of a client that holds more is refused as overloaded and frees all its bytes."""
+    """If the budget is used up, an incomplete body of a client with more bytes is refused, and its bytes are freed."""
     budget = BodyBudget(BodyLimits(100))
     whole = BodyReader(Chunks([bytes(60)], complete=False), budget, ("10.0.0.1", 1))
     lines = BodyReader(Chunks([bytes(40)], complete=False), budget, ("10.0.0.2", 1))

@@ -1,4 +1,4 @@
-"""The pieces of an answer, and the values that a call reads from its head."""
+"""The pieces in which an answer is sent, and the values that a call reads from the request's path."""
 
 import asyncio
 from functools import partial
@@ -56,7 +56,7 @@ def call_of(sent: Sent, method: str = "GET", **headers: str) -> Call:
     ids=str,
 )
 def test_pieces_are_full_and_complete(sizes: list[int]) -> None:
-    """Every piece except small last ones has the maximum size, and together they have the bytes of the parts."""
+    """All pieces except small last ones have the maximum size, and all pieces together have the bytes of the parts."""
     parts = [memoryview(bytes([number % 251]) * size) for number, size in enumerate(sizes)]
     pieces = list(pieces_of(parts))
 

@@ -1,4 +1,4 @@
-"""Which connections are shut down, and when (rules T11, T12); the sockets of a process."""
+"""The choice and the time of the connections that a listener shuts down (rules T11, T12)."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ A, B = ("10.0.0.1", "1001"), ("10.0.0.2", "1002")
 
 
 def guard(per_address: int = 0) -> ConnectionGuard:
-    """Return the guard of a listener whose connections need a request within 30 s."""
+    """Return the guard of a listener that shuts down connections without a request after 30 s."""
     limits = GuardLimits(first_request_seconds_max=30, connections_per_address_max=per_address)
     return ConnectionGuard(9520, limits)
 
 
 def sockets(*peers: Peer, first: int = 1) -> list[ListedSocket]:
-    """Return the sockets of these clients, with rising numbers."""
+    """Return one socket for each client, with increasing socket numbers."""
     return [ListedSocket(first + number, peer) for number, peer in enumerate(peers)]
 
 
 def look(guarded: ConnectionGuard, now: float, listed: Iterable[ListedSocket]) -> dict[CutReason, set[Peer]]:
-    """Return what is due at a look."""
+    """Return the clients whose connections a check would shut down, by reason."""
     return dict(guarded.due(listed, guarded.noted(), now))
 
 
 def test_a_connection_without_a_request_is_due() -> None:
-    """A silent connection is due 30 s after it was first seen; a request at any time keeps it."""
+    """A connection without a request is shut down 30 s after it was first listed, and one with a request is kept."""
     guarded = guard()
 
     assert look(guarded, 100, sockets(A, B)) == {}
@@ -51,7 +51,7 @@ def test_a_connection_without_a_request_is_due() -> None:
 
 
 def test_a_connection_with_refused_tokens_only_is_due_later() -> None:
-    """Answers of 401 keep a connection for twice the time; one other answer keeps it for good."""
+    """A connection with only answers of 401 is shut down after twice the time, and kept after any other answer."""
     guarded = guard()
     look(guarded, 0, sockets(A, B))
     guarded.refused |= {A, B}
@@ -62,7 +62,7 @@ def test_a_connection_with_refused_tokens_only_is_due_later() -> None:
 
 
 def test_notes_end_with_their_connection() -> None:
-    """Another connection from the same port begins without notes and with its own time."""
+    """A later connection from the same client port is judged by its own requests and its own age."""
     guarded = guard()
     guarded.admitted.add(A)
     guarded.refused.add(B)
@@ -77,7 +77,7 @@ def test_notes_end_with_their_connection() -> None:
 
 
 def test_a_note_of_a_connection_that_was_not_listed_yet_is_kept() -> None:
-    """A client that connects and calls while the sockets are listed is not forgotten."""
+    """The request of a connection that is newer than the list of sockets is remembered for the next check."""
     guarded = guard()
     before = guarded.noted()
     guarded.admitted.add(A)
@@ -87,7 +87,10 @@ def test_a_note_of_a_connection_that_was_not_listed_yet_is_kept() -> None:
 
 
 def test_the_newest_connections_of_an_address_are_due() -> None:
-    """Beyond the limit, the newest connections go, also with requests; addresses of one IPv6 network count together."""
+    """Above the limit per address, the newest connections are shut down, even if they have requests.
+
+    Addresses of one IPv6 network count as one address.
+    """
     guarded = guard(per_address=2)
     old = [(A[0], "1"), (A[0], "2")]
     wide = [(f"2001:db8::{number}", "1") for number in range(3)]
@@ -102,7 +105,7 @@ def test_the_newest_connections_of_an_address_are_due() -> None:
 
 
 def test_sockets_of_a_port_are_listed() -> None:
-    """The list has the connections to the port, by the client's address, and no others."""
+    """Exactly the connections to a port are listed, each with the address and port of its client."""
     with closing(socket.create_server(("127.0.0.1", 0))) as server, closing(socket.socket()) as client:
         client.connect(server.getsockname())
         accepted, (host, port) = server.accept()
@@ -117,7 +120,7 @@ def test_sockets_of_a_port_are_listed() -> None:
 async def test_a_look_without_free_descriptors_forgets_nothing(
     monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
-    """If a look fails for lack of free descriptors, no request is forgotten, and the next look closes connections."""
+    """A check that fails for lack of descriptors forgets no request, and the next check shuts down connections."""
     guarded = guard()
     guarded.admitted.add(A)
     clock, told = SteppingClock(), []

@@ -1,4 +1,4 @@
-"""The choice of the body that is ended when request bodies use all their memory."""
+"""The choice of the request body to refuse when request bodies have used up their memory budget."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ CLIENTS = st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(1, 3))
 
 @dataclass(eq=False)
 class Body:
-    """A body that holds bytes."""
+    """An incomplete request body, with its client and the bytes that it occupies."""
 
     client: Client
     nbytes: int
@@ -24,7 +24,7 @@ class Body:
 
 
 def held_by(bodies: list[Body], client: Client) -> tuple[int, int]:
-    """Return the bytes that the address and the connection of a client hold."""
+    """Return the bytes that bodies of a client's address and of its connection occupy."""
     address = sum(body.nbytes for body in bodies if body.client[0] == client[0])
     return address, sum(body.nbytes for body in bodies if body.client == client)
 
@@ -38,7 +38,10 @@ def held_by(bodies: list[Body], client: Client) -> tuple[int, int]:
 def test_bodies_end_for_clients_that_hold_less(
     given_bodies: list[tuple[Client, int]], client: Client, nbytes: int, ended: int
 ) -> None:
-    """A body is ended only for a client that then holds no more than the body's client; any such body is found."""
+    """A body is refused only in favour of a client that then occupies at most as many bytes as the body's client.
+
+    A suitable body is found whenever one exists.
+    """
     held = HeldBodies()
     bodies = [Body(each, size, at) for at, (each, size) in enumerate(given_bodies)]
     for body in bodies:
@@ -69,7 +72,7 @@ def test_bodies_end_for_clients_that_hold_less(
 
 
 def test_a_body_held_for_too_long_ends_for_any_client() -> None:
-    """The longest held body also ends in favour of its own connection, once it has been held for long enough."""
+    """After a time limit, the oldest body is refused even in favour of another body on its own connection."""
     held = HeldBodies()
     first, second = Body(("a", 1), 10, 1.0), Body(("a", 1), 10, 2.0)
     held.add(first, 10)

@@ -1,4 +1,4 @@
-"""The requests that a broker refuses as those of another site's web page."""
+"""Requests that a broker refuses because a web page of another site may have sent them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_pages_of_other_sites_change_nothing(headers: dict[str, str], may_write:
 
 
 def test_only_a_listener_on_loopback_knows_all_of_its_names() -> None:
-    """A listener for other machines accepts every name, and the page of the same name."""
+    """A listener for other machines accepts every host name, and web pages from the same host name."""
     assert allowed(ANY_NAME, WRITE, host="log.cluster.example", origin="http://log.cluster.example")
 
 

@@ -42,7 +42,7 @@ def test_granian_is_the_pinned_release() -> None:
 
 
 def test_granian_takes_our_descriptor() -> None:
-    """The hand-over sets exactly the three attributes that granian's own method sets."""
+    """Handing a socket to granian sets exactly the three attributes that granian's own method sets."""
     server = Server(hello)
     own = {name for name in vars(server) if name in {"_shd", "_sfd", "_ssp"}}
     with socket.socket() as listening:
@@ -173,7 +173,10 @@ async def test_body_parts_arrive_in_order(serve, http2: Client) -> None:
 
 
 def test_connections_leave_descriptors_for_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A quarter of the descriptors is kept for segment files; connections are limited even if descriptors are not."""
+    """A quarter of the descriptors is kept for segment files.
+
+    The number of connections is limited even if that of descriptors is not.
+    """
     limits = {"RLIM": (20_000, 20_000)}
     monkeypatch.setattr("resource.getrlimit", lambda _: limits["RLIM"])
     derived = connections_from_descriptor_limit()
@@ -185,7 +188,7 @@ def test_connections_leave_descriptors_for_files(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_stalled_reader_holds_a_few_parts(serve) -> None:
-    """A client that does not read holds a few parts of an answer, and releases them when it disconnects."""
+    """For a client that does not read, few parts of an answer are kept in memory, and freed when it disconnects."""
     sent: list[int] = []
     ended = asyncio.Event()
 

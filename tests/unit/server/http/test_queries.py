@@ -184,7 +184,7 @@ def test_a_call_without_parameters_says_so() -> None:
 def test_an_offset_is_a_number_an_end_or_records_before_the_end(
     text: str, expected: OffsetExpression | None
 ) -> None:
-    """An offset is a number, `earliest`, `latest` or a count of records before the end; other text results in None."""
+    """An offset is a number, `earliest`, `latest`, a count of records before the end, or None for any other text."""
     assert parse_offset(text) == expected
 
 

@@ -111,7 +111,7 @@ def test_slices_hold_few_objects() -> None:
 
 
 def test_slices_hold_few_bytes() -> None:
-    """The bytes of the records converted at once are limited, also where all large records of a batch are adjacent."""
+    """The bytes of the records converted at once are limited, even if all large records of a batch are adjacent."""
     values = [b"x"] * 40_000 + [b"y" * 20_000] * 100 + [b"z" * 2 * SLICE_BYTES_MAX]
     batch = encode(record_batch(values, default_timestamp_us=0), Codec.ZSTD).to_bytes()
     part = make_stamp(read_header(batch), 0, 3, 2_000_000) + batch[STAMP_BYTES:]

@@ -43,7 +43,7 @@ def call_of(headers: dict[str, str], query: bytes = b"") -> Call:
 
 
 def test_three_headers_make_a_producer() -> None:
-    """Three headers identify a producer, and no headers identify none."""
+    """Three headers identify a producer, and a request without these headers has no producer."""
     assert producer_stamp(call_of(PRODUCER)) == ProducerStamp(7, 3, 2**31 - 1)
     assert producer_stamp(call_of({})) is None
 
@@ -109,7 +109,7 @@ async def test_a_key_or_a_producer() -> None:
 
 @pytest.mark.parametrize("name", list(PRODUCER))
 def test_headers_that_mean_nothing_are_refused(name: str) -> None:
-    """Producer headers where they have no meaning are refused with the caller's reason."""
+    """Producer headers in a call for which they have no meaning are refused with the given reason."""
     with refuses("malformed_request"):
         refuse_producer_headers(call_of({name: "7"}), "because")
 

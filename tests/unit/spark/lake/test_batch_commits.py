@@ -58,7 +58,7 @@ def numbers_in(path: Path) -> list[int]:
 
 
 def test_the_first_commit_makes_the_table(tmp_path: Path) -> None:
-    """The first batch creates the table with schema and partitions, and with nullable columns, and is then written."""
+    """The first batch creates the table, with partitions and nullable columns, and is then written to it."""
     outcome = commit(tmp_path, task_files(tmp_path, range(3)), 0)
     table = DeltaTable(tmp_path)
 
@@ -82,7 +82,7 @@ def test_a_stream_that_makes_a_table_without_partitions_warns(
     is_stream: bool,
     warnings: int,
 ) -> None:
-    """Partitions cannot be added later, and Spark may have dropped them; later batches log nothing."""
+    """A stream that creates a table without partitions logs one warning, because Spark may have dropped partitionBy."""
     options = LakeOptions(str(tmp_path), partition_by)
     for batch in (0, 1):
         frame = columns(SCHEMA, *partition_by)
@@ -120,7 +120,7 @@ def test_a_checkpoint_that_is_older_than_the_table_ends_its_stream(tmp_path: Pat
 
 
 def test_values_without_bounds_are_written_all_the_same(tmp_path: Path) -> None:
-    """No column of a file has bounds if one has none, as with a timestamp at the very end of Python's calendar."""
+    """If one column of a file cannot have bounds, as with Python's last timestamp, no column of the file has bounds."""
     ends = dt.datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=dt.UTC)
     schema = pa.schema([("until", pa.timestamp("us", tz="UTC")), ("number", pa.int64())])
     pq.write_table(pa.table({"until": [ends], "number": [3]}, schema), tmp_path / "one.parquet")
@@ -265,7 +265,7 @@ def test_a_frame_that_does_not_fit_is_refused(tmp_path: Path, table: dict[str, A
 
 
 def test_columns_are_added_and_missing_ones_are_null(tmp_path: Path) -> None:
-    """With mergeSchema the table gets new columns; a column of another writer is null in the rows of the query."""
+    """With mergeSchema the table gets new columns, and the query's rows have null in columns of other writers."""
     commit(tmp_path, task_files(tmp_path, range(2)), 0)
     wider = {"type": "struct", "fields": [*SCHEMA["fields"], field("text", "string")]}
     write_deltalake(

@@ -30,7 +30,7 @@ START = datetime(2026, 11, 22, tzinfo=UTC)
 
 
 def batch(numbers: range, *, day: date | None = date(2026, 11, 22), zone: str = "UTC") -> pa.RecordBatch:
-    """Return rows as Spark passes them; timestamps have the time zone of the session."""
+    """Return rows as Spark passes them, with timestamps in the time zone of the session."""
     at = pa.array([START + timedelta(microseconds=number) for number in numbers], pa.timestamp("us", zone))
     texts = pa.array([f"text {number}" for number in numbers])
     return pa.record_batch(

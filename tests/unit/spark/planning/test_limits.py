@@ -19,7 +19,7 @@ from fairlead_spark.planning.ranges import OffsetRange, plan_between
 
 
 def stands(topic_id: str = "A", /, epoch: int = 3, **offsets: int) -> StreamOffsets:
-    """Return the offsets of a query that reads one topic; p0=5 is offset 5 of partition 0."""
+    """Return the offsets of a query that reads one topic, given as p0=5 for offset 5 of partition 0."""
     places = {int(name[1:]): PartitionOffset(offset, epoch) for name, offset in offsets.items()}
     return StreamOffsets({"a": TopicOffsets(topic_id, places)})
 
@@ -108,7 +108,7 @@ def test_records_that_have_expired_do_not_use_up_a_limit() -> None:
 
 
 def test_a_limit_is_shared_out_by_what_is_there() -> None:
-    """Half of the limit is shared equally, half in proportion to the lag; a partition without lag gets nothing."""
+    """Half of the limit is shared equally by the partitions with a lag, and half in proportion to the lag."""
     end = limited(stands(p0=0, p1=0, p2=4), stands(p0=300, p1=100, p2=4), 100)
 
     assert end.end_offsets() == {"a": {0: 64, 1: 36, 2: 4}}
@@ -204,7 +204,7 @@ def test_a_target_is_reached_and_not_passed(
 
 
 def test_a_trigger_waits_for_enough_records_or_for_its_delay() -> None:
-    """The first trigger never waits; a later trigger waits until there are enough records or its time is up."""
+    """The first trigger never waits, and a later trigger waits for enough records or until its time limit."""
     pace = TriggerPace(10, 60.0)
     due = [
         pace.is_due(rows, now)

@@ -78,7 +78,7 @@ def test_epochs_are_those_that_leaders_vouched_for() -> None:
     ],
 )
 def test_other_documents_are_refused_by_what_is_wrong(document: str, words: str) -> None:
-    """The error for another source's or version's document says so, and the error for a wrong entry has its path."""
+    """The error for a foreign document names its source or version, and the error for a wrong entry has its path."""
     with pytest.raises(OffsetsFormatError) as refused:
         StreamOffsets.from_json(document)
 
@@ -86,7 +86,7 @@ def test_other_documents_are_refused_by_what_is_wrong(document: str, words: str)
 
 
 def test_the_first_trigger_reads_from_where_it_first_began() -> None:
-    """The first trigger keeps the start of its first attempt, which is stored with its end."""
+    """A repeated first trigger uses the start offsets of its first attempt, which are stored with its end offsets."""
     first = StreamOffsets({"a": TopicOffsets("A", {0: PartitionOffset(1000)})}, initial=True)
     later = StreamOffsets({"a": TopicOffsets("A", {0: PartitionOffset(1010)})}, initial=True)
     seen = StreamOffsets({"a": TopicOffsets("A", {0: PartitionOffset(1003)})})
@@ -98,7 +98,7 @@ def test_the_first_trigger_reads_from_where_it_first_began() -> None:
 
 
 def test_only_the_first_trigger_knows_its_beginning() -> None:
-    """Only the end of the first trigger stores its start; later ends keep it until there are new records."""
+    """The start offsets of the first trigger are stored with the end offsets until a later trigger has new records."""
     begin = StreamOffsets({"a": TopicOffsets("A", {0: PartitionOffset(5)})}, initial=True)
     end = first_end(begin, StreamOffsets(begin.topics))
     moved = StreamOffsets({"a": TopicOffsets("A", {0: PartitionOffset(6)})})

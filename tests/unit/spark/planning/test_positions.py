@@ -22,7 +22,7 @@ from fairlead_spark.planning.positions import (
 
 
 def test_topics_are_a_list_by_comma() -> None:
-    """Topics are separated by commas and keep their order; spaces and duplicates are dropped."""
+    """Topics are separated by commas and keep their order, without spaces and duplicates."""
     assert parse_topics(" b, a ,,b") == Subscribe(("b", "a"))
     assert str(parse_topics("b,a")) == "b, a"
 

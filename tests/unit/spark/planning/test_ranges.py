@@ -7,7 +7,7 @@ from refusals import missing
 
 
 def stands(topic_id: str = "A", **offsets: int) -> StreamOffsets:
-    """Return the offsets of a query that reads one topic in leader epoch 3; p0=5 is offset 5 of partition 0."""
+    """Return the offsets of a query that reads one topic in leader epoch 3, with p0=5 for offset 5 of partition 0."""
     places = {int(name[1:]): PartitionOffset(offset, 3) for name, offset in offsets.items()}
     return StreamOffsets({"a": TopicOffsets(topic_id, places)})
 
@@ -83,7 +83,7 @@ def test_a_part_of_a_range_keeps_the_epoch_of_its_beginning_alone() -> None:
 
 
 def test_an_expired_range_is_a_loss_with_numbers() -> None:
-    """A range that begins before the log start is shortened or dropped as a loss; an unknown start has no effect."""
+    """A range that begins before a known log start is shortened or dropped, and reported as a loss."""
     ranges = plan_between(stands(p0=5, p1=5, p2=5, p3=5), stands(p0=9, p1=9, p2=9, p3=9)).ranges
     beginnings = stands(p0=7, p1=9, p2=5)
 

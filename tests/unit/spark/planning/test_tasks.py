@@ -63,7 +63,7 @@ def test_a_partition_is_cut_where_there_are_fewer_than_tasks() -> None:
 def test_every_record_is_in_one_task(
     sizes: list[int], cores: int, at_least: int | None, at_most: int | None, rows_max: int | None
 ) -> None:
-    """The pieces of all tasks cover each partition once; no task is empty, too large, or has a partition twice."""
+    """The pieces of all tasks cover each partition once, and no task is empty, too large, or has a partition twice."""
     rows_max = None if at_most is not None else rows_max
     count = TaskCount(cores, at_least, at_most, rows_max)
     shares = share_out(ranges(*sizes), count)

@@ -119,7 +119,7 @@ def test_new_brokers_get_their_share_and_others_exchange_nothing() -> None:
 
 
 def test_leaders_are_evened_without_a_copy() -> None:
-    """Where loads are even, only the order of replicas changes."""
+    """If loads are even, a proposal changes only the order of replicas."""
     live = topics(brokers(2), {"t": at((1, 2), (1, 2), (1, 2), (1, 2))})
     proposal = proposed(Goal("Full"), live)
 
@@ -149,7 +149,7 @@ def test_removed_brokers_are_emptied_by_rack_and_load() -> None:
 
 
 def test_partitions_without_another_broker_are_named() -> None:
-    """A removal that no other broker can take names at most ten partitions."""
+    """If no other broker can take the replicas of a removed broker, the refusal names at most ten partitions."""
     live = topics(brokers(2), {"t": at(*[(1, 2)] * 12), "u": at((1,))})
 
     found = propose(Goal("RemoveBrokers", (1,)), live)
@@ -162,7 +162,7 @@ def test_partitions_without_another_broker_are_named() -> None:
 
 
 def test_closed_brokers_get_nothing() -> None:
-    """An added broker that is unknown, cordoned or draining is named."""
+    """The refusal of a Rebalance names an added broker that is unknown, cordoned or draining."""
     for closed in (LiveBroker(2, cordoned=True), LiveBroker(2, state="draining"), LiveBroker(3)):
         found = propose(Goal("AddBrokers", (2,)), topics([LiveBroker(1), closed], {"t": at((1,), (1,))}))
         assert isinstance(found, Finding)
@@ -170,7 +170,10 @@ def test_closed_brokers_get_nothing() -> None:
 
 
 def test_moving_partitions_and_topics_being_made_are_left_alone() -> None:
-    """A partition that is being moved counts where it will be, and topics that are created or deleted do not count."""
+    """A partition that is being moved counts for its target brokers.
+
+    Topics that are being created or deleted do not count.
+    """
     moving = LivePartition(1, (2, 1), adding=(2,), removing=(1,), isr=(1,))
     live = topics(
         brokers(2), {"t": [LivePartition(0, (1,), isr=(1,)), moving, LivePartition(2, (1,), isr=(1,))]}

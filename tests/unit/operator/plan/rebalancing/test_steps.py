@@ -42,7 +42,7 @@ def cluster(*partitions: LivePartition, brokers: tuple[LiveBroker, ...] = BROKER
 
 
 FOUR = cluster(*(partition(index, 1) for index in range(4)))
-"""Four partitions on the first of three brokers, of which two have to move."""
+"""Cluster of three brokers with four partitions on the first broker; two of the partitions have to move."""
 
 
 def rebalance(status: RebalanceStatus | None = None, answer: str | None = None, **spec: Any) -> Rebalance:
@@ -112,7 +112,7 @@ def test_only_one_rebalance_moves_a_cluster() -> None:
 
 
 def test_moves_begin_as_far_as_allowed_and_end() -> None:
-    """Moves begin up to `concurrentMoves`, others wait for them, and the end is reported with its numbers."""
+    """At most `concurrentMoves` moves run at a time, and the status reports the numbers of moves at the end."""
     begun = under_way(concurrentMoves=1)
     first, moving = after(rebalance(begun, concurrentMoves=1), FOUR)
     assert [step.action for step in first.steps] == [MovePartition(0, (2,))]
@@ -137,7 +137,7 @@ def test_moves_begin_as_far_as_allowed_and_end() -> None:
 
 
 def test_receiving_brokers_are_paced_until_their_last_move() -> None:
-    """A broker has the rate of the spec while a move onto it is left, and none after the moves or their end."""
+    """A target broker has the rate limit of the spec until its last move has ended or the Rebalance is stopped."""
     begun = under_way()
     both, _ = after(rebalance(begun, bytesPerSecond="1.5Mi"), FOUR)
     live = cluster(partition(0, 2), *(partition(index, 1) for index in (1, 2, 3)))
@@ -152,7 +152,7 @@ def test_receiving_brokers_are_paced_until_their_last_move() -> None:
 
 
 def test_what_others_move_is_waited_for_or_skipped() -> None:
-    """A partition that a drain moves is waited for, and a partition that is elsewhere or gone is skipped and named."""
+    """A Rebalance waits for a partition that a drain moves, and skips and names one that is elsewhere or gone."""
     begun = under_way()
     held = cluster(partition(0, 3, 1, adding=(3,), removing=(1,)), partition(1, 2))
     plan, told = after(rebalance(begun), held)

@@ -28,7 +28,7 @@ DAY = timedelta(days=1)
 
 
 def facts(name: str, *, age: timedelta = DAY, life: timedelta = 90 * DAY, by: str = "") -> CertificateFacts:
-    """Return a certificate of an age, perhaps signed by an authority."""
+    """Return the facts about a certificate of the given age, lifetime and signer."""
     begin = NOW - age - BACKDATED
     return CertificateFacts(
         sha256=name,
@@ -99,7 +99,10 @@ def test_each_phase_of_a_replacement_waits_for_brokers_and_clients(
     step: str,
     waits: str,
 ) -> None:
-    """A phase follows from what exists, and names the brokers that hold it up (rule K5)."""
+    """The next step of a replacement follows from the stored authorities and the brokers' reports (rule K5).
+
+    A plan that waits for brokers names these brokers.
+    """
     plan = plan_authority(seen, leaf, reports, Renewal(now=NOW, overlap=overlap, asked=asked))
 
     assert plan.step is AuthorityStep[step]
@@ -107,7 +110,7 @@ def test_each_phase_of_a_replacement_waits_for_brokers_and_clients(
 
 
 def test_a_replacement_waits_for_members_of_etcd() -> None:
-    """Members of etcd restart with each phase, because they read authorities only at startup (rule K5)."""
+    """Each step of a replacement waits until the members of etcd have restarted with its authorities (rule K5)."""
     following = SeenAuthority(current=OLD, following=NEW)
     previous = SeenAuthority(current=NEW, previous=OLD)
     leaf = replace(LEAF, authority=NEW.key)
@@ -125,7 +128,7 @@ def test_a_replacement_waits_for_members_of_etcd() -> None:
 
 
 def test_a_certificate_is_replaced_only_for_a_reason() -> None:
-    """A present, valid certificate is kept (rule K6)."""
+    """A certificate is replaced only if it is missing, old, lacks a name, or has another signer (rule K6)."""
     assert not leaf_is_due(LEAF, OLD, ["a"], NOW)
     assert leaf_is_due(None, OLD, ["a"], NOW)
     assert leaf_is_due(LEAF, NEW, ["a"], NOW)
@@ -136,7 +139,10 @@ def test_a_certificate_is_replaced_only_for_a_reason() -> None:
 
 
 def test_certificates_name_services_hosts_and_extra_names() -> None:
-    """The certificate of the brokers has every name by which clients call; that of etcd every member's (rule K1)."""
+    """The brokers' certificate has every name under which clients connect (rule K1).
+
+    The certificate of etcd has the names of its members.
+    """
     listener = {"type": "loadbalancer", "perBroker": True, "advertisedHost": "b{id}.example:443"}
     tls = {"mode": "Both", "extraNames": ["broker.example"]}
     names = broker_names(render_kit.cluster_of(listeners={"data": listener}, security={"tls": tls}))

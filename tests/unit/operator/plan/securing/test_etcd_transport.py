@@ -29,7 +29,7 @@ def seen(
     *,
     ready: bool = True,
 ) -> ObservedEtcd:
-    """Return an etcd by the listeners of its template and pods, and the schemes of its members and brokers."""
+    """Return an observed etcd with the given phases of template and pods, and schemes of members and brokers."""
     return ObservedEtcd(
         live=None if template is None else EtcdSet(len(pods), "", "existing", phase=template),
         pods={n: EtcdPod(f"u{n}", ready=ready, phase=phase) for n, phase in enumerate(pods)},
@@ -70,7 +70,10 @@ HTTP, HTTPS, BOTH = ("http", "http"), ("https", "https"), ("both", "both")
 def test_listeners_come_before_their_callers_and_leave_after_them(
     *, tls: bool, observed: ObservedEtcd, phase: str, peers: str, brokers: str
 ) -> None:
-    """Members get other listeners first, are then called there, and lose the old ones at last, in both directions."""
+    """Members of etcd first listen with both schemes, are then called with the new one, and finally drop the old one.
+
+    TLS of etcd is turned on and off in the same order of steps.
+    """
     found = plan_etcd_transport(observed, tls=tls, authorities="abc")
 
     assert (found.phase, found.peer_scheme, found.client_scheme) == (phase, peers, brokers)
@@ -78,7 +81,7 @@ def test_listeners_come_before_their_callers_and_leave_after_them(
 
 
 def test_one_member_moves_at_a_time_while_all_are_healthy() -> None:
-    """A peer URL of the other scheme is changed by one member after the other, and by none while one is missing."""
+    """Peer URLs with the old scheme are changed one member at a time, and only while all members answer."""
     places = tuple(EtcdPlace(f"e-{n}", f"https://e-{n}:2480", f"http://e-{n}:2380") for n in range(5))
     wish = EtcdWish(2, "new", places)
 

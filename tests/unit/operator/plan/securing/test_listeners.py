@@ -24,7 +24,7 @@ def with_status(inside: Inside) -> Cluster:
 
 
 def test_both_transports_have_a_listener_each() -> None:
-    """Clients with TLS have another address while plaintext is served too."""
+    """While a Cluster serves both plaintext and TLS, clients with TLS use a separate address."""
     found = listeners_of(cluster_of(), BOTH, None, rolls=False)
 
     assert [(each.name, each.bootstrap) for each in found] == [
@@ -34,7 +34,7 @@ def test_both_transports_have_a_listener_each() -> None:
 
 
 def test_clients_keep_the_known_addresses_during_a_roll() -> None:
-    """Another transport is reported when every broker has restarted with it."""
+    """The status reports addresses with a new transport only when every broker has restarted with that transport."""
     before = with_status(PLAIN)
 
     assert listeners_of(before, TLS, None, rolls=True) == before.status.listeners

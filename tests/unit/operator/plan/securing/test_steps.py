@@ -46,7 +46,7 @@ def said(mode: str, source: ConfigSource = ConfigSource.CLUSTER, level: int = 2)
 
 
 def with_certificates(*brokers: int) -> BrokersAnswer:
-    """Return the answer of the brokers 0 and 1, of which some report a certificate."""
+    """Return the answer of brokers 0 and 1, in which the given brokers report a certificate."""
     certificates = tuple(
         CertificateDescription(
             broker=each, listener=listener, certificate_sha256="leaf", not_after="", authorities_sha256=["ca"],
@@ -69,7 +69,10 @@ def with_certificates(*brokers: int) -> BrokersAnswer:
     ],
 )
 def test_brokers_have_the_certificate_before_they_use_it(observed: Observed, scheme: str) -> None:
-    """The peer listeners of an existing Cluster get TLS once every broker reports the authority; new ones begin so."""
+    """The peer listeners of an existing Cluster get TLS once every broker reports the authority.
+
+    A new Cluster begins with TLS between brokers.
+    """
     assert peer_scheme(observed, ["ca"]) == scheme
     assert reports_of(None).known is False
 
@@ -100,7 +103,7 @@ def test_brokers_have_the_certificate_before_they_use_it(observed: Observed, sch
     ],
 )
 def test_certificates_stay_until_no_pod_needs_them(observed: Observed, mode: str | None) -> None:
-    """A Cluster whose security is removed keeps an open one while brokers, etcd or the mode need certificates."""
+    """A Cluster whose security was removed keeps the mode Open until no broker or etcd needs certificates."""
     cluster, secure = render_kit.cluster_of(), secured({"mode": "Enforce", "allowPlaintext": True})
     kept = until_removed(cluster, observed).spec.security
 
@@ -125,7 +128,7 @@ def test_certificates_stay_until_no_pod_needs_them(observed: Observed, mode: str
 def test_a_stricter_mode_waits_for_the_roll(
     mode: str, given: BrokersAnswer | None, roll: RollPlan, change: str | None
 ) -> None:
-    """A mode is raised when all brokers know the superusers, and lowered at once."""
+    """A stricter mode is set only when all brokers know the superusers, and a less strict mode at once."""
     found = mode_change(secured({"mode": mode, "tls": {"mode": "Both"}}), given, roll)
 
     assert found == (() if change is None else (AlterConfig({"security.mode": change}),))
@@ -133,7 +136,7 @@ def test_a_stricter_mode_waits_for_the_roll(
 
 
 def test_the_condition_names_what_is_missing() -> None:
-    """The condition follows from the reports of the brokers (rule K4)."""
+    """The reason of the certificates' condition follows from the brokers' reports (rule K4)."""
 
     def reason(certificates: Certificates, brokers: BrokersAnswer | None, days: float = 0) -> str:
         found = certificates_condition(
@@ -155,7 +158,7 @@ def test_the_condition_names_what_is_missing() -> None:
 
 
 def test_annotation_and_spec_set_the_overlap() -> None:
-    """The overlap is that of the spec, unless the annotation skips it."""
+    """The overlap for clients is set in the spec, and is zero if the annotation skips it."""
     assert overlap_of(secured({"tls": {"clientOverlap": "5h"}})) == timedelta(hours=5)
     assert overlap_of(secured(skip_overlap="true")) == timedelta()
     assert overlap_of(render_kit.cluster_of()) == timedelta()

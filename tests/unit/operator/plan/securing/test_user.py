@@ -126,7 +126,7 @@ def a_token(
 def test_a_namespace_grants_only_what_the_cluster_gives_it(
     user: User, cluster: Manifest | None, reason: str | None, named: str
 ) -> None:
-    """Allowed names lie inside the names of the User's namespace, and denials are always allowed (rule K10)."""
+    """A User may allow only names that its Cluster gives to the User's namespace, and may deny any name (rule K10)."""
     found = refusal(user, cluster)
 
     assert (None if found is None else found.reason) == reason
@@ -134,7 +134,7 @@ def test_a_namespace_grants_only_what_the_cluster_gives_it(
 
 
 def test_only_own_records_are_removed() -> None:
-    """Missing rules are created once, own rules that are not wanted are removed, and others stay (rule K11)."""
+    """Missing ACLs are created once, superfluous ACLs of the User are removed, and those of other owners stay (K11)."""
     user = a_user(acls=[{"operations": ["write", "read", "read"], "topics": ["a"], "groups": ["g"]}])
 
     def stored(acl_id: str, pattern: str, owner: str | None, operations: list[str]) -> AclDescription:
@@ -219,7 +219,7 @@ def test_a_quota_belongs_to_the_first_owner(
 
 @pytest.mark.parametrize(("hours", "reasons"), [(361, []), (360, ["ExpiresSoon"]), (None, [])])
 def test_a_token_that_is_not_replaced_in_time_is_reported(hours: int | None, reasons: list[str]) -> None:
-    """Half of the time for renewals may pass without a new token (rule K12)."""
+    """A warning is reported if a token is not renewed in the first half of its renewal time (rule K12)."""
     ends = None if hours is None else (NOW + timedelta(hours=hours)).isoformat()
 
     assert [
@@ -228,7 +228,7 @@ def test_a_token_that_is_not_replaced_in_time_is_reported(hours: int | None, rea
 
 
 def test_programs_get_the_address_with_tls_if_there_is_one() -> None:
-    """The bootstrap address is the one with TLS, never the one for clients outside."""
+    """Programs get the internal bootstrap address, with TLS if the Cluster has it, and never the external one."""
     plain = {"name": "data", "bootstrap": "http://a"}
     listeners = [{"name": "external", "bootstrap": "https://x"}, plain]
 
@@ -239,7 +239,10 @@ def test_programs_get_the_address_with_tls_if_there_is_one() -> None:
 
 
 def test_the_status_names_principal_token_and_findings() -> None:
-    """The status shows the principal and the token, warns in the mode Open, and keeps its facts when interrupted."""
+    """The status of a User has its principal and token id, also when a pass is interrupted.
+
+    If the Cluster has the mode Open, the status of the User has a warning.
+    """
     user = a_user()
     warned = user_status(user, None, warnings_of(user, a_cluster({}), None, NOW), ("id", "2026"), NOW)
     refused = user_status(
