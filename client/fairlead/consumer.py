@@ -176,8 +176,7 @@ class Consumer:
         self._partitions = AssignedPartitions(self._prefetch, self._reader)
         self._running: _Running | None = None
         self._closing, self._is_taking = False, False
-        """`_closing`: no more batches are handed out, but partitions are released. `_is_taking`: a call waits for a
-        batch."""
+        """`_closing`: partitions are released, but no batch is handed out. `_is_taking`: a call waits for a batch."""
         self._session: GroupSession | None = None
         self._commit_before: CommitBefore | None = None
 

@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--etcd", required=True, help="client addresses of members, tried in order")
     parser.add_argument("--into", type=Path, required=True, help="existing folder for the snapshots")
-    parser.add_argument("--name", required=True, help="beginning of the names of the files")
+    parser.add_argument("--name", required=True, help="prefix of the file names")
     parser.add_argument("--keep", type=int, required=True, help="number of snapshots of this name to keep")
     parser.add_argument("--result", type=Path, required=True, help="file for the result")
     parser.add_argument("--tls", type=Path, help="folder with ca.crt, tls.crt and tls.key for calls to etcd")

@@ -2,7 +2,7 @@
 
 Options are parsed once into `ReadOptions`, so that other code never handles options as text. Write options are parsed
 with the same functions (`take_bool` and so on). The reference page is generated from `READ_OPTIONS`. The module must
-not depend on Spark. The module is a single file, because half of it describes the options to users.
+not depend on Spark. The module is a single file because half of it describes the options to users.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Tests of the planning and reading of the readers, called as Spark's workers call them, but without Spark.
 
-The file is not split, because planning and reading are tested with the same readers and the same broker.
+The tests are a single file because planning and reading are tested with the same readers and the same broker.
 """
 
 from __future__ import annotations

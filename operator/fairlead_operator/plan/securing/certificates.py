@@ -204,7 +204,7 @@ def _towards_following(
     if reports.etcd - {etcd_fingerprint(seen)}:
         return AuthorityPlan(AuthorityStep.KEEP, "members of etcd have not loaded the next authority yet")
     if renewal.now < following.created + renewal.overlap:
-        return AuthorityPlan(AuthorityStep.KEEP, "clients get time to learn the next authority")
+        return AuthorityPlan(AuthorityStep.KEEP, "clients need more time to load the next authority")
     return AuthorityPlan(AuthorityStep.PROMOTE)
 
 
@@ -212,7 +212,9 @@ def _without_previous(
     seen: SeenAuthority, leaf: CertificateFacts | None, reports: Reports, renewal: Renewal
 ) -> AuthorityPlan:
     if leaf is None or leaf.authority != seen.current.key:
-        return AuthorityPlan(AuthorityStep.KEEP, "the brokers' certificate is not signed again yet")
+        return AuthorityPlan(
+            AuthorityStep.KEEP, "the brokers' certificate is not signed by the new authority yet"
+        )
     if not reports.known:
         return AuthorityPlan(AuthorityStep.KEEP, "no broker answers")
     if old := reports.without(leaf):
@@ -220,7 +222,7 @@ def _without_previous(
     if reports.etcd - {etcd_fingerprint(seen)}:
         return AuthorityPlan(AuthorityStep.KEEP, "members of etcd have not loaded the new certificate yet")
     if renewal.now < leaf.created + renewal.overlap:
-        return AuthorityPlan(AuthorityStep.KEEP, "clients still trust the previous authority for a while")
+        return AuthorityPlan(AuthorityStep.KEEP, "clients may need the previous authority during the overlap")
     return AuthorityPlan(AuthorityStep.DROP_PREVIOUS)
 
 

@@ -157,5 +157,5 @@ def _judged(reports: Reports, observed: Observed, certificates: Certificates) ->
     if certificates.waits:
         return "True", "Replacing", f"the authority is being replaced: {certificates.waits}"
     if leaf.not_after - observed.now < EXPIRING:
-        return "False", "Expiring", f"the certificate of the brokers ends at {rfc3339(leaf.not_after)}"
+        return "False", "Expiring", f"the certificate of the brokers expires at {rfc3339(leaf.not_after)}"
     return "True", "Current", "every broker has the current certificate"

@@ -73,8 +73,8 @@ NONE_REPORTS = Reports(known=True, registered=frozenset({0, 1}))
         ),
         (SeenAuthority(current=OLD, following=NEW), LEAF, BOTH, 2 * DAY, False, "KEEP", "clients"),
         (SeenAuthority(current=OLD, following=NEW), LEAF, BOTH, DAY, False, "PROMOTE", ""),
-        (SeenAuthority(current=NEW, previous=OLD), None, BOTH, DAY, False, "KEEP", "signed again"),
-        (SeenAuthority(current=NEW, previous=OLD), LEAF, BOTH, DAY, False, "KEEP", "signed again"),
+        (SeenAuthority(current=NEW, previous=OLD), None, BOTH, DAY, False, "KEEP", "signed by the new"),
+        (SeenAuthority(current=NEW, previous=OLD), LEAF, BOTH, DAY, False, "KEEP", "signed by the new"),
         (SeenAuthority(current=OLD, previous=NEW), LEAF, Reports(), DAY, False, "KEEP", "no broker answers"),
         (SeenAuthority(current=OLD, previous=NEW), LEAF, ONE_BEHIND, DAY, False, "KEEP", "broker 1 has"),
         (
