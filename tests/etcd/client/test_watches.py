@@ -160,7 +160,10 @@ async def test_a_quiet_watch_is_left_alone(alone: EtcdCluster) -> None:
 async def test_what_is_compacted_while_a_watch_is_cut_off_ends_it(
     alone: EtcdCluster, relay: TcpRelay
 ) -> None:
-    """A watch ends if its next events were compacted while its link was cut. A list and a new watch continue."""
+    """A watch ends if its next events were compacted while its link was cut.
+
+    The caller continues with a list and a new watch.
+    """
     client = alone.client(relay.url)
     watch = client.watch("/k", Revision(1))
     writer = alone.client()

@@ -9,7 +9,7 @@ DAY_SECONDS = 24 * 3600
 
 
 async def test_old_records_are_deleted_whether_read_or_not(api, clock) -> None:
-    """Old records are deleted, read or not, and all records from the first young segment on are kept."""
+    """Old records are deleted, whether read or not, and all records from the first recent segment on are kept."""
     await api.admin.create_topic("flights", config={"retention.ms": 2000, "segment.ms": 1000})
     await api.produce("flights", *"0123456789")
     clock.move(1.5)
@@ -60,7 +60,7 @@ async def test_an_emptied_log_survives_a_restart(api, clock, lives) -> None:
 
 
 async def test_old_times_of_producers_expire_and_append_times_do_not(api, clock) -> None:
-    """Records with old timestamps expire at the first check with CreateTime, and by their append with LogAppendTime."""
+    """With CreateTime, records with old timestamps expire at the first check; with LogAppendTime, after the append."""
     long_ago = clock.now_us() // 1000 - 30 * DAY_SECONDS * SECOND_MS
     for name, kind in (("created", "CreateTime"), ("appended", "LogAppendTime")):
         config = {

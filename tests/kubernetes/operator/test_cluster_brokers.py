@@ -85,7 +85,7 @@ class Stage:
         return uids(self.api.list("pods", self.namespace, BROKERS))
 
     def wait_replaced(self, pod: str, uid: str) -> None:
-        """Wait until another pod has the name."""
+        """Wait until a new pod has the name of the broker's pod."""
         self.api.wait(
             f"pod/{pod}",
             self.namespace,

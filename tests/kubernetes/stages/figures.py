@@ -1,4 +1,4 @@
-"""Figures of a test for the record of `make prove`."""
+"""Figures that a test reports for the record of `make prove`."""
 
 from __future__ import annotations
 

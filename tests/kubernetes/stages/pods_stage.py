@@ -171,7 +171,7 @@ class PodsStage:
         return str(found["spec"]["nodeName"])
 
     def wait_replaced(self, pod: str, uid: str) -> None:
-        """Wait until another pod has the name and is ready."""
+        """Wait until a new pod has the pod's name and is ready."""
         self.kubernetes.api.wait(
             f"pod/{pod}",
             self.namespace,

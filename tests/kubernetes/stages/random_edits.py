@@ -1,8 +1,8 @@
 """Random edits of a Cluster and its Topics, and the state that must follow each edit.
 
-A `World` has the requested state (`Wish`). Every edit changes both the requested state and the resources, or directly
-changes an object that the operator created. Edits that must be refused or delayed name the expected condition and their
-undo; `wishes.py` compares the requested state with the real one.
+A `World` contains the requested state (`Wish`). Every edit changes both the requested state and the resources, or
+directly changes an object that the operator created. Edits that must be refused or delayed name the expected condition
+and their undo; `wishes.py` compares the requested state with the real one.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class CrashError(Exception):
 
 
 async def fill(bootstrap: str, count: int, first: int = 0) -> None:
-    """Store `count` numbers from `first` on, ten per batch, with timestamps a second apart from an hour ago on."""
+    """Store `count` numbers from `first` on, ten per batch, with timestamps one second apart that begin an hour ago."""
     hour_ago = now_us() - 3600 * SECOND
     async with Producer(bootstrap) as producer:
         for base in range(first, first + count, 10):
