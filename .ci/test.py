@@ -1,9 +1,10 @@
 """Runs the tests in an order that fits the machine, and prints one closing line for all tests.
 
 `all` first runs the tests of the pure packages with branch coverage, which fail below 100%. Next come the tests of
-whole systems, followed by Kubernetes and Spark at the same time. Last are the tests that measure time, while nothing
-else runs. The programs of the test Kubernetes are built in the background during the first runs. `fast` is one run
-without the slow tests. Other arguments are passed to pytest, for one run without coverage. Called by the Makefile.
+whole systems, followed by Kubernetes, Spark, and generated calls with the demo at the same time. Last are the tests
+that measure time, while nothing else runs. The programs of the test Kubernetes are built in the background during the
+first runs. `fast` is one run without the slow tests. Other arguments are passed to pytest, for one run without
+coverage. Called by the Makefile.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ SPARK_TESTS = "tests/spark"
 KUBERNETES_TESTS = "tests/kubernetes"
 # This folder runs in one process, since every process would generate Schemathesis' cases, which takes ten seconds.
 MADE_UP_CALLS = "tests/openapi"
+# The demo runs a broker, two groups and Spark, which keep both cores busy for half a minute.
+DEMO = "tests/integration/cli/test_flights_demo.py"
 # `make check` runs the tests that only read the sources.
 STATIC_TESTS = ("tests/architecture", "tests/typing")
 # Tests of whole systems spend half of their time waiting for leases and processes, and tests with Kubernetes wait for
@@ -63,49 +66,38 @@ class TestRun:
         self._begun = time.monotonic()
         self._lock = Lock()
 
-    def run(self, *command: str) -> None:
-        """Run a command, print its output, and add the counts of pytest's closing line."""
+    def run(self, *command: str, quiet: bool = False) -> None:
+        """Run a command, print its output, and add the counts of pytest's closing line.
+
+        The output is printed as it is written, or when the command ends if `quiet`.
+        """
         print("+", *command, flush=True)
+        lines: list[str] = []
         with subprocess.Popen([sys.executable, "-m", *command], stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None, "a pipe was asked for"
             for line in process.stdout:
-                with self._lock:
+                lines.append(line)
+                if not quiet:
                     print(line, end="", flush=True)
-                    self._count(line)
-        self._ended(process.returncode, command)
+        with self._lock:
+            if quiet:
+                print("+", *command, "has ended:", flush=True)
+                print(*lines, sep="", end="", flush=True)
+            for line in lines:
+                self._count(line)
+            if process.returncode:
+                self.failures.append(f"exit code {process.returncode}: {' '.join(command)}")
 
-    def run_together(self, shown: Lane, *others: Lane) -> None:
-        """Run several lanes at the same time; the commands of one lane run one after the other.
-
-        The output of the first lane is printed at once, and the output of a command in another lane when it ends.
-        """
+    def run_together(self, *lanes: Lane) -> None:
+        """Run lanes at the same time, each with one quiet command after the other."""
 
         def run_lane(lane: Lane) -> None:
             for command in lane:
-                self._run_quietly(command)
+                self.run(*command, quiet=True)
 
-        with ThreadPoolExecutor(len(others)) as threads:
-            ends = [threads.submit(run_lane, lane) for lane in others]
-            for command in shown:
-                self.run(*command)
-        for end in ends:
-            end.result()
-
-    def _run_quietly(self, command: tuple[str, ...]) -> None:
-        print("+", *command, flush=True)
-        done = subprocess.run(
-            [sys.executable, "-m", *command], stdout=subprocess.PIPE, text=True, check=False
-        )
-        with self._lock:
-            print("+", *command, flush=True)
-            print(done.stdout, end="", flush=True)
-            for line in done.stdout.splitlines():
-                self._count(line)
-            self._ended(done.returncode, command)
-
-    def _ended(self, code: int, command: tuple[str, ...]) -> None:
-        if code:
-            self.failures.append(f"exit code {code}: {' '.join(command)}")
+        with ThreadPoolExecutor(len(lanes)) as threads:
+            for end in [threads.submit(run_lane, lane) for lane in lanes]:
+                end.result()
 
     @property
     def failed(self) -> bool:
@@ -154,24 +146,22 @@ def run_all(tests: TestRun) -> None:
     with build_kubernetes() as building:
         tests.run("coverage", "erase")
         tests.run("coverage", "run", "-m", "pytest", "-n", PURE_WORKERS, "-m", "not serial", *PURE_TESTS)
-        tests.run("coverage", "combine", "--quiet")
-        tests.run("coverage", "report")
-        later = (MADE_UP_CALLS, SPARK_TESTS, KUBERNETES_TESTS)
+        later = (MADE_UP_CALLS, DEMO, SPARK_TESTS, KUBERNETES_TESTS)
         ignored = [f"--ignore={path}" for path in (*PURE_TESTS, *STATIC_TESTS, *later)]
 
         tests.run("pytest", "-n", WORKERS, *by_file, "-m", "not serial", *ignored)
         print("+ wait for the programs of the test Kubernetes (build/kubernetes.log)", flush=True)
         building.wait()
-    # Kubernetes and Spark run at the same time, but only after the whole systems: with all workers on two cores, tests
-    # would exceed their deadlines.
+    # These lanes run at the same time, but only after the whole systems: with all workers on two cores, tests would
+    # exceed their deadlines.
     tests.run_together(
         [("pytest", "-n", KUBERNETES_WORKERS, "-m", "not serial", KUBERNETES_TESTS)],
         # Tests with Spark run in separate processes: clusters that last for a whole session of pytest suppress logs
         # that other tests capture.
-        [
-            ("pytest", "-n", SPARK_WORKERS, *by_file, "-m", "not serial", SPARK_TESTS),
-            ("pytest", MADE_UP_CALLS),
-        ],
+        [("pytest", "-n", SPARK_WORKERS, *by_file, "-m", "not serial", SPARK_TESTS)],
+        [("pytest", MADE_UP_CALLS, DEMO)],
+        # The report of the pure packages takes seconds on one core, and has no deadline.
+        [("coverage", "combine", "--quiet"), ("coverage", "report")],
     )
     # Scenarios are left out by name, since a scenario runs if its file is named.
     tests.run("pytest", "-m", "serial and not scenario", *serial_files())

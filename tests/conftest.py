@@ -33,6 +33,8 @@ ONE_AUTHORITY = {
     "SSL_CERT_FILE": str(FOLDER / "plugins/no_authority.pem"),
     "SSL_CERT_DIR": str(FOLDER / "plugins/no_authorities"),
 }
+CALLERS_PREFIX = "CALLERS_"
+"""Prefix of the variables that contain the authorities named by the caller of the tests."""
 SCHEMATHESIS = "schemathesis.pytest.plugin"
 BYTECODE = Path(__file__).parents[1] / "build" / "bytecode"
 if sys.dont_write_bytecode:
@@ -81,13 +83,16 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_runtestloop() -> None:
-    """Limit this process and its children to a single certificate authority, unless the environment names others.
+    """Limit this process and its children to a single certificate authority, and keep the authorities of the caller.
 
     Every HTTP client loads the authorities of the system, which takes ten milliseconds, and the tests create thousands
-    of clients. Programs that download something are built earlier, or run without these variables (`install_kit`).
+    of clients. Programs that download something are built earlier, or run with the caller's variables (`install_kit`).
     """
-    if "SSL_CERT_FILE" not in os.environ:
-        os.environ.update(ONE_AUTHORITY)
+    for name, one in ONE_AUTHORITY.items():
+        named = os.environ.get(name, one)
+        if named != one:
+            os.environ[CALLERS_PREFIX + name] = named
+        os.environ[name] = one
 
 
 def _length(item: pytest.Item) -> tuple[float, bool]:

@@ -16,6 +16,12 @@ def full(request: pytest.FixtureRequest) -> bool:
     return request.config.getoption("--hypothesis-profile") == "prove"
 
 
+@pytest.fixture(scope="session")
+def patience(full: bool) -> float:
+    """Return the factor for bounds of latencies: outside `make prove`, other tests use the cores at the same time."""
+    return 1.0 if full else 10.0
+
+
 @pytest.fixture
 async def start(tmp_path: Path) -> AsyncIterator[StartBroker]:
     """Yield a function that starts a broker with small limits, given by name; stop the broker at the end."""

@@ -27,10 +27,11 @@ from overload_kit import (
     until,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.serial, pytest.mark.prove]
+pytestmark = [pytest.mark.slow, pytest.mark.prove]
 
 P99_MS_MAX = 500.0
-"""Bound of a well-behaved client's latency (produce and fetch together) during an attack: ten times the usual latency.
+"""Bound of a well-behaved client's latency (produce and fetch together) during an attack, with nothing
+else on the machine: ten times the usual latency.
 """
 
 
@@ -77,7 +78,7 @@ async def returned(broker: BrokerUnderLoad, descriptors: int) -> bool:
     return await until(lambda: broker.descriptors <= descriptors + 10, 30)
 
 
-async def test_idle_connections(start, full) -> None:
+async def test_idle_connections(start, full, patience) -> None:
     """Idle connections (silent, kept alive, HTTP/2) cost a broker little memory and delay no other client."""
     count = 5_000 if full else 400
     broker = await start(connections_per_address_max=0)
@@ -103,7 +104,7 @@ async def test_idle_connections(start, full) -> None:
     assert came_back
     assert peak - memory < 20 + count * 0.05
     assert beside.failures == 0
-    assert beside.p99_ms < P99_MS_MAX
+    assert beside.p99_ms < P99_MS_MAX * patience
 
 
 async def test_connections_beyond_the_limit_wait(start) -> None:
@@ -140,7 +141,7 @@ async def until_readable(connection: socket.socket, seconds: float) -> bool:
     return True
 
 
-async def test_rapid_reset(start, full) -> None:
+async def test_rapid_reset(start, full, patience) -> None:
     """A connection that opens and resets thousands of requests is closed, and other clients are not affected."""
     pairs = 20_000 if full else 2_000
     broker = await start()
@@ -163,7 +164,7 @@ async def test_rapid_reset(start, full) -> None:
     assert came_back
     assert peak - memory < 64
     assert beside.failures == after.failures == 0
-    assert max(beside.p99_ms, after.p99_ms) < P99_MS_MAX
+    assert max(beside.p99_ms, after.p99_ms) < P99_MS_MAX * patience
 
 
 async def rapid_resets(broker: BrokerUnderLoad, pairs: int) -> int:
@@ -181,7 +182,7 @@ async def rapid_resets(broker: BrokerUnderLoad, pairs: int) -> int:
     return ended
 
 
-async def test_slow_headers(start, full) -> None:
+async def test_slow_headers(start, full, patience) -> None:
     """A connection with a slow request head is closed after a time limit, over HTTP/2 after an unanswered ping."""
     count = 500 if full else 60
     broker = await start(header_seconds_max=2, ping_interval_seconds=2)
@@ -210,7 +211,7 @@ async def test_slow_headers(start, full) -> None:
     assert came_back
     assert peak - memory < 32
     assert beside.failures == 0
-    assert beside.p99_ms < P99_MS_MAX
+    assert beside.p99_ms < P99_MS_MAX * patience
 
 
 async def trickles(connections: list[socket.socket], data: bytes) -> None:
@@ -221,7 +222,7 @@ async def trickles(connections: list[socket.socket], data: bytes) -> None:
         await pause(0.5)
 
 
-async def test_slow_bodies(start, full) -> None:
+async def test_slow_bodies(start, full, patience) -> None:
     """Requests with paused bodies are closed, use almost no memory, and block no other client."""
     count = 500 if full else 60
     broker = await start(body_idle_seconds_max=2, body_seconds_max=4, bodies_bytes_max=64 << 20)
@@ -254,7 +255,7 @@ async def test_slow_bodies(start, full) -> None:
     assert came_back
     assert peak - memory < 32 + count * 0.1
     assert beside.failures == 0
-    assert beside.p99_ms < P99_MS_MAX
+    assert beside.p99_ms < P99_MS_MAX * patience
 
 
 async def test_giant_headers(start, full) -> None:

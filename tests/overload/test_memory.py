@@ -34,10 +34,10 @@ from overload_kit import (
     until,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.serial, pytest.mark.prove]
+pytestmark = [pytest.mark.slow, pytest.mark.prove]
 
 P99_MS_MAX = 1000.0
-"""Bound of a well-behaved client's latency during an attack that moves data."""
+"""Bound of a well-behaved client's latency during an attack that moves data, with nothing else on the machine."""
 STALLED_MIB = 1.0
 """Memory of one stalled reader beyond the bytes that the broker counts: the last part of its answer, in buffers."""
 
@@ -51,7 +51,7 @@ async def filled(calls: Calls, topic: str, size_mib: int) -> None:
 
 
 @pytest.mark.parametrize("protocol", [pytest.param("http1", marks=pytest.mark.scenario), "http2"])
-async def test_stalled_readers(start, full, protocol) -> None:
+async def test_stalled_readers(start, full, patience, protocol) -> None:
     """Stalled readers that request 64 MiB use the memory budget and no more, and other clients are served."""
     count = 500 if full else 50
     budget_mib = 256 if full else 32
@@ -76,7 +76,7 @@ async def test_stalled_readers(start, full, protocol) -> None:
     assert came_back
     assert peak - memory < bound
     assert beside.failures == after.failures == 0
-    assert beside.p99_ms < P99_MS_MAX
+    assert beside.p99_ms < P99_MS_MAX * patience
 
 
 async def stalled_reader(broker: BrokerUnderLoad, protocol: str):
@@ -119,7 +119,7 @@ async def test_stalled_reader_loses_its_connection(start) -> None:
 @pytest.mark.parametrize(
     ("path", "left"), [("/records?from=earliest", 90), ("/partitions/0/records", 20)], ids=["tail", "json"]
 )
-async def test_stalled_readers_of_text(start, full, path, left) -> None:
+async def test_stalled_readers_of_text(start, full, patience, path, left) -> None:
     """A fetch of text that its client does not read uses memory of the budget, and further fetches are refused.
 
     The text of a small batch may be large. The bound allows for the open batches of two codec threads. Tails request
@@ -154,10 +154,10 @@ async def test_stalled_readers_of_text(start, full, path, left) -> None:
     assert peak - memory < 256
     assert ended
     assert beside.failures == 0
-    assert beside.p99_ms < P99_MS_MAX
+    assert beside.p99_ms < P99_MS_MAX * patience
 
 
-async def test_compression_bombs(start, full) -> None:
+async def test_compression_bombs(start, full, patience) -> None:
     """Compressed batches that decompress beyond the limits are refused, and stored ones are answered in parts."""
     count = 200 if full else 20
     broker = await start()
@@ -196,10 +196,10 @@ async def test_compression_bombs(start, full) -> None:
     # Two validation threads and two codec threads, each with one open batch and its result.
     assert peak - memory < 1024
     assert beside.failures == 0
-    assert beside.p99_ms < P99_MS_MAX
+    assert beside.p99_ms < P99_MS_MAX * patience
 
 
-async def test_batches_of_many_objects(start, full) -> None:
+async def test_batches_of_many_objects(start, full, patience) -> None:
     """Batches with a million empty records or headers in few kilobytes are refused, and JSON fetches are split."""
     readers = 20 if full else 3
     records, headers = (2_350_000, 4_000_000) if full else (1_200_000, 1_200_000)
@@ -238,10 +238,10 @@ async def test_batches_of_many_objects(start, full) -> None:
     assert {answer.status for answer in answers} <= {200, 503}
     assert peak - memory < 512
     assert beside.failures == 0
-    assert beside.p99_ms < P99_MS_MAX
+    assert beside.p99_ms < P99_MS_MAX * patience
 
 
-async def test_records_of_much_text(start, full) -> None:
+async def test_records_of_much_text(start, full, patience) -> None:
     """JSON readers of records that expand to many objects or much text use little memory, and no other client waits."""
     readers = 20 if full else 3
     broker = await start()
@@ -273,7 +273,7 @@ async def test_records_of_much_text(start, full) -> None:
     # Two codec threads, each with one open batch, its value and the pieces of its text.
     assert peak - memory < 192
     assert beside.failures == 0
-    assert beside.p99_ms < P99_MS_MAX
+    assert beside.p99_ms < P99_MS_MAX * patience
 
 
 class Posting:
@@ -310,7 +310,7 @@ class Posting:
     async def answer(self) -> bytes:
         """Return all bytes until the end of the answer, with undecoded headers."""
         received = b""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while b"}" not in received:
                 received += await self._reader.read(65_536)
         return received
@@ -334,7 +334,7 @@ async def crowded(start) -> AsyncIterator[BrokerUnderLoad]:
         begun.close()
 
 
-async def test_no_room_is_answered_before_the_body_is_sent(crowded) -> None:
+async def test_no_room_is_answered_before_the_body_is_sent(crowded, patience) -> None:
     """Without memory, a request is refused before its body with `overloaded` and Retry-After in a tenth of a second."""
     times, answers = [], []
     for _ in range(5):
@@ -348,7 +348,7 @@ async def test_no_room_is_answered_before_the_body_is_sent(crowded) -> None:
     assert all(b"overloaded" in answer for answer in answers)
     document = json.loads(answers[0][answers[0].index(b"{") : answers[0].index(b"}") + 1])
     assert (document["kind"], document["side_effect"]) == ("retry", "none")
-    assert min(times) < 0.1
+    assert min(times) < 0.1 * patience
 
 
 async def test_small_bodies_pass_beside_large_ones(crowded) -> None:
@@ -359,6 +359,8 @@ async def test_small_bodies_pass_beside_large_ones(crowded) -> None:
     assert stored.status == 200
 
 
+# On a busy machine, the broker refuses a body before it notices that it may end another.
+@pytest.mark.serial
 @pytest.mark.parametrize(
     "media_type",
     ["application/x-ndjson", pytest.param(BATCHES, marks=pytest.mark.scenario)],

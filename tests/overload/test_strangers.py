@@ -12,11 +12,13 @@ from broker_kit import BATCHES, Calls
 from fairlead_api.token_text import TokenText
 from overload_kit import BrokerUnderLoad, calm_client, now, one_batch, record
 
-pytestmark = [pytest.mark.slow, pytest.mark.serial, pytest.mark.prove]
+pytestmark = [pytest.mark.slow, pytest.mark.prove]
 
 MIB = 1 << 20
 P99_MS_MAX = 500.0
-"""Bound of the latency of a client with a token (produce and fetch together) during an attack."""
+"""Bound of the latency of a client with a token (produce and fetch together) during an attack, with nothing else on the
+machine.
+"""
 MEMORY_MIB_MAX = 64.0
 """Maximum memory that an attack may cost a broker."""
 AT_ONCE = 16
@@ -97,7 +99,7 @@ class Attack:
     ],
 )
 async def test_a_stranger_costs_little(
-    full: bool, tmp_path: Path, what: str, headers: Callable[[], Iterator[Headers]]
+    full: bool, patience: float, tmp_path: Path, what: str, headers: Callable[[], Iterator[Headers]]
 ) -> None:
     """Every request without a valid token is refused and costs almost no memory; clients with a token are served."""
     seconds = 10.0 if full else 1.5
@@ -129,7 +131,7 @@ async def test_a_stranger_costs_little(
 
         assert attack.statuses.keys() <= {401, 429}
         assert beside.failures == 0
-        assert beside.p99_ms <= P99_MS_MAX
+        assert beside.p99_ms <= P99_MS_MAX * patience
         assert attack.peak_mib <= before_mib + MEMORY_MIB_MAX
     finally:
         broker.kill()

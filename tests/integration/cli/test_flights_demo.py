@@ -48,8 +48,6 @@ def run_with_all_it_starts(
     return subprocess.CompletedProcess(command, program.returncode, printed, told)
 
 
-# The test runs alone, because the demo uses both cores and members of its groups have short sessions.
-@pytest.mark.serial
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS_MAX + 20)
 def test_the_demo_ends_by_itself_with_the_right_numbers(shell_environment: dict[str, str]) -> None:

@@ -25,17 +25,21 @@ LISTENERS = ("--listen", FREE, "--peer-listen", FREE, "--ops-listen", FREE)
 STOP_SECONDS = 20.0
 # Variables that would lead a program to packages that are not installed, or to another broker.
 FOREIGN = ("PYTHON", "VIRTUAL_ENV", "FAIRLEAD_", "COVERAGE_")
+CALLERS_PREFIX = "CALLERS_"
+"""Prefix of the variables that contain the authorities named by the caller of the tests (`tests/conftest.py`)."""
 TESTS = str(checkout.ROOT / "tests")
 """Folder with the only authority that other tests know (`tests/conftest.py`), which signs no registry."""
 
 
 def clean_variables() -> dict[str, str]:
-    """Return the variables of this process, without variables that would mislead a program."""
-    return {
+    """Return the variables of the caller of the tests, without variables that would mislead a program."""
+    kept = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(FOREIGN) and not value.startswith(TESTS)
+        if not name.startswith((*FOREIGN, CALLERS_PREFIX)) and not value.startswith(TESTS)
     }
+    named = {name: value for name, value in os.environ.items() if name.startswith(CALLERS_PREFIX)}
+    return kept | {name.removeprefix(CALLERS_PREFIX): value for name, value in named.items()}
 
 
 def run(*command: str | Path, cwd: Path, typed: str = "") -> subprocess.CompletedProcess[str]:
