@@ -1,6 +1,6 @@
 """Records of the audit log: one JSON line for each refusal and each change (rules U1 to U3).
 
-The broker writes the records. A record names a caller and what it did; it never contains a token, a secret, a hash, a
+The broker writes the records. A record names a caller and its operation; it never contains a token, a secret, a hash, a
 header, a body, or a key or value of a record. This module must not depend on how records are written.
 """
 

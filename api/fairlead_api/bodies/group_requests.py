@@ -111,7 +111,7 @@ class HeartbeatRequest(Request, frozen=True, kw_only=True):
 
     @property
     def joins(self) -> bool:
-        """Whether the request is a join, to which the coordinator answers with the member epoch."""
+        """Whether the request is a join. The coordinator's answer to a join contains the member epoch."""
         return self.member_epoch == 0
 
     def _check_join(self) -> None:

@@ -44,10 +44,10 @@ class Versions(Answer, frozen=True, kw_only=True):
 class BrokerDescription(Answer, frozen=True, kw_only=True):
     """Broker of the cluster; `address` is the base URL of its data listener, null for a broker that is not running.
 
-    `external_address` is the base URL that clients outside of the brokers' network get; it is empty if they get the
-    address that they have called, and null for a broker without a listener for them.
-    A cordoned broker gets no new replicas. `immovable` names at most 100 partitions (`topic-0`) that a drain cannot
-    move away from the broker, because no other broker can receive these partitions.
+    `external_address` is the base URL that clients outside of the brokers' network get. The text is empty if these
+    clients get the address that they have called, and null for a broker without a listener for clients outside. A
+    cordoned broker gets no new replicas. `immovable` names at most 100 partitions (`topic-0`) that a drain cannot move
+    away from the broker, because no other broker can receive these partitions.
     """
 
     id: int

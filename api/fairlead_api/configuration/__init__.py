@@ -215,7 +215,7 @@ def effective_topic_config(
 
 
 _Layer: TypeAlias = tuple[tuple[str, str, ConfigInput], ...]
-"""Names, types and values of a mapping; the type tells the equal values 1 and true apart."""
+"""Names, types and values of a mapping; the type distinguishes the equal values 1 and true."""
 
 
 def _frozen(layer: Mapping[str, ConfigInput]) -> _Layer:

@@ -451,8 +451,8 @@ _OF_THE_CLUSTER: Final = (
         "open",
         ("open", "observe", "enforce"),
         (),
-        "What happens to access decisions: ignored, only counted and listed, or enforced. A broker that was started "
-        "with a stricter mode keeps it. A mode above open needs feature level 2.",
+        "Effect of access decisions: ignored, only counted and listed, or enforced. A broker that was started with a "
+        "stricter mode keeps its mode. A mode above open needs feature level 2.",
     ),
     _number(
         "tokens.valid.after",
@@ -460,8 +460,8 @@ _OF_THE_CLUSTER: Final = (
         0,
         LONG_MAX,
         "ms",
-        "Time since the Unix epoch; API tokens that were created earlier are refused. Set it after a theft of tokens, "
-        "or after a restore of the coordination store, which brings back revoked tokens.",
+        "Time since the Unix epoch; API tokens that were created earlier are refused. Set this key after a theft "
+        "of tokens, or after a restore of the coordination store, which restores revoked tokens.",
     ),
     ConfigKey(
         name="default.replication.factor",

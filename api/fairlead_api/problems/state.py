@@ -151,7 +151,7 @@ STATE_PROBLEMS: Final = (
             DataMember("broker", "id of the broker with the least room"),
             DataMember("limit", "maximum number of replicas on this broker"),
             DataMember(
-                "count", "number of replicas on this broker, including replicas of operations under way"
+                "count", "number of replicas on this broker, including replicas of operations in progress"
             ),
         ),
     ),

@@ -52,7 +52,7 @@ class ListenerRoute(Part):
 
     kind: RouteKind
     """Kind of the objects that the operator creates. Ingress: one Ingress for all hosts. HTTPRoute: one route of the \
-Gateway API for each host. TLSRoute: the same for a Gateway that passes TLS through to the brokers."""
+Gateway API for each host. TLSRoute: one route for each host, for a Gateway that passes TLS through to the brokers."""
     host: Annotated[
         str,
         kubernetes(

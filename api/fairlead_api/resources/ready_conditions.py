@@ -143,7 +143,7 @@ READY: Final = ConditionType(
             "InvalidConfig",
             ("False",),
             "The cluster refuses a configuration key or its value; no other key of config is applied.",
-            "Correct the key that the message names; the reference of configuration keys lists what is allowed.",
+            "Correct the key that the message names; the reference of configuration keys lists the allowed values.",
             TOPIC_ONLY,
         ),
         Reason(

@@ -22,7 +22,7 @@ CERTIFICATES_READY: Final = ConditionType(
         Reason(
             "Replacing",
             ("True",),
-            "The authority is being replaced. The message says what the next phase waits for.",
+            "The authority is being replaced. The message names the condition for the next phase.",
             "Nothing, unless the message names a broker that does not load its files.",
         ),
         Reason(

@@ -107,7 +107,8 @@ ACKS: Final = QueryParameter(
     kind=ParameterKind.CHOICE,
     default=Acks.ALL.value,
     choices=tuple(acks.value for acks in Acks),
-    explanation="what the answer waits for: `all` the high watermark, `1` the leader's append, `0` only validation",
+    explanation="what the answer waits for: `all` for the high watermark to pass the records, `1` for the leader's "
+    "append, `0` only for validation",
 )
 TIMEOUT_MS: Final = QueryParameter(
     name="timeout_ms",
@@ -242,7 +243,7 @@ _READ_PROBLEMS: Final = (
 )  # fmt: skip
 _LINES: Final = (
     "; an NDJSON body is answered with a line for each group of lines that is stored or refused, and a last line with "
-    "totals, whose `status` tells whether all were stored"
+    "totals, whose `status` is 200 only if all records were stored"
 )
 _JSON_REQUESTS: Final = (list[JsonRecord], JsonValueProduceRequest, list[JsonValueRecord])
 _LINE_REQUESTS: Final = (JsonRecord, JsonValueRecord)
