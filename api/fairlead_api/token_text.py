@@ -36,7 +36,7 @@ class TokenText:
     secret: str
 
     def __repr__(self) -> str:
-        """Return the id only."""
+        """Return the id of the token, without the secret."""
         return f"TokenText({self.token_id!r}, ...)"
 
     @property

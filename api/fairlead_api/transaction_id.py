@@ -30,7 +30,7 @@ class TransactionId(NamedTuple):
 
 
 def parse_transaction_id(text: str) -> TransactionId:
-    """Return the id in a text such as `17.4`. Raises `malformed_request` for every other text."""
+    """Return the id in a text such as `17.4`. Raises `malformed_request` for a text that is not an id."""
     match = _TEXT.fullmatch(text)
     if match is not None:
         producer_id, epoch = int(match[1]), int(match[2])

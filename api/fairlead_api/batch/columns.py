@@ -131,7 +131,7 @@ def canonical(data: pa.RecordBatch | pa.Table, default_timestamp_us: int) -> pa.
 def compact(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the batch with buffers that contain only its own rows.
 
-    A batch that already has only such buffers is returned unchanged. Arrow's IPC writer truncates the buffers of a
+    A batch whose buffers contain only its own rows is returned unchanged. Arrow's IPC writer truncates the buffers of a
     slice only roughly: it would write up to 63 bytes of neighbouring values, and all offsets of an empty child.
     """
     columns = batch.columns
