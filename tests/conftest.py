@@ -16,6 +16,7 @@ FOLDER = Path(__file__).parent
 LONG_FILES = {
     FOLDER / name
     for name in (
+        "conformance/coordination/test_leases.py",
         "etcd/client/test_failover.py",
         "faults/test_damaged_files.py",
         "faults/test_disk_faults.py",
@@ -23,12 +24,29 @@ LONG_FILES = {
         "integration/cli/test_commands.py",
         "integration/cli/test_operations_how_to.py",
         "integration/cli/test_terminal.py",
+        "integration/client/groups/test_group_commits.py",
         "integration/client/groups/test_groups.py",
+        "integration/client/test_consuming.py",
+        "integration/client/test_idempotence.py",
         "integration/client/test_large_batches.py",
+        "integration/client/test_producing.py",
+        "integration/cluster/test_restored_store.py",
+        "integration/http/records/test_lines.py",
+        "integration/http/records/test_tail.py",
+        "integration/idempotence/test_producers.py",
+        "observability/test_live_boards.py",
+        "observability/test_observability_how_to.py",
+        "overload/test_connections.py",
+        "overload/test_memory.py",
         "recipes/test_recipes.py",
+        "release/test_installed_broker.py",
+        "security/tls/test_certificate_reload.py",
+        "unit/log/test_restarted_logs.py",
+        "unit/runtime/hosting/test_replicas.py",
+        "unit/runtime/leading/test_producer_order.py",
     )
 }
-"""Test files that each take more than ten seconds on an idle machine."""
+"""Test files that each take more than ten seconds on an idle machine, or twenty beside the tests of other workers."""
 ONE_AUTHORITY = {
     "SSL_CERT_FILE": str(FOLDER / "plugins/no_authority.pem"),
     "SSL_CERT_DIR": str(FOLDER / "plugins/no_authorities"),

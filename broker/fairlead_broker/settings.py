@@ -15,6 +15,7 @@ import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -738,22 +739,33 @@ class BrokerSettings(BaseSettings):
         invalid.
         """
         given = {name: value for name, value in (flags or {}).items() if value is not None}
-        from_file = read_config_file(config_file) if config_file else {}
-
-        class Layered(cls):  # type: ignore[valid-type, misc]
-            @classmethod
-            def settings_customise_sources(
-                cls,
-                settings_cls: type[BaseSettings],
-                init_settings: PydanticBaseSettingsSource,
-                env_settings: PydanticBaseSettingsSource,
-                dotenv_settings: PydanticBaseSettingsSource,
-                file_secret_settings: PydanticBaseSettingsSource,
-            ) -> tuple[Any, ...]:
-                return init_settings, env_settings, lambda: from_file
-
-        loaded = Layered(**given)
+        layered = _without_file(cls) if config_file is None else _layered(cls, read_config_file(config_file))
+        loaded = layered(**given)
         return cls.model_construct(**{name: getattr(loaded, name) for name in cls.model_fields})
+
+
+def _layered(settings: type[BrokerSettings], from_file: Mapping[str, Any]) -> type[BrokerSettings]:
+    """Return a class that loads flags, variables and the values of a file, in this order."""
+
+    class Layered(settings):  # type: ignore[valid-type, misc]
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[Any, ...]:
+            return init_settings, env_settings, lambda: from_file
+
+    return Layered
+
+
+@cache
+def _without_file(settings: type[BrokerSettings]) -> type[BrokerSettings]:
+    """Return the class that loads flags and variables; pydantic needs milliseconds to build a class."""
+    return _layered(settings, {})
 
 
 def _with_scheme(address: Endpoint, folder: Path | None) -> Endpoint:
