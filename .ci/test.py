@@ -1,7 +1,7 @@
 """Runs the tests in an order that fits the machine, and prints one closing line for all tests.
 
 `all` first runs the tests of the pure packages with branch coverage, which fail below 100%. Next come the tests of
-whole systems, followed by Kubernetes, Spark, and generated calls with the demo at the same time. Last are the tests
+whole systems. Kubernetes, Spark, and the generated calls with the demo then run at the same time. Last are the tests
 that measure time, while nothing else runs. The programs of the test Kubernetes are built in the background during the
 first runs. `fast` is one run without the slow tests. Other arguments are passed to pytest, for one run without
 coverage. Called by the Makefile.
@@ -89,7 +89,7 @@ class TestRun:
                 self.failures.append(f"exit code {process.returncode}: {' '.join(command)}")
 
     def run_together(self, *lanes: Lane) -> None:
-        """Run lanes at the same time, each with one quiet command after the other."""
+        """Run lanes at the same time. The commands of one lane run one after the other, and print when they end."""
 
         def run_lane(lane: Lane) -> None:
             for command in lane:

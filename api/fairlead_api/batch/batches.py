@@ -1,8 +1,8 @@
 """Record batches and Arrow: encode columns into a batch, decode a batch into columns or records.
 
 The SDK and the broker's JSON and Arrow calls use this module; docs/reference/record-batch.md describes the layout. This
-module must not depend on topics, producer state or the network. A produced binary batch is not decoded here:
-`validation` checks its bytes, and the checks of a decoded batch are there as well.
+module must not depend on topics, producer state or the network. This module does not decode
+produced binary batches: `validation` checks their bytes. `validation` also contains the checks of decoded batches.
 
 The Arrow message of a batch with few records is written without Arrow's writer (`MessageLayout`). Building arrays and
 running Arrow's writer takes 80 µs even for one record, which is most of a client's time for such a request. The result
