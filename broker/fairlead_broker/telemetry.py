@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol, cast
 
@@ -22,7 +22,9 @@ from prometheus_client import (
     ProcessCollector,
     disable_created_metrics,
 )
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.metrics import MetricWrapperBase  # noqa: TC002 - a top-level import makes the dependency visible
+from prometheus_client.registry import Collector
 
 from fairlead_api.audit_events import AUDIT_LOGGER
 from fairlead_api.metrics import METRICS, MetricDefinition
@@ -65,6 +67,38 @@ class Log(Protocol):
         ...
 
 
+class TopicMetric(Collector):
+    """Counter or gauge with a series for each topic or partition, whose values are read at each scrape.
+
+    Adding a series only adds an entry to a dictionary: a broker that starts with thousands of partitions adds a dozen
+    series for each, and objects of prometheus_client would take half of the time of the start.
+    """
+
+    __slots__ = ("_family", "_reads", "definition")
+
+    def __init__(self, definition: MetricDefinition, registry: CollectorRegistry) -> None:
+        self.definition = definition
+        self._family = CounterMetricFamily if definition.kind == "counter" else GaugeMetricFamily
+        self._reads: dict[tuple[str, ...], Callable[[], float]] = {}
+        registry.register(self)
+
+    def watch(self, labels: tuple[str, ...], read: Callable[[], float]) -> None:
+        """Add or replace a series; `read` returns its value, and may be called in another thread."""
+        self._reads[labels] = read
+
+    def forget(self, labels: tuple[str, ...]) -> None:
+        """Remove a series, if it exists."""
+        self._reads.pop(labels, None)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metric with the current values of all series."""
+        definition = self.definition
+        family = self._family(definition.name, definition.help, labels=definition.labels)
+        for labels, read in list(self._reads.items()):
+            family.add_metric(labels, read())
+        yield family
+
+
 class Telemetry:
     """Metrics registry with every metric of the catalogue, and the root logger."""
 
@@ -86,7 +120,9 @@ class Telemetry:
         """
         return self._metrics[name]
 
-    def _register(self, definition: MetricDefinition) -> MetricWrapperBase:
+    def _register(self, definition: MetricDefinition) -> MetricWrapperBase | TopicMetric:
+        if definition.labels[:1] == ("topic",):
+            return TopicMetric(definition, self.registry)
         keywords: dict[str, Any] = {"registry": self.registry}
         if definition.kind == "histogram" and definition.buckets:
             keywords["buckets"] = tuple(definition.buckets)

@@ -10,6 +10,7 @@ import fairlead_broker.telemetry
 import fairlead_operator.telemetry
 import golden
 from fairlead_api.metrics import METRICS, PROCESS_METRICS
+from fairlead_broker.telemetry import TopicMetric
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -32,7 +33,10 @@ def metrics() -> Any:
 
 
 def _registered(registry: CollectorRegistry) -> Any:
+    topics = [each.definition for each in registry._collector_to_names if isinstance(each, TopicMetric)]
     return {
+        each.name: {"type": each.kind.value, "labels": list(each.labels), "buckets": []} for each in topics
+    } | {
         # The Prometheus library stores a counter's name without the suffix `_total`.
         each._name + ("_total" if each._type == "counter" else ""): {
             "type": each._type,

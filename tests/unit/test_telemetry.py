@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -35,10 +36,32 @@ def test_metrics_of_the_process_are_those_of_the_catalogue() -> None:
 def test_two_brokers_in_one_process_count_apart() -> None:
     """Two brokers in one process have separate registries."""
     first, second = Telemetry(), Telemetry()
-    first.metric("fairlead_produce_bytes_total").labels("flights").inc(5)
+    first.metric("fairlead_produce_bytes_total").watch(("flights",), lambda: 5)
 
     assert first.registry.get_sample_value("fairlead_produce_bytes_total", {"topic": "flights"}) == 5
     assert second.registry.get_sample_value("fairlead_produce_bytes_total", {"topic": "flights"}) is None
+
+
+def test_metrics_of_topics_are_read_at_each_scrape() -> None:
+    """A series of a topic has the value at the time of the scrape, and is gone after the topic."""
+    telemetry = Telemetry()
+    values = {"in": 1, "out": 2}
+    records = telemetry.metric("fairlead_records_total")
+    for direction in values:
+        records.watch(("flights", direction), partial(values.__getitem__, direction))
+    values["out"] = 3
+    text = generate_latest(telemetry.registry).decode()
+    records.forget(("flights", "out"))
+
+    assert "# TYPE fairlead_records_total counter" in text
+    assert 'fairlead_records_total{direction="in",topic="flights"} 1.0' in text
+    assert 'fairlead_records_total{direction="out",topic="flights"} 3.0' in text
+    assert (
+        telemetry.registry.get_sample_value(
+            "fairlead_records_total", {"topic": "flights", "direction": "out"}
+        )
+        is None
+    )
 
 
 def test_logs_go_to_stderr_as_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:

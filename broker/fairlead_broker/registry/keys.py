@@ -7,6 +7,7 @@ module is pure and depends only on names and numbers, not on values.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, TypeAlias
 from urllib.parse import quote, unquote
 
@@ -114,7 +115,7 @@ MetaKey: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Keys:
     """Builder and parser of the keys of the cluster with this name.
 
@@ -126,12 +127,12 @@ class Keys:
     def __post_init__(self) -> None:
         encode_name(self.cluster_name)
 
-    @property
+    @cached_property
     def prefix(self) -> str:
         """Prefix of every key of the cluster."""
         return f"{ROOT}{encode_name(self.cluster_name)}/"
 
-    @property
+    @cached_property
     def meta(self) -> str:
         """Prefix of the keys that every broker mirrors."""
         return f"{self.prefix}meta/"

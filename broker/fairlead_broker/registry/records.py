@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from functools import cache
 from typing import Annotated, ClassVar, Final, TypeAlias, TypeVar, cast
 
 import msgspec
@@ -327,13 +328,19 @@ def _check_version(key: str, version: object) -> None:
 
 def _gather(document: dict[str, object], entry_type: type[Entry]) -> dict[str, object]:
     """Move fields that the type does not know into `unknown`, in nested entries as well."""
-    known = set(entry_type.__struct_fields__) - {"unknown"}
-    gathered = {name: value for name, value in document.items() if name in known}
+    known = _known(entry_type)
+    unknown = {name: document.pop(name) for name in document.keys() - known}
     for name, nested_type in entry_type.nested.items():
-        if name in gathered:
-            gathered[name] = _each(gathered[name], nested_type, _gather)
-    gathered["unknown"] = {name: value for name, value in document.items() if name not in known}
-    return gathered
+        if name in document:
+            document[name] = _each(document[name], nested_type, _gather)
+    document["unknown"] = unknown
+    return document
+
+
+@cache
+def _known(entry_type: type[Entry]) -> frozenset[str]:
+    """Return the names of an entry's fields in JSON."""
+    return frozenset(entry_type.__struct_fields__) - {"unknown"}
 
 
 def _spread(document: dict[str, object], entry_type: type[Entry]) -> dict[str, object]:

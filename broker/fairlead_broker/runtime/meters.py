@@ -1,4 +1,4 @@
-"""Metrics of the runtime. Labels are resolved once, so counting a batch costs one or two additions.
+"""Metrics of the runtime. Counting a batch costs one or two additions.
 
 Values are counted per batch and per call, never per record.
 """
@@ -6,20 +6,19 @@ Values are counted per batch and per call, never per record.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fairlead_api.problems import ProblemError
-from fairlead_broker.telemetry import Telemetry
+from fairlead_broker.controlling.controllership import Controllership
+from fairlead_broker.telemetry import Telemetry, TopicMetric
 
 if TYPE_CHECKING:
-    from prometheus_client import Counter, Gauge, Histogram
-from collections.abc import Iterator
-from contextlib import suppress
-from typing import Final
-
-from fairlead_broker.controlling.controllership import Controllership
+    from prometheus_client import Counter, Histogram
 
 PROCESS: Final = Path("/proc/self")
 GROUPS: Final = Path("/sys/fs/cgroup")
@@ -94,30 +93,27 @@ class TopicMeters:
     )
 
     def __init__(self, telemetry: Telemetry, topic: str) -> None:
-        records: Counter = telemetry.metric("fairlead_records_total")
-        self._records_in = records.labels(topic, "in")
-        self._records_out = records.labels(topic, "out")
-        self._produced_bytes: Counter = telemetry.metric("fairlead_produce_bytes_total").labels(topic)
-        self._read_bytes: Counter = telemetry.metric("fairlead_fetch_bytes_total").labels(topic)
+        self._records_in = self._records_out = self._produced_bytes = self._read_bytes = self._duplicates = 0
+        for (name, *labels), read in TOPIC_COUNTERS.items():
+            telemetry.metric(name).watch((topic, *labels), partial(read, self))
         self._isr_shrinks: Counter = telemetry.metric("fairlead_isr_shrinks_total")
         self._isr_expands: Counter = telemetry.metric("fairlead_isr_expands_total")
-        self._duplicates: Counter = telemetry.metric("fairlead_duplicate_batches_total").labels(topic)
         self._group_batches: Histogram = telemetry.metric("fairlead_append_group_batches")
 
     def appended(self, batches: int, records: int, nbytes: int) -> None:
         """Count one group of appended batches."""
         self._group_batches.observe(batches)
-        self._records_in.inc(records)
-        self._produced_bytes.inc(nbytes)
+        self._records_in += records
+        self._produced_bytes += nbytes
 
     def repeated(self) -> None:
         """Count a batch that an earlier attempt has already stored."""
-        self._duplicates.inc()
+        self._duplicates += 1
 
     def read(self, records: int, nbytes: int) -> None:
         """Count records and bytes that a fetch returns from one partition."""
-        self._records_out.inc(records)
-        self._read_bytes.inc(nbytes)
+        self._records_out += records
+        self._read_bytes += nbytes
 
     def isr_changed(self, *, joined: int, left: int) -> None:
         """Count replicas that joined or left the isr of a partition that this broker leads."""
@@ -125,6 +121,16 @@ class TopicMeters:
             self._isr_expands.inc(joined)
         if left:
             self._isr_shrinks.inc(left)
+
+
+TOPIC_COUNTERS: Final[Mapping[tuple[str, ...], Callable[[TopicMeters], int]]] = {
+    ("fairlead_records_total", "in"): attrgetter("_records_in"),
+    ("fairlead_records_total", "out"): attrgetter("_records_out"),
+    ("fairlead_produce_bytes_total",): attrgetter("_produced_bytes"),
+    ("fairlead_fetch_bytes_total",): attrgetter("_read_bytes"),
+    ("fairlead_duplicate_batches_total",): attrgetter("_duplicates"),
+}
+"""Counters of each topic, by the name of the metric and the labels after the topic."""
 
 
 class BrokerMeters:
@@ -148,10 +154,10 @@ class BrokerMeters:
         self._produce_outcomes: Counter = telemetry.metric("fairlead_produce_batches_total")
         self._fetch_outcomes: Counter = telemetry.metric("fairlead_fetch_partitions_total")
         self._fetch_reads: Histogram = telemetry.metric("fairlead_fetch_read_seconds")
-        self._start_offset: Gauge = telemetry.metric("fairlead_partition_log_start_offset")
-        self._end_offset: Gauge = telemetry.metric("fairlead_partition_log_end_offset")
-        self._size_bytes: Gauge = telemetry.metric("fairlead_partition_size_bytes")
-        self._damaged_ranges: Gauge = telemetry.metric("fairlead_partition_damaged_ranges")
+        self._start_offset: TopicMetric = telemetry.metric("fairlead_partition_log_start_offset")
+        self._end_offset: TopicMetric = telemetry.metric("fairlead_partition_log_end_offset")
+        self._size_bytes: TopicMetric = telemetry.metric("fairlead_partition_size_bytes")
+        self._damaged_ranges: TopicMetric = telemetry.metric("fairlead_partition_damaged_ranges")
 
     def topic(self, name: str) -> TopicMeters:
         """Return the metrics of a topic."""
@@ -198,10 +204,10 @@ class BrokerMeters:
         damaged_ranges: Callable[[], int],
     ) -> None:
         """Export start offset, end offset, size and damaged ranges of a partition, computed at each scrape."""
-        self._start_offset.labels(topic, str(index)).set_function(start_offset)
-        self._end_offset.labels(topic, str(index)).set_function(end_offset)
-        self._size_bytes.labels(topic, str(index)).set_function(size_bytes)
-        self._damaged_ranges.labels(topic, str(index)).set_function(damaged_ranges)
+        self._start_offset.watch((topic, str(index)), start_offset)
+        self._end_offset.watch((topic, str(index)), end_offset)
+        self._size_bytes.watch((topic, str(index)), size_bytes)
+        self._damaged_ranges.watch((topic, str(index)), damaged_ranges)
 
     def watch_leadership(
         self,
@@ -213,12 +219,12 @@ class BrokerMeters:
     ) -> None:
         """Export leader epoch, replicas in sync and replica lag of a partition, computed at each scrape."""
         for name, read in zip(LEADERSHIP, (leader_epoch, in_sync, lag), strict=True):
-            self._telemetry.metric(name).labels(topic, str(index)).set_function(read)
+            self._telemetry.metric(name).watch((topic, str(index)), read)
 
     def forget_leadership(self, topic: str, index: int) -> None:
         """Remove the leadership gauges of a partition that this broker no longer leads."""
         for name in LEADERSHIP:
-            self._telemetry.metric(name).remove(topic, str(index))
+            self._telemetry.metric(name).forget((topic, str(index)))
 
     def watch_replication(
         self, led: Callable[[], int], under_replicated: Callable[[], int], under_min_isr: Callable[[], int]
@@ -244,19 +250,16 @@ class BrokerMeters:
 
     def forget_partition(self, topic: str, index: int) -> None:
         """Remove the gauges of a partition."""
-        self._start_offset.remove(topic, str(index))
-        self._end_offset.remove(topic, str(index))
-        self._size_bytes.remove(topic, str(index))
-        self._damaged_ranges.remove(topic, str(index))
+        self._start_offset.forget((topic, str(index)))
+        self._end_offset.forget((topic, str(index)))
+        self._size_bytes.forget((topic, str(index)))
+        self._damaged_ranges.forget((topic, str(index)))
 
     def forget_topic(self, topic: str) -> None:
         """Remove the counters of a topic; a new topic with the same name starts at zero."""
         self._topics.pop(topic, None)
-        for direction in ("in", "out"):
-            self._telemetry.metric("fairlead_records_total").remove(topic, direction)
-        self._telemetry.metric("fairlead_produce_bytes_total").remove(topic)
-        self._telemetry.metric("fairlead_duplicate_batches_total").remove(topic)
-        self._telemetry.metric("fairlead_fetch_bytes_total").remove(topic)
+        for name, *labels in TOPIC_COUNTERS:
+            self._telemetry.metric(name).forget((topic, *labels))
 
 
 def _volume(data: Path) -> os.statvfs_result:
