@@ -74,7 +74,7 @@ class Need:
 
 
 class Audience(StrEnum):
-    """Callers to which a call is open before the endpoint decides its needs."""
+    """Callers that may make a call, apart from the needs that the endpoint decides."""
 
     PUBLIC = "public"
     """Every caller, without any access decision."""

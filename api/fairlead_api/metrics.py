@@ -79,8 +79,8 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="fairlead_quota_used_ratio",
         kind=_GAUGE,
-        help="Used fraction of a limit of a quota in the whole cluster, as known to this broker. If each principal has "
-        "the limit, the largest fraction of a principal.",
+        help="Used fraction of a limit of a quota in the whole cluster, as known to this broker. For a limit of each "
+        "principal, the value is the largest fraction of a principal.",
         labels=("subject", "limit"),
     ),
     MetricDefinition(
@@ -98,8 +98,8 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="fairlead_security_stale_seconds",
         kind=_GAUGE,
-        help="Seconds since the coordination store last answered this broker. The ACLs and tokens of that time stay in "
-        "effect. A value up to a third of lease_seconds is normal.",
+        help="Seconds since the coordination store last answered this broker. The broker uses the ACLs and tokens of "
+        "that time. A value up to a third of lease_seconds is normal.",
     ),
     MetricDefinition(
         name="fairlead_produce_batches_total",

@@ -21,7 +21,7 @@ ISSUER_NAME: Final = "[a-z][a-z0-9-]{0,30}"
 """Regular expression of the names of issuers of signed tokens, with which the principals of their tokens begin."""
 ISSUER_NAME_RULE: Final = "a lower-case letter, then up to 30 lower-case letters, digits or '-'"
 OTHER_SOURCES: Final = ("user", "group", "broker", ANONYMOUS)
-"""Beginnings of principals that no issuer may have as its name."""
+"""First parts of principals that are not allowed as the name of an issuer."""
 PRINCIPAL_LENGTH_MAX: Final = 249
 _PATTERN: Final = re.compile(r"[!-)+\-./0-~]{1,249}|[!-)+\-./0-~]{0,248}\*")
 _PATTERN_RULE: Final = (

@@ -171,7 +171,7 @@ def is_value(text: bytes) -> bool:
 
 
 def number_beyond(text: bytes | memoryview) -> str | None:
-    """Return the first number in a refused text that JSON does not allow, truncated if long. None if all are allowed.
+    """Return the first number in a refused text that JSON does not allow, truncated if long. None if it has none.
 
     JSON has no NaN and no infinity. A number such as 1e999 is valid JSON, but every parser that uses doubles reads the
     number as infinity.

@@ -197,7 +197,7 @@ class ClusterSecurity(Part):
                 # A rule on tls.mode would not be evaluated for a stored object without tls.
                 f"{_TLS_MODE.format('self')} == {_TLS_MODE.format('oldSelf')} || "
                 f"{_TLS_MODE.format('self')} == 'Both' || {_TLS_MODE.format('oldSelf')} == 'Both'",
-                "between Off and Required, set Both until every client uses TLS as required",
+                "between Off and Required, set Both until every client uses the new address",
                 ".tls.mode",
                 RuleReason.FORBIDDEN,
             ),

@@ -133,8 +133,8 @@ READY: Final = ConditionType(
         Reason(
             "ResourceConflict",
             ("False",),
-            "Another Topic resource owns the topic with this name, because it claimed the topic first. Or another "
-            "Rebalance moves partitions of the Cluster, and this Rebalance waits.",
+            "Another Topic resource owns the topic with this name, because it claimed the topic first. For a "
+            "Rebalance: another Rebalance moves partitions of the Cluster, and this Rebalance waits.",
             "Delete one of the two Topics. When the owner is deleted (deletionPolicy Retain keeps the data), the "
             "other Topic takes over. A waiting Rebalance continues automatically.",
             MOVED,

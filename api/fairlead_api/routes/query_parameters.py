@@ -1,6 +1,6 @@
 """Definition of query parameters: their types, values and limits.
 
-Routes define their parameters with `QueryParameter`; the broker, which alone parses queries, refuses every other
+Routes define their parameters with `QueryParameter`. Only the broker parses queries, and it refuses every other
 parameter. This module must not depend on any particular route.
 """
 

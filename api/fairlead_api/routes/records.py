@@ -517,7 +517,9 @@ RECORD_ROUTES: Final = (
         answers=(
             _json(200, OffsetsLookupAnswer, "one entry per partition, in the order of the request"),
             _json(
-                207, OffsetsLookupAnswer, "some partitions failed; the entry of each of them has a problem"
+                207,
+                OffsetsLookupAnswer,
+                "some partitions failed; the entry of a failed partition has a problem",
             ),
         ),
         problems=(*_BODY_PROBLEMS, "invalid_topic_name", "shutting_down"),
