@@ -91,9 +91,9 @@ def licenses_of(packages: dict[str, str]) -> dict[str, str]:
 def not_allowed(licenses: dict[str, str]) -> dict[str, str]:
     """Return the packages with a licence that is not allowed, even if the licence covers only a part of the package."""
     return {
-        name: told
-        for name, told in licenses.items()
-        if not {part.strip() for part in BETWEEN.split(told)} <= ALLOWED
+        name: licence
+        for name, licence in licenses.items()
+        if not {part.strip() for part in BETWEEN.split(licence)} <= ALLOWED
     }
 
 
@@ -155,8 +155,8 @@ def main(arguments: list[str]) -> int:
         return 1
     licenses = licenses_of(packages)
     if refused := not_allowed(licenses):
-        for name, told in refused.items():
-            print(f"{name}: the licence {told!r} is not allowed", file=sys.stderr)
+        for name, licence in refused.items():
+            print(f"{name}: the licence {licence!r} is not allowed", file=sys.stderr)
         return 1
     if not options.bill_only:
         build(options.into)

@@ -168,7 +168,7 @@ SKIP_OVERLAP_ANNOTATION: Final = f"{GROUP}/skip-overlap"
 """Annotation on a Cluster. If the value is `true`, the replacement of an authority does not wait for clients."""
 RENEW_TOKEN_ANNOTATION: Final = f"{GROUP}/renew-token"
 """Annotation on a User that requests another token. The operator removes the annotation."""
-TOLD_ADDRESS_ANNOTATION: Final = f"{GROUP}/told-address"
+ANNOUNCED_ADDRESS_ANNOTATION: Final = f"{GROUP}/told-address"
 """Annotation on a broker's claim: the external address for which the broker was last restarted or that it read at
 startup. A broker is restarted once for each new address, and once when the address is removed."""
 ADMINISTRATIVE_ANNOTATIONS: Final = (

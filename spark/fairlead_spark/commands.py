@@ -169,8 +169,8 @@ def job_info(output: Output = OutputFormat.TABLE) -> None:
     """
     found, reasons = versions(), format_reasons()
     if output is OutputFormat.TABLE:
-        told = {f"format {name}": reason or "ready" for name, reason in reasons.items()}
-        print_pairs({**found, **told})
+        formats = {f"format {name}": reason or "ready" for name, reason in reasons.items()}
+        print_pairs({**found, **formats})
     else:
         print_document({"versions": found, "formats": reasons}, output)
 

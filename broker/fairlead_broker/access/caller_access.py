@@ -17,7 +17,7 @@ from fairlead_broker.access.decision import CallerRules
 from fairlead_broker.access.mode import SecurityMode
 from fairlead_broker.access.would_be_denied import DeniedOperation
 
-Told = Callable[[DeniedOperation, bool], None]
+ReportDenied = Callable[[DeniedOperation, bool], None]
 """Function that counts an operation that no ACL allows. The flag is True if the mode `observe` let the operation pass.
 """
 
@@ -25,14 +25,14 @@ Told = Callable[[DeniedOperation, bool], None]
 class CallerAccess:
     """Access decisions for one caller."""
 
-    __slots__ = ("_is_closed", "_mode", "_told", "caller", "is_open", "owner", "revision", "rules")
+    __slots__ = ("_is_closed", "_mode", "_report_denied", "caller", "is_open", "owner", "revision", "rules")
 
     def __init__(
         self,
         caller: Caller,
         rules: CallerRules,
         mode: SecurityMode,
-        told: Told,
+        report_denied: ReportDenied,
         revision: int = 0,
         *,
         is_closed: bool = False,
@@ -46,7 +46,7 @@ class CallerAccess:
         self.caller = caller
         self.rules = rules
         self._mode = mode
-        self._told = told
+        self._report_denied = report_denied
         self.is_open = mode is SecurityMode.OPEN
         """Whether the mode is `open`, in which a call needs no decision."""
         self.owner: str | None = caller.principal if mode is SecurityMode.ENFORCE else None
@@ -77,7 +77,7 @@ class CallerAccess:
             raise undecidable()
         if access.audience is Audience.SELF and self.caller.is_anonymous and not self.rules.allows_anything:
             observed = self._mode is SecurityMode.OBSERVE
-            self._told(DeniedOperation(self.caller.principal, "call", "any"), observed)
+            self._report_denied(DeniedOperation(self.caller.principal, "call", "any"), observed)
             if not observed:
                 raise missing_token()
             return
@@ -97,7 +97,7 @@ class CallerAccess:
         if self.is_open or self.rules.decide(operation, kind, name).allowed:
             return True
         observed = self._mode is SecurityMode.OBSERVE
-        self._told(DeniedOperation(self.caller.principal, operation, named(kind, name)), observed)
+        self._report_denied(DeniedOperation(self.caller.principal, operation, named(kind, name)), observed)
         return observed
 
     def require_all(self, operation: Operation, kind: Kind, prefix: str) -> None:
@@ -106,7 +106,7 @@ class CallerAccess:
             return
         observed = self._mode is SecurityMode.OBSERVE
         pattern = f"{prefix}*"
-        self._told(DeniedOperation(self.caller.principal, operation, named(kind, pattern)), observed)
+        self._report_denied(DeniedOperation(self.caller.principal, operation, named(kind, pattern)), observed)
         if not observed:
             raise self.refusal(operation, kind, pattern)
 

@@ -28,7 +28,7 @@ from fairlead_broker.controlling.unclean_elections import (
     LeaderlessPartition,
     Survey,
     UncleanElections,
-    nobody_answers,
+    no_answers,
 )
 from fairlead_broker.coordination.bootstrap import ClusterBootstrap
 from fairlead_broker.coordination.cluster_values import cluster_number, cluster_view
@@ -67,7 +67,7 @@ class Controllership:
         membership: Callable[[], Membership],
         clock: Clock,
         *,
-        survey: Survey = nobody_answers,
+        survey: Survey = no_answers,
         new_start_index: Callable[[], int] = lambda: 0,
         count_elections: Callable[[str, int], None] = lambda kind, count: None,
     ) -> None:

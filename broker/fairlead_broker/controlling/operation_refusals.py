@@ -125,7 +125,7 @@ def unclean_not_allowed(topic: str, partition: PartitionIndex) -> ProblemError:
     )
 
 
-def nobody_to_elect(topic: str, partition: PartitionIndex, record: PartitionRecord) -> ProblemError:
+def no_candidate(topic: str, partition: PartitionIndex, record: PartitionRecord) -> ProblemError:
     """Return the refusal for an unclean election when no running replica has reported the end of its log."""
     replicas = _named(tuple(replica.broker for replica in record.replicas))
     return ProblemError(

@@ -246,7 +246,7 @@ class ClusterOperations:
             raise refusals.unclean_not_allowed(topic, key.partition)
         step, silent = await self._controllership.unclean_step(key, now)
         if step is None:
-            raise refusals.nobody_to_elect(topic, key.partition, now.value)
+            raise refusals.no_candidate(topic, key.partition, now.value)
         if silent:
             raise refusals.replicas_are_silent(topic, key.partition, silent)
 

@@ -80,7 +80,7 @@ class Surveyed:
         return registered is not None and broker_epoch(registered) == self.asked[broker]
 
 
-async def nobody_answers(key: PartitionKey, brokers: Sequence[BrokerId]) -> Mapping[BrokerId, LogEnd]:
+async def no_answers(key: PartitionKey, brokers: Sequence[BrokerId]) -> Mapping[BrokerId, LogEnd]:
     """Return no answers. A broker without peers uses this function as its survey."""
     del key, brokers
     return {}

@@ -79,19 +79,19 @@ class SignedTokens:
 
         `waited`: whether the request has already waited. A request waits at most once.
         """
-        told = unverified(text)
-        keys = self._by_claim.get(told.issuer)
-        if keys is None or told.algorithm not in keys.rules.algorithms:
+        claimed = unverified(text)
+        keys = self._by_claim.get(claimed.issuer)
+        if keys is None or claimed.algorithm not in keys.rules.algorithms:
             raise unauthenticated(Refused.REFUSED)
         now_us = self._clock.now_us()
-        key = keys.find(told.key_id, now_us)
+        key = keys.find(claimed.key_id, now_us)
         if key is None:
-            self._wait_for_key(keys, told.key_id, waited=waited)
+            self._wait_for_key(keys, claimed.key_id, waited=waited)
             raise KeyUnknown
-        if told.algorithm not in key.algorithms:
+        if claimed.algorithm not in key.algorithms:
             raise unauthenticated(Refused.REFUSED)
         self._pace(waited=waited)
-        payload = key.payload(text, told.algorithm)
+        payload = key.payload(text, claimed.algorithm)
         if payload is None:
             raise unauthenticated(Refused.REFUSED)
         return caller_of(keys.rules, payload, key.sha256, now_us, valid_after_us)

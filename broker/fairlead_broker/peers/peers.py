@@ -38,7 +38,7 @@ from fairlead_broker.peers.messages import (
     ReplicaFetchAnswer,
     ReplicaFetchRequest,
 )
-from fairlead_broker.peers.positions import PositionsAnswer, PositionsRequest, PositionTold
+from fairlead_broker.peers.positions import PositionFound, PositionsAnswer, PositionsRequest
 from fairlead_broker.peers.proofs import ProofMaker
 from fairlead_broker.peers.transaction_messages import (
     EndsAnswer,
@@ -260,7 +260,7 @@ class Peers:
 
     async def positions(
         self, broker: BrokerId, request: PositionsRequest, seconds_max: float = POSITIONS_SECONDS_MAX
-    ) -> list[PositionTold]:
+    ) -> list[PositionFound]:
         """Request positions from a leader. Returns one entry per partition, in order. Raises like `replica_fetch`."""
         answer = await self._post(broker, POSITIONS_PATH, messages.encode(request), seconds_max)
         return messages.decode(PositionsAnswer, answer.body).partitions

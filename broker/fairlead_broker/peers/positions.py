@@ -31,7 +31,7 @@ class PositionsRequest(msgspec.Struct, frozen=True, kw_only=True):
     partitions: Annotated[list[PositionAsked], msgspec.Meta(max_length=PARTITIONS_MAX)]
 
 
-class PositionTold(PeerPartition, frozen=True, kw_only=True, omit_defaults=True):
+class PositionFound(PeerPartition, frozen=True, kw_only=True, omit_defaults=True):
     """Offsets of one partition's log, or the problem document if the positions could not be determined."""
 
     log_start: Offset = Offset(0)
@@ -46,4 +46,4 @@ class PositionTold(PeerPartition, frozen=True, kw_only=True, omit_defaults=True)
 class PositionsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Answer from a leader, with one entry per partition in the order of the request."""
 
-    partitions: list[PositionTold]
+    partitions: list[PositionFound]

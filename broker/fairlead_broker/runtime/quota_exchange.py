@@ -48,8 +48,8 @@ class QuotaExchange:
         uses = [UseReport(name_of(key), limit, amount) for key, limit, amount in reports]
         now = self._clock.monotonic()
         heard = await self._report(uses) if uses else ()
-        told = {keys[use.name]: Heard(use.others, use.owes, now) for use in heard if use.name in keys}
-        self._view.hear(reports, told)
+        others = {keys[use.name]: Heard(use.others, use.owes, now) for use in heard if use.name in keys}
+        self._view.hear(reports, others)
 
     def answer(self, broker: BrokerId, uses: Sequence[UseReport]) -> UsageAnswer:
         """Return the answer to the report of a broker. Reports are sent to the controller only."""

@@ -83,7 +83,7 @@ def build_security(engine: Engine, entry: Entry, parts: ReplicaParts) -> Securit
         if outcome != ACCEPTED:
             audit.authentication_failed(source, outcome, observed=observed)
 
-    def told(operation: DeniedOperation, observed: bool) -> None:
+    def report_denied(operation: DeniedOperation, observed: bool) -> None:
         denied.labels(str(observed).lower()).inc()
         audit.denied(operation, observed=observed)
 
@@ -94,7 +94,7 @@ def build_security(engine: Engine, entry: Entry, parts: ReplicaParts) -> Securit
         superusers,
         SecurityCounters(
             authentication=authenticated,
-            denied=told,
+            denied=report_denied,
         ),
         signed,
     )

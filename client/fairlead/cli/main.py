@@ -327,13 +327,13 @@ def open_missing_streams() -> None:
     Python replaces a closed stream by None, and the next file or connection would get the stream's file descriptor and
     the printed text.
     """
-    nobody = Path(os.devnull)
+    nothing = Path(os.devnull)
     if sys.stdin is None:
-        sys.stdin = nobody.open()
+        sys.stdin = nothing.open()
     if sys.stdout is None:
-        sys.stdout = nobody.open("w")
+        sys.stdout = nothing.open("w")
     if sys.stderr is None:
-        sys.stderr = nobody.open("w")
+        sys.stderr = nothing.open("w")
 
 
 def flush_streams(code: int) -> int:

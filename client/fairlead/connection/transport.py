@@ -21,7 +21,7 @@ import pyreqwest.exceptions
 
 from fairlead import clock
 from fairlead.connection.pool import ConnectionPool
-from fairlead.connection.wrong_listener import WANTED, told_of
+from fairlead.connection.wrong_listener import WANTED, listeners_of
 from fairlead.credentials import CallerToken
 from fairlead.errors import (
     ClosedError,
@@ -260,8 +260,8 @@ class Transport:
         """Describe the listeners at addresses without a clear answer, and add the description to an error."""
         unclear = self._unclear & error.attempts.keys()
         self._unclear -= unclear
-        for broker, told in (await told_of(unclear)).items():
-            error.attempts[broker] += f"; {told}"
+        for broker, answer in (await listeners_of(unclear)).items():
+            error.attempts[broker] += f"; {answer}"
 
     def _pause_before_retry(self, error: ClusterError | UnreachableError, attempts: int) -> float | None:
         """Return the seconds before the next attempt; None if the error must not be retried."""

@@ -25,11 +25,11 @@ WANTED: Final = "use the data listener of a broker, by default port 9520"
 PORTS: Final = {"http": 80, "https": 443}
 
 
-async def told_of(addresses: Iterable[str]) -> dict[str, str]:
+async def listeners_of(addresses: Iterable[str]) -> dict[str, str]:
     """Return descriptions of the listeners at these addresses that can be recognised within one second."""
     asked = list(addresses)
     found = await asyncio.gather(*map(_listener_of, asked))
-    return {address: told for address, told in zip(asked, found, strict=True) if told is not None}
+    return {address: answer for address, answer in zip(asked, found, strict=True) if answer is not None}
 
 
 async def _listener_of(address: str) -> str | None:

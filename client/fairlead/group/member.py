@@ -177,7 +177,7 @@ INSTANCE_WAIT_SECONDS: Final = 15.0
 """Seconds that a joining static member waits until its instance id is free, at most a session timeout. A crashed member
 loses the instance id after two missed heartbeats; a live member keeps the instance id."""
 
-TOLD_AGAIN_SECONDS: Final = 30.0
+REPORT_AGAIN_SECONDS: Final = 30.0
 """Seconds between log lines while heartbeats keep failing, instead of one line per attempt."""
 
 
@@ -230,7 +230,7 @@ class GroupMember:
         owned partitions."""
         self._sent_at = now
         self._failures = 0
-        self._told_at = 0.0
+        self._reported_at = 0.0
         self._beat_at: float | None = now
         self._round = 0
         self._revoking: dict[TopicPartition, str] | None = None
@@ -388,8 +388,8 @@ class GroupMember:
         self.last_error = error
         if self.failing_since is None:
             self.failing_since = now
-        if is_new or now - self._told_at >= TOLD_AGAIN_SECONDS:
-            self._told_at = now
+        if is_new or now - self._reported_at >= REPORT_AGAIN_SECONDS:
+            self._reported_at = now
             actions.append(Tell(error, now - self.failing_since))
 
     def _reconcile(self, actions: list[Action]) -> None:

@@ -79,7 +79,7 @@ class GroupPartitions:
         self._report = report
         self._failed = failed
         self._orders: asyncio.Queue[Revoke | Assign | Drop | Finish] = asyncio.Queue()
-        self._told: set[TopicPartition] = set()
+        self._reported: set[TopicPartition] = set()
         """Partitions that were passed to `on_assigned` and not yet to `on_revoked`."""
         self._seen: dict[str, int] | None = None
         """Partition count of each topic when it was first seen; partitions added later are read from their
@@ -153,10 +153,10 @@ class GroupPartitions:
         self._remove(places)
 
     async def _report_revoked(self, places: Iterable[TopicPartition]) -> None:
-        told = self._told.intersection(places)
-        self._told -= told
-        if told:
-            await self._call(self._settings.on_revoked, told)
+        reported = self._reported.intersection(places)
+        self._reported -= reported
+        if reported:
+            await self._call(self._settings.on_revoked, reported)
 
     async def _assign(self, action: Assign) -> None:
         placed = await self._placed_at_last(action)
@@ -170,7 +170,7 @@ class GroupPartitions:
                 self._committer.took(cursor)
         # Partitions that a newer answer has revoked again are not passed to the callback.
         came = {cursor.topic_partition for cursor in cursors}
-        self._told.update(came)
+        self._reported.update(came)
         if came or not action.partitions:
             await self._call(self._settings.on_assigned, came)
         if not self._is_current(action):
@@ -318,7 +318,7 @@ class GroupTopics:
         self._settings = settings
         self._metadata = metadata
         self._transport = transport
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         """Topics that were reported as missing; a topic is removed from the set when it is created."""
 
     async def look(self, assigned: Iterable[str]) -> None:
@@ -327,8 +327,8 @@ class GroupTopics:
         The function asks the cluster only about topics that are neither assigned nor in the client's metadata.
         """
         there = {*assigned, *self._metadata.picture.topics}
-        self._told -= there
-        unclear = set(self._settings.topics) - there - self._told
+        self._reported -= there
+        unclear = set(self._settings.topics) - there - self._reported
         if not unclear:
             return
         self._metadata.want(unclear)
@@ -339,9 +339,9 @@ class GroupTopics:
             return
         picture = self._metadata.picture
         # A topic that a concurrent check has already reported is not reported again.
-        missing = (unclear & picture.asked) - picture.topics.keys() - self._told
+        missing = (unclear & picture.asked) - picture.topics.keys() - self._reported
         if missing:
-            self._told |= missing
+            self._reported |= missing
             _LOG.warning(
                 "group %s: these topics do not exist yet and will be read when they are created: %s",
                 self._settings.group, ", ".join(sorted(missing)),

@@ -225,9 +225,9 @@ class GroupSession:
             self._task.cancel()
             await asyncio.wait([self._task])
         # A processing timeout is not raised on close; exceptions of callbacks are still raised.
-        told = [failure for failure in self._failures if not isinstance(failure, ProcessingTimeoutError)]
-        if told:
-            raise told[0]
+        reported = [failure for failure in self._failures if not isinstance(failure, ProcessingTimeoutError)]
+        if reported:
+            raise reported[0]
 
     async def _leave_at_last(self) -> None:
         """Send one leave request.

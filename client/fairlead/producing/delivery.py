@@ -201,17 +201,17 @@ def partly(error: FairleadError, failed: Sequence[PendingBatch], count: int) -> 
     doubtful = sum(part.record_count for part in failed if part.side_effect is SideEffect.MAYBE)
     if lost == count and not doubtful:
         return error
-    told = f"{lost} of the {count} records of this piece failed"
+    summary = f"{lost} of the {count} records of this piece failed"
     if doubtful:
-        told += f", {doubtful} of them may be stored nevertheless"
+        summary += f", {doubtful} of them may be stored nevertheless"
     if lost < count:
-        told += ", the others are stored"
+        summary += ", the others are stored"
     if isinstance(error, DeliveryTimeoutError):
-        return _late(error, count, told)
-    return in_doubt(error, getattr(error, "subject", ""), told)
+        return _late(error, count, summary)
+    return in_doubt(error, getattr(error, "subject", ""), summary)
 
 
-def _late(error: DeliveryTimeoutError, count: int, told: str) -> DeliveryTimeoutError:
+def _late(error: DeliveryTimeoutError, count: int, summary: str) -> DeliveryTimeoutError:
     late = DeliveryTimeoutError(
         error.subject,
         record_count=count,
@@ -220,7 +220,7 @@ def _late(error: DeliveryTimeoutError, count: int, told: str) -> DeliveryTimeout
         side_effect=SideEffect.MAYBE,
     )
     late.__cause__ = error.__cause__
-    late.add_note(told)
+    late.add_note(summary)
     return late
 
 
@@ -231,19 +231,19 @@ def doubted(error: FairleadError, subject: str) -> FairleadError:
     )
 
 
-def in_doubt(error: FairleadError, subject: str, told: str) -> FairleadError:
+def in_doubt(error: FairleadError, subject: str, summary: str) -> FairleadError:
     """Return a copy of a failure with side effect `maybe` and a reason.
 
     The original is not changed, because batches share it.
     """
     if isinstance(error, ClusterError):
         document = error.problem.to_document()
-        document |= {"detail": f"{error.detail}; {told}", "side_effect": SideEffect.MAYBE.value}
+        document |= {"detail": f"{error.detail}; {summary}", "side_effect": SideEffect.MAYBE.value}
         problem = ProblemError.from_document(document)
         return error_of(problem, subject=subject, broker=error.broker, advice=error.next_step)
     if isinstance(error, UnreachableError):
         unreachable = UnreachableError(subject, error.attempts, sent=True)
         unreachable.__cause__ = error.__cause__
-        unreachable.add_note(told)
+        unreachable.add_note(summary)
         return unreachable
     return error

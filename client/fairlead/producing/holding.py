@@ -27,7 +27,7 @@ class Holding:
         self._until: dict[str, float] = {}
         self._logged_at = -LOG_SECONDS
 
-    def told(self, broker: str, seconds: float, now: float) -> None:
+    def hold(self, broker: str, seconds: float, now: float) -> None:
         """Record the seconds to wait from an answer of a broker; 0 if the broker did not request a wait."""
         if seconds <= 0:
             return

@@ -354,12 +354,12 @@ class Sender:
                 timeout_seconds=self._seconds_for(batches),
             )
             answer = await self._ask(call, leader, batches)
-            self._holding.told(leader, answer.throttle_seconds, clock.monotonic())
+            self._holding.hold(leader, answer.throttle_seconds, clock.monotonic())
             return outcomes_of(answer, batches, topic_ids, self._settings.acks)
         except FairleadError as error:
             if isinstance(error, ThrottledError):
                 seconds = error.retry_after_seconds or 0.0
-                self._holding.told(leader, seconds, clock.monotonic())
+                self._holding.hold(leader, seconds, clock.monotonic())
             return [error] * len(batches)
         except KeyError as error:
             return [topic_not_found(str(error.args[0]))] * len(batches)

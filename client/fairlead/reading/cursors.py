@@ -36,7 +36,7 @@ class Cursor:
         "attempts",
         "buffered_bytes",
         "error",
-        "error_is_told",
+        "error_is_reported",
         "fetch_offset",
         "high_watermark",
         "in_flight",
@@ -95,7 +95,7 @@ class Cursor:
         self.retry_at = 0.0
         self.attempts = 0
         self.error: FairleadError | None = None
-        self.error_is_told = False
+        self.error_is_reported = False
 
     def saw_leader_epoch(self, epoch: int) -> None:
         """Update the known leader epoch, which never decreases."""

@@ -106,14 +106,14 @@ class BatchReader:
     def failure(self) -> FairleadError | None:
         """Return the error of each failed partition once, and again only if no other partition is left to read."""
         failed = [cursor for cursor in self._prefetch.failures() if self._prefetch.wanted(cursor)]
-        told = [cursor for cursor in failed if cursor.error_is_told]
-        new = next((cursor for cursor in failed if not cursor.error_is_told), None)
+        reported = [cursor for cursor in failed if cursor.error_is_reported]
+        new = next((cursor for cursor in failed if not cursor.error_is_reported), None)
         if new is not None and new.error is not None:
-            new.error_is_told = True
+            new.error_is_reported = True
             return new.error
         reading = [cursor for cursor in self._prefetch.cursors.values() if self._prefetch.wanted(cursor)]
-        if told and len(told) == len(reading):
-            return told[0].error
+        if reported and len(reported) == len(reading):
+            return reported[0].error
         return None
 
     def _hand_out(self, cursor: Cursor, batch: ConsumerBatch, until: EndOffsets | None) -> ConsumerBatch:
@@ -175,7 +175,7 @@ class BatchReader:
         """Release a damaged entry; its partition continues only after a seek, so no damage is skipped silently."""
         self._stop_reading(fetched)
         self._prefetch.failed(fetched.cursor, fetched.cursor.life, error)
-        fetched.cursor.error_is_told = True
+        fetched.cursor.error_is_reported = True
 
 
 def batches_in(fetched: Fetched) -> Iterator[ConsumerBatch]:

@@ -242,11 +242,7 @@ def broken_headers() -> Iterator[Vector]:
     yield leader(
         "bad-producer", "a producer id without a producer epoch and a base sequence", producer=(5, -1, -1)
     )
-    yield both(
-        "bad-body-length",
-        "a declared body length that is 8 more than the length of the body",
-        uncompressed_more=8,
-    )
+    yield both("bad-body-length", "a declared body length that is 8 bytes too large", uncompressed_more=8)
     yield leader("bad-padding", "padding bytes that are not zero", codec=1, wrap=lz4_stored, padding=b"\1")
     yield both("bad-extension-type", "extension type 0x8000", extension=padded(entry(0x8000, b"")))
     yield both(

@@ -51,7 +51,7 @@ class EventCalls(Protocol):
 
 
 @dataclass(slots=True)
-class _Told:
+class _Written:
     count: int
     """Number of occurrences of the Event, including occurrences that are not written yet."""
     writes_left: float
@@ -76,46 +76,52 @@ class Events:
         self._clock = clock
         self._log = log
         self._instance = instance[:INSTANCE_CHARACTERS_MAX]
-        self._told: OrderedDict[ObjectRef, _Told] = OrderedDict()
+        self._written: OrderedDict[ObjectRef, _Written] = OrderedDict()
 
     async def tell(self, about: Manifest, type_: EventType, reason: str, message: str) -> None:
         """Write the Event, or only count its repetition."""
         message = message[:MESSAGE_CHARACTERS_MAX]
         ref = _name_of(about, type_, reason, message)
         now = self._clock.monotonic()
-        told = self._told.get(ref)
-        if told is not None and not told.may_write(now):
-            told.count += 1
+        written = self._written.get(ref)
+        if written is not None and not written.may_write(now):
+            written.count += 1
             return
         try:
-            count = await self._write(ref, about, type_, reason, message, told)
+            count = await self._write(ref, about, type_, reason, message, written)
         except ApiError as error:
             self._log.warning(
                 "Event not written", object=str(ref), reason=reason, message=message, error=str(error)
             )
-            if told is not None:
-                told.count += 1
+            if written is not None:
+                written.count += 1
             return
-        if told is None:
-            told = self._told[ref] = _Told(count, BURST, now)
-        told.count = count
-        self._told.move_to_end(ref)
-        if len(self._told) > REMEMBERED_MAX:
-            self._told.popitem(last=False)
+        if written is None:
+            written = self._written[ref] = _Written(count, BURST, now)
+        written.count = count
+        self._written.move_to_end(ref)
+        if len(self._written) > REMEMBERED_MAX:
+            self._written.popitem(last=False)
 
     async def _write(
-        self, ref: ObjectRef, about: Manifest, type_: EventType, reason: str, message: str, told: _Told | None
+        self,
+        ref: ObjectRef,
+        about: Manifest,
+        type_: EventType,
+        reason: str,
+        message: str,
+        written: _Written | None,
     ) -> int:
         """Create or update the Event; return the new count of the Event."""
         stamp = _micro_time(self._clock.now())
-        if told is None:
+        if written is None:
             try:
                 await self._api.create(EVENT, self._event(ref, about, type_, reason, message, stamp))
             except Conflict:
                 pass
             else:
                 return 1
-        count = await self._count(ref, told) + 1
+        count = await self._count(ref, written) + 1
         series = {"count": max(2, count), "lastObservedTime": stamp}
         try:
             await self._api.patch(ref, {"series": series})
@@ -125,9 +131,9 @@ class Events:
             return 1
         return max(2, count)
 
-    async def _count(self, ref: ObjectRef, told: _Told | None) -> int:
-        if told is not None:
-            return told.count
+    async def _count(self, ref: ObjectRef, written: _Written | None) -> int:
+        if written is not None:
+            return written.count
         live = await self._api.get(ref) or {}
         return int((live.get("series") or {}).get("count", 1))
 

@@ -46,7 +46,7 @@ class RestartBroker:
     permit: bool
     claim: tuple[str, str] | None = None
     """Name and uid of the claim to delete with the pod."""
-    told_address: tuple[str, str] | None = None
+    announced_address: tuple[str, str] | None = None
     """Name of the claim on which the address is recorded, and the address that the broker reads at this restart. An
     empty address removes the annotation from the claim."""
 

@@ -38,7 +38,7 @@ from fairlead_operator.naming import (
 )
 from fairlead_operator.plan.actions import Action, AlterConfig, MarkPod, NoteAddress, Outcomes, UnmarkCluster
 from fairlead_operator.plan.observed import Observed, ObservedSet
-from fairlead_operator.plan.roll import RollInput, RollPlan, Wanted, plan_roll, told_by
+from fairlead_operator.plan.roll import RollInput, RollPlan, Wanted, announced_by, plan_roll
 from fairlead_operator.plan.scale import (
     Pool,
     ScaleInput,
@@ -316,9 +316,9 @@ def _last_addresses(cluster: Cluster, observed: Observed, replicas: Mapping[str,
         return {}
     running = {broker for _, broker in broker_ids(cluster, replicas)}
     return {
-        claim.broker: claim.told_address
+        claim.broker: claim.announced_address
         for claim in observed.claims
-        if claim.pool and claim.told_address and claim.broker in running
+        if claim.pool and claim.announced_address and claim.broker in running
     }
 
 
@@ -332,8 +332,8 @@ def _notes(cluster: Cluster, observed: Observed, advertised: Mapping[int, str]) 
         for claim in observed.claims
         if claim.pool
         and claim.broker in advertised
-        and claim.told_address != advertised[claim.broker]
-        and told_by(answer, claim.broker) == advertised[claim.broker]
+        and claim.announced_address != advertised[claim.broker]
+        and announced_by(answer, claim.broker) == advertised[claim.broker]
     )
 
 

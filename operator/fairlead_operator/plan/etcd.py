@@ -34,7 +34,7 @@ from fairlead_operator.plan.etcd_health import etcd_changes, etcd_rows, etcd_ver
 from fairlead_operator.plan.etcd_observed import EtcdClaim, ObservedEtcd
 from fairlead_operator.plan.etcd_view import TEMPLATE_CHANGED, VOLUME_GROWN, EtcdPlace, EtcdView, EtcdWish
 from fairlead_operator.render.etcd import etcd_pod_hash
-from fairlead_operator.render.inputs import NOBODY_JOINS, PLAIN_ETCD, EtcdInputs, EtcdTransport, Images
+from fairlead_operator.render.inputs import NO_MEMBER_JOINS, PLAIN_ETCD, EtcdInputs, EtcdTransport, Images
 
 PLACES: Final = 5
 """Maximum number of members that the resource allows."""
@@ -101,11 +101,13 @@ def _inputs(view: EtcdView) -> EtcdInputs:
     if not view.knows_members:
         # The live members are unknown, so every pod whose volume may contain a member's data is kept with its settings.
         replicas = max(live.replicas if live else 0, max(recorded, default=-1) + 1)
-        told = live.initial_cluster if live is not None and live.state == "existing" else NOBODY_JOINS
-        return EtcdInputs(replicas, told)
+        initial_cluster = (
+            live.initial_cluster if live is not None and live.state == "existing" else NO_MEMBER_JOINS
+        )
+        return EtcdInputs(replicas, initial_cluster)
     running = live.replicas if live is not None else view.wish.replicas
     replicas = max(max(view.members, default=-1) + 1, min(running, view.wish.replicas))
-    return EtcdInputs(replicas, NOBODY_JOINS if view.joining is None else _all_members(view))
+    return EtcdInputs(replicas, NO_MEMBER_JOINS if view.joining is None else _all_members(view))
 
 
 def _all_members(view: EtcdView) -> str:

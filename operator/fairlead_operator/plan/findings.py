@@ -49,15 +49,15 @@ def with_warnings(
     conditions: Iterable[Condition], warnings: Sequence[Finding], *, now: datetime, generation: int
 ) -> tuple[Condition, ...]:
     """Return the conditions of a pass over the whole spec, with the condition Warning if there are warnings."""
-    told = tuple(conditions)
+    updated = tuple(conditions)
     for gone in (ConditionName.INVALID_SPEC, ConditionName.RECONCILIATION_PAUSED):
-        told = without_condition(told, gone)
+        updated = without_condition(updated, gone)
     if not warnings:
-        return without_condition(told, ConditionName.WARNING)
+        return without_condition(updated, ConditionName.WARNING)
     reason = warnings[0].reason if len(warnings) == 1 else "SeveralWarnings"
     message = "; ".join(each.message for each in warnings)
     new = condition(ConditionName.WARNING, "True", reason, message, now=now, generation=generation)
-    return set_condition(told, new)
+    return set_condition(updated, new)
 
 
 def with_interruption(
@@ -72,11 +72,11 @@ def with_unreadable_spec(
     conditions: Iterable[Condition], faults: str, *, now: datetime, generation: int
 ) -> tuple[Condition, ...]:
     """Return the conditions of a resource whose spec this release cannot read."""
-    told = set_condition(
+    updated = set_condition(
         conditions,
         condition(ConditionName.READY, "False", "InvalidSpec", faults, now=now, generation=generation),
     )
     return set_condition(
-        told,
+        updated,
         condition(ConditionName.INVALID_SPEC, "True", "Unreadable", faults, now=now, generation=generation),
     )

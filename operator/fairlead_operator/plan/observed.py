@@ -22,6 +22,7 @@ from fairlead_api.bodies.security import CertificateDescription
 from fairlead_api.configuration import ConfigEntry
 from fairlead_api.resources.cluster import Cluster
 from fairlead_operator.naming import (
+    ANNOUNCED_ADDRESS_ANNOTATION,
     BROKER_CONTAINER,
     DATA_VOLUME,
     DELETE_POD_AND_CLAIM_ANNOTATION,
@@ -35,7 +36,6 @@ from fairlead_operator.naming import (
     RESTART_ANNOTATION,
     RESTART_CONFIG_HASH_ANNOTATION,
     SECURITY_FLOOR_ANNOTATION,
-    TOLD_ADDRESS_ANNOTATION,
     Manifest,
 )
 from fairlead_operator.render.inputs import Images
@@ -135,7 +135,7 @@ class ObservedClaim:
     """Time at which the volume was enlarged, if its file system grows only at the next start of the pod; empty
     otherwise."""
     terminating: bool = False
-    told_address: str = ""
+    announced_address: str = ""
     """External address for which the broker was last restarted or that it read at startup."""
 
 
@@ -327,7 +327,7 @@ def observe_claim(claim: Object) -> ObservedClaim | None:
         requested=_requested(claim),
         capacity=(status.get("capacity") or {}).get("storage", ""),
         waits_for_restart_since=_resize_pending_since(status),
-        told_address=(metadata.get("annotations") or {}).get(TOLD_ADDRESS_ANNOTATION, ""),
+        announced_address=(metadata.get("annotations") or {}).get(ANNOUNCED_ADDRESS_ANNOTATION, ""),
         terminating="deletionTimestamp" in metadata,
     )
 

@@ -155,14 +155,14 @@ def _new_address(pod: ObservedPod, given: RollInput) -> tuple[str, str] | None:
     claim = given.claims.get(pod.broker)
     if claim is None or given.answer is None or not given.answer.registered(pod.broker):
         return None
-    told = told_by(given.answer, pod.broker)
+    announced = announced_by(given.answer, pod.broker)
     address = given.advertised.get(pod.broker)
     if address is None:
-        return (claim.name, "") if claim.told_address and told == claim.told_address else None
-    return None if address in (told, claim.told_address) else (claim.name, address)
+        return (claim.name, "") if claim.announced_address and announced == claim.announced_address else None
+    return None if address in (announced, claim.announced_address) else (claim.name, address)
 
 
-def told_by(answer: BrokersAnswer, broker: int) -> str:
+def announced_by(answer: BrokersAnswer, broker: int) -> str:
     """Return the `host:port` that a broker advertises to clients outside; empty if unknown.
 
     For a broker of an older release, this is its only address, which all clients use.
@@ -170,8 +170,8 @@ def told_by(answer: BrokersAnswer, broker: int) -> str:
     found = answer.brokers.get(broker)
     if found is None:
         return ""
-    told = found.address if found.external_address is None else found.external_address
-    return (told or "").rpartition("//")[2]
+    announced = found.address if found.external_address is None else found.external_address
+    return (announced or "").rpartition("//")[2]
 
 
 def _is_old(pod: ObservedPod, given: RollInput) -> bool:
@@ -251,7 +251,7 @@ def _orders(
                 reasons=pending[pod.broker],
                 permit=permit,
                 claim=claim,
-                told_address=None if claim else _new_address(pod, given),
+                announced_address=None if claim else _new_address(pod, given),
             )
         )
     return tuple(orders), kept

@@ -14,12 +14,12 @@ from fairlead.errors import BrokerNotFoundError, ClusterError, NotPossibleNowErr
 from fairlead_operator.brokers.calls import BrokersUnavailable, broker_deadline
 from fairlead_operator.clock import Clock
 from fairlead_operator.naming import (
+    ANNOUNCED_ADDRESS_ANNOTATION,
     CLAIM,
     CLUSTER,
     POD,
     RESTART_ANNOTATION,
     STATEFUL_SET,
-    TOLD_ADDRESS_ANNOTATION,
     Kind,
     Manifest,
     ObjectRef,
@@ -113,7 +113,7 @@ class ClusterActions:
             case ShrinkSet(name, replicas):
                 await self._patch(STATEFUL_SET, name, {"spec": {"replicas": replicas}})
             case NoteAddress(claim, address):
-                noted = {"metadata": {"annotations": {TOLD_ADDRESS_ANNOTATION: address}}}
+                noted = {"metadata": {"annotations": {ANNOUNCED_ADDRESS_ANNOTATION: address}}}
                 await self._patch(CLAIM, claim, noted)
             case MarkPod(pod, value):
                 await self._patch(POD, pod, {"metadata": {"annotations": {RESTART_ANNOTATION: value}}})
@@ -137,9 +137,9 @@ class ClusterActions:
             await self._delete(CLAIM, *order.claim)
         if not await self._delete(POD, order.pod, order.uid):
             return
-        if order.told_address is not None:
-            claim, address = order.told_address
-            noted = {"metadata": {"annotations": {TOLD_ADDRESS_ANNOTATION: address or None}}}
+        if order.announced_address is not None:
+            claim, address = order.announced_address
+            noted = {"metadata": {"annotations": {ANNOUNCED_ADDRESS_ANNOTATION: address or None}}}
             await self._patch(CLAIM, claim, noted)
         self.outcomes.restarted.append(order)
         self._log.info("broker restarted", broker=order.broker, pod=order.pod, reasons=reasons)

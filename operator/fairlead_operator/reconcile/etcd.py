@@ -75,7 +75,7 @@ from fairlead_operator.plan.scale import size_of
 from fairlead_operator.plan.securing.certificates import Certificates
 from fairlead_operator.plan.securing.etcd_transport import plan_etcd_transport
 from fairlead_operator.ports import Conflict, KubernetesApi, NotFound
-from fairlead_operator.render.etcd import INITIAL_CLUSTER, INITIAL_STATE, quota_told
+from fairlead_operator.render.etcd import INITIAL_CLUSTER, INITIAL_STATE, quota_argument
 from fairlead_operator.render.inputs import EtcdPhase, Images
 from fairlead_operator.telemetry import Log
 
@@ -219,9 +219,9 @@ class EtcdStep:
                 )
                 return done
             done.append(action)
-            if told := _event_of(cluster, action):
+            if event := _event_of(cluster, action):
                 self._log.info("etcd changed", cluster=_subject(cluster), action=str(action))
-                await self._api.event(about, "Normal", *told)
+                await self._api.event(about, "Normal", *event)
         return done
 
     # -- observation
@@ -397,34 +397,34 @@ def _may_answer(pod: Manifest) -> bool:
 
 def _set(manifest: Manifest) -> EtcdSet:
     template = manifest["spec"]["template"]
-    told = _plain_variables(template["spec"])
+    variables = _plain_variables(template["spec"])
     observed = (manifest.get("status") or {}).get("observedGeneration", 0)
     return EtcdSet(
         replicas=int(manifest["spec"].get("replicas", 1)),
-        initial_cluster=told.get(INITIAL_CLUSTER, ""),
-        state=told.get(INITIAL_STATE, ""),
+        initial_cluster=variables.get(INITIAL_CLUSTER, ""),
+        state=variables.get(INITIAL_STATE, ""),
         settled=observed >= manifest["metadata"].get("generation", 0),
         pod_spec_hash=_annotations(template).get(POD_SPEC_HASH_ANNOTATION, ""),
-        quota_bytes=quota_told(_container(template["spec"]).get("args") or ()),
+        quota_bytes=quota_argument(_container(template["spec"]).get("args") or ()),
         phase=_phase(template),
     )
 
 
 def _pod(manifest: Manifest) -> EtcdPod:
     annotations = _annotations(manifest)
-    told = _plain_variables(manifest["spec"])
+    variables = _plain_variables(manifest["spec"])
     conditions = (manifest.get("status") or {}).get("conditions") or ()
     return EtcdPod(
         uid=manifest["metadata"]["uid"],
         ready=any(each["type"] == "Ready" and each["status"] == "True" for each in conditions),
         deleting="deletionTimestamp" in manifest["metadata"],
-        initial_cluster=told.get(INITIAL_CLUSTER, ""),
-        state=told.get(INITIAL_STATE, ""),
+        initial_cluster=variables.get(INITIAL_CLUSTER, ""),
+        state=variables.get(INITIAL_STATE, ""),
         pod_spec_hash=annotations.get(POD_SPEC_HASH_ANNOTATION, ""),
         restart=annotations.get(RESTART_ANNOTATION, ""),
         empty_volume=annotations.get(DELETE_POD_AND_CLAIM_ANNOTATION) == "true",
         created=manifest["metadata"].get("creationTimestamp", ""),
-        quota_bytes=quota_told(_container(manifest["spec"]).get("args") or ()),
+        quota_bytes=quota_argument(_container(manifest["spec"]).get("args") or ()),
         phase=_phase(manifest),
     )
 
@@ -448,14 +448,14 @@ def _annotations(manifest: Mapping[str, Any]) -> dict[str, str]:
 
 def _phase(manifest: Mapping[str, Any]) -> EtcdPhase:
     """Return the kinds of listeners in a pod or a template."""
-    told = _annotations(manifest).get(ETCD_TRANSPORT_ANNOTATION)
-    return "tls" if told == "tls" else "both" if told == "both" else "plain"
+    transport = _annotations(manifest).get(ETCD_TRANSPORT_ANNOTATION)
+    return "tls" if transport == "tls" else "both" if transport == "both" else "plain"
 
 
 def etcd_authorities(pods: Iterable[Manifest]) -> frozenset[str]:
     """Return the fingerprints of the authorities that the members with TLS have read."""
-    told = (_annotations(pod).get(ETCD_AUTHORITIES_ANNOTATION, "") for pod in filter(_is_etcd, pods))
-    return frozenset(filter(None, told))
+    authorities = (_annotations(pod).get(ETCD_AUTHORITIES_ANNOTATION, "") for pod in filter(_is_etcd, pods))
+    return frozenset(filter(None, authorities))
 
 
 def _etcd_scheme(manifest: Manifest) -> Scheme:

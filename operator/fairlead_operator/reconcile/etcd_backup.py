@@ -163,14 +163,14 @@ class EtcdBackupReconciler:
 
     async def _write(self, manifest: Manifest, status: EtcdBackupStatus) -> None:
         metadata = manifest["metadata"]
-        told: Manifest = {
+        wanted: Manifest = {
             "apiVersion": ETCD_BACKUP.api_version,
             "kind": ETCD_BACKUP.kind,
             "metadata": {"namespace": metadata["namespace"], "name": metadata["name"]},
             "status": status.manifest(),
         }
         with contextlib.suppress(NotFound):
-            await self._api.apply_status_if_changed(told, manifest)
+            await self._api.apply_status_if_changed(wanted, manifest)
 
     async def _report_unreadable(self, manifest: Manifest, error: InvalidResource) -> None:
         try:

@@ -294,8 +294,8 @@ class RebalanceReconciler:
             before.conditions, str(error), now=self._clock.now(), generation=generation
         )
         status = before.model_copy(update={"conditions": conditions, "observed_generation": generation})
-        told = _status_manifest(metadata["namespace"], metadata["name"], status)
-        await self._api.apply_status_if_changed(told, manifest)
+        wanted = _status_manifest(metadata["namespace"], metadata["name"], status)
+        await self._api.apply_status_if_changed(wanted, manifest)
 
 
 def _ref(rebalance: Rebalance) -> ObjectRef:

@@ -255,13 +255,13 @@ class TopicReconciler:
         except ValueError:
             before = TopicStatus()
         status = unreadable_status(before, metadata.get("generation", 0), str(error), self._clock.now())
-        told: Manifest = {
+        reported: Manifest = {
             "apiVersion": TOPIC.api_version,
             "kind": TOPIC.kind,
             "metadata": {"namespace": ref.namespace, "name": ref.name},
             "status": status.manifest(),
         }
-        await self._api.apply_status_if_changed(told, manifest)
+        await self._api.apply_status_if_changed(reported, manifest)
 
     async def _write_events(self, topic: Topic, manifest: Manifest, made: _Pass, outcome: Outcome) -> None:
         for type_, reason, message in _news(topic, made, outcome):
@@ -280,9 +280,13 @@ def _wanted(topic: Topic) -> WantedTopic:
 
 def _unavailable(topic: Topic, why: str) -> Finding:
     """Return the finding from the first of consecutive failures, so that a new message does not change the status."""
-    told = find_condition(topic.status.conditions, ConditionName.READY)
-    if told is not None and told.reason == "ClusterNotReady" and told.message.startswith(NO_ANSWER):
-        return Finding(told.reason, told.message)
+    reported = find_condition(topic.status.conditions, ConditionName.READY)
+    if (
+        reported is not None
+        and reported.reason == "ClusterNotReady"
+        and reported.message.startswith(NO_ANSWER)
+    ):
+        return Finding(reported.reason, reported.message)
     return Finding("ClusterNotReady", NO_ANSWER + why)
 
 

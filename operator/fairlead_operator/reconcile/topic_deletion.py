@@ -61,7 +61,7 @@ class TopicDeletion:
             await self.release(topic)
             return None
         try:
-            told = await self._delete(topic, cluster)
+            event = await self._delete(topic, cluster)
         except BrokersUnavailable as error:
             if ending:
                 await self.release(topic)
@@ -71,7 +71,7 @@ class TopicDeletion:
             return await self._wait(topic, manifest, str(error), REFUSED_RETRY_SECONDS)
         if not ending:
             # The API server accepts no new Events in a namespace that is being deleted.
-            await self._api.event(manifest, *told)
+            await self._api.event(manifest, *event)
         await self.release(topic)
         return None
 

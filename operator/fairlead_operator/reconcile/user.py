@@ -161,9 +161,9 @@ class UserReconciler:
         rules = plan_acls(wanted_acls(user), owner, acls)
         await create_acls(admin, user.principal, rules.missing, owner)
         bootstrap, authorities = bootstrap_of(cluster), self._authorities(cluster)
-        told: tuple[str | None, str | None] = (None, None)
+        published: tuple[str | None, str | None] = (None, None)
         if user.spec.service_account_name is None:
-            told = await self._bring_token(user, admin, secret, tokens, (bootstrap, authorities))
+            published = await self._bring_token(user, admin, secret, tokens, (bootstrap, authorities))
         else:
             wanted = account_map(user, bootstrap, authorities)
             live = await self._api.get(ObjectRef(CONFIG_MAP, user.namespace, user.name))
@@ -172,7 +172,7 @@ class UserReconciler:
                 return Finding("SecretNotOurs", message), (None, None)
             await self._api.apply_if_changed(wanted, live)
         await remove_acls(admin, rules.unwanted)
-        return await self._bring_quota(user, admin), told
+        return await self._bring_quota(user, admin), published
 
     async def _bring_quota(self, user: User, admin: Admin) -> Finding | None:
         """Set or remove the quota of the principal; return a finding if another owner has set a quota (rule K11)."""
@@ -194,12 +194,12 @@ class UserReconciler:
     ) -> tuple[str | None, str | None]:
         text = _text_in(secret)
         plan = plan_token(user, _id_in(text), tokens, self._clock.now())
-        told = (None, None) if plan.current is None else (plan.current.token_id, plan.current.expires_at)
+        published = (None, None) if plan.current is None else (plan.current.token_id, plan.current.expires_at)
         await revoke_tokens(admin, plan.revoke)
         if plan.create:
             life = timedelta(hours=hours_of(user.token.expire_after))
             made = await create_token(admin, user.principal, life, owner_of(user))
-            text, told = made.token, (made.token_id, made.expires_at)
+            text, published = made.token, (made.token_id, made.expires_at)
         wanted = user_secret(user, text, *place)
         if secret is None or secret.get("data") != wanted["data"]:
             await self._api.apply(wanted)
@@ -208,7 +208,7 @@ class UserReconciler:
                 ObjectRef(USER, user.namespace, user.name),
                 {"metadata": {"annotations": {RENEW_TOKEN_ANNOTATION: None}}},
             )
-        return told
+        return published
 
     async def _withdraw(self, user: User, cluster: Manifest) -> None:
         """Revoke all tokens of the User, then remove its access rules and its quota."""
@@ -283,8 +283,8 @@ class UserReconciler:
         except ValueError:
             before = UserStatus()
         status = unreadable_status(before, metadata.get("generation", 0), str(error), self._clock.now())
-        told = _status_manifest(metadata["namespace"], metadata["name"], status)
-        await self._api.apply_status_if_changed(told, manifest)
+        published = _status_manifest(metadata["namespace"], metadata["name"], status)
+        await self._api.apply_status_if_changed(published, manifest)
 
 
 def _status_manifest(namespace: str, name: str, status: UserStatus) -> Manifest:

@@ -12,11 +12,11 @@ from fairlead_operator.render.addresses import (
 from fairlead_operator.render.cluster import render_cluster
 from fairlead_operator.render.configuration import ConfigSplit, forbidden_text, split_config
 from fairlead_operator.render.fingerprints import pod_spec_hash, restart_config_hash
-from fairlead_operator.render.inputs import NOBODY_JOINS, EtcdInputs, Images, RenderInputs
+from fairlead_operator.render.inputs import NO_MEMBER_JOINS, EtcdInputs, Images, RenderInputs
 from fairlead_operator.render.pods import TemplateRefused
 
 __all__ = [
-    "NOBODY_JOINS",
+    "NO_MEMBER_JOINS",
     "ConfigSplit",
     "EtcdInputs",
     "Images",

@@ -265,10 +265,10 @@ def _container(
     }
 
 
-def quota_told(arguments: Sequence[str]) -> int:
+def quota_argument(arguments: Sequence[str]) -> int:
     """Return the store quota in a container's arguments in bytes; 0 if no quota is set."""
-    told = next((each for each in arguments if each.startswith(QUOTA_ARGUMENT)), "")
-    number = told.removeprefix(QUOTA_ARGUMENT)
+    argument = next((each for each in arguments if each.startswith(QUOTA_ARGUMENT)), "")
+    number = argument.removeprefix(QUOTA_ARGUMENT)
     return int(number) if number.isdigit() else 0
 
 

@@ -12,7 +12,7 @@ ClusterState: TypeAlias = Literal["new", "existing"]
 EtcdPhase: TypeAlias = Literal["plain", "both", "tls"]
 """Listeners of the members of etcd: without TLS, both kinds while a running etcd changes, or with TLS only."""
 
-NOBODY_JOINS: Final = "nobody=http://127.0.0.1:2380"
+NO_MEMBER_JOINS: Final = "nobody=http://127.0.0.1:2380"
 """Initial cluster of etcd members while no member joins. A member with data ignores its initial cluster. A member with
 an empty volume does not find its own name in the initial cluster and refuses to start, so that the member cannot return
 under its old id without its data. The plan replaces such a member with a new member."""
@@ -49,8 +49,8 @@ class EtcdInputs:
 
     replicas: int
     """Number of etcd pods in this step."""
-    initial_cluster: str = NOBODY_JOINS
-    """Initial cluster for members with an empty volume: all members as `name=url,...`, or `NOBODY_JOINS`."""
+    initial_cluster: str = NO_MEMBER_JOINS
+    """Initial cluster for members with an empty volume: all members as `name=url,...`, or `NO_MEMBER_JOINS`."""
     state: ClusterState = "existing"
     """Initial cluster state: `new` until every initial member has been seen running, then `existing`."""
     volume_bytes: int | None = None

@@ -54,8 +54,8 @@ class JobCounts:
         if watermark and not watermark.startswith("1970-"):
             self.watermark = watermark
             parts.append(f"watermark {watermark}")
-        told = {"dead letters": dead, "dropped as late": late}
-        parts += [f"{number:,} {what}" for what, number in told.items() if number]
+        counts = {"dead letters": dead, "dropped as late": late}
+        parts += [f"{number:,} {what}" for what, number in counts.items() if number]
         if progress.stateOperators:
             parts.append(f"{sum(state.numRowsTotal for state in progress.stateOperators):,} rows of state")
         return ", ".join(parts)

@@ -37,12 +37,12 @@ def java() -> tuple[str | None, str | None]:
     if path is None:
         return None, None
     try:
-        told = subprocess.run(
+        printed = subprocess.run(
             [path, "-version"], check=False, capture_output=True, text=True, timeout=JAVA_SECONDS_MAX
         )
     except (OSError, subprocess.TimeoutExpired):
         return path, None
-    found = _JAVA_VERSION.search(told.stderr + told.stdout)
+    found = _JAVA_VERSION.search(printed.stderr + printed.stdout)
     return path, found["version"] if found else None
 
 

@@ -138,7 +138,7 @@ class BatchCommit:
         return CommitProperties(app_transactions=transactions)
 
     def _actions(self, properties: Mapping[str, str]) -> list[AddAction]:
-        told = are_enough(len(self.columns.names), properties)
+        bounded = are_enough(len(self.columns.names), properties)
         return [
             AddAction(
                 file.path,
@@ -146,7 +146,7 @@ class BatchCommit:
                 file.partition,
                 self.now_ms,
                 True,
-                file.statistics if told else without_bounds(file.statistics),
+                file.statistics if bounded else without_bounds(file.statistics),
             )
             for file in self.files
         ]

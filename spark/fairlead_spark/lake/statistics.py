@@ -65,11 +65,11 @@ def statistics_of(footer: pq.FileMetaData, schema: pa.Schema, endless: Collectio
             bounded = False
         else:
             ends[name] = found
-    told: dict[str, Any] = {"numRecords": footer.num_rows, "nullCount": nulls}
+    document: dict[str, Any] = {"numRecords": footer.num_rows, "nullCount": nulls}
     if bounded:
-        told["minValues"] = {name: least for name, (least, _) in ends.items()}
-        told["maxValues"] = {name: greatest for name, (_, greatest) in ends.items()}
-    return json.dumps(told)
+        document["minValues"] = {name: least for name, (least, _) in ends.items()}
+        document["maxValues"] = {name: greatest for name, (_, greatest) in ends.items()}
+    return json.dumps(document)
 
 
 def are_enough(columns: int, properties: Mapping[str, str]) -> bool:
@@ -84,8 +84,8 @@ def are_enough(columns: int, properties: Mapping[str, str]) -> bool:
 
 def without_bounds(statistics: str) -> str:
     """Return the statistics of a file reduced to the number of records and the numbers of nulls."""
-    told = json.loads(statistics)
-    return json.dumps({name: told[name] for name in ("numRecords", "nullCount")})
+    document = json.loads(statistics)
+    return json.dumps({name: document[name] for name in ("numRecords", "nullCount")})
 
 
 def endless_columns(rows: pa.Table) -> set[str]:

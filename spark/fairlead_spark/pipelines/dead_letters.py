@@ -80,10 +80,10 @@ def split(records: DataFrame, reason: Column, *, pipeline: str, topic: str) -> t
     """
     from pyspark.sql import functions as sql
 
-    told = records.withColumn("_reason", reason)
-    good = told.where(sql.col("_reason").isNull()).drop("_reason")
+    marked = records.withColumn("_reason", reason)
+    good = marked.where(sql.col("_reason").isNull()).drop("_reason")
     # Records are counted only in the branch of dead letters, since both branches of the query read every record.
-    counted = told.observe(
+    counted = marked.observe(
         OBSERVATION, sql.count(sql.lit(1)).alias("records"), sql.count("_reason").alias("dead_letters")
     )
     texts = {"reason": sql.col("_reason"), "pipeline": sql.lit(pipeline)}

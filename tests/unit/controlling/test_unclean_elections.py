@@ -16,7 +16,7 @@ from fairlead_broker.controlling.unclean_elections import (
     AGAIN_SECONDS,
     Survey,
     UncleanElections,
-    nobody_answers,
+    no_answers,
 )
 from fairlead_broker.registry.keys import PartitionKey
 from fairlead_broker.registry.metadata import Versioned
@@ -262,7 +262,7 @@ async def test_surveys_are_bounded(clock: Any, replicas: Replicas) -> None:
 
 async def test_a_controller_without_reachable_replicas_elects_no_leader(clock: Any) -> None:
     """A controller that cannot reach any replica elects no leader."""
-    controller = Controller(clock, nobody_answers)
+    controller = Controller(clock, no_answers)
     clock.seconds += PATIENCE_SECONDS
     async with controller.group:
         assert await controller.outcome() == {}

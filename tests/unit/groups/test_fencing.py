@@ -238,7 +238,7 @@ def test_a_member_that_does_not_give_up_in_time_is_put_out(driven: Driven) -> No
     driven.now += 1
     driven.turn()
     driven.come("a", owned=False)
-    told_at = driven.now
+    sent_at = driven.now
     for _ in range(3):
         driven.now += 3
         driven.come("a", owned=False)
@@ -248,7 +248,7 @@ def test_a_member_that_does_not_give_up_in_time_is_put_out(driven: Driven) -> No
     driven.now += 1
     driven.turn()
 
-    assert deadline == told_at + 10
+    assert deadline == sent_at + 10
     assert kept == {"a", "b"}
     assert set(driven.members) == {"b"}
     assert driven.come("b").assignment == partitions(0, 1, 2, 3, 4, 5)

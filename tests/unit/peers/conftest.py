@@ -31,7 +31,7 @@ from fairlead_broker.peers.messages import (
     ReplicaFetchRequest,
 )
 from fairlead_broker.peers.peers import Peers
-from fairlead_broker.peers.positions import PositionAsked, PositionTold
+from fairlead_broker.peers.positions import PositionAsked, PositionFound
 from fairlead_broker.peers.proofs import BrokerKey, ProofMaker
 from fairlead_broker.peers.transaction_messages import EndMessage, OpenAt
 from fairlead_broker.registry.keys import Keys
@@ -121,10 +121,10 @@ class Replicas:
         """Return the known log ends."""
         return [self.ends[key] for key in partitions if key in self.ends]
 
-    async def positions(self, asked: Sequence[PositionAsked]) -> list[PositionTold]:
+    async def positions(self, asked: Sequence[PositionAsked]) -> list[PositionFound]:
         """Return positions of logs that begin at 3 and end at the requested offset."""
         return [
-            PositionTold(
+            PositionFound(
                 topic_id=each.topic_id,
                 partition=each.partition,
                 log_start=Offset(3),

@@ -127,7 +127,7 @@ class GroupClaims:
             candidates = [broker for broker, each in brokers.items() if each.value.state is state]
             if candidates:
                 return claimant_of(group, candidates)
-        raise group_refusals.nobody_runs(group)
+        raise group_refusals.no_coordinator(group)
 
 
 def claimant_of(group: str, brokers: Collection[BrokerId]) -> BrokerId:

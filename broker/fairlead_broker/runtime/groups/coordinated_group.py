@@ -267,7 +267,7 @@ class CoordinatedGroup:
         self.group.check_empty()
         # Joins and commits that were queued during the deletion fail with a retriable problem; the retry creates the
         # group again.
-        self.let_go(group_refusals.beginning_anew(self.name))
+        self.let_go(group_refusals.restarted(self.name))
         try:
             await self._shared.store.delete(self.claim)
         except CoordinationError as error:
@@ -315,16 +315,16 @@ class CoordinatedGroup:
         except Exception:
             # After an unexpected error this group is loaded again. Other groups are not affected.
             self._shared.log.exception("group failed", group=self.name)
-            self.let_go(group_refusals.beginning_anew(self.name, maybe=True))
+            self.let_go(group_refusals.restarted(self.name, maybe=True))
         finally:
             self._worker = None
-            _fail(self._current, group_refusals.beginning_anew(self.name, maybe=True))
+            _fail(self._current, group_refusals.restarted(self.name, maybe=True))
         if self._gone is None:
             self._set_timer()
 
     async def _give_back(self) -> None:
         """Drop the claim of a group that does not exist, so that calls with nonexistent names do not fill the store."""
-        self.let_go(group_refusals.beginning_anew(self.name))
+        self.let_go(group_refusals.restarted(self.name))
         with suppress(CoordinationError):
             await self._shared.store.release(self.claim)
 
@@ -413,7 +413,7 @@ class CoordinatedGroup:
             _fail(waiting, problem)
             if partly or isinstance(error, ClaimLost | UnknownOutcome):
                 self._shared.log.warning("group dropped", group=self.name, reason=str(error))
-                self.let_go(group_refusals.beginning_anew(self.name))
+                self.let_go(group_refusals.restarted(self.name))
             self._pause = True
             raise _NotWritten from error
 
@@ -442,7 +442,7 @@ class CoordinatedGroup:
         elif self._doubted and self._shared.incarnation.confirms(self.claim.broker_epoch):
             # While the lease was in doubt, no heartbeat could be processed. The group is therefore loaded again, which
             # restarts all sessions with their full timeouts.
-            self.let_go(group_refusals.beginning_anew(self.name))
+            self.let_go(group_refusals.restarted(self.name))
         else:
             self.wake()
 

@@ -303,7 +303,7 @@ class Groups:
     def incarnation_changed(self) -> None:
         """Drop all groups, because claims of an ended incarnation are invalid."""
         for coordinated in self:
-            coordinated.let_go(group_refusals.beginning_anew(coordinated.name))
+            coordinated.let_go(group_refusals.restarted(coordinated.name))
 
     async def release_all(self) -> None:
         """Release the claims of all groups and accept no new groups.
@@ -336,7 +336,7 @@ class Groups:
         self._stopping = True
         self._shared.budget.close()
         for coordinated in self:
-            coordinated.let_go(group_refusals.nobody_runs(coordinated.name))
+            coordinated.let_go(group_refusals.no_coordinator(coordinated.name))
 
     # -- helpers
 
@@ -393,10 +393,10 @@ class Groups:
         if self._stopping:
             other = await self._claims.elsewhere(group, again=True)
             if other is None:
-                raise group_refusals.nobody_runs(group)
+                raise group_refusals.no_coordinator(group)
             raise group_refusals.not_coordinator(group, other, self._mirror.metadata)
         if (former := self._groups.get(group)) is not None:
-            former.let_go(group_refusals.beginning_anew(group))
+            former.let_go(group_refusals.restarted(group))
             await former.idle()
         if not make and not await self._store.exists(group):
             # Claiming a nonexistent group would leave a record in the store for every request.

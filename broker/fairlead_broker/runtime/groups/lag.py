@@ -12,7 +12,7 @@ from msgspec import UNSET
 from fairlead_api.bodies.group_answers import LagAnswer, PartitionLag, ResetOffset
 from fairlead_api.bodies.group_requests import ResetKind, ResetPosition, ResetRequest
 from fairlead_api.identifiers import Offset, PartitionIndex, TimestampUs, TopicId, TopicIdPartition
-from fairlead_broker.peers.positions import PositionAsked, PositionTold
+from fairlead_broker.peers.positions import PositionAsked, PositionFound
 from fairlead_broker.registry.metadata import ClusterMetadata
 from fairlead_broker.runtime import refusals
 from fairlead_broker.runtime.groups.coordinated_group import CoordinatedGroup
@@ -49,7 +49,7 @@ def lag_asked(coordinated: CoordinatedGroup, partitions: Sequence[TopicIdPartiti
 
 def lag_answer(
     coordinated: CoordinatedGroup,
-    found: Sequence[PositionTold],
+    found: Sequence[PositionFound],
     metadata: ClusterMetadata,
     now_us: TimestampUs,
 ) -> LagAnswer:
@@ -64,7 +64,7 @@ def lag_answer(
 
 
 def _partition_lag(
-    coordinated: CoordinatedGroup, found: PositionTold, metadata: ClusterMetadata, now_us: TimestampUs
+    coordinated: CoordinatedGroup, found: PositionFound, metadata: ClusterMetadata, now_us: TimestampUs
 ) -> PartitionLag:
     entry = coordinated.offsets.get(found.topic_id, found.partition)
     records: int | None = None
@@ -139,7 +139,7 @@ def reset_asked(
 def reset_offsets(
     stands: CommittedOffsets,
     position: ResetPosition,
-    found: Sequence[PositionTold],
+    found: Sequence[PositionFound],
     metadata: ClusterMetadata,
 ) -> list[ResetOffset]:
     """Return the target offset of each partition, or the problem of a partition that is not reset."""
@@ -147,7 +147,7 @@ def reset_offsets(
 
 
 def _reset(
-    stands: CommittedOffsets, position: ResetPosition, found: PositionTold, metadata: ClusterMetadata
+    stands: CommittedOffsets, position: ResetPosition, found: PositionFound, metadata: ClusterMetadata
 ) -> ResetOffset:
     entry = stands.get(found.topic_id, found.partition)
     before = None if entry is None else entry.offset
@@ -170,7 +170,7 @@ def _reset(
     )
 
 
-def _destination(position: ResetPosition, found: PositionTold, before: Offset | None) -> int:
+def _destination(position: ResetPosition, found: PositionFound, before: Offset | None) -> int:
     match position.kind:
         case ResetKind.EARLIEST:
             return found.log_start

@@ -25,7 +25,7 @@ from fairlead_api.problems import ProblemError
 from fairlead_api.timestamps import format_timestamp
 from fairlead_broker.coordination.group_store import Block
 from fairlead_broker.groups import Group
-from fairlead_broker.peers.positions import PositionTold
+from fairlead_broker.peers.positions import PositionFound
 from fairlead_broker.registry.group_records import OFFSETS_PER_KEY, OffsetEntry, OffsetsRecord
 from fairlead_broker.registry.metadata import ClusterMetadata
 from fairlead_broker.runtime import refusals
@@ -102,7 +102,7 @@ class OffsetsAsked:
         group: Group,
         metadata: ClusterMetadata,
         now_us: TimestampUs,
-        beyond: Mapping[TopicIdPartition, PositionTold],
+        beyond: Mapping[TopicIdPartition, PositionFound],
         principal: str | None = None,
     ) -> None:
         """`beyond`: positions of the partitions whose offset lies above the high watermark.

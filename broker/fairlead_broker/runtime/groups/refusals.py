@@ -44,7 +44,7 @@ def not_coordinator(group: str, broker: BrokerId | None, metadata: ClusterMetada
     )
 
 
-def nobody_runs(group: str) -> ProblemError:
+def no_coordinator(group: str) -> ProblemError:
     """Return the problem for a group that this stopping broker cannot hand over because no other broker runs."""
     return ProblemError(
         "shutting_down", f"no running broker can coordinate group {group}", retry_after_seconds=1.0
@@ -61,7 +61,7 @@ def lease_in_doubt(group: str) -> ProblemError:
     )
 
 
-def beginning_anew(group: str, *, maybe: bool = False) -> ProblemError:
+def restarted(group: str, *, maybe: bool = False) -> ProblemError:
     """Return the problem for a group that the coordinator dropped and loads again.
 
     `maybe`: a write was running and may have been executed.

@@ -54,7 +54,7 @@ class HostedLog:
         return self.led is not None or self.record.value.leader is None
 
 
-async def nobody_at(hosted: HostedLog) -> None:
+async def no_role(hosted: HostedLog) -> None:
     """Wait until no disk work of the last role uses the log, even if another call has ended the role."""
     if hosted.left is not None:
         await hosted.left()

@@ -20,7 +20,7 @@ from fairlead_broker.replication import PartitionLeader, ReplicaProgress, regist
 from fairlead_broker.runtime.engine.supervisor import Supervisor
 from fairlead_broker.runtime.following.follower_replica import FollowerReplica
 from fairlead_broker.runtime.following.replica_fetching import ReplicaFetching
-from fairlead_broker.runtime.hosting.hosted_log import HostedLog, nobody_at
+from fairlead_broker.runtime.hosting.hosted_log import HostedLog, no_role
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 from fairlead_broker.runtime.leading.shared_parts import SharedParts
 from fairlead_broker.runtime.meters import BrokerMeters
@@ -134,7 +134,7 @@ class RoleChanges:
             self._fetching.forget(followed)
             followed.end()
             hosted.left = partial(self._followed_no_more, followed)
-        return nobody_at(hosted)
+        return no_role(hosted)
 
     async def _led_no_more(self, partition: LeaderReplica, task: asyncio.Task[None]) -> None:
         await asyncio.wait([task])

@@ -21,7 +21,7 @@ from fairlead_broker.peers.messages import (
     ReplicaFetchRequest,
 )
 from fairlead_broker.peers.peers import Peers
-from fairlead_broker.peers.positions import PositionAsked, PositionTold
+from fairlead_broker.peers.positions import PositionAsked, PositionFound
 from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import BrokerRegistration
 
@@ -49,7 +49,7 @@ class PeerSide:
     """Function that returns the ends of the given partitions' logs that are open on this broker."""
     digest: Callable[[DigestRequest], Awaitable[RangeDigest]]
     """Function that returns the digest of a range of this broker's copy."""
-    positions: Callable[[Sequence[PositionAsked]], Awaitable[list[PositionTold]]]
+    positions: Callable[[Sequence[PositionAsked]], Awaitable[list[PositionFound]]]
     """Function that returns positions of partitions that this broker leads."""
 
     @property

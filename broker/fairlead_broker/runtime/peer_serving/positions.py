@@ -25,7 +25,7 @@ from fairlead_api.identifiers import (
 from fairlead_api.problems import ProblemError
 from fairlead_broker.log import PartitionLog
 from fairlead_broker.peers.peers import POSITIONS_SECONDS_MAX, Peers, PeerUnavailable
-from fairlead_broker.peers.positions import PositionAsked, PositionsRequest, PositionTold
+from fairlead_broker.peers.positions import PositionAsked, PositionFound, PositionsRequest
 from fairlead_broker.registry.metadata import ClusterMetadata
 from fairlead_broker.runtime import refusals
 from fairlead_broker.runtime.engine.disk_pool import DiskPool
@@ -104,19 +104,19 @@ class Positions:
         self._spawn = spawn
         self._append_times = AppendTimes()
         self._gathered: list[
-            tuple[Sequence[TopicIdPartition], asyncio.Future[Mapping[TopicIdPartition, PositionTold]]]
+            tuple[Sequence[TopicIdPartition], asyncio.Future[Mapping[TopicIdPartition, PositionFound]]]
         ] = []
         self._asking = False
 
-    async def answer(self, asked: Sequence[PositionAsked]) -> list[PositionTold]:
+    async def answer(self, asked: Sequence[PositionAsked]) -> list[PositionFound]:
         """Return the positions of partitions that this broker leads, in the order of the requests."""
         return [await self._answer(each) for each in asked]
 
     async def ask(
         self, asked: Sequence[PositionAsked], seconds_max: float = POSITIONS_SECONDS_MAX
-    ) -> list[PositionTold]:
+    ) -> list[PositionFound]:
         """Request positions from the partitions' leaders; return one entry for each request, in order."""
-        found: list[PositionTold | None] = [None] * len(asked)
+        found: list[PositionFound | None] = [None] * len(asked)
         by_leader: dict[BrokerId, list[int]] = defaultdict(list)
         for at, each in enumerate(asked):
             leader = self._leader(each.key)
@@ -141,7 +141,7 @@ class Positions:
 
     async def beyond(
         self, offsets: Mapping[TopicIdPartition, Offset]
-    ) -> dict[TopicIdPartition, PositionTold]:
+    ) -> dict[TopicIdPartition, PositionFound]:
         """Return the partitions in which an offset lies above the high watermark, with their positions.
 
         No call to the leader is needed if this broker's copy contains the offset. If the leader does not answer, the
@@ -163,12 +163,12 @@ class Positions:
 
     async def _ask_with_others(
         self, keys: Sequence[TopicIdPartition]
-    ) -> Mapping[TopicIdPartition, PositionTold]:
+    ) -> Mapping[TopicIdPartition, PositionFound]:
         """Request positions in one request together with other waiting callers, because commits are many and small."""
         own = self._peers.own.broker
         if all(self._leader(key) == own for key in keys):
             return dict(zip(keys, await self.answer(_where(keys)), strict=True))
-        found: asyncio.Future[Mapping[TopicIdPartition, PositionTold]]
+        found: asyncio.Future[Mapping[TopicIdPartition, PositionFound]]
         found = asyncio.get_running_loop().create_future()
         self._gathered.append((keys, found))
         if not self._asking:
@@ -199,7 +199,7 @@ class Positions:
 
     async def _ask(
         self, leader: BrokerId, asked: Sequence[PositionAsked], seconds_max: float
-    ) -> Sequence[PositionTold]:
+    ) -> Sequence[PositionFound]:
         if leader == self._peers.own.broker:
             return await self.answer(asked)
         try:
@@ -215,7 +215,7 @@ class Positions:
         leader = None if record is None else record.value.leader
         return None if leader is None else leader.broker
 
-    async def _answer(self, asked: PositionAsked) -> PositionTold:
+    async def _answer(self, asked: PositionAsked) -> PositionFound:
         try:
             partition = self._find(asked.topic_id, asked.partition)
             high_watermark, log_start = partition.high_watermark, partition.log_start_offset
@@ -228,7 +228,7 @@ class Positions:
                 append_time_us = await self._append_time(partition, max(offset, log_start), high_watermark)
         except ProblemError as problem:
             return _refused(asked, problem)
-        return PositionTold(
+        return PositionFound(
             topic_id=asked.topic_id,
             partition=asked.partition,
             log_start=log_start,
@@ -271,8 +271,8 @@ def _where(keys: Sequence[TopicIdPartition]) -> list[PositionAsked]:
     return [PositionAsked(topic_id=key.topic_id, partition=key.partition) for key in keys]
 
 
-def _refused(asked: PositionAsked, problem: ProblemError) -> PositionTold:
-    return PositionTold(
+def _refused(asked: PositionAsked, problem: ProblemError) -> PositionFound:
+    return PositionFound(
         topic_id=asked.topic_id, partition=asked.partition, problem=dict(problem.to_document())
     )
 

@@ -24,7 +24,7 @@ from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 OFFSETS_DELAY_SECONDS: Final = 0.01
 """Number of seconds for which an advanced high watermark waits for further records, to be sent with them in one answer.
 Under load the next records arrive sooner, so an acknowledged batch needs no round trip of its own."""
-UNTOLD: Final = Offset(-1)
+UNSENT: Final = Offset(-1)
 
 
 class ReplicaCursor:
@@ -34,7 +34,7 @@ class ReplicaCursor:
     that the records arrived.
     """
 
-    __slots__ = ("_session", "_told_high_watermark", "_told_log_start", "partition", "resting", "spec")
+    __slots__ = ("_sent_high_watermark", "_sent_log_start", "_session", "partition", "resting", "spec")
 
     def __init__(
         self, session: FollowerSession, partition: LeaderReplica, spec: ReplicaFetchPartition
@@ -44,8 +44,8 @@ class ReplicaCursor:
         self._session = session
         self.resting = False
         """Whether the last answer contained records that the follower has not confirmed yet."""
-        self._told_high_watermark: Offset | None = UNTOLD
-        self._told_log_start = UNTOLD
+        self._sent_high_watermark: Offset | None = UNSENT
+        self._sent_log_start = UNSENT
 
     @property
     def has_records(self) -> bool:
@@ -79,7 +79,7 @@ class ReplicaCursor:
         """Return the high watermark and the log start if the follower lacks the current values; None otherwise."""
         partition = self.partition
         high_watermark, log_start = partition.known_high_watermark, partition.log_start_offset
-        if high_watermark == self._told_high_watermark and log_start == self._told_log_start:
+        if high_watermark == self._sent_high_watermark and log_start == self._sent_log_start:
             return None
         return self._result(())
 
@@ -100,14 +100,14 @@ class ReplicaCursor:
         lost: Sequence[EpochStart] = ()
         if next_offset is not None:
             lost = epochs_between(partition.log.leader_epochs, self.spec.fetch_offset, next_offset)
-        self._told_high_watermark = partition.known_high_watermark
-        self._told_log_start = partition.log_start_offset
+        self._sent_high_watermark = partition.known_high_watermark
+        self._sent_log_start = partition.log_start_offset
         return ReplicaFetchResult(
             topic_id=partition.topic_id,
             partition=partition.index,
             leader_epoch=partition.leader_epoch,
-            high_watermark=self._told_high_watermark,
-            log_start=self._told_log_start,
+            high_watermark=self._sent_high_watermark,
+            log_start=self._sent_log_start,
             end_offset=partition.log_end_offset,
             next_offset=next_offset,
             lost_epochs=tuple(epoch_begin(each) for each in lost),

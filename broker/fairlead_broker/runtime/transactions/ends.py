@@ -158,10 +158,10 @@ class TransactionEnds:
                 self._answered(ends, [self._is_deleted(end) for end in ends])
                 continue
             for at in range(0, len(ends), ENDS_MAX):
-                told = ends[at : at + ENDS_MAX]
-                for end in told:
+                part = ends[at : at + ENDS_MAX]
+                for end in part:
                     self._due[end].is_under_way = True
-                self._spawn(self._tell(leader, told), "transaction ends")
+                self._spawn(self._tell(leader, part), "transaction ends")
 
     async def _tell(self, leader: BrokerId, ends: Sequence[End]) -> None:
         messages = [EndMessage(*end, self._due[end].decided_us) for end in ends]

@@ -185,11 +185,11 @@ class Transactions:
 
         async def ask(broker: BrokerId) -> None:
             try:
-                told = await self._peers.open_transactions(broker, producer_id)
+                opened = await self._peers.open_transactions(broker, producer_id)
             except (PeerUnavailable, ProblemError):
                 silent.append(broker)
             else:
-                found.extend((broker, each) for each in told)
+                found.extend((broker, each) for each in opened)
 
         await asyncio.gather(*(ask(broker) for broker in self._metadata.brokers if broker != own))
         return found, sorted(silent)

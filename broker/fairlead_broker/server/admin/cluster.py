@@ -46,16 +46,16 @@ class ClusterCalls:
     async def versions(self, call: Call) -> None:
         """``GET /v1/versions``."""
         # A caller without any rights gets only the supported protocol versions, and no information about the cluster.
-        told = not call.access.is_stranger
+        shown = not call.access.is_stranger
         await call.answer_json(
             Versions(
-                release=self._broker.release if told else "",
+                release=self._broker.release if shown else "",
                 api=list(API_VERSIONS),
                 batch_formats=list(BATCH_FORMATS),
                 codecs=list(CODECS),
-                cluster_id=self._broker.entry.cluster.cluster_id if told else "",
-                cluster=self._broker.settings.cluster if told else "",
-                feature_level=self._broker.feature_level if told else 0,
+                cluster_id=self._broker.entry.cluster.cluster_id if shown else "",
+                cluster=self._broker.settings.cluster if shown else "",
+                feature_level=self._broker.feature_level if shown else 0,
             )
         )
 

@@ -119,15 +119,15 @@ class ConnectionSweep:
     """Periodic check of the sockets of all guarded listeners of a broker."""
 
     def __init__(
-        self, guards: Sequence[ConnectionGuard], clock: Clock, told: Callable[[str, list[str], int], None]
+        self, guards: Sequence[ConnectionGuard], clock: Clock, report: Callable[[str, list[str], int], None]
     ) -> None:
-        """`told` is called with the reason, the addresses and the number of closed connections.
+        """`report` is called with the reason, the addresses and the number of closed connections.
 
-        A call of `told` gets at most `ADDRESSES_SHOWN_MAX` addresses.
+        A call of `report` gets at most `ADDRESSES_SHOWN_MAX` addresses.
         """
         self._guards = guards
         self._clock = clock
-        self._told = told
+        self._report = report
         shortest = min(guard.limits.first_request_seconds_max for guard in guards)
         self._look_seconds = min(LOOK_SECONDS_MAX, shortest / LOOKS_PER_WAIT)
 
@@ -154,5 +154,5 @@ class ConnectionSweep:
 
     async def _close(self, port: int, reason: CutReason, peers: set[Peer]) -> None:
         closed = await asyncio.to_thread(shut_down, peers, port)
-        self._told(reason, sorted({peer[0] for peer in peers})[:ADDRESSES_SHOWN_MAX], closed)
+        self._report(reason, sorted({peer[0] for peer in peers})[:ADDRESSES_SHOWN_MAX], closed)
         _log.info("connections closed", port=port, reason=reason, connections=closed)

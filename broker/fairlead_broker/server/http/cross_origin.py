@@ -42,30 +42,30 @@ class CrossOrigin:
         if origin is None:
             await self._application(scope, receive, send)
             return
-        told = self._allowing_headers(origin)
+        allowing = self._allowing_headers(origin)
         if scope["method"] == "OPTIONS" and b"access-control-request-method" in headers:
-            await _answer_preflight(told, headers.get(_ASKS_FOR, b""), send)
+            await _answer_preflight(allowing, headers.get(_ASKS_FOR, b""), send)
             return
 
         async def send_with_origin(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *told]
+                message["headers"] = [*message["headers"], *allowing]
             await send(message)
 
         await self._application(scope, receive, send_with_origin)
 
     def _allowing_headers(self, origin: bytes) -> HeaderList:
         # With `vary: origin`, a cache does not return the answer for one origin to another origin.
-        told: HeaderList = [] if self._any else [(b"vary", b"origin")]
+        allowing: HeaderList = [] if self._any else [(b"vary", b"origin")]
         if self._any or origin in self._allowed:
-            told.append((b"access-control-allow-origin", b"*" if self._any else origin))
-            told.append((b"access-control-expose-headers", _EXPOSED + b", Retry-After, ETag, Location"))
-        return told
+            allowing.append((b"access-control-allow-origin", b"*" if self._any else origin))
+            allowing.append((b"access-control-expose-headers", _EXPOSED + b", Retry-After, ETag, Location"))
+        return allowing
 
 
-async def _answer_preflight(told: HeaderList, asked_headers: bytes, send: Send) -> None:
+async def _answer_preflight(allowing: HeaderList, asked_headers: bytes, send: Send) -> None:
     headers = [
-        *told,
+        *allowing,
         (b"access-control-allow-methods", METHODS),
         # An allowed origin may send any header, because headers grant no access rights.
         (b"access-control-allow-headers", asked_headers),

@@ -130,9 +130,9 @@ def _number(call: Call, name: str) -> int:
     return int(text)
 
 
-def _stale(broker: BrokerId, told: BrokerEpoch, registered: BrokerEpoch) -> ProblemError:
+def _stale(broker: BrokerId, claimed: BrokerEpoch, registered: BrokerEpoch) -> ProblemError:
     return ProblemError(
         "stale_broker_epoch",
-        f"broker {broker} is registered in epoch {registered}, the call was made in epoch {told}",
+        f"broker {broker} is registered in epoch {registered}, the call was made in epoch {claimed}",
         data={"broker": broker, "broker_epoch": registered},
     )

@@ -110,8 +110,8 @@ def not_found(raw_path: str) -> ProblemError:
             data={"value": version[:80], "supported": list(API_VERSIONS)},
         )
     listener = _LISTENERS.get(raw_path)
-    told = f"; it is served by the {listener} listener" if listener else ""
-    detail = f"there is no call at path {shown(raw_path)}{told}; GET /openapi.json of the data listener lists all calls"
+    hint = f"; it is served by the {listener} listener" if listener else ""
+    detail = f"there is no call at path {shown(raw_path)}{hint}; GET /openapi.json of the data listener lists all calls"
     return ProblemError("route_not_found", detail)
 
 

@@ -304,7 +304,7 @@ def refused(wanted: PartitionFetchRequest, problem: ProblemError) -> FetchedPart
     return FetchedPartition(encode_frame(meta), 0, refused=True)
 
 
-class _Told(msgspec.Struct):
+class _FrameMeta(msgspec.Struct):
     """Subset of a frame's metadata that decides about the wait of a long poll."""
 
     problem: dict[str, object] | None = None
@@ -313,12 +313,12 @@ class _Told(msgspec.Struct):
 
 def _passed_on(wanted: PartitionFetchRequest, frame: Frame) -> FetchedPartition:
     """Return a frame from another broker."""
-    told = msgspec.json.decode(frame.meta, type=_Told)
+    meta = msgspec.json.decode(frame.meta, type=_FrameMeta)
     return FetchedPartition(
         encode_frame(frame.meta, [frame.data]),
         len(frame.data),
-        refused=told.problem is not None,
-        has_moved=told.next_offset > wanted.offset,
+        refused=meta.problem is not None,
+        has_moved=meta.next_offset > wanted.offset,
     )
 
 

@@ -101,14 +101,14 @@ class FetchedRecords:
                 try:
                     if unshown:
                         raise _UnshownError(unshown)
-                    told = fetched_records(self._partition, _columns(batch.slice(at, rows)), encoding)
+                    lines = fetched_records(self._partition, _columns(batch.slice(at, rows)), encoding)
                 except (_UnshownError, TextTooLargeError) as error:
                     offset = Offset(int(numbers_of(batch.column("offset"), np.int64)[at]))
                     if not started:
                         raise self._refusal(offset, str(error)) from error
                     self.next_offset = offset
                     return
-                yield told
+                yield lines
                 started = True
 
     def to_json(self, encoding: Encoding) -> list[Buffer]:

@@ -168,11 +168,11 @@ class TailCalls:
             remote.release()
         now = self._clock.monotonic()
         if sent != call.bytes_sent:
-            tail.told_at = now
+            tail.sent_at = now
             return
-        if now - tail.told_at >= SILENCE_SECONDS:
+        if now - tail.sent_at >= SILENCE_SECONDS:
             await tail.send(tail.format.sign_of_life())
-            tail.told_at = now
+            tail.sent_at = now
         if pause:
             await asyncio.sleep(pause)  # noqa: TID251 - no event announces an election of a leader on another broker
 
@@ -191,15 +191,15 @@ class TailCalls:
         partition, records = _fetched(frame, tail.positions)
         slices = records.slices(Encoding(tail.call.query.text("encoding")))
         try:
-            told = await self._first_slice(tail, records, slices)
-            if told is None:
+            slice_ = await self._first_slice(tail, records, slices)
+            if slice_ is None:
                 return CROWDED_PAUSE_SECONDS
-            while told and not tail.complete:
-                await tail.send_records(told, records.open_bytes)
-                told = [] if tail.complete else await _next_slice(records, slices)
+            while slice_ and not tail.complete:
+                await tail.send_records(slice_, records.open_bytes)
+                slice_ = [] if tail.complete else await _next_slice(records, slices)
         finally:
             tail.held.resize(0)
-        if not told:
+        if not slice_:
             tail.positions[partition] = records.next_offset
         return 0.0
 
@@ -217,9 +217,9 @@ class TailCalls:
         async with self._opening:
             if tail.held.crowded:
                 return None
-            told = await _next_slice(records, slices)
+            slice_ = await _next_slice(records, slices)
             tail.held.resize(records.open_bytes)
-            return told
+            return slice_
 
     async def _meet(self, tail: _Tail, meta: FetchProblemMeta) -> float:
         code = str(meta.problem["code"])
@@ -253,12 +253,12 @@ class TailCalls:
 class _Tail:
     """State of one running tail."""
 
-    __slots__ = ("_left", "call", "format", "positions", "told_at", "topic")
+    __slots__ = ("_left", "call", "format", "positions", "sent_at", "topic")
 
     def __init__(
         self, call: Call, topic: TopicView, positions: Positions, form: TailFormat, now: float
     ) -> None:
-        self.told_at = now
+        self.sent_at = now
         """Monotonic time at which data were last sent."""
         self.call = call
         self.topic = topic

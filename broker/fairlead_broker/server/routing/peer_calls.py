@@ -129,14 +129,14 @@ class PeerCalls:
     async def positions(self, call: Call) -> None:
         """``POST /peer/v1/positions``."""
         request = messages.decode(PositionsRequest, await call.body(REQUEST_BYTES_MAX))
-        told = PositionsAnswer(partitions=await self._side.positions(request.partitions))
-        await call.answer(200, [(b"content-type", JSON.encode())], messages.encode(told))
+        answer = PositionsAnswer(partitions=await self._side.positions(request.partitions))
+        await call.answer(200, [(b"content-type", JSON.encode())], messages.encode(answer))
 
     async def transaction_ends(self, call: Call) -> None:
         """``POST /peer/v1/transaction-ends``."""
         request = messages.decode(EndsRequest, await call.body(REQUEST_BYTES_MAX))
-        told = EndsAnswer(confirmed=await self._transactions.ends.end_here(request.ends))
-        await call.answer(200, [(b"content-type", JSON.encode())], messages.encode(told))
+        answer = EndsAnswer(confirmed=await self._transactions.ends.end_here(request.ends))
+        await call.answer(200, [(b"content-type", JSON.encode())], messages.encode(answer))
 
     async def transaction_looks(self, call: Call) -> None:
         """``POST /peer/v1/transaction-looks``."""
@@ -147,14 +147,14 @@ class PeerCalls:
     async def open_transactions(self, call: Call) -> None:
         """``POST /peer/v1/open-transactions``."""
         request = messages.decode(OpenRequest, await call.body(REQUEST_BYTES_MAX))
-        told = OpenAnswer(open_at=self._transactions.looks.open_at(request.producer_id))
-        await call.answer(200, [(b"content-type", JSON.encode())], messages.encode(told))
+        answer = OpenAnswer(open_at=self._transactions.looks.open_at(request.producer_id))
+        await call.answer(200, [(b"content-type", JSON.encode())], messages.encode(answer))
 
     async def usage(self, call: Call) -> None:
         """``POST /peer/v1/usage``."""
         request = messages.decode(UsageRequest, await call.body(REQUEST_BYTES_MAX))
-        told = self._quotas.answer(_peer(call).broker, request.uses)
-        await call.answer(200, [(b"content-type", JSON.encode())], messages.encode(told))
+        answer = self._quotas.answer(_peer(call).broker, request.uses)
+        await call.answer(200, [(b"content-type", JSON.encode())], messages.encode(answer))
 
 
 def _peer(call: Call) -> PeerIncarnation:

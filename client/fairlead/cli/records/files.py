@@ -163,14 +163,14 @@ _ROW_NUMBER = re.compile(r"Row #(\d+)")
 
 
 def _rows_before(
-    file: TableFile, rows_read: int, told: str, schema: pa.Schema | None
+    file: TableFile, rows_read: int, message: str, schema: pa.Schema | None
 ) -> Sequence[pa.RecordBatch]:
     """Return the valid rows of the block that Arrow refused: the rows between the last row read and the invalid row.
 
     `schema` is the schema of the rows that were read; without a schema, the column types are inferred. Arrow counts the
     header as row 1 and does not count empty lines.
     """
-    found = _ROW_NUMBER.search(told)
+    found = _ROW_NUMBER.search(message)
     if found is None:
         return ()
     with _opened(file.path) as stream:

@@ -223,8 +223,8 @@ def _within(place: TopicPartition, offset: int, first: int, end: int) -> int:
     nearest = min(max(offset, first), end)
     if nearest != offset:
         edge = f"ends at offset {end}" if offset > end else f"begins at offset {first}"
-        told = f"{edge}; there is no offset {offset}, reading starts at {nearest}"
-        typer.echo(f"{place.topic}-{place.partition} {told}", err=True)
+        notice = f"{edge}; there is no offset {offset}, reading starts at {nearest}"
+        typer.echo(f"{place.topic}-{place.partition} {notice}", err=True)
     return nearest
 
 

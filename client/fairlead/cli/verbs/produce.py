@@ -59,7 +59,7 @@ class Target:
     partition: int | None
     acks: str
     compression: str
-    told: Literal["words", "json"] | None
+    report: Literal["words", "json"] | None
     """Format in which partition and offsets of stored records are printed; with None, no offsets are printed."""
 
 
@@ -107,8 +107,8 @@ def produce(
 
     Example: fairlead produce orders --key-separator : < orders.txt
     """
-    told = _format_of(verbose=verbose, output=output)
-    target = Target(bootstrap, topic, partition, acks.value, compression.value, told)
+    report = _format_of(verbose=verbose, output=output)
+    target = Target(bootstrap, topic, partition, acks.value, compression.value, report)
     headers = _headers(header or [])
     if file is not None:
         if key is not None or line_format is not None or key_separator is not None:
@@ -189,7 +189,7 @@ class Acknowledgements:
         self.records = 0
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """Number of delivered records, followed by `sent` or `stored` depending on the acknowledgement."""
         word = "sent" if self._target.acks == Acknowledgement.NONE else "stored"
         return f"{self.records} record{'s are' if self.records != 1 else ' is'} {word}"
@@ -209,13 +209,13 @@ class Acknowledgements:
                     failure = failure or error
                     continue
                 self.records += delivery.record_count
-                if self._target.told is not None:
+                if self._target.report is not None:
                     self._print_stored(stored, delivery.record_count)
         if failure is not None:
             raise failure
 
     def _print_stored(self, stored: BatchMetadata, record_count: int) -> None:
-        if self._target.told == "json":
+        if self._target.report == "json":
             _print_line(stored, record_count)
             return
         place = f"{stored.topic}-{stored.partition}"
@@ -239,7 +239,7 @@ def _print_line(stored: BatchMetadata, record_count: int) -> None:
 
 async def _send(target: Target, source: Source, headers: list[tuple[str, bytes]]) -> None:
     acknowledgements = Acknowledgements(target)
-    at_once = target.told is not None or sys.stdin.isatty()
+    at_once = target.report is not None or sys.stdin.isatty()
     async with Producer(
         target.bootstrap, acks=target.acks, compression=target.compression, retry_timeout=RETRY_TIMEOUT
     ) as producer:
@@ -252,8 +252,8 @@ async def _send(target: Target, source: Source, headers: list[tuple[str, bytes]]
             await acknowledgements.settle()
         except (FileError, FormatError) as error:
             await acknowledgements.settle()
-            told = f"{error}; {acknowledgements.told}"
-            raise type(error)(told) from error
+            message = f"{error}; {acknowledgements.summary}"
+            raise type(error)(message) from error
         except (FairleadError, asyncio.CancelledError):
             await _settle_rest(acknowledgements)
             raise
@@ -262,7 +262,7 @@ async def _send(target: Target, source: Source, headers: list[tuple[str, bytes]]
 async def _settle_rest(acknowledgements: Acknowledgements) -> None:
     with suppress(FairleadError):
         await acknowledgements.settle()
-    typer.echo(f"{acknowledgements.told}; records read after them are not acknowledged", err=True)
+    typer.echo(f"{acknowledgements.summary}; records read after them are not acknowledged", err=True)
 
 
 async def _open(producer: Producer, target: Target) -> int:

@@ -149,8 +149,8 @@ def delete(
         typer.echo(f"error: {principal} has neither tokens nor ACLs", err=True)
         raise typer.Exit(ExitCode.NOT_FOUND)
     document = {"name": name, "token_ids": tokens, "acl_ids": acls, "applied_everywhere": everywhere}
-    told = f"deleted {principal} with {len(tokens)} tokens and {len(acls)} ACLs"
-    print_done(f"{told}{applied_in_words(everywhere)}", document, output)
+    summary = f"deleted {principal} with {len(tokens)} tokens and {len(acls)} ACLs"
+    print_done(f"{summary}{applied_in_words(everywhere)}", document, output)
 
 
 def principal_of(name: str) -> str:

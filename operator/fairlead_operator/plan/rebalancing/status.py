@@ -38,12 +38,12 @@ class RebalanceOutcome:
 def rebalance_status(rebalance: Rebalance, outcome: RebalanceOutcome, now: datetime) -> RebalanceStatus:
     """Return the status of a Rebalance after a pass over its whole spec."""
     generation = rebalance.metadata.generation
-    told = rebalance.status.model_copy(update={"observed_generation": generation, **_facts(outcome)})
-    conditions = set_condition(told.conditions, _ready(told, outcome, now=now, generation=generation))
-    conditions = set_condition(conditions, _progressing(told, now=now, generation=generation))
+    status = rebalance.status.model_copy(update={"observed_generation": generation, **_facts(outcome)})
+    conditions = set_condition(status.conditions, _ready(status, outcome, now=now, generation=generation))
+    conditions = set_condition(conditions, _progressing(status, now=now, generation=generation))
     warnings = outcome.plan.warnings if outcome.plan is not None else ()
     conditions = with_warnings(conditions, warnings, now=now, generation=generation)
-    return told.model_copy(update={"conditions": conditions})
+    return status.model_copy(update={"conditions": conditions})
 
 
 def _facts(outcome: RebalanceOutcome) -> dict[str, object]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fairlead import Admin, Producer
-from fairlead.connection.wrong_listener import WANTED, told_of
+from fairlead.connection.wrong_listener import WANTED, listeners_of
 from fairlead.errors import BugError, FairleadError, UnreachableError
 from refusals import missing
 
@@ -118,7 +118,7 @@ async def test_silence_is_reported_with_the_waiting_time(
     monkeypatch.setattr("fairlead.connection.transport.ANSWER_MARGIN_SECONDS", -0.8)
     async with listening(never_answer) as place:
         error = await refusal(f"http://{place}")
-        told = await told_of([f"http://{place}", "http://127.0.0.1:1", broker.url])
+        told = await listeners_of([f"http://{place}", "http://127.0.0.1:1", broker.url])
 
     assert missing(error, "0.2", f"http://{place}") == []
     assert list(told) == [f"http://{place}"]

@@ -11,9 +11,9 @@ def test_requests_wait_and_are_then_sent_one_at_a_time() -> None:
     Requests to other brokers, and requests after the reported time, are not delayed.
     """
     holding = Holding()
-    holding.told("a", 5, 100)
-    holding.told("a", 2, 101)
-    holding.told("b", 0, 100)
+    holding.hold("a", 5, 100)
+    holding.hold("a", 2, 101)
+    holding.hold("b", 0, 100)
 
     assert (holding.until("a", 101), holding.until("b", 101)) == (105, 101)
     assert [holding.in_flight_max("a", 5, now) for now in (101, 106, 105 + PACED_SECONDS)] == [1, 1, 5]

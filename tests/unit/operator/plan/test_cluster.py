@@ -230,7 +230,7 @@ def test_an_external_address_lasts_while_its_load_balancer_is_recreated() -> Non
     """A broker advertises its load balancer's address while the load balancer is recreated, without a restart."""
     listener = {"type": "loadbalancer", "perBroker": True}
     of, internal = cluster(2, listeners={"data": listener}), cluster(2)
-    told = (claim(0, told_address="broker-0:9520"), claim(1))
+    told = (claim(0, announced_address="broker-0:9520"), claim(1))
     plan = plan_cluster(of, running(of, 2, claims=told), CONTEXT)
     file = next(each for each in plan.manifests if each["kind"] == "ConfigMap")["data"]["broker.yaml"]
     ended = plan_cluster(internal, running(internal, 2, claims=told), CONTEXT)
@@ -254,7 +254,7 @@ def test_an_address_that_a_broker_learned_when_it_started_is_noted() -> None:
         for broker, host in enumerate(("broker-0", "other"))
     )
     first = running(of, 2, claims=(claim(0), claim(1)), services=services)
-    noted = replace(first, claims=(claim(0, told_address="broker-0:9520"), claim(1)))
+    noted = replace(first, claims=(claim(0, announced_address="broker-0:9520"), claim(1)))
     silent = replace(first, brokers=None)
     plans = [plan_cluster(of, seen, CONTEXT) for seen in (first, noted, silent)]
     notes = [[each for each in plan.actions if isinstance(each, NoteAddress)] for plan in plans]
@@ -267,7 +267,7 @@ def test_an_address_that_a_broker_learned_when_it_started_is_noted() -> None:
 def test_the_address_of_a_load_balancer_that_is_not_asked_for_any_more_is_forgotten() -> None:
     """A restart drops the address of a load balancer when the listener no longer serves external clients."""
     of = cluster(2, listeners={"data": {"type": "internal", "perBroker": True}})
-    told = (claim(0, told_address="broker-0:9520"), claim(1))
+    told = (claim(0, announced_address="broker-0:9520"), claim(1))
     plan = plan_cluster(of, running(of, 2, claims=told), CONTEXT)
     file = next(each for each in plan.manifests if each["kind"] == "ConfigMap")["data"]["broker.yaml"]
 
@@ -280,7 +280,7 @@ def test_an_address_at_nodes_lasts_while_its_port_is_not_known() -> None:
     """A broker keeps advertising its node port address while the port of its Service is unknown."""
     listener = {"type": "nodeport", "perBroker": True, "advertisedHost": "broker-{id}"}
     of = cluster(2, listeners={"data": listener})
-    told = (claim(0, told_address="broker-0:30520"), claim(1))
+    told = (claim(0, announced_address="broker-0:30520"), claim(1))
     plan = plan_cluster(of, running(of, 2, claims=told), CONTEXT)
 
     assert plan.outside is not None

@@ -32,7 +32,7 @@ from fairlead_operator.plan.etcd_observed import (
     ObservedEtcd,
 )
 from fairlead_operator.plan.etcd_view import EtcdPlace, EtcdWish
-from fairlead_operator.render import NOBODY_JOINS
+from fairlead_operator.render import NO_MEMBER_JOINS
 from refusals import missing
 from render_kit import IMAGES, cluster_of
 
@@ -57,14 +57,14 @@ def answer_of(
     return EtcdStatus(10 + ordinal, 10 + leader, learner, "3.6.0", errors)
 
 
-POD = EtcdPod("pod", ready=True, initial_cluster=NOBODY_JOINS, state="existing", pod_spec_hash=NEW)
+POD = EtcdPod("pod", ready=True, initial_cluster=NO_MEMBER_JOINS, state="existing", pod_spec_hash=NEW)
 
 
 def healthy(count: int = 3) -> ObservedEtcd:
     """Return a healthy etcd with the given number of members."""
     ordinals = range(count)
     return ObservedEtcd(
-        live=EtcdSet(count, NOBODY_JOINS, "existing", pod_spec_hash=NEW),
+        live=EtcdSet(count, NO_MEMBER_JOINS, "existing", pod_spec_hash=NEW),
         pods={n: replace(POD, uid=f"pod-{n}") for n in ordinals},
         claims={n: EtcdClaim(f"claim-{n}", f"{10 + n:x}") for n in ordinals},
         members=tuple(map(member_of, ordinals)),
@@ -126,7 +126,7 @@ def test_a_new_cluster_is_formed_when_every_member_is_written_down() -> None:
     assert (half.inputs.state, half.inputs.replicas) == ("new", 3)
     assert half.actions == (RecordMember(1, "claim-1", "b"), RecordMember(2, "claim-2", "c"))
     assert half.requeue_seconds == STEP_SECONDS
-    assert (whole.inputs.state, whole.inputs.initial_cluster) == ("existing", NOBODY_JOINS)
+    assert (whole.inputs.state, whole.inputs.initial_cluster) == ("existing", NO_MEMBER_JOINS)
 
 
 def test_members_whose_statefulset_is_gone_come_back_on_their_data() -> None:
@@ -137,7 +137,7 @@ def test_members_whose_statefulset_is_gone_come_back_on_their_data() -> None:
     assert plan.inputs is not None
     assert found.inputs is not None
     assert (plan.inputs.replicas, plan.inputs.state) == (3, "existing")
-    assert plan.inputs.initial_cluster == NOBODY_JOINS
+    assert plan.inputs.initial_cluster == NO_MEMBER_JOINS
     assert found.inputs.replicas == 3
 
 
@@ -345,7 +345,7 @@ def test_a_lost_majority_is_left_alone_and_reported() -> None:
 
     assert plan.actions == ()
     assert plan.inputs is not None
-    assert (plan.inputs.replicas, plan.inputs.initial_cluster) == (3, NOBODY_JOINS)
+    assert (plan.inputs.replicas, plan.inputs.initial_cluster) == (3, NO_MEMBER_JOINS)
     assert (plan.verdict.status, plan.verdict.reason) == ("False", "QuorumLost")
     assert missing(plan.verdict.message, "e-1", "e-2") == []
     assert plan.requeue_seconds == TROUBLE_SECONDS

@@ -23,13 +23,13 @@ from fairlead_operator.plan.etcd_observed import (
     ObservedEtcd,
 )
 from fairlead_operator.plan.etcd_view import EtcdPlace, EtcdWish
-from fairlead_operator.render import NOBODY_JOINS
+from fairlead_operator.render import NO_MEMBER_JOINS
 
 PLACES = tuple(EtcdPlace(f"e-{n}", f"http://e-{n}:2380") for n in range(5))
 ORDINALS = st.integers(0, 4)
 IDS = st.integers(10, 15)
 HASHES = st.sampled_from(["old", "new"])
-TOLD = st.sampled_from([NOBODY_JOINS, "e-0=http://e-0:2380"])
+TOLD = st.sampled_from([NO_MEMBER_JOINS, "e-0=http://e-0:2380"])
 STATES = st.sampled_from(["new", "existing"])
 WORDS = st.sampled_from(["", "why"])
 

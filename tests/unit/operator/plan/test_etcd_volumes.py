@@ -19,7 +19,7 @@ from fairlead_operator.plan.etcd_observed import (
     ObservedEtcd,
 )
 from fairlead_operator.plan.etcd_view import EtcdPlace, EtcdWish
-from fairlead_operator.render import NOBODY_JOINS
+from fairlead_operator.render import NO_MEMBER_JOINS
 from refusals import missing
 
 NEW: Final = "new"
@@ -34,12 +34,12 @@ def an_etcd(
 ) -> ObservedEtcd:
     """Return an etcd of three members with the given store quotas, and the quota of larger volumes in its template."""
     return ObservedEtcd(
-        live=EtcdSet(3, NOBODY_JOINS, "existing", pod_spec_hash=NEW, quota_bytes=told),
+        live=EtcdSet(3, NO_MEMBER_JOINS, "existing", pod_spec_hash=NEW, quota_bytes=told),
         pods={
             n: EtcdPod(
                 f"pod-{n}",
                 ready=True,
-                initial_cluster=NOBODY_JOINS,
+                initial_cluster=NO_MEMBER_JOINS,
                 state="existing",
                 pod_spec_hash=NEW,
                 created="2026-01-01T10:00:00Z",

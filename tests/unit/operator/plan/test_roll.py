@@ -7,7 +7,7 @@ from typing import Any
 
 from fairlead_operator.plan.actions import RestartBroker, RestartReason
 from fairlead_operator.plan.observed import BrokersAnswer, ObservedPod
-from fairlead_operator.plan.roll import RollInput, RollPlan, plan_roll, told_by
+from fairlead_operator.plan.roll import RollInput, RollPlan, announced_by, plan_roll
 from plan_kit import NEW, answer, claim, gone_broker, old_pod, pod
 from refusals import missing
 
@@ -265,12 +265,14 @@ def test_a_pod_that_is_going_is_not_restarted_again() -> None:
 def test_a_broker_learns_its_address_from_outside_by_a_restart() -> None:
     """A broker is restarted once for a new external address, unless it already advertises that address."""
     outside = {0: "broker-0:9520", 1: "lb-1.example.com:9520", 2: "lb-2.example.com:9520"}
-    claims = {0: claim(0), 1: claim(1), 2: claim(2, told_address="lb-2.example.com:9520")}
+    claims = {0: claim(0), 1: claim(1), 2: claim(2, announced_address="lb-2.example.com:9520")}
     pods = [pod(0), pod(1), pod(2)]
     planned = plan(pods, answer([0, 1, 2]), advertised=outside, claims=claims)
 
     assert planned.pending == {1: (RestartReason.ADDRESS_CHANGED,)}
-    assert [order.told_address for order in planned.restarts] == [("data-main-a-1", "lb-1.example.com:9520")]
+    assert [order.announced_address for order in planned.restarts] == [
+        ("data-main-a-1", "lb-1.example.com:9520")
+    ]
     assert plan(pods, None, advertised=outside).pending == {}
     assert plan(pods, answer([0, 1, 2]), advertised=outside, claims={}).pending == {}
     assert plan(pods, answer([gone_broker(each) for each in range(3)]), advertised=outside).pending == {}
@@ -278,9 +280,12 @@ def test_a_broker_learns_its_address_from_outside_by_a_restart() -> None:
 
 def test_a_broker_forgets_an_address_that_its_listener_lost() -> None:
     """A broker is restarted to drop an external address that the listener no longer has."""
-    claims = {0: claim(0, told_address="broker-0:9520"), 1: claim(1, told_address="lb-1.example.com:9520")}
+    claims = {
+        0: claim(0, announced_address="broker-0:9520"),
+        1: claim(1, announced_address="lb-1.example.com:9520"),
+    }
     planned = plan([pod(0), pod(1), pod(2)], answer([0, 1, 2]), claims=claims)
 
     assert planned.pending == {0: (RestartReason.ADDRESS_CHANGED,)}
-    assert [order.told_address for order in planned.restarts] == [("data-main-a-0", "")]
-    assert told_by(answer([0]), 1) == ""
+    assert [order.announced_address for order in planned.restarts] == [("data-main-a-0", "")]
+    assert announced_by(answer([0]), 1) == ""

@@ -9,7 +9,7 @@ import render_kit
 from fairlead_api.configuration import KEYS
 from fairlead_operator.naming import Manifest
 from fairlead_operator.render import (
-    NOBODY_JOINS,
+    NO_MEMBER_JOINS,
     EtcdInputs,
     advertised_addresses,
     at_nodes,
@@ -21,7 +21,7 @@ from fairlead_operator.render import (
     forbidden_text,
     split_config,
 )
-from fairlead_operator.render.etcd import quota_told
+from fairlead_operator.render.etcd import quota_argument
 from refusals import missing
 
 
@@ -93,7 +93,7 @@ def test_the_plan_says_how_many_pods_there_are() -> None:
     assert etcd["spec"]["replicas"] == 4
     assert render_kit.variables_of(etcd, "etcd")["ETCD_INITIAL_CLUSTER"] == "x=http://y:1"
     assert render_kit.variables_of(etcd, "etcd")["ETCD_INITIAL_CLUSTER_STATE"] == "new"
-    assert EtcdInputs(1).initial_cluster == NOBODY_JOINS
+    assert EtcdInputs(1).initial_cluster == NO_MEMBER_JOINS
 
 
 def test_storage_and_claims_follow_the_resource() -> None:
@@ -132,8 +132,8 @@ def test_the_store_of_etcd_fits_the_smallest_volume() -> None:
         arguments = render_kit.container_of(objects["StatefulSet/main-etcd"], "etcd")["args"]
 
         assert f"--quota-backend-bytes={quota}" in arguments
-        assert quota_told(arguments) == quota
-    assert quota_told(["--quota-backend-bytes=much"]) == quota_told([]) == 0
+        assert quota_argument(arguments) == quota
+    assert quota_argument(["--quota-backend-bytes=much"]) == quota_argument([]) == 0
 
 
 def test_external_etcd_draws_nothing_of_etcd() -> None:
