@@ -11,7 +11,7 @@ individual records are no longer available.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fairlead_spark.pipelines import PipelineOption
@@ -54,22 +54,36 @@ def parse_json(column: str, ddl: str, *, required: Sequence[str] = ()) -> tuple[
 
     options = {"columnNameOfCorruptRecord": CORRUPT, "timeZone": "UTC"}
     parsed = sql.from_json(sql.col(column).cast("string"), f"{ddl}, {CORRUPT} STRING", options)
-    reason = sql.when(sql.col(column).isNull(), "no value")
-    reason = reason.when(
-        parsed.isNull() | parsed[CORRUPT].isNotNull(), f"no JSON object with the fields {ddl}"
-    )
-    for name in required:
-        reason = reason.when(parsed[name].isNull(), f"no field {name}")
     fields = StructType.fromDDL(ddl)
     assert isinstance(fields, StructType), "the DDL describes a structure"
-    for field in fields:
-        if isinstance(field.dataType, TimestampType):
-            inside = sql.unix_micros(parsed[field.name]).between(YEAR_1_US, YEAR_10000_US - 1)
-            reason = reason.when(~inside, f"field {field.name} is not in the years 1 to 9999")
-        elif isinstance(field.dataType, DoubleType | FloatType):
-            finite = sql.abs(parsed[field.name]) < sql.lit(float("inf"))
-            reason = reason.when(~finite, f"field {field.name} is not a finite number")
+
+    def reason_of(found: Column) -> Column:
+        corrupt = found.isNull() | found[CORRUPT].isNotNull()
+        reason = sql.when(corrupt, f"no JSON object with the fields {ddl}")
+        for name in required:
+            reason = reason.when(found[name].isNull(), f"no field {name}")
+        for field in fields:
+            if isinstance(field.dataType, TimestampType):
+                inside = sql.unix_micros(found[field.name]).between(YEAR_1_US, YEAR_10000_US - 1)
+                reason = reason.when(~inside, f"field {field.name} is not in the years 1 to 9999")
+            elif isinstance(field.dataType, DoubleType | FloatType):
+                finite = sql.abs(found[field.name]) < sql.lit(float("inf"))
+                reason = reason.when(~finite, f"field {field.name} is not a finite number")
+        return reason
+
+    reason = sql.when(sql.col(column).isNull(), "no value").otherwise(computed_once(parsed, reason_of))
     return parsed, reason
+
+
+def computed_once(value: Column, use: Callable[[Column], Column]) -> Column:
+    """Return an expression that uses a value several times, such as a parsed object, and computes the value once.
+
+    Spark computes a column again for each use in a condition: a reason with seven conditions would parse each record
+    seven times. The variable of a lambda expression is computed once.
+    """
+    from pyspark.sql import functions as sql
+
+    return sql.transform(sql.array(value), use)[0]
 
 
 def split(records: DataFrame, reason: Column, *, pipeline: str, topic: str) -> tuple[DataFrame, DataFrame]:

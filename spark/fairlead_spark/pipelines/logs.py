@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from fairlead_spark.pipelines import Pipeline, PipelineOption
-from fairlead_spark.pipelines.dead_letters import parse_json
+from fairlead_spark.pipelines.dead_letters import computed_once, parse_json
 from fairlead_spark.pipelines.summing_up import READING, as_records, summed_up
 
 if TYPE_CHECKING:
@@ -26,11 +26,15 @@ def parsed_entry() -> tuple[Column, Column]:
     from pyspark.sql import functions as sql
 
     entry, reason = parse_json("value", ENTRY, required=("source", "at"))
-    neither = sql.when(entry["level"].isNull() & entry["metric"].isNull(), "neither level nor metric")
-    unmeasured = neither.when(
-        entry["metric"].isNotNull() & entry["value"].isNull(), "a metric without the field value"
-    )
-    return entry, sql.coalesce(reason, unmeasured)
+
+    def incomplete(found: Column) -> Column:
+        neither = found["level"].isNull() & found["metric"].isNull()
+        unmeasured = found["metric"].isNotNull() & found["value"].isNull()
+        return sql.when(neither, "neither level nor metric").when(
+            unmeasured, "a metric without the field value"
+        )
+
+    return entry, sql.coalesce(reason, computed_once(entry, incomplete))
 
 
 def windows(entries: DataFrame, *, length: str, watermark: str, topic: str) -> DataFrame:
