@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from fairlead.errors import FairleadError
-from fairlead_spark.options import OptionError
+from fairlead_spark.option_values import OptionError
 from fairlead_spark.planning.losses import DataLoss
 
 VARIABLE: Final = "SPARK_HIDE_TRACEBACK"

@@ -17,7 +17,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from fairlead.blocking import Admin
-from fairlead_spark.options import HIDDEN, MISSING, READ_OPTIONS, OptionError, ReadOptions, known_options
+from fairlead_spark.option_values import HIDDEN, MISSING, OptionError
+from fairlead_spark.options import READ_OPTIONS, ReadOptions, known_options
 from fairlead_spark.planning.columns import BY_NAME
 from fairlead_spark.planning.positions import Assign, Subscribe
 from fairlead_spark.sink.write_options import WRITE_OPTIONS, WriteOptions

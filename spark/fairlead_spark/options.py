@@ -1,8 +1,8 @@
 """Options of a read, named as in Kafka's source, each with its meaning, default and allowed values.
 
-Options are parsed once into `ReadOptions`, so that other code never handles options as text. Write options are parsed
-with the same functions (`take_bool` and so on). The reference page is generated from `READ_OPTIONS`. The module must
-not depend on Spark. The module is a single file because half of it describes the options to users.
+Options are parsed once into `ReadOptions`, so that other code never handles options as text. Options of writes are
+parsed with the functions of `option_values` too. The reference page is generated from `READ_OPTIONS`. The module must
+not depend on Spark.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from fairlead.settings import (
     ONE_ADDRESS_VARIABLE,
     bootstrap_of,
     one_address_of,
-    seconds_of,
 )
 from fairlead_spark.credential_options import NO_CREDENTIALS, CredentialOptions
+from fairlead_spark.option_values import HIDDEN, MISSING, OptionError, take_bool, take_number, take_seconds
 from fairlead_spark.planning import columns
 from fairlead_spark.planning.positions import (
     ASSIGN_FORM,
@@ -49,29 +49,7 @@ SPARKS_OWN: Final = frozenset(
     {"path", "paths", "checkpointlocation", "queryname", "outputmode", "mergeschema", "header", "source"}
 )
 """Options that Spark itself adds to the options of a source or sink."""
-TRUTHS: Final = {"true": True, "false": False}
 LATE_STARTS: Final = {"error": None, "latest": Edge.LATEST}
-
-HIDDEN: Final = "(hidden)"
-"""Placeholder for the value of an unknown option in an error, since the value may be a secret."""
-MISSING: Final = "(missing)"
-"""Placeholder for the value in an error about a required option that is not given."""
-
-
-class OptionError(ValueError):
-    """An option is invalid; the error contains the name, the value and the allowed values of the option."""
-
-    def __init__(self, name: str, value: object, allowed: str) -> None:
-        self.name = name
-        self.value = value
-        self.allowed = allowed
-        super().__init__(name, value, allowed)
-
-    def __str__(self) -> str:
-        if self.value == MISSING:
-            return f"option {self.name} is missing; allowed: {self.allowed}"
-        what = self.name if self.value == HIDDEN else f"{self.name}={self.value!r}"
-        return f"option {what} is not allowed; allowed: {self.allowed}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,37 +382,6 @@ def take_credentials(options: Mapping[str, str]) -> CredentialOptions:
     if "allowInsecureToken" in options:
         insecure = take_bool(options, "allowInsecureToken", default=False)
     return CredentialOptions.of(options, allow_insecure_token=insecure)
-
-
-def take_bool(options: Mapping[str, str], name: str, *, default: bool) -> bool:
-    """Return the value of a boolean option."""
-    text = options.get(name)
-    if text is None:
-        return default
-    if text.strip().lower() not in TRUTHS:
-        raise OptionError(name, text, "true or false")
-    return TRUTHS[text.strip().lower()]
-
-
-def take_number(options: Mapping[str, str], name: str, *, least: int = 1) -> int | None:
-    """Return a whole number; None if the option is not set."""
-    text = options.get(name)
-    if text is None:
-        return None
-    if not text.strip().isdecimal() or int(text) < least:
-        raise OptionError(name, text, f"a whole number, {least} or more")
-    return int(text)
-
-
-def take_seconds(options: Mapping[str, str], name: str, *, default: float) -> float:
-    """Return a duration in seconds."""
-    text = options.get(name)
-    if text is None:
-        return default
-    try:
-        return seconds_of(text, name)
-    except SettingError as error:
-        raise OptionError(name, text, error.allowed) from None
 
 
 def _take_selection(options: Mapping[str, str]) -> Selection:

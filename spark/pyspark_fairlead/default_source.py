@@ -17,7 +17,8 @@ from fairlead_spark.catalog_tables import (
     table_schema,
     written_options,
 )
-from fairlead_spark.options import MISSING, OptionError, ReadOptions
+from fairlead_spark.option_values import MISSING, OptionError
+from fairlead_spark.options import ReadOptions
 from fairlead_spark.planning.columns import ddl_of
 from fairlead_spark.worker_process import spare_collector
 

@@ -211,22 +211,19 @@ def broken_framing() -> Iterator[Vector]:
 def broken_headers() -> Iterator[Vector]:
     """Yield batches with a header or extension field that is invalid, or that clients must not write."""
 
-    def both(name: str, says: str, code: str = "malformed_batch", **fields: Any) -> Vector:
-        return Vector(name, says, replace(PLAIN, **fields).encode(), code, code)
-
     def leader(name: str, says: str, code: str = "malformed_batch", **fields: Any) -> Vector:
         batch = replace(PLAIN, **fields)
         return Vector(name, says, batch.encode(), code, records=described(batch.rows))
 
-    yield both("bad-format", "format 2", "unsupported_version", format=2)
-    yield both("bad-codec", "codec 3", "unsupported_version", codec=3)
-    yield both("bad-schema", "schema id 1", "unsupported_version", schema_id=1)
-    yield both("bad-attribute", "attribute bit 6", attributes=1 << 6)
+    yield broken("bad-format", "format 2", "unsupported_version", format=2)
+    yield broken("bad-codec", "codec 3", "unsupported_version", codec=3)
+    yield broken("bad-schema", "schema id 1", "unsupported_version", schema_id=1)
+    yield broken("bad-attribute", "attribute bit 6", attributes=1 << 6)
     yield leader("bad-transactional", "attribute bit 0 in a batch from a client", attributes=1)
-    yield both("bad-offset-column-bit", "attribute bit 2 without an offset column", attributes=4)
-    yield both("bad-count", "record count 2 in a batch of one record", record_count=2)
-    yield both("bad-last-delta", "last offset delta 1 in a batch of one record", last_offset_delta=1)
-    yield both(
+    yield broken("bad-offset-column-bit", "attribute bit 2 without an offset column", attributes=4)
+    yield broken("bad-count", "record count 2 in a batch of one record", record_count=2)
+    yield broken("bad-last-delta", "last offset delta 1 in a batch of one record", last_offset_delta=1)
+    yield broken(
         "bad-count-negative", "a negative record count and a negative last offset delta", record_count=-1
     )
     yield leader(
@@ -242,16 +239,18 @@ def broken_headers() -> Iterator[Vector]:
     yield leader(
         "bad-producer", "a producer id without a producer epoch and a base sequence", producer=(5, -1, -1)
     )
-    yield both("bad-body-length", "a declared body length that is 8 bytes too large", uncompressed_more=8)
+    yield broken("bad-body-length", "a declared body length that is 8 bytes too large", uncompressed_more=8)
     yield leader("bad-padding", "padding bytes that are not zero", codec=1, wrap=lz4_stored, padding=b"\1")
-    yield both("bad-extension-type", "extension type 0x8000", extension=padded(entry(0x8000, b"")))
-    yield both(
+    yield broken("bad-extension-type", "extension type 0x8000", extension=padded(entry(0x8000, b"")))
+    yield broken(
         "bad-extension-cut",
         "an extension entry longer than the extension",
         extension=struct.pack("<HHI", 9, 5, 0),
     )
-    yield both("bad-extension-padding", "extension padding that is not zero", extension=b"\0" * 7 + b"\1")
-    yield both("bad-extension-length", "an extension length that is not a multiple of 8", extension=bytes(4))
+    yield broken("bad-extension-padding", "extension padding that is not zero", extension=b"\0" * 7 + b"\1")
+    yield broken(
+        "bad-extension-length", "an extension length that is not a multiple of 8", extension=bytes(4)
+    )
     yield leader(
         "bad-idempotency-key", "extension type 2 in a batch from a client", extension=padded(entry(2, b"key"))
     )

@@ -6,14 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from fairlead_spark.lake.storage import local_folder
-from fairlead_spark.options import (
-    MISSING,
-    Option,
-    OptionError,
-    known_options,
-    take_bool,
-    take_number,
-)
+from fairlead_spark.option_values import MISSING, OptionError, take_bool, take_number
+from fairlead_spark.options import Option, known_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,17 +15,15 @@ from fairlead.settings import acks_of, codec_of, seconds_of
 from fairlead_api.identifiers import Acks, check_topic_name
 from fairlead_api.problems import ProblemError
 from fairlead_spark.credential_options import NO_CREDENTIALS, CredentialOptions
+from fairlead_spark.option_values import OptionError, take_bool, take_number
 from fairlead_spark.options import (
     BOOTSTRAP_VARIABLE,
     CREDENTIAL_OPTIONS,
     ONE_ADDRESS,
     Option,
-    OptionError,
     known_options,
-    take_bool,
     take_bootstrap,
     take_credentials,
-    take_number,
     take_one_address,
 )
 

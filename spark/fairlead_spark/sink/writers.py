@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
 
-from fairlead_spark.options import OptionError
+from fairlead_spark.option_values import OptionError
 from fairlead_spark.sink.columns import SinkColumns, columns_of
 from fairlead_spark.sink.task import Written
 from fairlead_spark.sink.write_options import WriteOptions

@@ -16,7 +16,8 @@ from fairlead.reading.offsets import Position as LookupPosition
 from fairlead.topic_partition import TopicPartition
 from fairlead_api.bodies.metadata import TopicMetadata
 from fairlead_spark.clients import connection
-from fairlead_spark.options import OptionError, ReadOptions
+from fairlead_spark.option_values import OptionError
+from fairlead_spark.options import ReadOptions
 from fairlead_spark.planning.limits import falls_back
 from fairlead_spark.planning.offsets import NO_EPOCH, PartitionOffset, StreamOffsets, TopicOffsets
 from fairlead_spark.planning.positions import (

@@ -27,7 +27,8 @@ from fairlead.errors import FairleadError
 from fairlead.topic_partition import TopicPartition
 from fairlead_spark.brief_errors import brief_errors
 from fairlead_spark.clients import admin, connection
-from fairlead_spark.options import OptionError, ReadOptions, option_of
+from fairlead_spark.option_values import OptionError
+from fairlead_spark.options import ReadOptions, option_of
 from fairlead_spark.planning.limits import TriggerPace, capped, fallen, kept, limited, settled, stopped
 from fairlead_spark.planning.losses import DataLoss, Loss
 from fairlead_spark.planning.offsets import JsonDict, StreamOffsets, begin_of, first_end

@@ -12,10 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from fairlead import TopicPartition
 from fairlead.blocking import Admin, Producer
+from fairlead.errors import GroupNotFoundError
 from fairlead_spark import GroupProgress
+from fairlead_spark.options import ReadOptions
+from fairlead_spark.source.readers import StreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -115,3 +119,24 @@ def test_a_cluster_that_is_gone_does_not_stop_a_query(
 
     assert query.exception() is None
     assert f"progress of group {topic}-job is not published" in caplog.text
+
+
+def test_a_trigger_that_is_done_is_the_groups_offset(bootstrap: str, topic: str) -> None:
+    """With groupId, the offsets that Spark commits are published as the offsets of the group.
+
+    Without groupId nothing is published.
+    """
+    options = {"bootstrap": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+    with Producer(bootstrap) as producer:
+        for value in (b"1", b"2"):
+            producer.send(topic, value).result()
+    with Admin(bootstrap) as admin:
+        silent = StreamReader(ReadOptions.parse(options))
+        end = silent.latestOffset(silent.initialOffset(), ReadAllAvailable())
+        silent.commit(end)
+        with pytest.raises(GroupNotFoundError):
+            admin.group_lag(f"group-of-{topic}")
+        StreamReader(ReadOptions.parse(options | {"groupId": f"group-of-{topic}"})).commit(end)
+        offsets = admin.group_offsets(f"group-of-{topic}")
+
+    assert [(str(place), found.offset) for place, found in offsets.items()] == [(f"{topic}-0", 2)]

@@ -1,7 +1,4 @@
-"""Tests of the planning and reading of the readers, called as Spark's workers call them, but without Spark.
-
-The tests are a single file because planning and reading are tested with the same readers and the same broker.
-"""
+"""Tests of the planning and reading of the readers, called as Spark's workers call them, but without Spark."""
 
 from __future__ import annotations
 
@@ -25,8 +22,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from fairlead.blocking import Admin, Producer
-from fairlead.errors import FairleadError, GroupNotFoundError, TopicNotFoundError, UnreachableError
-from fairlead_spark.options import OptionError, ReadOptions
+from fairlead.errors import FairleadError, TopicNotFoundError, UnreachableError
+from fairlead_spark.option_values import OptionError
+from fairlead_spark.options import ReadOptions
 from fairlead_spark.planning.losses import DataLoss, LossKind
 from fairlead_spark.planning.offsets import PartitionOffset, StreamOffsets, TopicOffsets
 from fairlead_spark.planning.ranges import OffsetRange
@@ -493,21 +491,3 @@ def test_a_topic_that_is_gone_is_a_loss(bootstrap: str, topic: str, fails: bool)
             back = reader.latestOffset(gone, ReadAllAvailable())
             assert gone == {"topics": {}, "v": 1}
             assert [row["value"] for row in rows(reader, reader.partitions(gone, back))] == [b"new"]
-
-
-def test_a_trigger_that_is_done_is_the_groups_offset(bootstrap: str, topic: str) -> None:
-    """With groupId, the offsets that Spark commits are published as the offsets of the group.
-
-    Without groupId nothing is published.
-    """
-    send(bootstrap, topic, b"1", b"2")
-    with Admin(bootstrap) as admin:
-        silent = stream(bootstrap, subscribe=topic, startingOffsets="earliest")
-        end = silent.latestOffset(silent.initialOffset(), ReadAllAvailable())
-        silent.commit(end)
-        with pytest.raises(GroupNotFoundError):
-            admin.group_lag(f"group-of-{topic}")
-        stream(bootstrap, subscribe=topic, groupId=f"group-of-{topic}").commit(end)
-        offsets = admin.group_offsets(f"group-of-{topic}")
-
-    assert [(str(place), found.offset) for place, found in offsets.items()] == [(f"{topic}-0", 2)]

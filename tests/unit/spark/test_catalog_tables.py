@@ -16,7 +16,8 @@ from fairlead_spark.catalog_tables import (  # noqa: E402 - needs pyspark
     write_part,
     written_options,
 )
-from fairlead_spark.options import OptionError, ReadOptions  # noqa: E402
+from fairlead_spark.option_values import OptionError  # noqa: E402
+from fairlead_spark.options import ReadOptions  # noqa: E402
 from fairlead_spark.planning.columns import COLUMNS, DEFAULT  # noqa: E402
 from fairlead_spark.sink.write_options import WriteOptions  # noqa: E402
 

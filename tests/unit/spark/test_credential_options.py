@@ -6,7 +6,8 @@ import pytest
 
 from fairlead_spark.catalog_tables import table_schema
 from fairlead_spark.credential_options import NO_CREDENTIALS, CredentialOptions
-from fairlead_spark.options import OptionError, ReadOptions, take_credentials
+from fairlead_spark.option_values import OptionError
+from fairlead_spark.options import ReadOptions, take_credentials
 from fairlead_spark.sink.write_options import WriteOptions
 
 FILES = {

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead_spark.options import READ_OPTIONS, OptionError, ReadOptions
+from fairlead_spark.option_values import OptionError
+from fairlead_spark.options import READ_OPTIONS, ReadOptions
 from fairlead_spark.planning.columns import DEFAULT
 from fairlead_spark.planning.positions import Assign, AtTime, EachPartition, Edge, Subscribe, SubscribePattern
 from refusals import raises

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead_spark.lake.options import LakeOptions
-from fairlead_spark.options import OptionError
+from fairlead_spark.option_values import OptionError
 from fairlead_spark.pipelines import PipelineOptionError, find
 from refusals import raises
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead_spark.options import OptionError
+from fairlead_spark.option_values import OptionError
 from fairlead_spark.sink.write_options import WriteOptions
 from refusals import raises
 
