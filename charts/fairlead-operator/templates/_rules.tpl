@@ -13,8 +13,8 @@ commands in pods. Secrets are read by name only: those that the operator creates
 - apiGroups: [fairlead.dev]
   resources: [clusters/finalizers]
   verbs: [update]
-# The operator deletes neither Secrets nor Certificates. Some Kubernetes clusters permit a change of owner references,
-# as for the Secrets of a retained Cluster, only with the verb delete.
+# The operator deletes no Secrets. Some Kubernetes clusters permit a change of owner references, as for the Secrets of a
+# retained Cluster, only with the verb delete.
 - apiGroups: [""]
   resources: [secrets]
   verbs: [get, create, patch, delete]

@@ -40,6 +40,7 @@ from fairlead_operator.naming import (
     STATEFUL_SET,
     Manifest,
     ObjectRef,
+    clients_tls_name,
 )
 from fairlead_operator.plan.actions import Outcomes, ReplaceSet
 from fairlead_operator.plan.cluster import (
@@ -351,6 +352,9 @@ class ClusterReconciler:
                 unwanted = _ref(live) not in rendered and _is_ours(live, cluster)
                 if unwanted and "deletionTimestamp" not in live["metadata"]:
                     await self._delete(live)
+        certificate = ObjectRef(CERTIFICATE, cluster.namespace, clients_tls_name(cluster.name))
+        if cluster.spec.security is not None and certificate not in rendered:
+            await self._delete_certificate(certificate, cluster)
 
     async def _apply_one(
         self, ref: ObjectRef, manifest: Manifest, cluster: Cluster, objects: Objects
@@ -364,6 +368,19 @@ class ClusterReconciler:
         if live is not None and not _is_ours(live, cluster):
             raise Invalid(422, "NotOurs", "an object of this name exists that the operator did not create")
         await self._api.apply_if_changed(manifest, live)
+
+    async def _delete_certificate(self, ref: ObjectRef, cluster: Cluster) -> None:
+        """Delete the Certificate of an issuer that the Cluster no longer names.
+
+        Certificates are not watched, since the kind exists only where cert-manager is installed. Without the right to
+        read Certificates, the operator has created none.
+        """
+        try:
+            live = await self._api.get(ref)
+        except Forbidden:
+            return
+        if live is not None and _is_ours(live, cluster) and "deletionTimestamp" not in live["metadata"]:
+            await self._delete(live)
 
     async def _delete(self, live: Manifest) -> None:
         try:

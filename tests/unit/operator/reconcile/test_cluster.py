@@ -16,7 +16,7 @@ from fairlead_operator.naming import (
     Manifest,
     ObjectRef,
 )
-from fairlead_operator.ports import Key, NotFound
+from fairlead_operator.ports import Key, NotFound, Propagation
 from fairlead_operator.reconcile.certificates import CertificatesStep
 from fairlead_operator.reconcile.cluster import ClusterReconciler
 from fairlead_operator.reconcile.etcd import EtcdStep
@@ -74,7 +74,16 @@ class WholeApi(MemoryApi):
         if kind == CERTIFICATE and not self._has_certificates:
             raise NotFound(404, "NotFound", "no such kind")
         self.objects[ObjectRef(kind, "shop", manifest["metadata"]["name"])] = manifest
+        manifest["metadata"].setdefault("uid", f"uid-{manifest['metadata']['name']}")
         return manifest
+
+    async def delete(
+        self, ref: ObjectRef, *, uid: str | None = None, propagation: Propagation = "Background"
+    ) -> bool:
+        """Delete an object at once."""
+        assert uid == self.objects[ref]["metadata"]["uid"]
+        del self.objects[ref]
+        return True
 
     async def apply_if_changed(self, manifest: Manifest, live: Manifest | None) -> bool:
         """Store an object."""
@@ -84,12 +93,12 @@ class WholeApi(MemoryApi):
 
 @pytest.mark.parametrize("has_certificates", [True, False])
 async def test_a_cluster_may_name_an_issuer_of_cert_manager(*, has_certificates: bool) -> None:
-    """A Cluster with an issuer gets a Certificate.
+    """A Cluster with an issuer gets a Certificate, which is deleted when the Cluster no longer names the issuer.
 
     Without the kind Certificate, the other objects are created and the status has a warning.
     """
     api, log = WholeApi(has_certificates=has_certificates), structlog.get_logger()
-    tls = {"mode": "Required", "certificate": {"issuerRef": {"name": "corp"}}}
+    tls: Manifest = {"mode": "Required", "certificate": {"issuerRef": {"name": "corp"}}}
     ref = api.put(CLUSTER, "main", spec={"brokers": [POOL], "security": {"mode": "Enforce", "tls": tls}})
     reconciler = ClusterReconciler(
         api,
@@ -105,7 +114,11 @@ async def test_a_cluster_may_name_an_issuer_of_cert_manager(*, has_certificates:
     await reconciler.reconcile(KEY)
     stored = {f"{each.kind.kind}/{each.name}" for each in api.objects}
     conditions = {each["type"]: each for each in api.objects[ref]["status"]["conditions"]}
+    foreign = api.put(CERTIFICATE, "other-clients-tls")
+    del tls["certificate"]
+    await reconciler.reconcile(KEY)
 
+    assert {ref for ref in api.objects if ref.kind == CERTIFICATE} == {foreign}
     assert {
         "StatefulSet/main-a",
         "StatefulSet/main-etcd",
