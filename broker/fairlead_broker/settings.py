@@ -368,6 +368,8 @@ class ListenerSettings:
     """Lowest version of TLS on the data and ops listeners."""
     external: Endpoint | None = None
     """Address of the data listener for external clients."""
+    external_scheme: str = "http"
+    """Scheme by which external clients call the listener, or the proxy in front of it."""
     metrics_by_token: bool = False
     """Whether `/metrics` needs a caller that may describe the cluster."""
     forwards_external: bool = True
@@ -402,8 +404,12 @@ class BrokerSettings(BaseSettings):
     external_listen: ListenerText | None = None
     """Address of a further data listener, for clients outside of the brokers' network, optionally with a scheme. Its
     clients get the external address of each broker. For a broker without an external address, they get the address that
-    they have called, such as the address of a load balancer, and brokers forward every call. Requests through a proxy
-    that ends TLS have the header `X-Forwarded-Proto: https`.
+    they have called, such as the address of a load balancer, and brokers forward every call.
+    """
+
+    external_scheme: Literal["http", "https"] | None = None
+    """Scheme by which clients of `external_listen` call the broker: `https` behind a proxy that ends TLS. By default
+    the scheme of `external_listen`. Brokers read no headers of proxies, such as `X-Forwarded-Proto`.
     """
 
     external_advertise: ListenerText | None = None
@@ -691,8 +697,13 @@ class BrokerSettings(BaseSettings):
             return None
         if self.external_advertise is None:
             return ""
-        scheme = self.external_advertise.scheme or self.external_listener.scheme
+        scheme = self.external_advertise.scheme or self._external_scheme
         return f"{scheme}://{self.external_advertise}"
+
+    @property
+    def _external_scheme(self) -> str:
+        listener = self.external_listener
+        return self.external_scheme or (listener.scheme if listener is not None else "http")
 
     @property
     def etcd_endpoints(self) -> tuple[str, ...]:
@@ -717,6 +728,7 @@ class BrokerSettings(BaseSettings):
             own_names=self._own_names(),
             tls_min=self.tls_min,
             external=self.external_listener,
+            external_scheme=self._external_scheme,
             forwards_external=not self.external_url,
             metrics_by_token=self._metrics_by_token,
         )

@@ -312,5 +312,7 @@ def test_clients_outside_get_the_address_of_their_listener(
     assert {str(each.advertise) for each in found.values()} == {"in:9520"}
     assert [found[broker].listeners.forwards_external for broker in (1, 3)] == [False, True]
     assert BrokerSettings.load({}).external_url is None
+    behind = {"external_scheme": "https", "external_advertise": "out:9523"}
+    assert BrokerSettings.load(listening | behind).external_url == "https://out:9523"
     with raises(ValidationError, "external_listen"):
         BrokerSettings.load({"external_listen": "https://127.0.0.1:0"})

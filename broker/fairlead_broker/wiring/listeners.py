@@ -281,10 +281,10 @@ def _application(
 
 
 def _outside(settings: ListenerSettings, address: Address) -> Outside | None:
-    """Return how clients outside reach brokers through a data address; None for clients inside."""
+    """Return the listener for clients outside if a data address is theirs; None for clients inside."""
     if address is not settings.external:
         return None
-    return Outside.FORWARDED if settings.forwards_external else Outside.DIRECT
+    return Outside(settings.external_scheme, settings.forwards_external)
 
 
 def _material(parts: ListenerParts, side: Side, address: Address) -> Material | None:

@@ -32,6 +32,7 @@ from fairlead_operator.naming import (
     STATEFUL_SET,
     TLS_PORT,
     TLS_PORT_NAME,
+    TLS_ROUTE,
     ZONE_LABEL,
     Manifest,
     Scheme,
@@ -144,6 +145,7 @@ def broker_pod_hash(cluster: Cluster, pool: BrokerPool, inputs: RenderInputs) ->
             "resources": said(pool.resources),
             "template": said(pool.template),
             "advertised": cluster.spec.listeners.data.advertised_host,
+            "proxy": _proxy_scheme(cluster),
             "etcd": said(cluster.spec.etcd.external),
             **({"etcd-tls": True} if _calls_etcd_by_tls(inputs) else {}),
             **security.pod_words(cluster, inputs.transport),
@@ -211,8 +213,14 @@ def _before_stop() -> list[str]:
     return ["fairlead", "broker", "prepare-stop", "--seconds", str(HANDOVER_SECONDS)]
 
 
+def _proxy_scheme(cluster: Cluster) -> str | None:
+    """Return the scheme of the proxy in front of the brokers; None if TLS ends at the brokers, as with a TLSRoute."""
+    route = cluster.spec.listeners.data.route
+    return None if route is None or route.kind == TLS_ROUTE.kind else route.scheme
+
+
 def _identity(cluster: Cluster) -> list[Manifest]:
-    external = external_template(cluster)
+    external, proxy = external_template(cluster), _proxy_scheme(cluster)
     return [
         _field("POD_NAME", "metadata.name"),
         _field("POD_NAMESPACE", "metadata.namespace"),
@@ -228,6 +236,7 @@ def _identity(cluster: Cluster) -> list[Manifest]:
         _value("FAIRLEAD_EXTERNAL_LISTEN", f"{EVERY_ADDRESS}:{EXTERNAL_PORT}"),
         _value("FAIRLEAD_ADVERTISE", advertise_template(cluster)),
         *([] if external is None else [_value("FAIRLEAD_EXTERNAL_ADVERTISE", external)]),
+        *([] if proxy is None else [_value("FAIRLEAD_EXTERNAL_SCHEME", proxy)]),
         _value("FAIRLEAD_PEER_ADVERTISE", f"{internal_host(cluster)}:{PEER_PORT}"),
     ]
 

@@ -13,8 +13,7 @@ import asyncio
 import math
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from enum import Enum
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -71,13 +70,14 @@ class ReaderStalled(Exception):
     """Raised when a client stops reading its answer; the answer is aborted and the connection is closed."""
 
 
-class Outside(Enum):
-    """How the calls of clients outside of the brokers' network reach the broker that answers them."""
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """Listener for clients outside of the brokers' network."""
 
-    DIRECT = "direct"
-    """Each broker has an external address of its own, which its clients call."""
-    FORWARDED = "forwarded"
-    """All brokers share an address, such as that of a load balancer, and every broker forwards calls."""
+    scheme: str
+    """Scheme by which clients call the listener, or the proxy in front of it."""
+    forwards: bool
+    """Whether all brokers share an address, such as that of a load balancer, and every broker forwards calls."""
 
 
 class Call:
@@ -140,15 +140,12 @@ class Call:
         if self.peer is not None:
             return CallerSide.of_text(self.header_text(CALLER_SCHEME) or "http")
         scheme = str(self.scope["scheme"])
-        return CallerSide(scheme, None if self.outside is None else self._called_url(scheme))
+        return CallerSide(scheme, None if self.outside is None else self._called_url(self.outside.scheme))
 
     def _called_url(self, scheme: str) -> str | None:
-        """Return the base URL that a client outside has called, perhaps through a proxy that ended TLS."""
+        """Return the base URL that a client outside has called; no header of a proxy is read (rule T14)."""
         authority = self.header_text(b"host")
-        if not _AUTHORITY.fullmatch(authority):
-            return None
-        is_secure = self.header_text(b"x-forwarded-proto").strip().lower() == "https"
-        return f"{'https' if is_secure else scheme}://{authority}"
+        return f"{scheme}://{authority}" if _AUTHORITY.fullmatch(authority) else None
 
     @property
     def client_address(self) -> str:
@@ -256,7 +253,7 @@ class Call:
         """
         if self.peer is not None:
             return False
-        if self.outside is Outside.FORWARDED:
+        if self.outside is not None and self.outside.forwards:
             return True
         return self.header_text(_FORWARD).strip().lower() != FORWARD_NEVER
 

@@ -123,3 +123,25 @@ def test_the_bootstrap_address_is_that_of_the_route(route: dict[str, Any], expec
     cluster = render_kit.cluster_of(listeners=listening("Ingress", **route))
 
     assert external_bootstrap(cluster, [], {}) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "scheme"),
+    [("Ingress", "https"), ("Ingress", "http"), ("HTTPRoute", "https"), ("TLSRoute", None)],
+)
+def test_brokers_know_the_scheme_of_a_proxy_that_ends_tls(kind: str, scheme: str | None) -> None:
+    """Brokers restart with the scheme of the route, since they read no headers of proxies (rule T14)."""
+
+    def brokers_of(listeners: dict[str, Any]) -> tuple[object, str]:
+        """Return the scheme that brokers get, and the fingerprint of their pods."""
+        found = render_kit.drawn(render_kit.cluster_of(listeners=listeners))["StatefulSet/main-a"]
+        annotations = found["spec"]["template"]["metadata"]["annotations"]
+        told = render_kit.variables_of(found).get("FAIRLEAD_EXTERNAL_SCHEME")
+        return told, annotations["fairlead.dev/pod-spec-hash"]
+
+    listeners = listening(kind, **({} if scheme is None else {"scheme": scheme}))
+    direct = {"data": {name: each for name, each in listeners["data"].items() if name != "route"}}
+    (told, restarted), (untold, before) = brokers_of(listeners), brokers_of(direct)
+
+    assert (told, untold) == (scheme, None)
+    assert (restarted != before) == (scheme is not None)
