@@ -67,6 +67,8 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Id of the caller's API token."""
     issuer: str | None = None
     """Name of the issuer of the caller's signed token."""
+    kid: str | None = None
+    """Id of the issuer's key that verified the token."""
     address: str | None = None
     """Address of the client."""
     route: str | None = None

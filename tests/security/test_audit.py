@@ -13,6 +13,7 @@ import pytest
 from broker_kit import Calls
 from cluster_kit import Cluster
 from fairlead_api.audit_events import AUDIT_LOGGER, AUDIT_TOPIC, AuditRecord
+from issuer_kit import AUDIENCE, TestIssuer
 from security_kit import Secured
 from waiting import pause
 
@@ -92,6 +93,15 @@ class Scene:
         await secured.call("GET", "/v1/topics/shop.orders")
         return [*found, lines.take()]
 
+    async def signed(self, token: str) -> AuditRecord:
+        """Create a topic with the signed token of `corp:ann`; return the record."""
+        await self._secured.acl("corp:ann", "create", "topic:corp.*")
+        self._lines.take()
+        topic = {"name": "corp.orders", "partitions": 1}
+        await self._secured.call("POST", "/v1/topics", token, topic)
+        (found,) = self._lines.take()
+        return found
+
     async def removals(self) -> list[AuditRecord]:
         """Change a configuration, remove a token, and fail to delete a topic."""
         secured, lines = self._secured, self._lines
@@ -108,10 +118,12 @@ async def test_refusals_and_changes_have_one_line_each_without_secrets(tmp_path:
     The controller carries out requests that the other broker forwards, and its records name the client.
     """
     cluster = await Cluster.open(tmp_path)
-    file = tmp_path / "admin.token"
+    file, issuer = tmp_path / "admin.token", TestIssuer()
+    (tmp_path / "keys.json").write_bytes(issuer.jwks)
+    corp = {"issuer": issuer.issuer, "audience": AUDIENCE, "jwks": str(tmp_path / "keys.json")}
     try:
         for broker in (1, 2):
-            await cluster.start(broker, security="enforce", admin_token_file=file)
+            await cluster.start(broker, security="enforce", admin_token_file=file, issuers={"corp": corp})
         address = cluster.brokers[2].addresses.data
         assert address is not None
         async with Calls(address) as calls:
@@ -119,6 +131,7 @@ async def test_refusals_and_changes_have_one_line_each_without_secrets(tmp_path:
             scene = Scene(secured, lines)
             made, allowed, created = await scene.changes()
             quiet, denied, strangers = await scene.refusals()
+            signed = await scene.signed(issuer.token())
             changed = await scene.removals()
     finally:
         await cluster.close()
@@ -142,6 +155,7 @@ async def test_refusals_and_changes_have_one_line_each_without_secrets(tmp_path:
         ("authentication_failed", "refused", None, "list_topics", None, "refused"),
         ("denied", "refused", "anonymous", "describe_topic", "topic:shop.orders", None),
     ]
+    assert (signed.broker, signed.principal, signed.issuer, signed.kid) == (1, "corp:ann", "corp", "k1")
     assert [each.event for each in changed] == ["security_changed"] * 2 + ["admin"]
     assert changed[0].change == {"config": {"tokens.valid.after": {"old": "0", "new": "5"}}}
     assert (changed[2].outcome, changed[2].problem, changed[2].status) == ("failed", "topic_not_found", 404)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from fairlead_api.problems import ProblemError
@@ -94,7 +95,8 @@ class SignedTokens:
         payload = key.payload(text, claimed.algorithm)
         if payload is None:
             raise unauthenticated(Refused.REFUSED)
-        return caller_of(keys.rules, payload, key.sha256, now_us, valid_after_us)
+        caller = caller_of(keys.rules, payload, key.sha256, now_us, valid_after_us)
+        return replace(caller, key_id=key.key_id)
 
     def _wait_for_key(self, keys: IssuerKeys, key_id: str | None, *, waited: bool) -> None:
         if waited:

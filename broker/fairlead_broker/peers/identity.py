@@ -29,6 +29,9 @@ CALLER_ADDRESS: Final = "fairlead-caller-address"
 """Header of a forwarded call with the address of the client, for the audit log."""
 CALLER_TOKEN: Final = "fairlead-caller-token"  # noqa: S105 - a header name, not a secret
 """Header of a forwarded call with the id of the client's API token, for the audit log."""
+CALLER_ISSUER: Final = "fairlead-caller-issuer"
+"""Header of a forwarded call with the issuer of the client's signed token, for the audit log. If the key that verified
+the token has an id, `/` and the percent-encoded id follow."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -215,4 +215,5 @@ def _caller(caller: Caller) -> dict[str, object]:
         "groups": tuple(map(cut, caller.groups)),
         "token_id": caller.token_id,
         "issuer": caller.issuer,
+        "kid": None if caller.key_id is None else cut(caller.key_id),
     }

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeAlias
+from urllib.parse import unquote
 
 import msgspec
 
@@ -161,6 +162,9 @@ class Call:
         caller = self.access.caller
         if self.peer is not None and (token_id := self.header_text(CALLER_TOKEN)):
             return replace(caller, token_id=token_id)
+        if self.peer is not None and (issuer := self.header_text(CALLER_ISSUER)):
+            name, _, key_id = issuer.partition("/")
+            return replace(caller, issuer=name, key_id=unquote(key_id) or None)
         return caller
 
     @property
@@ -430,6 +434,7 @@ _AUTHORITY: Final = re.compile(r"[A-Za-z0-9._:\[\]-]{1,261}")
 CALLER_SCHEME: Final = identity.CALLER_SCHEME.encode()
 CALLER_ADDRESS: Final = identity.CALLER_ADDRESS.encode()
 CALLER_TOKEN: Final = identity.CALLER_TOKEN.encode()
+CALLER_ISSUER: Final = identity.CALLER_ISSUER.encode()
 TRACEPARENT_LENGTH: Final = 55
 """Length of the header `traceparent`."""
 _FORWARD: Final = Header.FORWARD.lower().encode()

@@ -78,6 +78,7 @@ _OWN_HEADERS: Final = frozenset(
         identity.CALLER_SCHEME,
         identity.CALLER_ADDRESS,
         identity.CALLER_TOKEN,
+        identity.CALLER_ISSUER,
     }
 )
 
