@@ -622,9 +622,15 @@ class Admin:
         answer = await self._call("DELETE", path, subject, Applied, query=_forced(force))
         return answer.applied_everywhere
 
-    async def acls(self, principal: str | None = None) -> list[AclDescription]:
-        """Return the ACLs, all of them or those whose principal a pattern matches."""
-        query = {} if principal is None else {"principal": principal}
+    async def acls(
+        self, principal: str | None = None, *, kind: str | None = None, name: str | None = None
+    ) -> list[AclDescription]:
+        """Return the ACLs, all of them or those whose principal a pattern matches.
+
+        `kind` and `name` select the ACLs on resources of this kind, and the ACLs whose pattern matches this name.
+        """
+        given = {"principal": principal, "kind": kind, "name": name}
+        query = {parameter: value for parameter, value in given.items() if value is not None}
         return [acl async for acl in self._pages(ACLS_PATH, "list ACLs", Page[AclDescription], query)]
 
     async def create_acl(

@@ -163,7 +163,7 @@ def security_originals() -> list[Request]:
         Request("GET", "/v1/tokens", (("limit", "3"),)),
         Request("DELETE", "/v1/tokens/abcdefghijkl", (("force", "true"),)),
         Request("POST", "/v1/acls", (), JSON, None, json.dumps(acl).encode()),
-        Request("GET", "/v1/acls", (("limit", "3"),)),
+        Request("GET", "/v1/acls", (("kind", "topic"), ("name", "orders"), ("limit", "3"))),
         Request("DELETE", "/v1/acls/0123456789abcdef", (("force", "true"),)),
         Request("POST", "/v1/acls:check", (), JSON, None, json.dumps(check).encode()),
         Request(

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import msgspec
-import pytest  # noqa: TC002
+import pytest
 
 from broker_kit import Calls, sequenced
 from cluster_kit import Cluster
@@ -255,6 +255,30 @@ async def test_records_of_an_owner_are_kept_from_other_callers(secured: Secured)
     ]
     assert [answer.code for answer in refused] == ["conflict", "conflict"]
     assert [answer.status for answer in removed] == [200, 200]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("kind=group", ["group:shop.*"]),
+        ("kind=topic&name=shop.orders", ["topic:shop.*"]),
+        ("name=shop.orders", ["group:shop.*", "topic:shop.*"]),
+        ("name=orders&principal=user:bob", ["topic:orders"]),
+        ("name=orders&principal=user:ann", []),
+        ("kind=table", "malformed_request"),
+    ],
+)
+async def test_acls_are_listed_by_kind_and_name(
+    secured: Secured, query: str, expected: list[str] | str
+) -> None:
+    """The list of ACLs has only those on a kind of resource whose pattern matches a name."""
+    await secured.acl("user:ann", "read", "topic:shop.*")
+    await secured.acl("user:ann", "read", "group:shop.*")
+    await secured.acl("user:bob", "read", "topic:orders")
+    answer = await secured.call("GET", f"/v1/acls?{query}", secured.admin)
+    listed = sorted(f"{each['kind']}:{each['pattern']}" for each in answer.json.get("items", ()))
+
+    assert (listed if answer.status == 200 else answer.code) == expected
 
 
 async def test_a_repeated_wrong_token_does_not_affect_new_callers(secured: Secured) -> None:

@@ -43,6 +43,20 @@ _PRINCIPAL: Final = QueryParameter(
     maximum=249,
     explanation="only entries of this principal, or of all principals with a prefix, as in `user:shop-*`",
 )
+_RESOURCE: Final = (
+    QueryParameter(
+        name="kind",
+        kind=ParameterKind.CHOICE,
+        choices=tuple(each.value for each in Kind),
+        explanation="only ACLs on resources of this kind",
+    ),
+    QueryParameter(
+        name="name",
+        kind=ParameterKind.TEXT,
+        maximum=249,
+        explanation="only ACLs whose pattern matches this name",
+    ),
+)
 
 
 def _json(type_: object, explanation: str, status: int = 200) -> AnswerForm:
@@ -103,7 +117,7 @@ SECURITY_ROUTES: Final = (
         path="/v1/acls",
         summary="The ACLs",
         access=needs(on(Operation.DESCRIBE, Kind.SECURITY)),
-        query=(_PRINCIPAL, LIMIT, AFTER),
+        query=(_PRINCIPAL, *_RESOURCE, LIMIT, AFTER),
         answers=(_json(Page[AclDescription], "one page of ACLs, by id"),),
     ),
     Route(

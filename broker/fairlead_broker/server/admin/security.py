@@ -174,11 +174,13 @@ class SecurityCalls:
 
     async def list_acls(self, call: Call) -> None:
         """``GET /v1/acls``, sorted by id."""
-        pattern = call.query.text_or_none("principal") or "*"
+        principal, kind, name = map(call.query.text_or_none, ("principal", "kind", "name"))
         items = [
             AclDescription(**_described(acl_id, acl.value))  # type: ignore[arg-type]
             for acl_id, acl in sorted(self._broker.metadata.acls.items())
-            if matches(pattern, acl.value.principal)
+            if matches(principal or "*", acl.value.principal)
+            and kind in (None, acl.value.kind)
+            and (name is None or matches(acl.value.pattern, name))
         ]
         chosen, following = page(
             items,

@@ -12,7 +12,6 @@ from fairlead.cli.printing import print_document, print_done, print_rows
 from fairlead.cli.session import ASK_TIMEOUT, RETRY_TIMEOUT, ExitCode, fail_usage, run
 from fairlead_api.access_needs import Kind
 from fairlead_api.bodies.security import AclDescription, CheckAnswer, CreatedAcl
-from fairlead_api.patterns import matches
 
 Principal = Annotated[
     str, typer.Argument(metavar="PRINCIPAL", help="A principal, a prefix followed by *, or * alone.")
@@ -121,15 +120,13 @@ def list_acls(
 
     Example: fairlead acl list --on topic:shop.orders
     """
-    kind, name = (None, "") if on is None else parts_of(on)
+    kind, name = (None, None) if on is None else parts_of(on)
 
     async def work() -> list[AclDescription]:
         async with Admin(bootstrap, request_timeout=ASK_TIMEOUT, retry_timeout=RETRY_TIMEOUT) as admin:
-            return await admin.acls(principal)
+            return await admin.acls(principal, kind=kind, name=name)
 
-    acls = [
-        each for each in run(work()) if kind is None or (each.kind == kind and matches(each.pattern, name))
-    ]
+    acls = run(work())
     if output is not OutputFormat.TABLE:
         print_document(acls, output)
         return
