@@ -98,7 +98,6 @@ def _parameter(each: QueryParameter) -> Any:
         "default": default,
         "range": [each.minimum, each.maximum],
         "choices": list(each.choices),
-        "choices_later": list(each.choices_later),
         "excludes": sorted(each.excludes),
     }
 

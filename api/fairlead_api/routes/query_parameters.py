@@ -54,7 +54,7 @@ class QueryParameter:
     """Definition of a query parameter.
 
     `default` is the typed value of an absent parameter; None if a call interprets the absence itself. `excludes` names
-    parameters that must not be combined with this parameter. `choices_later` are values that are not supported yet.
+    parameters that must not be combined with this parameter.
     """
 
     name: str
@@ -64,7 +64,6 @@ class QueryParameter:
     minimum: int = 0
     maximum: int = 2**63 - 1
     choices: tuple[str, ...] = ()
-    choices_later: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
     unit: str = ""
 

@@ -242,12 +242,6 @@ def _pairs(raw_query: bytes | str) -> list[tuple[str, str]]:
 
 
 def _value(parameter: QueryParameter, text: str) -> QueryValue:
-    if text in parameter.choices_later:
-        raise ProblemError(
-            "invalid_config",
-            f"parameter {parameter.name}={shown(text)} is not supported yet; supported is {parameter.allowed}",
-            data={"key": parameter.name, "value": text, "allowed": parameter.allowed},
-        )
     value = _read(parameter, text)
     if value is None:
         raise _malformed(
