@@ -31,7 +31,7 @@ class TaskCount:
 
     def of(self, ranges: Sequence[OffsetRange]) -> int:
         """Return the number of tasks for the ranges, at least 1."""
-        rows = sum(part.size for part in ranges)
+        rows = _rows(ranges)
         wanted = min(len(ranges), self.cores, 1 + rows // TASK_ROWS_MIN)
         if self.at_least is not None:
             wanted = max(wanted, min(self.at_least, rows))
@@ -48,9 +48,18 @@ def share_out(ranges: Sequence[OffsetRange], count: TaskCount) -> list[tuple[Off
     if not ranges:
         return []
     tasks = count.of(ranges)
-    if count.rows_max is not None:
-        rows = sum(part.size for part in ranges)
-        return _bounded(ranges, min(count.rows_max, -(-rows // tasks)))
+    shares = _balanced(ranges, tasks)
+    if count.rows_max is None or max(map(_rows, shares)) <= count.rows_max:
+        return shares
+    return _bounded(ranges, min(count.rows_max, _rows(ranges) // tasks))
+
+
+def _rows(ranges: Sequence[OffsetRange]) -> int:
+    return sum(part.size for part in ranges)
+
+
+def _balanced(ranges: Sequence[OffsetRange], tasks: int) -> list[tuple[OffsetRange, ...]]:
+    """Distribute the ranges among exactly this number of tasks."""
     pieces = _cut(ranges, tasks)
     if len(pieces) == tasks:
         return [(piece,) for piece in pieces]
@@ -64,7 +73,7 @@ def share_out(ranges: Sequence[OffsetRange], count: TaskCount) -> list[tuple[Off
 
 
 def _bounded(ranges: Sequence[OffsetRange], rows_max: int) -> list[tuple[OffsetRange, ...]]:
-    """Distribute the ranges among tasks of at most `rows_max` records.
+    """Distribute the ranges among tasks of at most `rows_max` records, which makes at least rows / `rows_max` tasks.
 
     Two pieces of a range never fit into one task, as `RangeRead` requires: a range with several pieces is larger than
     `rows_max`, so the records of two pieces exceed `rows_max`.

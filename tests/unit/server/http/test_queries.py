@@ -26,7 +26,7 @@ from fairlead_broker.server.http.request_target import (
     parse_parameters,
     parse_query,
 )
-from refusals import missing, raises, refuses
+from refusals import raises, refuses
 
 PRODUCE = route("produce")
 FETCH = route("fetch_partition")
@@ -38,14 +38,6 @@ PARAMETERS = (
     QueryParameter(name="epoch", kind=ParameterKind.INTEGER, explanation=""),
     QueryParameter(
         name="acks", kind=ParameterKind.CHOICE, explanation="", default="all", choices=("all", "0")
-    ),
-    QueryParameter(
-        name="isolation",
-        kind=ParameterKind.CHOICE,
-        explanation="",
-        default="now",
-        choices=("now",),
-        choices_later=("later",),
     ),
     QueryParameter(name="dry_run", kind=ParameterKind.FLAG, explanation="", default=False),
     QueryParameter(name="topics", kind=ParameterKind.TOPIC_NAMES, explanation=""),
@@ -83,14 +75,13 @@ def test_given_parameters_are_typed() -> None:
     """Given parameters are typed and percent-decoded; repeated names in a list count once."""
     values = parse_parameters(
         PARAMETERS,
-        b"limit=7&epoch=0&acks=0&isolation=now&dry_run=true&topics=b,a,b&after=%C3%A9%26&offset=-5",
+        b"limit=7&epoch=0&acks=0&dry_run=true&topics=b,a,b&after=%C3%A9%26&offset=-5",
     )
     by_time = parse_parameters(PARAMETERS, "timestamp=1970-01-01T00%3A00%3A01%2B00:00")
 
     assert values.integer("limit") == 7
     assert values.integer_or_none("epoch") == 0
     assert values.text("acks") == "0"
-    assert values.text("isolation") == "now"
     assert values.flag("dry_run") is True
     assert values.names("topics") == ("b", "a")
     assert values.text_or_none("after") == "é&"
@@ -140,14 +131,6 @@ def test_a_bad_parameter_is_refused_by_name(raw_query: str, code: str, parameter
 def test_a_bad_name_in_a_list_is_an_invalid_topic_name(topics: str) -> None:
     """An invalid or empty topic name in a list is refused as an invalid topic name."""
     assert refusal(f"topics={topics}").code == "invalid_topic_name"
-
-
-def test_a_value_that_is_not_supported_yet_is_refused() -> None:
-    """A value that is not supported yet is refused, and the problem lists the supported values, as in configuration."""
-    problem = refusal("isolation=later")
-
-    assert problem.code == "invalid_config"
-    assert missing(problem.detail, "now") == []
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fairlead_spark.planning.ranges import OffsetRange
@@ -53,6 +53,7 @@ def test_a_partition_is_cut_where_there_are_fewer_than_tasks() -> None:
     ]
 
 
+@example(sizes=[5], cores=1, at_least=4, at_most=None, rows_max=500)
 @given(
     sizes=st.lists(st.integers(1, 50_000), min_size=1, max_size=12),
     cores=st.integers(1, 16),
