@@ -25,7 +25,7 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Return the number of seconds since an arbitrary start.
 
-        The number never decreases. Use the number for intervals, and never store it.
+        The monotonic time never decreases. Monotonic times are used for intervals and are never stored.
         """
         ...
 
@@ -57,9 +57,9 @@ class ExpiryTime:
     - afterwards a jump forwards counts as at most an hour, however long the clock stays ahead. The time is limited to
       an hour above the monotonic clock plus the smallest measured distance between the two clocks.
 
-    A jump backwards takes effect at once, since it only delays deletions. A second jump, to the correct time, then
-    counts as at most an hour until the broker is restarted. Time for which the machine sleeps also counts as at most an
-    hour.
+    A jump backwards takes effect at once, since it only delays deletions. If the clock is then set forwards to the
+    correct time, this jump counts as at most an hour until the broker is restarted. Time during which the machine
+    sleeps also counts as at most an hour.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -69,7 +69,7 @@ class ExpiryTime:
         """Smallest measured distance between the wall clock and the monotonic clock, in microseconds."""
 
     def now_us(self) -> TimestampUs:
-        """Return the time for expiry checks. In the first hour the time is 0, at which nothing expires."""
+        """Return the time for expiry checks. In the first hour the returned time is 0, so nothing expires."""
         wall_us, monotonic = self._clock.now_us(), self._clock.monotonic()
         self._distance_us = min(self._distance_us, wall_us - _microseconds(monotonic))
         if _microseconds(monotonic - self._start) < HOUR_US:

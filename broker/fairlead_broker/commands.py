@@ -105,7 +105,7 @@ LeaseSeconds = Annotated[
 Security = Annotated[
     Literal["open", "observe", "enforce"] | None,
     typer.Option(
-        help="Least strict security mode of this broker; required on other than loopback addresses.",
+        help="Least strict security mode of this broker; required on addresses other than loopback.",
         show_default="open",
     ),
 ]
@@ -209,7 +209,7 @@ def broker_prepare_stop(
     try:
         settings = _settings({"id": broker_id, "listen": listen, "tls": tls}, config)
     except typer.Exit:
-        # The error has been printed. No broker can be running with these settings.
+        # The error in the settings has been printed. No broker can be running with invalid settings.
         return
     if not settings.etcd_endpoints:
         typer.echo(f"fairlead: broker {settings.id} is alone: nothing to wait for", err=True)
@@ -343,7 +343,7 @@ def _local(
         "id": number,
         "data": folder,
         "listen": listen,
-        # Only the address for clients is fixed. The operating system chooses the ports of the other listeners.
+        # Only the address for clients has a fixed port. The operating system chooses the ports of the other listeners.
         "peer_listen": _ANY_PORT,
         "ops_listen": ops_listen,
         "config_values": {"auto.create.topics.enable": True},

@@ -278,9 +278,9 @@ class Limits(BaseModel):
     """Maximum number of bytes of request bodies in memory, for all calls, from the first byte of a body to the answer.
     Above three quarters of the limit, new bodies are refused with `overloaded` before they are read; the rest is
     reserved for bodies that are being received, and for clients that use less memory than others. When no memory is
-    free, a client that uses less gets memory from the address that uses most, or from the connection that uses most at
-    its own address: the oldest incomplete body there is ended. An incomplete body older than `body_idle_seconds_max` is
-    ended in favour of any client.
+    free, the broker frees memory for a client that uses less than others: it aborts the oldest incomplete body of the
+    address that uses the most or, if this is the client's own address, of the connection that uses the most. An
+    incomplete body older than `body_idle_seconds_max` is aborted in favour of any client.
     """
 
     produce_calls_max: int = Field(default=1000, ge=1)
@@ -408,8 +408,8 @@ class BrokerSettings(BaseSettings):
     """
 
     external_scheme: Literal["http", "https"] | None = None
-    """Scheme by which clients of `external_listen` call the broker: `https` behind a proxy that ends TLS. By default
-    the scheme of `external_listen`. Brokers read no headers of proxies, such as `X-Forwarded-Proto`.
+    """Scheme by which clients of `external_listen` call the broker: `https` behind a proxy that terminates TLS. The
+    default is the scheme of `external_listen`. Brokers read no headers of proxies, such as `X-Forwarded-Proto`.
     """
 
     external_advertise: ListenerText | None = None
@@ -436,7 +436,7 @@ class BrokerSettings(BaseSettings):
 
     peer_tls: Path | None = None
     """Folder with the same files for the peer listener and for calls to other brokers, which need a certificate signed
-    by an authority in its `ca.crt`, for server and client use. By default the folder `tls`."""
+    by an authority in its `ca.crt`, for server and client use. The default is the folder `tls`."""
 
     client_ca: Path | None = None
     """PEM file with authorities. Clients of the data listener need a certificate that one of these authorities has
@@ -444,7 +444,7 @@ class BrokerSettings(BaseSettings):
     """
 
     tls_min: Literal["1.2", "1.3"] = "1.3"
-    """Lowest version of TLS that the data and ops listeners accept. The peer listener accepts only 1.3."""
+    """Lowest version of TLS that the data and ops listeners accept. The peer listener accepts only TLS 1.3."""
 
     advertise: EndpointText | None = None
     """Address advertised to clients; by default the bound address of the data listener. In a pod, the address may
@@ -523,11 +523,12 @@ class BrokerSettings(BaseSettings):
     security: SecurityMode | None = None
     """Least strict security mode of this broker: `open`, `observe` or `enforce`. The stricter of this setting and the
     cluster's `security.mode` applies. The first broker of a new cluster also stores its mode as `security.mode`. A
-    broker that listens on other than loopback addresses must be given a mode; otherwise the default is `open`."""
+    broker that listens on an address other than loopback must be given a mode; otherwise the default is `open`.
+    """
 
     allow_plaintext: bool = False
-    """Whether a broker with `security=enforce` may listen for clients without TLS on other than loopback addresses,
-    because a mesh or a proxy ends TLS. Without TLS, tokens can be read in the network.
+    """Whether a broker with `security=enforce` may listen for clients without TLS on addresses other than loopback,
+    because a mesh or a proxy terminates TLS. Without TLS, tokens can be read on the network.
     """
 
     superusers: Superusers = ()

@@ -184,7 +184,7 @@ DATA_PORT: Final = 9520
 TLS_PORT: Final = 9524
 """Port at which brokers serve clients with TLS, whether or not the data port has TLS."""
 EXTERNAL_PORT: Final = 9523
-"""Port of the brokers' listener for clients outside of the Kubernetes cluster."""
+"""Port of the brokers' listener for clients outside the Kubernetes cluster."""
 PEER_PORT: Final = 9521
 OPS_PORT: Final = 9522
 DATA_PORT_NAME: Final = "http"
@@ -320,7 +320,7 @@ def bootstrap_service_name(cluster: str) -> str:
 
 
 def external_service_name(cluster: str) -> str:
-    """Return the name of the bootstrap Service for clients outside, which exists unless the listener is internal."""
+    """Return the name of the bootstrap Service for external clients, which exists unless the listener is internal."""
     return f"{cluster}-external"
 
 

@@ -25,8 +25,8 @@ class Effect(StrEnum):
     DENY = "deny"
 
 
-# Without slots, because `cached_property` needs `__dict__`. A change of one ACL compiles all ACLs again, with cached
-# values.
+# The class has no slots, because `cached_property` needs `__dict__`. After a change to one ACL, all ACLs are compiled
+# again, and the unchanged ACLs keep their cached values.
 @dataclass(frozen=True, kw_only=True)
 class Acl:
     """Rule that allows or denies the principals of one pattern some operations on the names of another pattern."""
@@ -34,7 +34,7 @@ class Acl:
     effect: Effect
     principal: str
     operations: frozenset[str]
-    """Operations, or the word `all`."""
+    """Operations that the ACL allows or denies, or the word `all`."""
     kind: Kind
     pattern: str
 

@@ -34,7 +34,7 @@ class Caller:
     key_sha256: str | None = None
     """Fingerprint of the key that verified a signed token."""
     key_id: str | None = None
-    """Id of that key in the issuer's set (`kid`), or None for a key without an id."""
+    """Id (`kid`) of the key that verified a signed token, or None for a key without an id."""
     issued_us: int | None = None
     """Wall-clock time in microseconds at which a signed token was issued."""
 

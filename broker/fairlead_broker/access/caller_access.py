@@ -18,7 +18,8 @@ from fairlead_broker.access.mode import SecurityMode
 from fairlead_broker.access.would_be_denied import DeniedOperation
 
 ReportDenied = Callable[[DeniedOperation, bool], None]
-"""Function that counts an operation that no ACL allows. The flag is True if the mode `observe` let the operation pass.
+"""Function that counts an operation that no ACL allows. Its second argument is True if the mode `observe` let the
+operation pass.
 """
 
 
@@ -70,7 +71,10 @@ class CallerAccess:
         return self.caller.is_anonymous and not self.rules.allows_anything
 
     def check(self, access: Access, parameters: dict[str, str]) -> None:
-        """Raise a problem if the caller may not use a resource in the path of a call. The resource is not looked up."""
+        """Raise a problem if the caller may not use a resource in the path of a call.
+
+        Whether the resource exists is not checked.
+        """
         if self.is_open or access.audience is Audience.PUBLIC:
             return
         if self._is_closed:
@@ -111,7 +115,10 @@ class CallerAccess:
             raise self.refusal(operation, kind, pattern)
 
     def sees(self, kind: Kind, name: str) -> bool:
-        """Return whether a list shows this entry to the caller. Hidden entries are not counted as refusals."""
+        """Return whether a list shows this entry to the caller.
+
+        Entries that a list leaves out are not counted as refusals.
+        """
         if self._mode is not SecurityMode.ENFORCE:
             return True
         return self.rules.decide(Operation.DESCRIBE, kind, name).allowed

@@ -1,4 +1,6 @@
-"""Sums of equal refusals, so that a caller in a loop does not fill the audit log (rule U2). The time is an argument.
+"""Sums of equal refusals, so that a caller in a loop does not fill the audit log (rule U2).
+
+The module reads no clock: the time is an argument.
 
 The first refusal of a kind is reported at once. Equal refusals are counted, and reported as one sum every
 `SUM_SECONDS`. No refusal is lost: while the table is full, refusals of any other kind are reported at once.

@@ -23,7 +23,7 @@ from fairlead_broker.certificates.files import CA_FILE, CHAIN_FILE, KEY_FILE
 
 LIFE: Final = timedelta(days=90)
 LEFT_MIN: Final = timedelta(days=7)
-"""Remaining validity below which a start makes new certificates."""
+"""Remaining validity below which a start generates new certificates."""
 _NAMES: Final = (
     x509.DNSName("localhost"),
     x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
@@ -55,7 +55,7 @@ def local_certificates(folder: Path, now_us: int) -> Path:
     )
     _write(folder / CA_FILE, authority.public_bytes(Encoding.PEM))
     _write(folder / KEY_FILE, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    # The chain is written last. If the chain is missing, the next start writes all three files again.
+    # The certificate chain is written last. If the chain is missing, the next start writes all three files again.
     _write(folder / CHAIN_FILE, leaf.public_bytes(Encoding.PEM))
     return folder
 

@@ -84,7 +84,7 @@ class Certificates:
             self._failures.labels(side.value)
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """Call `subscriber` with each later certificate of each listener. The watch waits until the call returns."""
+        """Call `subscriber` with each new certificate of each listener. The watch waits until the call returns."""
         self._subscribers.append(subscriber)
 
     def look_now(self) -> None:
@@ -120,7 +120,8 @@ class Certificates:
             for subscriber in self._subscribers:
                 await subscriber(side, material)
         except OSError as error:
-            # Loading a certificate needs free descriptors. The next check of the files tries again.
+            # Too few file descriptors were free to load the certificate. The next check of the files tries to load it
+            # again.
             self._use(side, previous)
             reason = error.strerror or str(error)
             self._refuse(

@@ -56,7 +56,7 @@ def elect(
 def move_leader(
     key: PartitionKey, record: PartitionRecord, brokers: Brokers, avoiding: Collection[BrokerId]
 ) -> PartitionRecord | None:
-    """Return the partition record with a different leader in place of a live one, or None if no replica can take over.
+    """Return the partition record that replaces a live leader, or None if no other replica can take over.
 
     Only a live member of the isr can take over, since an isr member has every record that the current leader has
     acknowledged.

@@ -71,9 +71,9 @@ def elect_unclean(
 ) -> PartitionRecord | None:
     """Return the partition record that makes the live replica with the longest log the leader.
 
-    Records that this replica lacks are lost. The result is None until a replica that can lead has reported its log end.
-    For a partition record that was restored from a backup, the result is None until all replicas have reported their
-    log ends. The new leader epoch is above all reported epochs.
+    Records that the new leader lacks are lost. The result is None until a replica that can lead has reported its log
+    end. For a partition record that was restored from a backup, the result is None until all replicas have reported
+    their log ends. The new leader epoch is above all reported epochs.
     """
     if record.restored and any(replica.broker not in ends for replica in record.replicas):
         return None

@@ -129,7 +129,10 @@ def plan_growth(
 def plan_deletion(
     planning: Planning, name: str, topic: Versioned[TopicRecord], partitions: Partitions
 ) -> tuple[Transaction, ...]:
-    """Return the steps that delete a topic in any state and write its tombstone. The first step cannot be undone."""
+    """Return the steps that delete a topic in any state and write its tombstone.
+
+    The first step of a deletion cannot be undone.
+    """
     record = msgspec.structs.replace(topic.value, state=TopicState.DELETING, growing_to=None)
     return _announce(planning, name, topic, partitions, record)
 

@@ -26,8 +26,8 @@ from fairlead_broker.registry.store_writes import Put, Transaction, absent, unch
 class ConfigAdmin:
     """Changes of configurations by merge patches (null resets a key or all keys).
 
-    Each change returns when the mirror shows it. Every call may raise `ProblemError`: `invalid_config` before any
-    write, `conflict`, `coordination_unavailable`.
+    Each method returns when the mirror shows the change. Every call may raise `ProblemError`: `invalid_config` before
+    any write, `conflict`, `coordination_unavailable`.
     """
 
     def __init__(self, coordination: Coordination, mirror: Mirror) -> None:

@@ -334,7 +334,7 @@ class Controllership:
         return result.succeeded
 
     async def _settle_topics(self) -> None:
-        """Complete unfinished topics: at the start of a term all of them, later those unfinished for too long."""
+        """Complete unfinished topics: all of them when a term starts, and later only those unfinished for too long."""
         self._note_unfinished()
         while self._due_topics:
             name = next(iter(self._due_topics))

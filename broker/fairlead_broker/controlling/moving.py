@@ -60,7 +60,7 @@ class MoveRefused(CoordinationError):
 
 
 class MoveInDoubt(MoveRefused):
-    """The answer to a step, perhaps to the last step, was lost. The command must be run again."""
+    """The answer to a step of the move, perhaps to the last step, was lost. The move command must be run again."""
 
 
 class CoordinationMoved(CoordinationError):

@@ -1,4 +1,4 @@
-"""Number of replicas on each broker and of partitions of each topic, with what operations under way will add.
+"""Replicas of each broker and partitions of each topic, with the additions of operations that are under way.
 
 `topics` and `operations` promise replicas and partitions before they write them, so that concurrent operations
 together do not exceed the maximum of a broker or a quota. The promises are state of this process: a controller that
@@ -40,7 +40,7 @@ class Promise:
         self.counts = Counter(broker for brokers in replicas.values() for broker in brokers)
 
     def follow(self, key: PartitionKey, existing: set[BrokerId]) -> None:
-        """Remove replicas that exist from the promise."""
+        """Remove replicas that already exist from the promise."""
         outstanding = self._outstanding.get(key, set())
         self.counts.subtract(outstanding & existing)
         outstanding -= existing

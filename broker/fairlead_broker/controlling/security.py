@@ -37,7 +37,10 @@ class SecurityAdmin:
         self._runner = PlanRunner(coordination, mirror)
 
     async def put_token(self, token_id: str, record: TokenRecord) -> bool:
-        """Store a token under an unused id, and return whether the token was stored. Raises `conflict` at the limit."""
+        """Store a token under an unused id, and return whether the token was stored.
+
+        Raises `conflict` if the cluster already has the maximum number of tokens.
+        """
         key = self._metadata.keys.token(token_id)
 
         def plan(_: int) -> Sequence[Transaction]:
@@ -62,7 +65,10 @@ class SecurityAdmin:
         await self._remove(self._metadata.keys.token, token_id, found, force=force)
 
     async def put_acl(self, acl: Acl, record: AclRecord) -> bool:
-        """Store an ACL, and return whether the ACL is new. Raises `conflict` at the limit."""
+        """Store an ACL, and return whether the ACL is new.
+
+        Raises `conflict` if the cluster already has the maximum number of ACLs.
+        """
         key = self._metadata.keys.acl(acl.acl_id)
 
         def plan(_: int) -> Sequence[Transaction]:
@@ -87,7 +93,8 @@ class SecurityAdmin:
     async def put_quota(self, subject: str, record: QuotaRecord, *, force: bool) -> None:
         """Store a quota, which replaces the previous quota of the subject.
 
-        Raises `conflict` at the limit, and for a quota of a program unless the new quota has the same owner.
+        Raises `conflict` if the cluster already has the maximum number of quotas, and for a quota of a program unless
+        the new quota has the same owner.
         """
         key = self._metadata.keys.quota(subject)
 

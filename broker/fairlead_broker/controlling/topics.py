@@ -350,7 +350,10 @@ def _check_same(request: CreateTopicRequest, config: dict[str, str], existing: T
 
 
 def _check_min_isr(name: str, config: Mapping[str, str], replication_factor: int) -> None:
-    """Refuse a topic's `min.insync.replicas` above its number of replicas. A cluster-wide value is capped instead."""
+    """Refuse a topic's `min.insync.replicas` above its number of replicas.
+
+    A cluster-wide value above the number of replicas is not refused but capped.
+    """
     asked = int(config.get(MIN_ISR, 1))
     if asked > replication_factor:
         raise ProblemError(

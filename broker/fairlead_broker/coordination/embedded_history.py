@@ -125,7 +125,7 @@ class History:
     """The open history file. After a disk error, every call is refused until the file is opened again."""
 
     def __init__(self, path: Path) -> None:
-        """Open or create the file. All keys with leases of earlier openings are removed in one revision.
+        """Open or create the file. All keys whose leases date from earlier runs are removed in one revision.
 
         Raises `StoreHeld`, `StoreInaccessible`, `StoreDamaged` and `StoreTooNew`.
         """

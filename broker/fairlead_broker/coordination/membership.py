@@ -28,7 +28,7 @@ from fairlead_broker.registry.records import BrokerRegistration, decode, encode
 from fairlead_broker.registry.store_writes import Get, Put, created_at, unchanged_since
 
 KEEP_ALIVES_PER_TTL: Final = 3
-"""Number of keep-alives in one time to live. Two of them may be lost before the lease ends."""
+"""Number of keep-alives in one time to live. Two keep-alives may be lost before the lease ends."""
 RETRIES_PER_TTL: Final = 30
 """Number of attempts in one time to live after a failed keep-alive, so that the lease survives a lost attempt."""
 MARGIN_SHARE: Final = 0.25

@@ -77,7 +77,7 @@ class TransactionStore:
     ) -> tuple[bool, dict[ProducerId, Standing]]:
         """Replace records if none of them has changed since it was read. Otherwise nothing is written.
 
-        Returns whether the records were written, and the current state of all of them.
+        Returns whether the records were written, and the current state of all records.
         """
         key = self._keys.transaction
         compares = [unchanged_since(key(each), read.revision) for each, (read, _) in changes.items()]

@@ -1,7 +1,7 @@
 """Signed tokens: the issuer and key id before verification, and the caller after it (rules A14 to A18).
 
 The package `identity` reads the unverified statements of a token, verifies the signature, and then gets the caller. The
-time is an argument. The module must not depend on keys or cryptography.
+module reads no clock: the time is an argument. The module must not depend on keys or cryptography.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Limit on the refused tokens of one address (rule A6). The time is an argument.
+"""Limit on the refused tokens of one address (rule A6). The module reads no clock: the time is an argument.
 
 Each address may send `BURST` refused tokens at once, and then `FAILURES_PER_SECOND` a second. Above this limit, tokens
 that are not in the broker's cache are refused without verification, so that guessing costs the broker little. Cached

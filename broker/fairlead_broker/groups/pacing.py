@@ -182,7 +182,7 @@ class Pacing:
         return silent_ms / heartbeat_interval_ms(record, self.rest_ms)
 
     def interval_ms(self, member_id: str, record: MemberRecord, now: float, *, hasty: bool) -> int:
-        """Return the milliseconds until a member's next heartbeat. `hasty` shortens the interval.
+        """Return the milliseconds until a member's next heartbeat. If `hasty` is set, the interval is shorter.
 
         If another member has missed heartbeats, the next heartbeat is due just after the end of that member's
         session, so that the member of this reply can take over the partitions.

@@ -66,7 +66,10 @@ def is_free(
 
 
 def session_is_over(ends_at: float, now: float) -> bool:
-    """Return whether a member's session has ended. The member then loses its partitions and can no longer commit."""
+    """Return whether a member's session has ended.
+
+    A member whose session has ended loses its partitions and can no longer commit.
+    """
     return ends_at <= now
 
 

@@ -68,7 +68,10 @@ class SignedTokens:
         return keys is not None and any(key.sha256 == caller.key_sha256 for key in keys.keys)
 
     def source_of(self, text: str) -> str:
-        """Return the name of the issuer that a token claims, or `none` for an unknown issuer. Metrics use the name."""
+        """Return the name of the issuer that a token claims, or `none` for an unknown issuer.
+
+        Metrics use the name as a label.
+        """
         try:
             keys = self._by_claim.get(unverified(text).issuer)
         except Exception:  # noqa: BLE001 - a token that cannot be read has no issuer

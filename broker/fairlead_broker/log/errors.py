@@ -54,11 +54,11 @@ class Shortage(LogError):
 
 
 class DiskFull(Shortage):
-    """No space was left."""
+    """No disk space was left."""
 
 
 class TooManyOpenFiles(Shortage):
-    """No file descriptor was left."""
+    """No file descriptor was free."""
 
 
 class LogDamaged(LogError):

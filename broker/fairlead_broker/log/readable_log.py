@@ -149,7 +149,7 @@ class ReadableLog:
             if damage is None or not self.note_damage([damage]):
                 if limit >= min(offset_limit, self._end) and skip_accepted(self.damaged, limit) == limit:
                     return LogRead(memoryview(b""), offset)
-                # The gap ends at damage. The read skips the damage if its loss was accepted, and otherwise
+                # The gap ends where damage begins. The read skips the damage if its loss was accepted, and otherwise
                 # reports it to readers whose limit reaches it.
                 offset = limit
 
@@ -170,7 +170,7 @@ class ReadableLog:
     def note_damage(self, found: Sequence[DamagedRange]) -> bool:
         """Record unreadable ranges. The next checkpoint makes the ranges durable.
 
-        Returns False if all of the ranges were known.
+        Returns False if all of the ranges were already known.
         """
         with self._damage_lock:
             before = self.damaged
@@ -266,5 +266,5 @@ class ReadableLog:
 
 
 def _nothing(offset: Offset, start: Offset, limit: Offset) -> LogRead:
-    """Return an empty result after which the reader continues at `start`, or after an accepted loss at `start`."""
+    """Return an empty result, after which the reader continues at its offset or after a loss that was accepted."""
     return LogRead(memoryview(b""), max(offset, min(start, limit)))

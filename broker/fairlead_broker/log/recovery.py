@@ -10,8 +10,8 @@ recovery point is read, and both checksums of the batch are checked. Cases:
 
 The recovery point is the synced offset of the last checkpoint. The synced offset of the last sync may be higher.
 
-After an orderly stop the recovery point is the end, and only the batch headers after the last index entry are
-read. The module must not know about other replicas, from which damaged ranges are fetched again.
+After an orderly stop the recovery point is the end of the log, and only the batch headers after the last index entry
+are read. The module must not know about other replicas, from which damaged ranges are fetched again.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class RecoveryReport:
     """Bytes whose checksums were checked; 0 after an orderly stop."""
     cuts: list[Cut] = field(default_factory=list)
     damaged: list[DamagedRange] = field(default_factory=list)
-    """Newly found damaged ranges. The checkpoint contains the previously known ranges."""
+    """Newly found damaged ranges. Damaged ranges that were already known are in the checkpoint."""
     rebuilt_indexes: list[Path] = field(default_factory=list)
     dropped_good: bool = False
     """Whether intact records after a bad batch were cut off, although the leader may have counted them for this

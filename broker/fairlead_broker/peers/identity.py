@@ -21,8 +21,8 @@ PEER_SECRET: Final = "fairlead-peer-secret"  # noqa: S105 - a header name, not a
 BROKER_PROOF: Final = "fairlead-broker-proof"
 MIRROR_REVISION: Final = "fairlead-mirror-revision"
 CALLER_SCHEME: Final = "fairlead-caller-scheme"
-"""Header of a forwarded call from a client that needs other addresses than clients without TLS: `https`, or the base
-URL that an external client has called.
+"""Header of a forwarded call from a client that needs different addresses than clients without TLS: `https`, or the
+base URL that an external client has called.
 """
 
 CALLER_ADDRESS: Final = "fairlead-caller-address"

@@ -127,8 +127,9 @@ class ReplicaFetchResult(PeerPartition, frozen=True, kw_only=True, omit_defaults
     epoch_before: EpochBegin | None = None
     """Leader epoch of the record before the log start; None if the leader knows no such epoch."""
     data: Sequence[memoryview] = ()
-    """Whole batches. A leader may pass several pieces. A follower receives at most one piece, a memoryview of the
-    body."""
+    """Whole batches. A leader may pass the batches in several pieces. A follower receives at most one piece, a
+    memoryview of the body.
+    """
 
     @property
     def nbytes(self) -> int:

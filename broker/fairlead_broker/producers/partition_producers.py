@@ -303,8 +303,8 @@ class PartitionProducers(Generic[R]):
                 continue
             first = self._state.transactions.first_offsets.get(producer_id)
             if entry is not None and entry.epoch < end.epoch and first is not None:
-                # An earlier transaction of the producer is still open. The look makes the leader end that transaction
-                # first.
+                # An earlier transaction of the producer is still open. With the effect `Look`, the leader first ends
+                # that transaction.
                 effects.append(Look(producer_id))
                 waiting.insert(0, end)
                 break

@@ -1,4 +1,4 @@
-"""Share of a broker in a limit of the cluster (rule Q4).
+"""A broker's share of a cluster-wide limit (rule Q4).
 
 A broker may use the part of a limit that other brokers leave unused, so that a single busy leader gets the whole limit.
 While the cluster is in debt because brokers have admitted too much, each broker gets an equal part.

@@ -30,7 +30,7 @@ class TokenRecord(Record, frozen=True, kw_only=True):
 
 
 class AclRecord(Record, frozen=True, kw_only=True):
-    """Value of `meta/security/acls/<id>`. The id is derived from the first five fields."""
+    """Value of `meta/security/acls/<id>`. The id of an ACL is derived from the first five fields of its record."""
 
     effect: Literal["allow", "deny"]
     principal: str

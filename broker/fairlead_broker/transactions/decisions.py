@@ -65,7 +65,7 @@ class Decide:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """Answer about a transaction that has the requested outcome."""
+    """Answer to a request to end a transaction that has the requested outcome."""
 
     outcome: Outcome
     next: ProducerEpoch | None

@@ -1,8 +1,9 @@
-"""Schedule of looks: which producers' records the leader of a partition reads, and when (rule 7.3.2).
+"""Schedule of the reads by which leaders of partitions learn the outcomes of open transactions (rule 7.3.2).
 
-A leader looks at an open transaction when its leadership begins, on a hint, on a batch of a higher epoch, when the
-transaction is a second old, and every five seconds afterwards. One schedule serves all partitions of a broker, so that
-one read covers up to a hundred producers. The module is pure; times are monotonic seconds.
+A leader reads the record of a producer with an open transaction when its leadership begins, on a hint, on a batch of a
+higher epoch, when the transaction is a second old, and every five seconds from then on. One schedule serves all
+partitions of a broker, so that one read covers up to a hundred producers. The module is pure; times are monotonic
+seconds.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Final
 from fairlead_api.identifiers import ProducerId
 
 FIRST_SECONDS: Final = 1.0
-"""Age in seconds of a transaction at its first look without a hint."""
+"""Age in seconds of a transaction at which its producer's record is first read without a hint."""
 INTERVAL_SECONDS: Final = 5.0
 READ_MAX: Final = 100
 """Maximum number of producers in one read."""
@@ -22,7 +23,7 @@ READS_PER_SECOND: Final = 20
 
 
 class Looks:
-    """Due times of looks at the producers with open transactions."""
+    """Times at which the records of producers with open transactions are due to be read."""
 
     def __init__(self) -> None:
         self._due: dict[ProducerId, float] = {}
@@ -33,18 +34,18 @@ class Looks:
         return len(self._due)
 
     def opened(self, producer_id: ProducerId, now: float) -> None:
-        """Schedule the first look after a transaction was opened in a partition."""
+        """Schedule the first read of a producer's record after a transaction was opened in a partition."""
         if producer_id not in self._due:
             self._schedule(producer_id, now + FIRST_SECONDS)
 
     def hinted(self, producers: Iterable[ProducerId], now: float) -> None:
-        """Schedule an immediate look at producers with open transactions. Other producers are ignored."""
+        """Schedule an immediate read of producers with open transactions. Other producers are ignored."""
         for producer_id in producers:
             if self._due.get(producer_id, now) > now:
                 self._schedule(producer_id, now)
 
     def ended(self, producer_id: ProducerId) -> None:
-        """Cancel the looks at a producer that has no open transaction in any partition."""
+        """Cancel the reads of a producer that has no open transaction in any partition."""
         self._due.pop(producer_id, None)
 
     def next_read(self) -> float | None:
@@ -53,7 +54,7 @@ class Looks:
         return max(self._queue[0][0], self._next_read) if self._queue else None
 
     def take(self, now: float) -> list[ProducerId]:
-        """Return the producers to read now, the longest waiting first, and schedule their next looks."""
+        """Return the producers to read now, the longest waiting first, and schedule their next reads."""
         taken: list[ProducerId] = []
         if now < self._next_read:
             return taken
@@ -75,6 +76,6 @@ class Looks:
         heapq.heappush(self._queue, (at, producer_id))
 
     def _drop_stale(self) -> None:
-        """Drop queue entries of looks that have been cancelled or rescheduled."""
+        """Drop queue entries of reads that have been cancelled or rescheduled."""
         while self._queue and self._due.get(self._queue[0][1]) != self._queue[0][0]:
             heapq.heappop(self._queue)

@@ -281,7 +281,7 @@ def _application(
 
 
 def _outside(settings: ListenerSettings, address: Address) -> Outside | None:
-    """Return the listener for clients outside if a data address is theirs; None for clients inside."""
+    """Return the external listener if the data address is for external clients; None for an internal address."""
     if address is not settings.external:
         return None
     return Outside(settings.external_scheme, settings.forwards_external)

@@ -218,7 +218,7 @@ async def acquaint(brokers: Collection[RunningBroker]) -> None:
 async def move_coordination(settings: BrokerSettings) -> Moved:
     """Move the coordination of the broker with these settings from its directory to etcd.
 
-    Raises CoordinationError with the reason. The call may be repeated afterwards.
+    Raises CoordinationError with the reason. The call may be repeated after an error.
     """
     store = store_path(settings.data)
     if not store.exists():
@@ -249,7 +249,7 @@ def data_url(addresses: ListenerAddresses) -> str:
 def warn_if_open(settings: BrokerSettings, log: Log) -> None:
     """Log a warning for each listener that other machines can reach without authentication.
 
-    The peer listener refuses callers without a proof, but without TLS its records can be read in the network.
+    The peer listener refuses callers without a proof, but without TLS its records can be read on the network.
     """
     listeners = settings.listeners
     external = () if listeners.external is None else (("external", listeners.external),)

@@ -1,8 +1,8 @@
 """Admin clients of all Clusters, the errors of their calls, and the survey of a Cluster's brokers.
 
-Called by `reconcile/`. A template defines the broker addresses, so that an operator outside the Kubernetes network can
-use addresses other than the DNS names of the pods. `survey` reads all data that a plan needs from the brokers of a
-Cluster.
+`reconcile/` calls this module. A template defines the broker addresses, so that an operator outside the Kubernetes
+network can use addresses other than the DNS names of the pods. `survey` reads all data that a plan needs from the
+brokers of a Cluster.
 """
 
 from __future__ import annotations

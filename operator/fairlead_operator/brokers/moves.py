@@ -1,6 +1,6 @@
 """Progress of moves in bytes, and the limit on the rate at which brokers copy replicas for moves.
 
-Called by the reconciler of Rebalances while moves are in progress.
+The reconciler of Rebalances calls this module while moves are in progress.
 """
 
 from __future__ import annotations

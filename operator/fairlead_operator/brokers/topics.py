@@ -1,8 +1,9 @@
 """Topics of each cluster: one listing that concurrent passes share, and changes to single topics.
 
-Called by the reconciler of Topics. Hundreds of passes may read their topics in the same second; they share one listing
-of brokers, topics and metadata. Changes made by this module update the listing. Passes also share a failed listing;
-otherwise, every pass would call a cluster that does not answer. The module must not depend on the Kubernetes resources.
+The reconciler of Topics calls this module. Hundreds of passes may read their topics in the same second; they share one
+listing of brokers, topics and metadata. Changes made by this module update the listing. Passes also share a failed
+listing; otherwise, every pass would call a cluster that does not answer. The module must not depend on the Kubernetes
+resources.
 """
 
 from __future__ import annotations

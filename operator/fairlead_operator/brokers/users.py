@@ -1,7 +1,7 @@
 """Tokens and access rules of one principal, as the brokers store them.
 
-Called by the reconciler of Users. Each call has a deadline. The records of an owner are created with its name; lists
-contain the records of all owners.
+The reconciler of Users calls this module. Each call has a deadline. Records are created with the name of their owner;
+lists contain the records of all owners.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ CLUSTER_OWNER: Final = "cluster"
 
 
 async def quota_of(admin: Admin, principal: str) -> QuotaDescription | None:
-    """Return the quota of exactly this principal, not of a pattern; None without one. Raises `BrokersUnavailable`."""
+    """Return the quota of exactly this principal, not of a pattern; None if the principal has no quota.
+
+    Raises `BrokersUnavailable`.
+    """
     async with broker_deadline(f"quota of {principal}"):
         return next((each for each in await admin.quotas(principal) if each.subject == principal), None)
 

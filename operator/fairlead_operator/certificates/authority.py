@@ -1,7 +1,7 @@
 """Creates authorities and certificates with P-256 keys, and reads them from Secrets (rule K1).
 
-Called by `reconcile.certificates`, which stores the results in Secrets. All decisions are made by
-`plan.securing.certificates`.
+`reconcile.certificates` calls this module and stores the results in Secrets. `plan.securing.certificates` makes all
+decisions.
 """
 
 from __future__ import annotations

@@ -44,7 +44,10 @@ class Connections:
 
 
 class EtcdMembersClient:
-    """Client for the etcd members of all clusters. Opened once; closed with `close` or by `async with`."""
+    """Client for the etcd members of all clusters.
+
+    The client is opened once, and is closed with `close` or by `async with`.
+    """
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 
 Each part of the plan has its own module and does not block the other parts. A blocked rolling restart delays neither
 configuration changes nor volume changes, and unresponsive brokers do not block changes that need only Kubernetes.
-Called by `reconcile/`, which executes the plan and passes the outcomes to `cluster_facts`.
+`reconcile/` executes the plan and passes the outcomes to `cluster_facts`.
 """
 
 from __future__ import annotations
@@ -338,7 +338,7 @@ def _notes(cluster: Cluster, observed: Observed, advertised: Mapping[int, str]) 
 
 
 def _advertised(cluster: Cluster, observed: Observed, replicas: Mapping[str, int]) -> dict[int, str]:
-    """Return the address for clients outside of each broker with its own Service; may contain a placeholder.
+    """Return the address for external clients of each broker with its own Service; may contain a placeholder.
 
     A broker of an older release, without a listener for these clients, refuses a placeholder that it does not know.
     """
@@ -358,7 +358,7 @@ def _outside(
     advertised: Mapping[int, str],
     kinds: frozenset[str],
 ) -> Outside | None:
-    """Return the addresses for clients outside; None if the listener is internal."""
+    """Return the addresses for external clients; None if the listener is internal."""
     if cluster.spec.listeners.data.type == "internal":
         return None
     answer = observed.brokers

@@ -1,7 +1,7 @@
 """Findings of a pass over a resource, and the conditions that report them.
 
-Called by the modules that compute the status of a resource with a `clusterRef`. The module does no I/O: the time is an
-argument, and only a changed condition receives the new time.
+The modules that compute the status of a resource with a `clusterRef` call this module. The module does no I/O: the time
+is an argument, and only a changed condition receives the new time.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ class BrokersAnswer:
 
     @property
     def without_external(self) -> frozenset[int]:
-        """The registered brokers without a listener for clients outside: those of older releases or templates."""
+        """The registered brokers without a listener for external clients: those of older releases or templates."""
         return frozenset(
             broker
             for broker, each in self.brokers.items()
@@ -199,7 +199,7 @@ class Observed:
 
     @property
     def has_external(self) -> bool:
-        """Whether every broker has a listener for clients outside; True while no broker answers."""
+        """Whether every broker has a listener for external clients; True while no broker answers."""
         return self.brokers is None or not self.brokers.without_external
 
     @property

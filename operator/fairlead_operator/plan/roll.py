@@ -163,7 +163,7 @@ def _new_address(pod: ObservedPod, given: RollInput) -> tuple[str, str] | None:
 
 
 def announced_by(answer: BrokersAnswer, broker: int) -> str:
-    """Return the `host:port` that a broker advertises to clients outside; empty if unknown.
+    """Return the `host:port` that a broker advertises to external clients; empty if unknown.
 
     For a broker of an older release, this is its only address, which all clients use.
     """

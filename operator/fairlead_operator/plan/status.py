@@ -62,9 +62,9 @@ class Facts:
     outcomes: Outcomes
     bootstrap: str
     addresses: Mapping[int, str]
-    """Address of each broker for clients inside."""
+    """Address of each broker for internal clients."""
     outside: Outside | None = None
-    """Addresses for clients outside; None if the listener is internal."""
+    """Addresses for external clients; None if the listener is internal."""
     tls: TlsFacts | None = None
     """Addresses of clients with TLS, if they differ from those of the other clients."""
     certificates: Condition | None = None
@@ -412,7 +412,7 @@ def _warning(facts: Facts) -> Iterable[tuple[str, str]]:
 
 
 def _unreached(facts: Facts) -> Iterable[tuple[str, str]]:
-    """Return why clients outside cannot reach any broker, or cannot reach the leaders."""
+    """Return why external clients cannot reach any broker, or cannot reach the leaders."""
     outside = facts.outside
     if outside is None or not facts.was_ready:
         return

@@ -1,8 +1,8 @@
 """Plan of a Topic: the actions that make the topic match its resource.
 
-Called by `reconcile`, whose pass runs the actions in order. The plan is computed without I/O and is level-triggered:
-the resource is compared with the answers of the brokers, and every difference becomes a change. After a crash at any
-point, equal facts produce an equal plan.
+A pass of `reconcile` makes the plan and runs its actions in order. The plan is computed without I/O and is
+level-triggered: the resource is compared with the answers of the brokers, and every difference becomes a change. After
+a crash at any point, equal facts produce an equal plan.
 
 A configuration key is handled in one of three ways. A key with a value in the resource is set on the topic itself, even
 if the cluster's default has the same value. A key without a value in the resource is reset to the default. An unmanaged

@@ -1,8 +1,8 @@
 """Admission of a Topic: checks its Cluster, its namespace, and other Topics for the same topic.
 
-Called by `reconcile` before any call to brokers, with the last observed state of objects. The module does no I/O, and
-reads single fields from the manifests of other objects instead of parsing whole manifests, since hundreds of Topics may
-refer to the same Cluster.
+`reconcile` calls this module before any call to brokers, with the last observed state of objects. The module does no
+I/O, and reads single fields from the manifests of other objects instead of parsing whole manifests, since hundreds of
+Topics may refer to the same Cluster.
 """
 
 from __future__ import annotations

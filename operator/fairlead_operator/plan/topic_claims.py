@@ -1,8 +1,9 @@
 """Choice of the Topic that owns a topic of a cluster if several Topics name this topic.
 
-Called by `reconcile` with the last observed state of all Topics. The owner is computed from the objects alone, so that
-a restart of the operator does not change the owner. A Topic with a topic id in its status comes first, then the oldest
-Topic, then the Topic with the lowest uid. When the owner is deleted, the next Topic in this order takes over the topic.
+`reconcile` calls this module with the last observed state of all Topics. The owner is computed from the objects alone,
+so that a restart of the operator does not change the owner. A Topic with a topic id in its status comes first, then the
+oldest Topic, then the Topic with the lowest uid. When the owner is deleted, the next Topic in this order takes over the
+topic.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Choice of a partition's brokers after its number of replicas has changed.
 
-The call `:reassign` requires explicit replicas, which this module chooses. Called by `topic` for one topic at a time.
-As many current replicas are kept as the desired number allows, and the preferred leader stays first, so that the
+The call `:reassign` requires explicit replicas, which this module chooses. `topic` calls this module for one topic at a
+time. As many current replicas are kept as the desired number allows, and the preferred leader stays first, so that the
 balance of leaders does not change. The module does no I/O: the load of each broker is an argument.
 """
 

@@ -1,6 +1,6 @@
 """Status of a Topic after a pass.
 
-Called by `reconcile`. The module does no I/O: the time is an argument, and only a changed condition receives the new
+`reconcile` calls this module, which does no I/O: the time is an argument, and only a changed condition receives the new
 time.
 """
 

@@ -1,7 +1,7 @@
 """One step of a Cluster's certificates: reads the Secrets, makes a plan, and writes missing or expiring certificates.
 
-Called by the reconciler of Clusters before all other steps, so that certificates are renewed while other parts of a
-Cluster are blocked (rule K4). A Secret that belongs to another program is never written (rule K6).
+The reconciler of Clusters calls this step before all other steps, so that certificates are renewed while other parts of
+a Cluster are blocked (rule K4). A Secret that belongs to another program is never written (rule K6).
 """
 
 from __future__ import annotations

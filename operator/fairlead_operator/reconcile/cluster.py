@@ -1,7 +1,7 @@
 """Reconciler of Clusters. A pass observes, plans, applies objects, executes actions and reports.
 
-Each pass reads the whole state from Kubernetes and the brokers; no state is kept between passes. Called by the work
-loop; only one worker at a time handles a Cluster. All decisions are made by `plan`.
+Each pass reads the whole state from Kubernetes and the brokers; no state is kept between passes. The work loop calls
+the reconciler; only one worker at a time handles a Cluster. All decisions are made by `plan`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Reconciles a Topic: changes the topic to match its resource, and reports remaining differences in the status.
 
-Called by the work queue with the key of a Topic. The resource is the source of truth, and topics without a resource are
-not changed. `plan` makes the decisions, and this module executes the actions in an order that is safe if the operator
-crashes at any step: the finalizer is added before the topic is created, and a topic whose id was not stored in the
-status is found by its name.
+The work queue calls the reconciler with the key of a Topic. The resource is the source of truth, and topics without a
+resource are not changed. `plan` makes the decisions, and this module executes the actions in an order that is safe if
+the operator crashes at any step: the finalizer is added before the topic is created, and a topic whose id was not
+stored in the status is found by its name.
 """
 
 from __future__ import annotations

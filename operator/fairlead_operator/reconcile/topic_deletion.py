@@ -1,8 +1,8 @@
 """Deletion of a Topic: deletes or keeps the topic, and always releases the resource.
 
-Called by `topic` for resources that are being deleted and still have the operator's finalizer. A topic is deleted only
-if the resource owns the topic under its current id and no other Topic claims the topic. If the Cluster or the namespace
-is being deleted, the resource is released without delay.
+`topic` calls this module for resources that are being deleted and still have the operator's finalizer. A topic is
+deleted only if the resource owns the topic under its current id and no other Topic claims the topic. If the Cluster or
+the namespace is being deleted, the resource is released without delay.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ POD_PLACE = "{pod}"
 NODE_PLACE = "{node}"
 """Placeholder that a broker replaces by the address of its node."""
 ASSIGNED_TYPES = ("nodeport", "loadbalancer")
-"""Types of listener whose Services get addresses for clients outside from Kubernetes."""
+"""Types of listener whose Services get addresses for external clients from Kubernetes."""
 BOOTSTRAP_HOSTS_MAX = 3
 """Maximum number of nodes in the bootstrap URLs; a client needs only one node that answers."""
 
@@ -54,7 +54,7 @@ def _tls_port(cluster: Cluster) -> int:
 
 
 def advertise_template(cluster: Cluster, *, tls: bool = False) -> str:
-    """Return the address template for clients inside; the template may contain `{id}`, `{pod}` and `{namespace}`.
+    """Return the address template for internal clients; the template may contain `{id}`, `{pod}` and `{namespace}`.
 
     `tls`: whether the template is for clients with TLS.
 
@@ -67,7 +67,7 @@ def advertise_template(cluster: Cluster, *, tls: bool = False) -> str:
 
 
 def external_template(cluster: Cluster) -> str | None:
-    """Return the address template for clients outside; None if brokers share an address or each has a node port."""
+    """Return the address template for external clients; None if brokers share an address or each has a node port."""
     listener = cluster.spec.listeners.data
     if listener.type == "internal" or listener.advertised_host is None or listener.type == "nodeport":
         return None
@@ -137,7 +137,7 @@ def at_nodes(advertised: Mapping[int, str], nodes: Mapping[int, str]) -> dict[in
 def broker_addresses(
     cluster: Cluster, pool_replicas: Mapping[str, int], *, tls: bool = False
 ) -> dict[int, str]:
-    """Return the `host:port` of each broker for clients inside, with all placeholders filled in.
+    """Return the `host:port` of each broker for internal clients, with all placeholders filled in.
 
     `tls`: whether the addresses are for clients with TLS.
     """
@@ -150,7 +150,7 @@ def broker_addresses(
 def external_addresses(
     cluster: Cluster, pool_replicas: Mapping[str, int], advertised: Mapping[int, str]
 ) -> dict[int, str]:
-    """Return the `host:port` of each broker for clients outside; brokers that share an address are left out."""
+    """Return the `host:port` of each broker for external clients; brokers that share an address are left out."""
     template = external_template(cluster)
     filled = (
         {}
@@ -164,13 +164,13 @@ def external_addresses(
 
 
 def bootstrap_address(cluster: Cluster, *, tls: bool = False) -> str:
-    """Return the bootstrap URL for clients inside; `tls`: whether the URL is for clients with TLS."""
+    """Return the bootstrap URL for internal clients; `tls`: whether the URL is for clients with TLS."""
     scheme, port = ("https", _tls_port(cluster)) if tls else (data_scheme(cluster), DATA_PORT)
     return f"{scheme}://{bootstrap_service_name(cluster.name)}.{cluster.namespace}.svc:{port}"
 
 
 def external_bootstrap(cluster: Cluster, services: Iterable[Manifest], nodes: Mapping[int, str]) -> str:
-    """Return the bootstrap URLs for clients outside, separated by commas; empty while there are no URLs.
+    """Return the bootstrap URLs for external clients, separated by commas; empty while there are no URLs.
 
     Node ports have one URL for each of the first nodes with a broker, unless the Cluster names one host of all nodes.
     A route has the URL of its Ingress controller or Gateway.

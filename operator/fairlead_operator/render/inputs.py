@@ -84,9 +84,9 @@ class RenderInputs:
     pool_replicas: Mapping[str, int] = field(default_factory=dict)
     """Number of pods of each pool in this step; the default is the number in the spec."""
     advertised: Mapping[int, str] = field(default_factory=dict)
-    """`host:port` of each broker for which clients outside use a separate address; see `addresses`."""
+    """`host:port` of each broker for which external clients use a separate address; see `addresses`."""
     external: bool = True
-    """Whether the brokers have the listener for clients outside; brokers of older releases lack this listener."""
+    """Whether the brokers have the listener for external clients; brokers of older releases lack this listener."""
     kinds: frozenset[str] = frozenset()
     """Names of the optional kinds that the API server has."""
     operator_namespace: str = ""

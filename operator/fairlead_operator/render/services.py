@@ -1,4 +1,4 @@
-"""Services of the brokers: for clients inside, and for clients outside, optionally one for each broker."""
+"""Services of the brokers: for internal clients, and for external clients, optionally one for each broker."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _headless(cluster: Cluster) -> Manifest:
 
 
 def _bootstrap(cluster: Cluster) -> Manifest:
-    """Return the bootstrap Service of clients inside, with a port for a proxy that serves clients outside."""
+    """Return the bootstrap Service of internal clients, with a port for a proxy that serves external clients."""
     name = bootstrap_service_name(cluster.name)
     manifest = framed(cluster, SERVICE, name, component=BROKER_COMPONENT)
     manifest["spec"] = {
@@ -102,7 +102,7 @@ def _tls_ports(cluster: Cluster) -> list[Manifest]:
 
 
 def _external(cluster: Cluster, inputs: RenderInputs) -> Manifest:
-    """Return the bootstrap Service of clients outside."""
+    """Return the bootstrap Service of external clients."""
     port = _outside_port(cluster, inputs)
     if cluster.spec.listeners.data.node_port is not None:
         port["nodePort"] = cluster.spec.listeners.data.node_port
@@ -119,7 +119,7 @@ def _of_one(cluster: Cluster, pool: str, broker: int, inputs: RenderInputs) -> M
 
 
 def _outside_port(cluster: Cluster, inputs: RenderInputs) -> Manifest:
-    """Return the port of a Service for clients outside; brokers of older releases have one listener for all clients."""
+    """Return the port of a Service for external clients; older brokers have one listener for all clients."""
     port = service_port(DATA_PORT_NAME, DATA_PORT)
     if cluster.spec.listeners.data.route is not None and data_scheme(cluster) == "http":
         port["appProtocol"] = H2C

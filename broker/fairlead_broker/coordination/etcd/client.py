@@ -140,7 +140,7 @@ class EtcdCoordination:
     async def grant_lease(self, ttl_seconds: int) -> Lease:
         """Grant a lease. etcd grants a time to live of at least 1.5 times its election timeout.
 
-        A lease whose answer was lost has no keys and expires.
+        If the answer to a grant is lost, the granted lease has no keys and expires.
         """
         answer = await self._members.ask(LEASE_GRANT, messages.LeaseGrantRequest(TTL=ttl_seconds))
         return Lease(LeaseId(answer.ID), answer.TTL)

@@ -70,8 +70,8 @@ class Member:
     async def connect(self, metadata: Metadata, limit_seconds: float) -> None:
         """Connect to the member and check its identity. Concurrent callers share one attempt.
 
-        A member that requires a token or a newer token counts as connected. Its identity is checked when it
-        issues a token.
+        A member that requires a token or a newer token counts as connected. The identity of such a member is checked
+        when it issues a token.
 
         Raises `grpc.aio.AioRpcError`, `TimeoutError` or `CoordinationUnavailable` (a certificate cannot be read).
         """

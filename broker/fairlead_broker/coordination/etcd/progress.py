@@ -63,7 +63,7 @@ class ProgressRequests:
     def is_silent(self, now: float) -> bool:
         """Return whether etcd has been silent for too long after a request.
 
-        After a silence that was too long, the next silence may be longer.
+        After each silence that was too long, the allowed silence is doubled, up to a maximum.
         """
         silent = self._asked_at is not None and now >= self._asked_at + self._silence_seconds * self._silences
         if silent:

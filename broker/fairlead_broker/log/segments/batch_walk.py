@@ -179,7 +179,7 @@ def _walk(
     while position < window.stop:
         batch = _check(window, position, expected or 0, verify=verify)
         if expected is not None and batch.header.base_offset != expected:
-            # The batch itself is intact. A search from here finds the batch and thereby the number of missing
+            # The batch itself is intact. A search from this position finds the batch, and thereby the number of missing
             # offsets.
             reason = f"offset {batch.header.base_offset} is stored where offset {expected} belongs"
             raise BadBatch(position, position, reason)

@@ -131,8 +131,8 @@ class SegmentWriter:
     def count_fitting(self, batches: Sequence[StampedBatch], start: int) -> int:
         """Return the number of batches from `start` onwards that fit.
 
-        If the number is 0, the caller rolls the log first. A batch is never split, and a batch larger than a
-        whole segment gets its own segment.
+        If no batch fits, the caller rolls the log first. A batch is never split, and a batch larger than a whole
+        segment gets its own segment.
         """
         size, config = self._body.size, self._config
         if size and self._is_full(batches[start]):

@@ -207,7 +207,7 @@ class Segment:
         return body
 
     def seal(self, unsynced_files: tuple[File, ...]) -> None:
-        """Close this segment. The next sync writes out its files."""
+        """Close this segment. The next sync writes out the segment's files."""
         with self._end_lock:
             self.unsynced_files = unsynced_files
             self.growing = False

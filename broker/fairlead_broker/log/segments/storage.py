@@ -142,7 +142,7 @@ class Volume(Protocol):
     def sync(self) -> None:
         """Return once every dirty page of the volume is on the disk.
 
-        Raises write errors that occurred since the opening.
+        Raises write errors that occurred since the volume was opened.
         """
         ...
 
@@ -396,7 +396,9 @@ class PosixStorage:
         return _Descriptor(os.open(path, flags | os.O_CLOEXEC, FILE_MODE))
 
     def _close_idle(self, kept: PosixFile | None = None) -> bool:
-        """Close descriptors down to seven eighths of the limit, idle files first. Returns whether any was closed.
+        """Close descriptors down to seven eighths of the limit, idle files first.
+
+        Returns whether any descriptor was closed.
 
         A file is idle unless it was used since the last call.
         """
@@ -497,8 +499,8 @@ class PosixStorage:
 def log_files_from_descriptor_limit() -> int:
     """Return the number of log files to keep open, which is a little less than a quarter of the descriptor limit.
 
-    Connections of clients may use three quarters. Out of the last quarter, 32 descriptors or more are kept for folders
-    and for sockets to other brokers and etcd.
+    Connections of clients may use three quarters of the limit. Out of the last quarter, 32 descriptors or more are kept
+    for folders and for sockets to other brokers and etcd.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:

@@ -1,7 +1,7 @@
 """Replicas of all partitions of a cluster while a proposal is computed: a working copy that counts loads.
 
-Called by `proposal`. A partition that is being moved counts as load of the brokers that have its replicas after the
-move, and no proposal changes the partition.
+`proposal` uses this module. A partition that is being moved counts as load of the brokers that have its replicas after
+the move, and no proposal changes the partition.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Next step of a Rebalance: a proposal, its approval, the moves that are due, and their cancellation.
 
-Called by `reconcile`, which stores the returned state before the next pass acts on it: no move begins before the
-proposal and its approval are in the status, so that an operator that is started later knows which moves to continue or
-to cancel. Every pass compares the moves of the proposal with the replicas that the brokers report.
+`reconcile` stores the returned state before the next pass acts on it: no move begins before the proposal and its
+approval are in the status, so that an operator that is started later knows which moves to continue or to cancel. Every
+pass compares the moves of the proposal with the replicas that the brokers report.
 
     ProposalPending ──▶ ProposalReady ──approve──▶ Rebalancing ──▶ Completed
           ▲                   │                        │   │           │

@@ -1,4 +1,4 @@
-"""Part of a Cluster's status: the addresses of clients inside and outside, without and with TLS."""
+"""Part of a Cluster's status: the addresses for internal and external clients, with and without TLS."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fairlead_api.resources.cluster_status import BrokerAddress, ListenerStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outside:
-    """Addresses for clients outside of the Kubernetes cluster."""
+    """Addresses for clients outside the Kubernetes cluster."""
 
     bootstrap: str
     """Bootstrap URLs, separated by commas; empty while there are no URLs."""
     addresses: Mapping[int, str]
     """Address of each broker that does not share the bootstrap address."""
     deaf: frozenset[int] = frozenset()
-    """Brokers without a listener for clients outside."""
+    """Brokers without a listener for external clients."""
     missing_kind: str = ""
     """Kind of the route that the API server does not have; empty if the API server has the kind."""
 
@@ -33,7 +33,7 @@ class TlsFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inside:
-    """Addresses for clients inside of the Kubernetes cluster."""
+    """Addresses for clients inside the Kubernetes cluster."""
 
     bootstrap: str
     addresses: Mapping[int, str]

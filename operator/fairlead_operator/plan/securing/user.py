@@ -1,7 +1,7 @@
 """Plan of a User: its access rules, whether its namespace may grant them, and when its token is replaced.
 
-Called by `reconcile.user` with the ACLs, tokens and quotas that the brokers list. The module does no I/O: the time is
-an argument. Records of other owners are never changed (rule K11).
+`reconcile.user` calls this module with the ACLs, tokens and quotas that the brokers list. The module does no I/O: the
+time is an argument. Records of other owners are never changed (rule K11).
 """
 
 from __future__ import annotations
