@@ -156,7 +156,7 @@ class Broker:
             await self.announce()
 
     async def start_again(self) -> None:
-        """Start the broker unless it runs."""
+        """Start the broker unless it is already running."""
         if self.process is not None and self.process.returncode is None:
             print(f"broker {self.number} runs (process {self.process.pid})", flush=True)
             return

@@ -1,10 +1,10 @@
 """Builds the container images of the project as OCI archives, with buildah, without a container runtime or registry.
 
-Called by `make image` and by tests. The image `fairlead` has broker, operator and command line, `fairlead-spark` runs
-jobs on Spark, and `fairlead-etcd` has etcd and etcdctl. The first two images are stages of `Dockerfile`. The build has
-no network access: packages are installed from folders of wheels, which pip fills before the build and checks against
-the hashes in constraints/. Layers, wheels and base images are kept in the user's cache, so that an image is rebuilt in
-seconds after a change of code. If no file has changed, the image is not rebuilt and keeps its revision.
+`make image` and tests call this program. The image `fairlead` has broker, operator and command line, `fairlead-spark`
+runs jobs on Spark, and `fairlead-etcd` has etcd and etcdctl. The first two images are stages of `Dockerfile`. The build
+has no network access: packages are installed from folders of wheels, which pip fills before the build and checks
+against the hashes in constraints/. Layers, wheels and base images are kept in the user's cache, so that an image is
+rebuilt in seconds after the code has changed. If no file has changed, the image is not rebuilt and keeps its revision.
 The build needs root, buildah and mmdebstrap.
 """
 
@@ -37,7 +37,8 @@ PYTHON_VERSION = "3.11"
 GLIBC_MINOR = 36
 """Minor version of the C library in the base image; wheels for this version and for older versions can be installed."""
 STORED_IMAGES_MAX = 500
-"""Number of stored layers after which all layers are removed. Each change of code adds a layer of about 10 MB."""
+"""Number of stored layers after which all layers are removed. Each build of changed code adds a layer of about 10
+MB."""
 sys.path.insert(0, str(ROOT / "tests/etcd"))
 
 

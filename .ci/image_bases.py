@@ -113,7 +113,7 @@ def run(
 ) -> str:
     """Run a program, and return its standard output. Raises `ImageError` with the messages of the program.
 
-    `step` names a long run, which is reported on stderr when it begins, and every `report_seconds` until it ends.
+    `step` is the name of a long run: stderr reports its start, and its progress every `report_seconds`.
     """
     begun = time.monotonic()
     if step:
@@ -162,7 +162,7 @@ def _recipe(name: str) -> list[str]:
     if more:
         hooks.insert(0, KEY_STORE)
     packages = ",".join((*RUNTIME_PACKAGES, *more))
-    # In this variant, packages are only unpacked and not installed, so the hooks run after unpacking.
+    # In mmdebstrap's variant `extract`, packages are only unpacked and not installed, so the hooks run after unpacking.
     return [*common, "--variant=extract", f"--hook-dir={MERGED_USR}", f"--include={packages}",
             *(f"--extract-hook={hook}" for hook in hooks)]  # fmt: skip
 

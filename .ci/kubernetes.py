@@ -1,4 +1,4 @@
-"""`make kubernetes`: runs a Kubernetes for experiments on this machine, with kubectl and Helm, until `down` stops it.
+"""`make kubernetes`: runs Kubernetes for experiments on this machine, with kubectl and Helm, until `down` stops it.
 
     make kubernetes KUBERNETES="up"             start a Kubernetes and print how to use it
     make kubernetes KUBERNETES="status"         show processes, memory and nodes
@@ -73,7 +73,7 @@ def main(words: list[str]) -> int:
 
 
 def up(box: Box, arguments: argparse.Namespace) -> None:
-    """Start the Kubernetes unless it runs."""
+    """Start Kubernetes unless it is already running."""
     remove_forgotten()
     real = arguments.real_nodes
     fake = arguments.fake_nodes if arguments.fake_nodes is not None else 0 if real else 3

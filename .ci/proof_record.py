@@ -20,7 +20,7 @@ PRODUCT_FOLDERS: Final = ("api", "broker", "client", "operator", "spark")
 def write_record(name: str, *, passed: bool, counts: dict[str, Any], seconds: float) -> Path:
     """Write the record of a proof, replacing the previous record, and return its path.
 
-    Must run in the checkout's root.
+    The function must run in the root folder of the checkout.
     """
     record = {
         "proof": name,

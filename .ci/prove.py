@@ -38,7 +38,7 @@ WIRE_MUTATIONS: Final = "tests/fuzz/wire_mutations.py"
 ACCESS_SEARCHES: Final = "tests/security/access_searches.py"
 
 Outcome = tuple[bool, dict[str, Any]]
-"""Whether the part passed, and its report."""
+"""Result of a part of the proof: whether the part passed, and the report."""
 
 
 def power_cuts(share: float) -> Outcome:
@@ -167,7 +167,7 @@ def wire_fuzz(share: float) -> Outcome:
 
 
 def broker_kills(share: float) -> Outcome:
-    """Kill the brokers of clusters under load 10,000 times, one to all at once."""
+    """Kill brokers of clusters under load 10,000 times: from one broker to all brokers at once."""
     arguments = ("--kills", str(_count(10_000, share)), "--seed", str(_seed()), *_seconds())
     code, report = _run("tests/chaos/broker_kills.py", *arguments)
     return code == 0, report
@@ -217,7 +217,7 @@ def pods(share: float) -> Outcome:
 
 
 def recipes(share: float) -> Outcome:
-    """Run 100 crashes of every program on the page about delivery guarantees."""
+    """Crash every program on the page about delivery guarantees 100 times."""
     arguments = ("--crashes", str(_count(100, share)), "--seed", str(_seed()))
     code, report = _run("tests/recipes/recipe_crashes.py", *arguments)
     return code == 0, report

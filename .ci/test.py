@@ -1,10 +1,10 @@
 """Runs the tests in an order that fits the machine, and prints one closing line for all tests.
 
-`all` first runs the tests of the pure packages with branch coverage, which fail below 100%. Next come the tests of
-whole systems. Kubernetes, Spark, and the generated calls with the demo then run at the same time. Last are the tests
-that measure time, while nothing else runs. The programs of the test Kubernetes are built in the background during the
-first runs. `fast` is one run without the slow tests. Other arguments are passed to pytest, for one run without
-coverage. Called by the Makefile.
+`all` first runs the tests of the pure packages with branch coverage, which fail below 100%. The tests of whole systems
+run next. Three groups then run at the same time: tests with Kubernetes, tests with Spark, and the generated calls with
+the demo. Tests that measure time run last, while nothing else runs. The programs of the test Kubernetes are built in
+the background during the first runs. `fast` is one run without the slow tests. Other arguments are passed to pytest,
+for one run without coverage. The Makefile calls this program.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ PURE_WORKERS = "2"
 # Folders whose tests all have the mark with the name of the folder, and take a quarter of the time of all collection.
 SPARK_TESTS = "tests/spark"
 KUBERNETES_TESTS = "tests/kubernetes"
-# This folder runs in one process, since every process would generate Schemathesis' cases, which takes ten seconds.
+# The generated calls run in one process, since every process would generate Schemathesis' cases, which takes ten
+# seconds.
 MADE_UP_CALLS = "tests/openapi"
 # The demo runs a broker, two groups and Spark, which keep both cores busy for half a minute.
 DEMO = "tests/integration/cli/test_flights_demo.py"
@@ -152,8 +153,8 @@ def run_all(tests: TestRun) -> None:
         tests.run("pytest", "-n", WORKERS, *by_file, "-m", "not serial", *ignored)
         print("+ wait for the programs of the test Kubernetes (build/kubernetes.log)", flush=True)
         building.wait()
-    # These lanes run at the same time, but only after the whole systems: with all workers on two cores, tests would
-    # exceed their deadlines.
+    # The lanes below run at the same time, but only after the tests of whole systems: with all workers on two cores,
+    # tests would exceed their deadlines.
     tests.run_together(
         [("pytest", "-n", KUBERNETES_WORKERS, "-m", "not serial", KUBERNETES_TESTS)],
         # Tests with Spark run in separate processes: clusters that last for a whole session of pytest suppress logs

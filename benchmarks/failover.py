@@ -1,7 +1,7 @@
 """Duration of failovers: killed leaders, moved leaders, a rolling restart, and a kill with many partitions.
 
-Called by `cluster.py` with a running cluster. During each failover, a producer sends records with plain SDK calls at a
-steady rate; durations are computed from the times of its acknowledgements.
+`cluster.py` calls this module with a running cluster. During each failover, a producer sends records with plain SDK
+calls at a steady rate; durations are computed from the times of its acknowledgements.
 """
 
 from __future__ import annotations

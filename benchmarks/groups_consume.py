@@ -1,7 +1,8 @@
 """Records per second that one member of a group reads: the SDK, and Kafka's Python clients on Kafka's broker.
 
-Called by `groups.py`. Both topics contain the same number of records of the same size. Every side (a client with one
-way of reading) reads as the only member of a new group, in a separate process, while the other broker is stopped.
+`groups.py` calls this module. Both topics contain the same number of records of the same size. Every side (a client
+with one way of reading) reads as the only member of a new group, in a separate process, while the other broker is
+stopped.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ def _measure(
             peer: PeerProcess = fairlead if side in OURS else kafka
             bench.alone(peer)
             url, topic = (fairlead.url, our_topic) if side in OURS else (kafka.bootstrap, their_topic)
-            # Sides that read Arrow batches read the whole topic. All other sides reach a tenth of that speed, so a part
-            # of the topic is enough.
+            # Sides that read Arrow batches read the whole topic. Sides that read messages or records reach a tenth of
+            # the speed of Arrow batches, so they read only a part of the topic.
             share = BATCHES_TIMES if side == "batches" else options.share
             measured.append(_run(side, url, topic, round(options.records * share)))
             print(f"{side}: {measured[-1]['records_per_second']:,.0f} records/s", file=sys.stderr, flush=True)

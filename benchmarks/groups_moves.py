@@ -1,7 +1,7 @@
 """Effects on a group when a member joins, when a member dies, and when the coordinator of the group dies.
 
-Called by `groups.py`. Each part runs its own three brokers and etcd. Times are measured with the monotonic clock, which
-all processes on a machine share.
+`groups.py` calls this module. Each part runs its own three brokers and etcd. Times are measured with the monotonic
+clock, which all processes on a machine share.
 """
 
 from __future__ import annotations

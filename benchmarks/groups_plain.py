@@ -1,7 +1,7 @@
 """Members of groups that only make HTTP calls, with which a thousand groups are simulated.
 
-Called by the parts of `groups.py`. As the API requires, a client remembers the coordinator of each group: a broker that
-is not the coordinator answers 421 with the address of the coordinator.
+The parts of `groups.py` call this module. As the API requires, a client remembers the coordinator of each group: a
+broker that is not the coordinator answers 421 with the address of the coordinator.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class Operation(StrEnum):
 
 
 class Kind(StrEnum):
-    """Kind of resource. The kinds CLUSTER and SECURITY have no name but `*`."""
+    """Kind of resource. The only name of the kinds CLUSTER and SECURITY is `*`."""
 
     __hash__ = str.__hash__
 
@@ -41,7 +41,7 @@ class Kind(StrEnum):
 ALL_OPERATIONS: Final = "all"
 """Word for all operations in an ACL."""
 SINGLE_KINDS: Final = frozenset({Kind.CLUSTER, Kind.SECURITY})
-"""Kinds that have no name but `*`."""
+"""Kinds of resources whose only name is `*`."""
 SINGLE_NAME: Final = "*"
 
 
@@ -49,14 +49,15 @@ class NameSource(StrEnum):
     """Source of the name of the resource that a need is about."""
 
     PATH = "path"
-    """The path parameter with the name of the kind."""
+    """The name is the value of the path parameter that has the name of the kind."""
     SINGLE = "single"
-    """The name `*`, for a kind without any other name."""
+    """The name is always `*`, the only name of the kind."""
     BODY = "body"
-    """Each name in the body or query. The endpoint decides: an item of the answer gets the problem, or the call is
-    refused."""
+    """The need is about each name in the body or query. The endpoint decides the need, and reports a refused name in an
+    item of the answer or refuses the call."""
     ANSWER = "answer"
-    """Each entry of the answer. The endpoint leaves out entries that the caller may not describe."""
+    """The need is about the name of each entry of the answer. The endpoint leaves out entries that the caller may not
+    describe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,8 @@ class Audience(StrEnum):
     PUBLIC = "public"
     """Every caller, without any access decision."""
     SELF = "self"
-    """Every authenticated caller, and `anonymous` if any ACL allows an operation. The endpoint also decides needs."""
+    """Every authenticated caller, and `anonymous` if any ACL allows an operation. The endpoint also decides the needs
+    of the call."""
     NEEDS = "needs"
     """Callers that are allowed every need on a name in the path or on `*`."""
     BROKER = "broker"

@@ -33,9 +33,9 @@ class AuditEvent(StrEnum):
     SECURITY_CHANGED = "security_changed"
     """A call that changes tokens, ACLs, quotas or configuration keys of security was answered."""
     CERTIFICATE_RELOADED = "certificate_reloaded"
-    """A listener uses another certificate."""
+    """A listener began to use a new certificate."""
     ISSUER_KEYS_CHANGED = "issuer_keys_changed"
-    """An issuer of signed tokens has other keys."""
+    """The keys of an issuer of signed tokens have changed."""
     CONNECTION_CUT = "connection_cut"
     """Connections were closed because of the behaviour of their clients."""
 
@@ -82,7 +82,7 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     traceparent: str | None = None
     """Value of the header `traceparent`, which connects the request with a trace."""
     count: int = 1
-    """Number of equal refusals since the previous record of such a refusal."""
+    """Number of equal refusals since the previous record of the same refusal."""
     change: dict[str, object] | None = None
     """Changed object with the new values, and with the previous values if they are known."""
 

@@ -68,7 +68,8 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="fairlead_access_denied_total",
         kind=_COUNTER,
-        help="Operations that no ACL allows. In the mode observe they are only counted, with observed=true.",
+        help="Operations that no ACL allows. In the mode observe, these operations are only counted, with "
+        "observed=true.",
         labels=("observed",),
     ),
     MetricDefinition(
@@ -86,7 +87,7 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="fairlead_quota_refused_total",
         kind=_COUNTER,
-        help="Requests refused because of a limit. In the mode observe they are only counted.",
+        help="Requests refused because of a limit. In the mode observe, these requests are only counted.",
         labels=("subject", "limit"),
     ),
     MetricDefinition(
@@ -169,7 +170,7 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
         name="fairlead_forwarded_requests_total",
         kind=_COUNTER,
         help="Requests forwarded to other brokers, by route and outcome: the status of the answer, no_answer if the "
-        "request may have been processed, not_sent if it certainly was not.",
+        "request may have been processed, not_sent if the request was certainly not processed.",
         labels=("route", "outcome"),
     ),
     MetricDefinition(

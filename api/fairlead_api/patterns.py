@@ -1,8 +1,8 @@
 """Patterns over names: a name, or a prefix that ends in `*`, or `*` alone (security contract, section 0).
 
-ACLs use the same patterns for principals, topics, groups and producers. A tenant is a prefix. Callers: checks of
-requests, and the broker's decisions. This module must not depend on
-the kind of the named objects.
+ACLs use the same patterns for principals, topics, groups and producers. A tenant is represented by a prefix of names.
+Checks of requests and the broker's access decisions use this module, which must not depend on the kind of the named
+objects.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ def contains(outer: str, inner: str) -> bool:
     prefix = inner[:-1]
     if not outer.endswith(ANY) or not prefix.startswith(outer[:-1]):
         return False
-    # An inner pattern that begins with `__` matches only hidden names, and any other inner pattern no hidden
-    # name.
+    # An inner pattern that begins with `__` matches only hidden names; any other inner pattern matches no hidden name.
     return outer.startswith(HIDDEN) or not inner.startswith(HIDDEN)
 
 

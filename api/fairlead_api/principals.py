@@ -1,7 +1,7 @@
 """Names of callers: `<source>:<name>`, groups `group:<issuer>:<name>`, and `anonymous` (security contract, section 0).
 
-Callers: checks of requests, the broker's decisions, the command line. A pattern of principals is matched against the
-caller's principal and groups. This module must not depend on how a caller proves its name.
+Checks of requests, the broker's access decisions and the command line use this module. A pattern of principals is
+matched against the caller's principal and groups. This module must not depend on how a caller proves its name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ANONYMOUS: Final = "anonymous"
 USER: Final = "user:"
 """Beginning of the principals of API tokens."""
 ISSUER_NAME: Final = "[a-z][a-z0-9-]{0,30}"
-"""Regular expression of the names of issuers of signed tokens, with which the principals of their tokens begin."""
+"""Regular expression of the names of issuers; the principal of a signed token begins with the name of its issuer."""
 ISSUER_NAME_RULE: Final = "a lower-case letter, then up to 30 lower-case letters, digits or '-'"
 OTHER_SOURCES: Final = ("user", "group", "broker", ANONYMOUS)
 """First parts of principals that are not allowed as the name of an issuer."""

@@ -1,6 +1,6 @@
 """Processes of the two measured systems: starts, pauses and stops brokers, and reads their memory.
 
-Called by the benchmark cases. The module defines how a broker is started and where its data is stored, but does not
+The benchmark cases use this module, which defines how a broker is started and where its data is stored, but does not
 depend on workloads or statistics. A peer that is not measured is stopped with SIGSTOP, so that client and broker of the
 measured peer have the machine to themselves.
 """

@@ -1,7 +1,7 @@
 """Processes of the three-broker clusters under test: Fairlead with etcd, and Kafka with its KRaft quorum.
 
-Called by `cluster.py`. The module starts clusters and keeps track of the process of each broker, but does not depend on
-workloads.
+`cluster.py` calls this module, which starts clusters and keeps track of the process of each broker, but does not depend
+on workloads.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """NATS JetStream as a peer: a server that is built from Go modules, with one node and file storage.
 
-Called by the cases that measure NATS. An acknowledged message has been written to a file and is in the page cache, as
-with Kafka and with Fairlead's `durability=replicated`. The server syncs its files every two minutes, which is its
-default.
+The cases that measure NATS use this module. An acknowledged message has been written to a file and is in the page
+cache, as with Kafka and with Fairlead's `durability=replicated`. The server syncs its files every two minutes, which is
+its default.
 """
 
 from __future__ import annotations

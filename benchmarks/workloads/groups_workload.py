@@ -2,8 +2,8 @@
 
 `records` and `batches` read a topic as the only member of a new group and print one JSON object. The measured time
 begins with the first record that is returned, so that joining the group does not count. `members` runs several
-members in one process, which read their partitions repeatedly until standard input ends. Called by the parts of
-`groups.py`.
+members in one process, which read their partitions repeatedly until standard input ends. The parts of `groups.py` start
+this program.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Measured work of sending single records from Python with the SDK and with clients of the peers, each in a process.
 
 Each side (a client with one way of sending) sends `--records` values with one call for each value, waits for all
-acknowledgements, and then checks that the broker has all records. For NATS, reading is also measured. The program
-prints one JSON object. Called by `records.py`.
+acknowledgements, and then checks that the broker has all records. For NATS, reading is also measured. `records.py`
+starts the program, which prints one JSON object.
 """
 
 from __future__ import annotations

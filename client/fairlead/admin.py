@@ -112,7 +112,7 @@ QUOTAS_PATH: Final = "/v1/quotas"
 
 
 class Admin:
-    """Manages topics, consumer groups and the cluster. Open it with `async with`."""
+    """Client, opened with `async with`, that manages topics, consumer groups and the cluster."""
 
     def __init__(
         self,
@@ -604,8 +604,8 @@ class Admin:
     ) -> CreatedToken:
         """Create an API token for `user:NAME`, which expires unless `expires_in` is None.
 
-        `owner` names the program that manages the token, which is otherwise revoked only with `force`. The call is not
-        retried, because a retry could create a second token. Raises `InvalidPrincipalError`.
+        `owner` names the program that manages the token; a token with an owner is revoked only with `force`. The call
+        is not retried, because a retry could create a second token. Raises `InvalidPrincipalError`.
         """
         seconds = None if expires_in is None else max(1, int(seconds_of(expires_in, "expires_in")))
         # A dictionary, because the checks of the request's type would raise a problem instead of the SDK's error.
@@ -643,9 +643,9 @@ class Admin:
         effect: Literal["allow", "deny"] = "allow",
         owner: str | None = None,
     ) -> CreatedAcl:
-        """Allow or deny operations. The same ACL is stored once. Raises `InvalidAclError`, `InvalidPrincipalError`.
+        """Allow or deny operations; an existing ACL is kept. Raises `InvalidAclError`, `InvalidPrincipalError`.
 
-        `owner` names the program that manages the ACL, which is otherwise removed only with `force`.
+        `owner` names the program that manages the ACL; an ACL with an owner is removed only with `force`.
         """
         body = {
             "effect": effect,

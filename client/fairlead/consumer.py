@@ -64,7 +64,7 @@ class _Running:
 
 
 class Consumer:
-    """Consumer of partitions. Open it with `async with`, or with `start` and `close`.
+    """Consumer of partitions, opened with `async with`, or with `start` and `close`.
 
     Only one call at a time may take batches: `next_batch`, `batches`, `records` and iterating raise `SettingError`
     while another of these calls waits for a batch, in every `commit` mode and without a group. All other methods may be
@@ -104,9 +104,10 @@ class Consumer:
     - request_timeout, connect_timeout, retry_timeout: timeouts of one attempt, of a new connection, and of a call with
       its retries.
     - token, token_file, token_provider: API token or signed token of the caller as text, as a file, or as a function
-      that returns the text, synchronous (it runs in a thread) or asynchronous; at most one of the three. The file is
-      read, and the function is called, again every 30 seconds and after a refusal. The default is the environment
-      variable `FAIRLEAD_TOKEN` or `FAIRLEAD_TOKEN_FILE`, else the file `/var/run/secrets/fairlead/token` if it exists.
+      that returns the text, synchronous (it runs in a thread) or asynchronous; at most one of the three. Every 30
+      seconds, and after a refusal, the file is read again and the function is called again. The default is the
+      environment variable `FAIRLEAD_TOKEN` or `FAIRLEAD_TOKEN_FILE`, else the file `/var/run/secrets/fairlead/token` if
+      it exists.
     - allow_insecure_token: whether the token is sent to other machines without TLS; the default is the environment
       variable `FAIRLEAD_ALLOW_INSECURE_TOKEN`.
     - ca_file: PEM file with the authorities that sign the certificates of brokers, in addition to the system's
@@ -431,7 +432,7 @@ class Consumer:
     async def committed(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, int | None]:
-        """Return the committed offsets of these partitions (by default all assigned).
+        """Return the committed offsets of these partitions, by default of all assigned partitions.
 
         The result is None for a partition without a committed offset.
         """

@@ -133,7 +133,7 @@ class Credentials:
 
 
 NO_TOKEN: Final = Credentials()
-"""No token: the principal of requests is `anonymous`."""
+"""Credentials without a token, with which the principal of requests is `anonymous`."""
 
 
 class CallerToken:

@@ -145,7 +145,7 @@ FAILURES_MAX: Final = 1000
 
 
 class Producer:
-    """Producer of records. Open it with `async with`, or with `start` and `close`.
+    """Producer of records, opened with `async with`, or with `start` and `close`.
 
     - bootstrap: URL of a broker, or several.
     - acks: `"all"` waits until every in-sync replica has the record, `1` waits only for the leader, and `0` waits for
@@ -163,14 +163,16 @@ class Producer:
       `"all"`, for which it is the default. Without idempotence a retry may store a batch twice.
     - name: identity that outlives the producer: the next producer with the same name fences this producer.
     - transactional: `True` or a name for a producer whose records are sent in transactions, see `transaction`. With a
-      name, a new producer aborts the open transaction of the previous one and fences it.
+      name, a new producer aborts the open transaction of the previous producer with this name, and fences that
+      producer.
     - transaction_timeout: time after which the cluster aborts an open transaction.
     - request_timeout, connect_timeout, retry_timeout: timeouts of one attempt, of a new connection, and of a call with
       its retries.
     - token, token_file, token_provider: API token or signed token of the caller as text, as a file, or as a function
-      that returns the text, synchronous (it runs in a thread) or asynchronous; at most one of the three. The file is
-      read, and the function is called, again every 30 seconds and after a refusal. The default is the environment
-      variable `FAIRLEAD_TOKEN` or `FAIRLEAD_TOKEN_FILE`, else the file `/var/run/secrets/fairlead/token` if it exists.
+      that returns the text, synchronous (it runs in a thread) or asynchronous; at most one of the three. Every 30
+      seconds, and after a refusal, the file is read again and the function is called again. The default is the
+      environment variable `FAIRLEAD_TOKEN` or `FAIRLEAD_TOKEN_FILE`, else the file `/var/run/secrets/fairlead/token` if
+      it exists.
     - allow_insecure_token: whether the token is sent to other machines without TLS; the default is the environment
       variable `FAIRLEAD_ALLOW_INSECURE_TOKEN`.
     - ca_file: PEM file with the authorities that sign the certificates of brokers, in addition to the system's
@@ -245,7 +247,7 @@ class Producer:
     async def start(self) -> Self:
         """Open the connections and start sending, as entering the `async with` block does.
 
-        Raises `SettingError` if already open.
+        Raises `SettingError` if the producer is already open.
         """
         if self._open:
             raise second_start()
@@ -308,7 +310,7 @@ class Producer:
         self._raise_failures()
 
     async def abort(self) -> None:
-        """Close without a flush, because another producer will send the records: no record is sent afterwards.
+        """Close without a flush and send no further record, because another producer will send the records.
 
         Records without an acknowledgement fail with `ClosedError` at once; records in flight may be stored. `abort`
         does not wait for brokers. `abort` does nothing after `close` has begun, and `close` does nothing after `abort`.
@@ -602,7 +604,7 @@ class Producer:
         return queue
 
     async def _reserve(self, size: int) -> None:
-        """Reserve buffer space, after earlier waiters. Raises `ClosedError` if the producer is closed first."""
+        """Reserve buffer space after earlier waiters; raise `ClosedError` if the producer is closed during the wait."""
         self._check_open()
         accumulator = self._accumulator
         if accumulator.room >= size and not self._room_waiters:

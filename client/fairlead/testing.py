@@ -45,8 +45,9 @@ _Found: TypeAlias = "tuple[str, Path | None, Path | None]"
 ClusterFactory: TypeAlias = Callable[
     [int, "Path | None", Mapping[str, ConfigValue], bool], AbstractAsyncContextManager[_Found]
 ]
-"""Function that the extra `broker` registers. Its arguments are the number of brokers, the data directory, the
-configuration and whether the brokers are secure. It yields an address and the files of a secure cluster."""
+"""Function that the extra `broker` registers. The arguments of the function are the number of brokers, the data
+directory, the configuration and whether the brokers are secure. The function yields an address and the files of a
+secure cluster."""
 
 
 class ClientArguments(TypedDict):
@@ -65,7 +66,7 @@ class SecureCluster:
     ca_file: Path
     """Authority that signed the brokers' certificate."""
     token_file: Path
-    """Token of the administrator, `user:admin`, which may do everything."""
+    """Token of the administrator, `user:admin`, which is allowed every operation."""
 
     @property
     def arguments(self) -> ClientArguments:
@@ -104,7 +105,7 @@ def cluster(
     config: Mapping[str, ConfigValue] | None = None,
     secure: bool = False,
 ) -> AbstractAsyncContextManager[str | SecureCluster]:
-    """Run a cluster on this event loop and yield the address for `bootstrap`, or a `SecureCluster` if it is `secure`.
+    """Run a cluster on this event loop and yield the address for `bootstrap`, or with `secure` a `SecureCluster`.
 
     `data` is a directory that is not removed at the end; by default a temporary directory is used. `config` sets
     configuration keys, which have Kafka's names, on the brokers. Topics are created when a producer first writes to

@@ -107,7 +107,7 @@ class TlsFiles:
 
 
 NO_FILES: Final = TlsFiles()
-"""No TLS files: only the system's authorities are trusted, and the client has no certificate."""
+"""Value for a client without TLS files, which trusts only the system's authorities and has no certificate."""
 
 
 def _path(argument: object, variable: str, name: str) -> Path | None:

@@ -2,7 +2,7 @@
 
 Spark reuses its Python workers and forks them from a daemon. A process creates a connection on first use, and later
 tasks or triggers in the process reuse this connection. Objects that Spark pickles contain addresses, never clients.
-Called by source, sink and progress.
+Source, sink and progress use this module.
 """
 
 from __future__ import annotations

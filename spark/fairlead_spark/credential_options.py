@@ -2,8 +2,8 @@
 
 Options contain the paths of files, so driver and executors each read their own files. Without options, each process
 uses the SDK's defaults: its own environment and mounted files. Only the option `token` contains a secret: no
-representation shows the token, and Spark masks options of this name in plans. Called by `options` and by the clients of
-a process; the module must not depend on Spark.
+representation shows the token, and Spark masks options of this name in plans. The module `options` and the clients of a
+process use this module, which must not depend on Spark.
 """
 
 from __future__ import annotations

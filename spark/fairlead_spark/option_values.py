@@ -1,6 +1,7 @@
 """Values of Spark options as text: truth values, numbers and durations, and the error of an invalid value.
 
-Called by the parsers of read, write and lake options. The module must not know any single option, nor Spark.
+The parsers of read, write and lake options use this module, which must depend neither on a particular option nor on
+Spark.
 """
 
 from __future__ import annotations

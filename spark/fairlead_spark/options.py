@@ -71,7 +71,7 @@ ONE_ADDRESS: Final = Option(
     "whether every call goes to a bootstrap address, whose broker forwards calls to the leaders, for drivers and "
     "executors that cannot reach the other brokers",
 )
-"""Option of reads and writes."""
+"""Option `oneAddress` (clients that reach only bootstrap addresses), for reads and writes."""
 
 _OWN_FILES: Final = "; driver and executors each read their own file"
 CREDENTIAL_OPTIONS: Final = (
@@ -114,7 +114,7 @@ CREDENTIAL_OPTIONS: Final = (
         "PEM file with the key of `clientCertFile`",
     ),
 )
-"""Options of reads and writes."""
+"""Options for the credentials of a client, for reads and writes."""
 
 READ_OPTIONS: Final = (
     Option(

@@ -1,7 +1,7 @@
 """Spark listener that publishes the position of a streaming query as the committed offsets of a consumer group.
 
-Called by users' programs: `spark.streams.addListener(GroupProgress(...))`. The lag of the query is then visible as the
-lag of the group. The module must not depend on how a source reads.
+Users' programs add the listener with `spark.streams.addListener(GroupProgress(...))`. The committed offsets make the
+lag of the query visible as the lag of the group. The module must not depend on how a source reads.
 
 Spark reports the end of every finished micro-batch to a listener in the driver. The `commit` method of a source, in
 contrast, is called one micro-batch late, and never after the last micro-batch. A separate thread publishes the offsets,

@@ -1,8 +1,8 @@
 #!/opt/fairlead/bin/python -I
 """`spark-submit` without a shell: gets the Java command of the driver from Spark's launcher and executes it.
 
-Installed in the Spark image as `bin/spark-submit`, which is the name of the program that PySpark calls. The launcher
-reads spark-defaults.conf and computes the memory, the options and the class path of a driver.
+The program is installed in the Spark image as `bin/spark-submit`, which is the name of the program that PySpark calls.
+The launcher reads spark-defaults.conf and computes the memory, the options and the class path of a driver.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Registration of `format("fairlead")`: Spark discovers data sources by this module name. Never raises on import.
+"""Registration of `format("fairlead")`: Spark discovers data sources by this module name, and the import never fails.
 
 Spark imports every module whose name begins with `pyspark_`, and an error in one module stops the discovery of all data
 sources. If this source cannot work, the module defines no source, and `reason` explains why.

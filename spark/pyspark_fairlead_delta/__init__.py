@@ -1,4 +1,4 @@
-"""Registration of `format("fairlead-delta")`: Spark discovers sinks by this module name. Never raises on import.
+"""Registration of `format("fairlead-delta")`: Spark discovers sinks by this module name, and the import never fails.
 
 Spark imports every module whose name begins with `pyspark_`, and an error in one module stops the discovery of all data
 sources. If this sink cannot work, the module defines no sink, and `reason` explains why.

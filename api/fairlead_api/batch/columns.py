@@ -103,7 +103,7 @@ def canonical(data: pa.RecordBatch | pa.Table, default_timestamp_us: int) -> pa.
     The data must have `value` and may have key, timestamp and headers. Text becomes its UTF-8 bytes. Timestamps of any
     unit become microseconds, rounded down, and are in UTC if they have no time zone. Missing or null timestamps become
     the default. Missing keys and headers, and headers without entries, become null. The chunks of a table are copied
-    into one. Raises `invalid_record`, which names the column.
+    into a single chunk. Raises `invalid_record`, which names the column.
     """
     unknown = [name for name in data.schema.names if name not in SCHEMA.names]
     if unknown:

@@ -162,7 +162,7 @@ class CommitRequest(Request, frozen=True, kw_only=True):
 
 
 class _CommitFrame(Request, frozen=True, kw_only=True):
-    """Commit without its offsets."""
+    """Body of a commit request whose list of offsets is parsed separately."""
 
     member_id: str | None = None
     member_epoch: Annotated[int, Meta(ge=NO_MEMBER_EPOCH, le=INT32_MAX)] = NO_MEMBER_EPOCH

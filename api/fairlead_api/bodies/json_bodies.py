@@ -90,9 +90,9 @@ def decode_json(decoder: msgspec.json.Decoder[T], body: bytes | memoryview) -> T
 def decode_kept_json(decoder: msgspec.json.Decoder[T], body: bytes | memoryview) -> T:
     """Decode like `decode_json`, with a decoder that keeps values as text (`msgspec.Raw`).
 
-    The decoder checks only the structure of values that it keeps as text. The function therefore also parses the whole
-    body. Otherwise text that is not UTF-8, or a number beyond the range of a double, would be stored in a record that
-    consumers could not parse as JSON.
+    The decoder checks only the structure of values that it keeps as text. The function also parses the whole body, so
+    that text that is not UTF-8, or a number beyond the range of a double, is not stored in a record that consumers
+    could not parse as JSON.
     """
     _check_structure(body)
     _parsed(_anything(body), body)
@@ -104,11 +104,11 @@ class ArrayDecoders(Generic[T]):
     """Decoders of a body whose array of records is parsed in slices."""
 
     elements: msgspec.json.Decoder[list[T]]
-    """Decoder of the array."""
+    """Decoder of the array of records."""
     body: msgspec.json.Decoder[object]
     """Decoder of the whole body: equal to `elements`, or a decoder of an object with the array in one field."""
     field: str = ""
-    """Name of the field, or an empty text if the body is the array."""
+    """Name of the field that contains the array; empty if the body itself is the array."""
     kept: bool = False
     """Whether the decoders keep values as text."""
 
@@ -171,7 +171,7 @@ def is_value(text: bytes) -> bool:
 
 
 def number_beyond(text: bytes | memoryview) -> str | None:
-    """Return the first number in a refused text that JSON does not allow, truncated if long. None if it has none.
+    """Return the first number in a refused text that JSON does not allow, truncated if long; None if all are allowed.
 
     JSON has no NaN and no infinity. A number such as 1e999 is valid JSON, but every parser that uses doubles reads the
     number as infinity.
@@ -238,8 +238,8 @@ _ANYTHING: Final[msgspec.json.Decoder[object]] = msgspec.json.Decoder(object)
 """Decoder of any JSON value; input that the decoder refuses, such as a number of 5,000 digits, is refused as invalid
 JSON."""
 _ANYTHING_SLOW: Final[msgspec.json.Decoder[object]] = msgspec.json.Decoder(object, float_hook=_finite)
-"""Decoder of any JSON value in which Python converts the floats. For most numbers this
-decoder takes ten times as long."""
+"""Decoder of any JSON value in which Python converts the floats. For most numbers, this decoder takes ten times as long
+as msgspec's own conversion."""
 
 
 def _anything(body: bytes | memoryview) -> msgspec.json.Decoder[object]:
@@ -335,7 +335,7 @@ def _refuse_repeated_keys(body: bytes) -> None:
 def _refusal(type_: object, body: object, message: str, origin: _Origin) -> ProblemError:
     """Return a problem for an error message of msgspec, with the value and the allowed values.
 
-    `body` is UNSET if its values are unknown.
+    `body` is UNSET if the values in the body are unknown.
     """
     place = _PLACE.fullmatch(message)
     assert place is not None, message

@@ -29,7 +29,7 @@ class CreateTokenRequest(Request, frozen=True, kw_only=True):
     expires_in_seconds: Annotated[int, Meta(ge=1, le=LIFE_SECONDS_MAX)] | None = LIFE_SECONDS_DEFAULT
     note: Annotated[str, Meta(max_length=NOTE_LENGTH_MAX)] = ""
     owner: Owner | None = None
-    """Program that manages the token, which is otherwise revoked only with `force`."""
+    """Program that manages the token; a token with an owner is revoked only with `force`."""
 
     def __post_init__(self) -> None:
         """Raise `invalid_principal` unless the principal is `user:NAME`."""
@@ -59,7 +59,7 @@ class CreatedToken(Answer, frozen=True, kw_only=True):
 
 
 class Applied(Answer, frozen=True, kw_only=True):
-    """Answer of a removal: whether all running brokers have applied it."""
+    """Answer of a removal: whether all running brokers have applied the removal."""
 
     applied_everywhere: bool
 
@@ -73,7 +73,7 @@ class AclRequest(Request, frozen=True, kw_only=True):
     kind: Kind
     pattern: str
     owner: Owner | None = None
-    """Program that manages the ACL, which is otherwise removed only with `force`."""
+    """Program that manages the ACL; an ACL with an owner is removed only with `force`."""
 
     def __post_init__(self) -> None:
         """Raise `invalid_principal` or `invalid_acl` for a value that is not allowed."""

@@ -59,7 +59,7 @@ class BeginRequest(Request, frozen=True, kw_only=True):
 class TransactionAnswer(Answer, frozen=True, kw_only=True):
     """Answer of `POST /v1/transactions`: the new transaction, such as `17.4`.
 
-    `metadata` is the text in the last commit of the name.
+    `metadata` is the text that the last commit with this name contained.
     """
 
     transaction: str

@@ -349,7 +349,7 @@ _OF_BROKERS: Final = (
         INT_MAX,
         "ms",
         "Maximum time for which a follower may lag behind the end of its leader's log before it is removed from the "
-        "in-sync replicas. Used by the leader.",
+        "in-sync replicas. The value of the leader's broker applies.",
     ),
     _number(
         THROTTLED_RATE_KEY,
@@ -357,8 +357,8 @@ _OF_BROKERS: Final = (
         1,
         LONG_MAX,
         "bytes/s",
-        "Maximum number of bytes per second that a broker copies for replicas that moves add to it, until these "
-        "replicas are in sync. The default is no limit. In Kafka, the key applies to the replicas that "
+        "Maximum rate at which a broker copies data into the replicas that moves add to it, until these replicas "
+        "are in sync. The default is no limit. In Kafka, the key applies to the replicas that "
         "follower.replication.throttled.replicas lists.",
     ),
 )

@@ -64,7 +64,7 @@ CLUSTER_PROBLEMS: Final = (
         "The stored records are damaged",
         ProblemKind.DATA_LOSS,
         "Bytes on disk in the requested range do not match their checksum, and no other replica can supply them. "
-        "Nothing was dropped; the ranges before and after are served.",
+        "No data was dropped; the ranges before and after the damaged range are served.",
         "Restore the records from another source, or continue at `next_good_offset`; an operator may accept the "
         "damage.",
         data_members=(
@@ -88,7 +88,7 @@ CLUSTER_PROBLEMS: Final = (
         500,
         "The server failed unexpectedly",
         BUG,
-        "The broker failed with an unexpected error. Its log has the stack trace.",
+        "The broker failed with an unexpected error. The broker's log has the stack trace.",
         "Report the failure with the broker's log. `side_effect` tells whether the request may have taken effect.",
         data_members=(DataMember("failure_id", "id of the entry in the broker's log"),),
     ),
@@ -166,8 +166,8 @@ CLUSTER_PROBLEMS: Final = (
         504,
         "The acknowledgement took too long",
         RETRY,
-        "The batch was appended, but its replication or sync did not finish within `timeout_ms`. It may be "
-        "stored.",
+        "The batch was appended, but its replication or sync did not finish within `timeout_ms`. The batch "
+        "may be stored.",
         "Send the same batch again; an idempotent producer makes this safe.",
         side_effect=MAYBE,
         data_members=(TOPIC, PARTITION),
@@ -177,8 +177,8 @@ CLUSTER_PROBLEMS: Final = (
         504,
         "Too few replicas stayed in sync",
         RETRY,
-        "The batch was appended, but then the number of in-sync replicas fell below `min.insync.replicas`. It may be "
-        "stored.",
+        "The batch was appended, but then the number of in-sync replicas fell below `min.insync.replicas`. The batch "
+        "may be stored.",
         "Send the same batch again; an idempotent producer makes this safe.",
         side_effect=MAYBE,
         data_members=(TOPIC, PARTITION),

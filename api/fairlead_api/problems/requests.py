@@ -70,7 +70,8 @@ REQUEST_PROBLEMS: Final = (
         FIX,
         "The call requires an identity, but has none or one that could not be verified. The member `reason` does not "
         "distinguish an unknown token from a wrong one.",
-        "Send a valid token: `Authorization: Bearer TOKEN`. An administrator creates one with `fairlead token create`.",
+        "Send a valid token: `Authorization: Bearer TOKEN`. An administrator creates tokens with `fairlead token "
+        "create`.",
         data_members=(
             DataMember("reason", "`missing`, `malformed`, `expired`, or `refused` for every other cause"),
         ),
@@ -252,7 +253,7 @@ REQUEST_PROBLEMS: Final = (
         "The configuration is not allowed",
         FIX,
         "A configuration key is unknown, its value has the wrong type or is out of range, the change is "
-        "impossible (the number of partitions never decreases), or the key is not supported yet. Nothing was "
+        "not possible (the number of partitions never decreases), or the key is not supported yet. Nothing was "
         "changed.",
         "Correct the key or value that the detail names; the configuration reference lists every key.",
         data_members=(DataMember("key", "configuration key"), VALUE, ALLOWED),

@@ -46,7 +46,7 @@ SECURITY_PROBLEMS: Final = (
         409,
         "The caller could not undo the change",
         FIX,
-        "The security mode `enforce` was requested by a caller that could not set it back afterwards. Nothing was "
+        "A caller requested the security mode `enforce`, under which it could not change the mode back. Nothing was "
         "changed.",
         "Send the token of a superuser, or of a principal that is allowed to alter `cluster` and `security`.",
         data_members=(DataMember("principal", "principal of the caller"),),

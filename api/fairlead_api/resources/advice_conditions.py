@@ -78,7 +78,8 @@ WARNING: Final = ConditionType(
         Reason(
             "PodFailing",
             ("True",),
-            "Pods of brokers do not start, and no roll is in progress. During a roll, RollBlocked has this reason.",
+            "Pods of brokers do not start, and no roll is in progress. During a roll, the condition RollBlocked has "
+            "the reason PodFailing instead.",
             "Check the pods that the message names, then correct the Cluster: a failing pod is replaced immediately.",
             CLUSTER_ONLY,
         ),

@@ -143,14 +143,15 @@ ETCD_HEALTHY: Final = ConditionType(
         Reason(
             "RestartingMember",
             ("True", "False"),
-            "The operator restarts one member, which status.etcd.restart names. True: the other members are a "
-            "majority and continue. False: etcd has no other member and is unavailable during the restart.",
+            "The operator restarts one member, which status.etcd.restart names. The status is True if the other "
+            "members are a majority and continue, and False if etcd has no other member and is unavailable until the "
+            "member has restarted.",
             "Nothing. A member whose restart takes longer than five minutes counts as unhealthy.",
         ),
         Reason(
             "MemberLost",
             ("False",),
-            "A member lost its volume. It is removed from etcd and joins again as a learner.",
+            "A member lost its volume. The operator removes the member from etcd, and it joins again as a learner.",
             "Wait.",
         ),
         Reason(

@@ -113,7 +113,8 @@ _FORMAT_IS_KEPT: Final = (
     "(!has(self.spec.formatVersion) || self.spec.formatVersion == oldSelf.spec.formatVersion))"
 )
 """First condition of each rule about formatVersion, under which an update is allowed: brokers have not reported their \
-format yet, or the update keeps spec.formatVersion. The rules thus never refuse an update of the status."""
+format yet, or the update keeps spec.formatVersion. The rules about formatVersion \
+never refuse an update of the status."""
 
 
 _OPEN_TO_ALL: Final = (

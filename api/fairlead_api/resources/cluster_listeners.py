@@ -115,8 +115,8 @@ reachable at a port of every node. loadbalancer: brokers are reachable through a
 clusterip: brokers are reachable through an Ingress or a Gateway with `route`, or through another proxy that you \
 create in front of the Services for clients outside."""
     per_broker: bool = False
-    """Whether each broker has its own Service, so that clients outside reach leaders directly. Without their own \
-Services, clients outside call one address, and brokers forward requests to the leaders."""
+    """Whether each broker has its own Service, so that clients outside reach leaders directly. If brokers \
+have no Services of their own, clients outside call a single address, and brokers forward requests to the leaders."""
     advertised_host: Annotated[str, kubernetes(maxLength=253, minLength=1)] | None = None
     """Host at which clients outside reach each broker, with the placeholders {id}, {pod} and {namespace}, for example \
 broker-{id}.example.com. The type nodeport also allows one host for all nodes. By default the host is the load \

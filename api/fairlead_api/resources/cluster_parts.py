@@ -120,7 +120,8 @@ reserved for the pool. The first id cannot be changed."""
     storage: Storage
     """Volume of each broker."""
     resources: Resources | None = None
-    """Processor and memory of each broker; by default a request of 250m and 512Mi. An empty value requests nothing."""
+    """Processor and memory of each broker; by default a request of 250m and 512Mi. \
+An empty value requests neither processor nor memory."""
     template: PodTemplate | None = None
     """Additions to the pods that the operator creates."""
 
@@ -151,7 +152,8 @@ it. An etcd with data ignores the field, so a restore begins with the deletion o
     storage: Storage = Storage(size="2Gi")
     """Volume of each member, 2Gi by default."""
     resources: Resources | None = None
-    """Processor and memory of each member; by default a request of 100m and 128Mi. An empty value requests nothing."""
+    """Processor and memory of each member; by default a request of 100m and 128Mi. \
+An empty value requests neither processor nor memory."""
     template: PodTemplate | None = None
     """Additions to the pods that the operator creates."""
 

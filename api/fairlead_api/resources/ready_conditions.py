@@ -74,7 +74,8 @@ READY: Final = ConditionType(
         Reason(
             "ClusterNotFound",
             ("Unknown", "False"),
-            "The Cluster that clusterRef names does not exist. Nothing is done until the Cluster exists.",
+            "The Cluster that clusterRef names does not exist. The operator does nothing until the Cluster "
+            "exists.",
             "Create the Cluster, or delete the object and create it with another clusterRef, which cannot be changed.",
             IN_A_CLUSTER,
         ),
@@ -118,8 +119,8 @@ READY: Final = ConditionType(
         Reason(
             "SecretNotOurs",
             ("False",),
-            "A Secret or ConfigMap with the name that the User needs exists, and belongs to another program. It is "
-            "never overwritten.",
+            "A Secret or ConfigMap with the name that the User needs exists, and belongs to another program. The "
+            "operator never overwrites this object.",
             "Delete or rename the object that the message names, or set spec.token.secretName.",
             USER_ONLY,
         ),
@@ -221,7 +222,7 @@ READY: Final = ConditionType(
         Reason(
             "Stopped",
             ("False",),
-            "The moves were cancelled by the annotation fairlead.dev/rebalance; finished moves stay.",
+            "The moves were cancelled by the annotation fairlead.dev/rebalance; finished moves are not undone.",
             "Delete the Rebalance, or set the annotation to `refresh` for another proposal.",
             REBALANCE_ONLY,
         ),
@@ -250,7 +251,7 @@ READY: Final = ConditionType(
         Reason(
             "SnapshotFailed",
             ("False",),
-            "The last attempt at a snapshot failed; earlier snapshots stay.",
+            "The last attempt at a snapshot failed; earlier snapshots are kept.",
             "Read the reason in the message: the volume may be full, or etcd may not answer.",
             BACKUP_ONLY,
         ),

@@ -68,13 +68,13 @@ changed."""
     ] = ()
     """Ids of the added or removed brokers, which cannot be changed."""
     approval: Approval = "Manual"
-    """Manual: the moves of a proposal begin when the annotation fairlead.dev/rebalance is `approve`. Automatic: they \
-begin at once."""
+    """Manual: the moves of a proposal begin when the annotation fairlead.dev/rebalance is `approve`. Automatic: the \
+moves begin at once."""
     concurrent_moves: Annotated[int, Field(ge=1, le=CONCURRENT_MOVES_MAX)] = 5
     """Maximum number of partitions that move at the same time."""
     bytes_per_second: Rate | None = None
     """Maximum number of bytes per second that each broker copies for the moves, such as 20Mi; unlimited by default. \
-A change applies at once."""
+A changed limit applies at once."""
 
 
 class RebalanceMove(Part):
@@ -102,7 +102,7 @@ class BrokerLoad(Part):
     leaders: int
     """Number of partitions whose preferred leader is on the broker."""
     leaders_after: int
-    """Number of these partitions after the moves."""
+    """Number of partitions whose preferred leader is on the broker after the moves."""
 
 
 class RebalanceProposal(Part):

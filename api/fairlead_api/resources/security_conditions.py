@@ -48,8 +48,8 @@ CERTIFICATES_READY: Final = ConditionType(
         Reason(
             "NotOurs",
             ("False",),
-            "A Secret with the name of one of the operator's Secrets exists, and the operator did not create it. It "
-            "is never overwritten, and no broker is created.",
+            "A Secret with the name of one of the operator's Secrets exists, and the operator did not create it. The "
+            "operator never overwrites this Secret, and creates no broker.",
             "Rename or delete the Secret that the message names.",
         ),
     ),

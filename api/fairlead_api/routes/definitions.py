@@ -29,11 +29,11 @@ class Traffic(StrEnum):
     """Purpose of a call, for quotas and for the audit log."""
 
     CALL = "call"
-    """Every other call; calls that change something are audited."""
+    """Call that is neither routine nor a produce or fetch call; calls that change something are audited."""
     PRODUCE = "produce"
     FETCH = "fetch"
     ROUTINE = "routine"
-    """A call that clients repeat while they work, or that only looks something up; it is not audited."""
+    """Call that clients repeat while they work, or that only looks something up; routine calls are not audited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class Route:
 
     @property
     def subject(self) -> str:
-        """Kind of the resource that the call is about, or `public` for calls without needs; it groups calls."""
+        """Kind of the resource that the call is about, by which calls are grouped; `public` for calls without needs."""
         return self.access.needs[0].kind.value if self.access.needs else self.access.audience.value
 
     @property

@@ -74,7 +74,7 @@ OPERATION_ROUTES: Final = (
         path_parameters=BROKER_PARAMETER,
         answers=_answered(
             RestartPermitAnswer,
-            "the broker may be restarted; no other broker gets the permit until it has restarted",
+            "the broker may be restarted; no other broker gets the permit until this broker has restarted",
         ),
         problems=("broker_not_found", "restart_refused", *_CHANGE),
     ),

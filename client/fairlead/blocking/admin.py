@@ -9,7 +9,7 @@ from fairlead.blocking.facade import Facade, blocking, same_arguments
 
 
 class Admin(Facade[AsyncAdmin]):
-    """Blocking variant of `fairlead.Admin`. Open it with `with`."""
+    """Blocking variant of `fairlead.Admin`, opened with `with`."""
 
     @same_arguments(AsyncAdmin.__init__)
     def __init__(self, *args: Any, **kwargs: Any) -> None:

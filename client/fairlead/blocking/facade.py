@@ -36,7 +36,7 @@ C = TypeVar("C", bound=AsyncClient)
 
 
 class Facade(Generic[C]):
-    """A blocking client. Open it with `with`, or with `start` and `close`."""
+    """A blocking client, opened with `with`, or with `start` and `close`."""
 
     def __init__(self, client: C) -> None:
         self._client = client

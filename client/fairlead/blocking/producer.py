@@ -104,7 +104,7 @@ _Record = tuple[Delivery, tuple[Any, ...]]
 class Producer(Facade[AsyncProducer]):
     """Blocking variant of `fairlead.Producer`, for programs without an event loop.
 
-    Open it with `with`; leaving the `with` block flushes the producer.
+    The producer is opened with `with`; leaving the `with` block flushes the producer.
     """
 
     @same_arguments(AsyncProducer.__init__)
@@ -131,7 +131,7 @@ class Producer(Facade[AsyncProducer]):
     def transaction(self) -> Transaction:
         """Return the next transaction for `with`; leaving the block commits the transaction, an exception aborts it.
 
-        The errors are those of `fairlead.Producer.transaction`.
+        Raises the errors of `fairlead.Producer.transaction`.
         """
         return Transaction(self, self._client.transaction(), self._thread.run, self._queued_sent)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Transaction:
-    """One transaction. Open it with `with producer.transaction()`; a producer has one open transaction at a time."""
+    """One transaction, opened with `with producer.transaction()`; a producer has one open transaction at a time."""
 
     def __init__(
         self,

@@ -30,7 +30,7 @@ record."""
 
 
 class GroupReading:
-    """Reading of one group member, from joining to leaving the group. Start it with `run`."""
+    """Reading of one group member, from joining to leaving the group; `run` starts the member."""
 
     def __init__(
         self,

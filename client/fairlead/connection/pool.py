@@ -70,7 +70,7 @@ class ConnectionPool:
                 self._close_later(pool)
 
     def reconnect(self) -> None:
-        """Open new connections for later requests, unless the current ones are only a few seconds old."""
+        """Open new connections for later requests, unless the current connections are only a few seconds old."""
         if clock.monotonic() - self._opened_at >= RECONNECT_SECONDS:
             self._use(_Pool(_client(self._settings, self._material)), self._material)
 

@@ -232,7 +232,7 @@ class Transport:
     async def call(self, call: Call) -> Answer:
         """Send a call to any broker and retry retryable problems until `retry_timeout`.
 
-        Only for calls that may be repeated: reads and idempotent writes.
+        The method is only for calls that may be repeated: reads and idempotent writes.
         """
         return await self.retry(self.send_to_any, call)
 

@@ -214,7 +214,7 @@ class QuotaNotFoundError(FixError, code="quota_not_found"):
 
 
 class WouldLockOutError(FixError, code="would_lock_out"):
-    """The caller could not change the security mode back afterwards."""
+    """The change was refused, because the caller would then be unable to change the security mode back."""
 
 
 class InvalidAclError(FixError, code="invalid_acl"):

@@ -42,7 +42,7 @@ class CommitBefore:
         self.held: HeldBack | None = None
 
     async def next(self, take: Callable[[], Awaitable[ConsumerBatch | None]]) -> ConsumerBatch | None:
-        """Return the next batch after its commit; `take` waits for a fetched batch. None if `take` returns None."""
+        """Return the next batch after its commit, or None if `take`, which waits for a fetched batch, returns None."""
         while True:
             held = self.held
             if held is None:

@@ -234,7 +234,7 @@ def doubted(error: FairleadError, subject: str) -> FairleadError:
 def in_doubt(error: FairleadError, subject: str, summary: str) -> FairleadError:
     """Return a copy of a failure with side effect `maybe` and a reason.
 
-    The original is not changed, because batches share it.
+    The original error is not changed, because several batches share the error.
     """
     if isinstance(error, ClusterError):
         document = error.problem.to_document()

@@ -1,9 +1,9 @@
 """Delays of produce requests to brokers that report the producer to be over a limit (rule Q7).
 
-The sender reports the waiting time from each answer of a broker. During this time no request is sent to the broker, so
-that the oldest batches stay first and sequences in order. For a while afterwards, requests are sent one at a time:
-several concurrent requests would put the producer into debt, and all but the first would be refused. This module must
-not depend on requests or batches.
+The sender reports the waiting time from each answer of a broker. During the waiting time, no request is sent to the
+broker, so that the oldest batches stay first and sequences in order. For a while after the waiting time, requests are
+sent one at a time: several concurrent requests would put the producer into debt, and all but the first would be
+refused. This module must not depend on requests or batches.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Holding:
             )
 
     def until(self, broker: str, now: float) -> float:
-        """Return the time before which no request is sent to a broker; without a wait, it is not in the future."""
+        """Return the time before which no request is sent to a broker; in the future only if a wait is in progress."""
         until = self._until.get(broker)
         if until is None:
             return now

@@ -448,8 +448,8 @@ class Sender:
         sequences = batch.queue.sequences
         lost = batch.leads and not sequences.renews(batch.number) and sequences.refused(batch.number, outcome)
         if lost:
-            # Acknowledged batches before this batch are missing from the log. The first batch after them fails, and so
-            # reports the loss.
+            # Acknowledged batches before this batch are missing from the log. The first batch after the missing batches
+            # fails and thus reports the loss.
             self._drop(batch, outcome)
         else:
             self._retry(batch)

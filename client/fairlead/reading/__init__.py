@@ -10,6 +10,6 @@ The package is public for connectors, which read fixed ranges or plan by offsets
 - `reader`: `batches_in`, the checked batches of a `Fetched`.
 - `offsets`: `OffsetLookup`, the offsets of positions: earliest, latest, a time.
 
-A connector uses these classes but does not extend them, and imports no module of `fairlead.connection`. Without an
-event loop of its own, a connector runs them on a `LoopThread` of `fairlead.blocking.loop_thread`.
+A connector uses these classes but does not extend them, and imports no module of `fairlead.connection`. A connector
+without its own event loop runs these classes on a `LoopThread` of `fairlead.blocking.loop_thread`.
 """

@@ -1,6 +1,6 @@
 """Jobs: a Spark session with Fairlead's settings, in which a pipeline runs until it ends or is stopped.
 
-Called by the command line and by users' programs. The package must not depend on how a pipeline is built.
+The command line and users' programs use this package, which must not depend on how a pipeline is built.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks of the software that a job needs (PySpark and Java), and installed versions. Must not import PySpark."""
+"""Checks of the software that a job needs, PySpark and Java, and installed versions, without importing PySpark."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class OpenFile:
 
 
 class TaskFiles:
-    """Files of one task attempt. As a context manager, deletes all these files after an exception."""
+    """Files of one task attempt; as a context manager, the object deletes all of these files after an exception."""
 
     def __init__(
         self,
@@ -256,7 +256,7 @@ def equal(column: pa.ChunkedArray, value: Any) -> pa.ChunkedArray:
 
 
 def spelt(value: Any) -> str | None:
-    """Return a partition value as the Delta protocol writes it. The protocol treats an empty string as null."""
+    """Return a partition value as the Delta protocol writes it. The Delta protocol treats an empty string as null."""
     if value is None or value == "":
         return None
     return str(value).lower() if isinstance(value, bool) else str(value)

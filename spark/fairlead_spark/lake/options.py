@@ -18,7 +18,7 @@ STORAGE_PREFIX = "storage."
 PATH_FORM = "an absolute folder, or a URI such as s3://BUCKET/TABLE"
 
 VACUUM_HOURS_MIN: Final = 168
-"""Minimum of `vacuumHours`, which is Delta's: files of commits in progress must be younger."""
+"""Minimum of `vacuumHours`, the same as in Delta: files of commits in progress must be younger."""
 
 LAKE_OPTIONS: Final = (
     Option("path", PATH_FORM, "", "location of the table; the first commit creates it"),

@@ -44,7 +44,7 @@ _refused: deque[Sweep] = deque(maxlen=100)
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Search for the uncommitted files of a committed batch, and their deletion."""
+    """Task of the driver that finds and deletes the uncommitted files of a committed batch."""
 
     options: LakeOptions
     folders: frozenset[str]

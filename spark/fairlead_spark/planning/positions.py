@@ -1,4 +1,4 @@
-"""Selection, start and end of a read, parsed from its options without I/O. Called by `options`."""
+"""Selection, start and end of a read, which `options` parses from the read's options without I/O."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Ranges of one read: the offsets to read from each partition, and the records that are known to be lost.
 
-The module compares two positions of a query, or the start and end of a batch read, without I/O. Called by the readers
-when they plan tasks.
+The module compares two positions of a query, or the start and end of a batch read, without I/O. The readers call this
+module when they plan tasks.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class OffsetRange:
         return self.stop - self.start
 
     def within(self, start: int, stop: int) -> OffsetRange:
-        """Return a part of the range. Only a part with the same start keeps `last_epoch`."""
+        """Return a part of the range; `last_epoch` is kept only if the part begins at the start of the range."""
         epoch = self.last_epoch if start == self.start else NO_EPOCH
         return replace(self, start=start, stop=stop, last_epoch=epoch)
 

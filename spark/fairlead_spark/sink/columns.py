@@ -1,7 +1,7 @@
 """Mapping of the columns of a query to the parts of a record, which is checked before the first task runs.
 
-Names and types are the same as in Kafka's sink, with the additional column `timestamp`. Called by the writers with
-Spark's schema. The module must not depend on how records are sent.
+Names and types are the same as in Kafka's sink, with the additional column `timestamp`. The writers call this module
+with Spark's schema. The module must not depend on how records are sent.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Splits the tables of a query into parcels of rows with the same topic and, if the query sets it, partition.
 
-Called by the writers in the workers. The split is vectorised, copies no data if all rows have the same destination, and
-keeps the order of rows. For rows without a partition, the producer chooses the partition by the key, as Kafka does.
+The writers in the workers call this module. The split is vectorised, copies no data if all rows have the same
+destination, and keeps the order of rows. For rows without a partition, the producer chooses the partition by the key,
+as Kafka does.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Write task, which gathers Spark's Arrow batches, splits the rows by partition, and sends them.
 
-Called by the writers in the workers, once for each task. The module imports Arrow and the SDK.
+The writers in the workers call this module once for each task. The module imports Arrow and the SDK.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from pyspark.sql.datasource import WriterCommitMessage
 
 GATHERED_BYTES: Final = 8 << 20
-"""Bytes of rows that are gathered before the split by partition. Spark passes 10,000 rows at a time. If each such batch
-were split on its own, the resulting small batches would compress badly, and each would cost a broker as much as a large
-batch."""
+"""Bytes of rows that are gathered before the split by partition. Spark passes 10,000 rows at a time. If each batch of
+10,000 rows were split on its own, the resulting small batches would compress badly, and each would cost a broker as
+much as a large batch."""
 
 
 def write_task(options: WriteOptions, columns: SinkColumns, batches: Iterator[pa.RecordBatch]) -> Written:

@@ -1,7 +1,7 @@
 """Options of a write, validated and parsed into one value.
 
-Called by the writers on the driver. Options that also exist in Kafka's sink have the same names. The SDK validates the
-values, so that the sink and the SDK accept the same values.
+The writers on the driver use this module. Options that also exist in Kafka's sink have the same names. The SDK
+validates the values, so that the sink and the SDK accept the same values.
 """
 
 from __future__ import annotations

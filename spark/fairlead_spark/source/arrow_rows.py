@@ -3,7 +3,7 @@
 Small batches are combined and large batches are split, since Spark's JVM is slower with small and with large batches. A
 stored batch of 256 KiB or more is passed on without being copied into a combined batch; batches gathered earlier are
 passed on first. Spark checks the schema of the first batch only, so this module gives all batches the same types.
-Called by the readers in tasks.
+The readers call this module in tasks.
 """
 
 from __future__ import annotations

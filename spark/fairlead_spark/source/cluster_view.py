@@ -1,6 +1,6 @@
 """The driver's view of the topics of a read: their partitions, and the start and end of each partition.
 
-Called by the readers when they plan. Metadata is not cached between triggers, since topics may get partitions, be
+The readers use this module when they plan. Metadata is not cached between triggers, since topics may get partitions, be
 created or be deleted.
 """
 

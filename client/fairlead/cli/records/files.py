@@ -81,8 +81,8 @@ class TableFile:
 def table_file(path: Path) -> TableFile:
     """Return the file at `path` with the format that the suffix of its name selects.
 
-    Suffixes are `.parquet`, `.arrow`, `.arrows` (a stream), `.csv`, `.ndjson` and `.jsonl`. The last three may be
-    followed by `.gz` or `.zip`.
+    Suffixes are `.parquet`, `.arrow`, `.arrows` (a stream), `.csv`, `.ndjson` and `.jsonl`. CSV, NDJSON and JSONL
+    suffixes may be followed by `.gz` or `.zip`.
 
     Raises:
         FileError: the file does not exist, or its name has no known suffix.

@@ -146,7 +146,7 @@ def accept_damage(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Accept the loss of the records in a damaged range, which readers then skip. This cannot be undone.
+    """Accept the loss of the records in a damaged range, which readers then skip. The acceptance cannot be undone.
 
     Example: fairlead partition accept-damage readings 0 --first-offset 1200 --next-good-offset 1260
     """

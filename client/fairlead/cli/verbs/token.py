@@ -18,7 +18,9 @@ from fairlead.cli.session import ASK_TIMEOUT, RETRY_TIMEOUT, run
 from fairlead_api.bodies.security import CreatedToken, TokenDescription
 
 NEVER = "never"
-Force = Annotated[bool, typer.Option("--force", help="Even if a program manages the token or ACL.")]
+Force = Annotated[
+    bool, typer.Option("--force", help="Also revoke tokens and remove ACLs that a program manages.")
+]
 
 app = typer.Typer(no_args_is_help=True, help="Create, list and revoke API tokens.")
 

@@ -53,7 +53,7 @@ def create(
     ] = None,
     group: Annotated[
         list[str] | None,
-        typer.Option("--group", metavar="PATTERN", help="Groups to read in; repeatable."),
+        typer.Option("--group", metavar="PATTERN", help="Groups in which the user may consume; repeatable."),
     ] = None,
     expires: Annotated[
         str, typer.Option("--expires", metavar="TIME", help="Lifetime of the token, such as 90d, or never.")
