@@ -18,7 +18,7 @@ def rows() -> dict[int, list[str]]:
 
 
 def test_every_trap_has_its_proof() -> None:
-    """Every trap is listed, and has a proof."""
+    """Every known trap is listed with at least one test or simulator switch as its proof."""
     found = rows()
 
     assert list(found) == list(range(1, 31))
@@ -38,7 +38,7 @@ def test_every_named_test_exists() -> None:
 
 
 def test_every_named_switch_is_in_the_table_of_findings() -> None:
-    """Every named switch, which drops a rule in the simulator, is found within the allowed number of seeds."""
+    """The simulator finds a violation for each named switch, which drops a rule, within the allowed number of seeds."""
     table = SIMULATION.read_text()
     switches = {
         span

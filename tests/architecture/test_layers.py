@@ -1,4 +1,4 @@
-"""The layers of ARCHITECTURE.md are kept: import-linter checks them, and importing the contract stays light."""
+"""The code respects the layers of ARCHITECTURE.md, which import-linter checks, and the contract is fast to import."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LIGHT_MODULES = sorted(
 
 
 def test_every_contract_of_the_layers_is_kept() -> None:
-    """Every layer is kept: import-linter finds no forbidden import."""
+    """The code respects every layer: import-linter finds no forbidden import."""
     command = [
         sys.executable,
         "-c",

@@ -15,7 +15,7 @@ HOMES = {
     "operator": Path("operator/fairlead_operator"),
     "spark": Path("spark/fairlead_spark"),
 }
-"""Folder of sources for each first folder below `tests/unit/` that is not the name of a package of the broker."""
+"""Folder of sources for each folder directly below `tests/unit/` that is not named like a package of the broker."""
 PROGRAMS = {Path("tests/unit/spark/image"): Path("spark/image")}
 BROKER = Path("broker/fairlead_broker")
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 # Modules with names that fit everything attract unrelated code.
 SHAPELESS_NAMES = frozenset({"util", "utils", "helper", "helpers", "common", "misc", "manager", "managers"})
-# Words for persons are less precise than nouns such as broker, member and request. `.ci/prose.py` searches sentences
-# for them.
+# Words for persons, which `.ci/prose.py` also finds in sentences, are less precise than nouns such as broker and
+# request.
 PERSON_WORDS = frozenset(
     {"who", "whoever", "whom", "nobody", "somebody", "anybody", "everybody", "anew", "tell", "tells", "told"}
 )

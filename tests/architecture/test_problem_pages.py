@@ -9,7 +9,7 @@ PAGES = checkout.ROOT / "docs/reference/problems"
 
 
 def test_every_problem_has_its_page_and_every_page_its_problem() -> None:
-    """Every problem of the catalogue has a page in docs/reference/problems, and every page but the index a problem."""
+    """The folder docs/reference/problems has one page for each problem of the catalogue, and an index."""
     pages = {path.stem for path in PAGES.glob("*.md")} - {"index", "README"}
 
     assert pages == set(CATALOGUE)

@@ -1,4 +1,4 @@
-"""The check of words finds its words at the right line in every kind of text, and nothing in plain sentences."""
+"""The prose check reports forbidden words with the right line in every kind of text, and accepts plain sentences."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_only_bytes_are_counted_in_units_of_1024() -> None:
 
 
 def test_every_rule_of_security_in_the_code_is_explained() -> None:
-    """The page of rules has a row for each rule and proof that code, tests or decisions name, also within a range."""
+    """The page of rules has a row for each rule and proof that code, tests or decisions name, alone or in a range."""
     page = (checkout.ROOT / "docs/reference/security-rules.md").read_text(encoding="utf-8")
     explained = re.findall(r"^\| <a id=\"(\w+)\"></a>`(\w+)` \|", page, re.MULTILINE)
     phrase = re.compile(r"\b(?:rule|proof)s?\s+((?:[TAZQUCKV]\d{1,2}(?:, | to | and )?)+)")

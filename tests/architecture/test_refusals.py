@@ -30,7 +30,7 @@ def test_messages_are_not_matched_by_patterns() -> None:
 
 
 def test_a_pattern_is_found(tmp_path: Path) -> None:
-    """An expected error with a pattern is found."""
+    """The check finds a test that matches an expected error by a pattern."""
     path = tmp_path / "test_part.py"
     path.write_text('with pytest.raises(ValueError, match="is odd"):\n    part()\n', encoding="utf-8")
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 FILE_LINES_MAX = 900
 REASON_LINES_MIN = 500
-"""Number of lines from which a module's docstring explains its length."""
+"""Number of lines above which a module's docstring must explain the module's length."""
 MODULES_MAX = 20
 """Maximum number of modules in one folder, without its `__init__.py` and its `conftest.py`."""
 FRAMES = ("__init__.py", "conftest.py")

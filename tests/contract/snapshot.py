@@ -4,10 +4,10 @@ The golden files in `tests/contract/golden/` list everything that users, clients
 can see: names, types, defaults, codes and bytes, without sentences. Moving modules, renaming internal names and
 rewording do not change the golden files.
 
-A golden file changes only in a commit that means to change the contract. An addition (a call, an option, a metric) adds
-lines. A line that is removed or changed breaks existing users: the commit names those users and their next step, and
-adds a note in `docs/changes/`. `log_files.json` and the records of `coordination.json` are stored on disks and in
-stores: new files may be added, and existing ones must stay readable.
+A golden file changes only in a commit that changes the contract intentionally. An addition (a call, an option, a
+metric) adds lines. A line that is removed or changed breaks existing users: the commit names those users and their next
+step, and adds a note in `docs/changes/`. `log_files.json` and the records of `coordination.json` are stored on disks
+and in stores: new files may be added, and existing ones must stay readable.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ SUBJECTS: Final[dict[str, Callable[[], Any]]] = {
 
 
 def main(arguments: list[str]) -> int:
-    """Run the program, and return its exit code, which is 1 for a difference that was not written."""
+    """Run the program, and return its exit code, which is 1 if a difference was found and not written."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--write", action="store_true", help="write the files that differ")
     parser.add_argument("subjects", nargs="*", help="golden files by name; by default all")

@@ -15,7 +15,7 @@ import golden
 from fairlead.errors import FairleadError
 
 _CALLED = ("Admin", "Consumer", "Producer", "TopicPartition")
-"""Classes that programs instantiate, unlike the classes whose objects the SDK makes."""
+"""Classes that programs instantiate, unlike the classes whose objects only the SDK creates."""
 _PROTOCOLS = ("__aenter__", "__enter__", "__await__", "__iter__", "__aiter__")
 
 

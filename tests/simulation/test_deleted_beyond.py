@@ -1,4 +1,4 @@
-"""A replica whose log begins after the end of the next leader's log restarts its log, however the log got its start.
+"""A replica restarts its log if the log begins after the end of the next leader's log, for whatever reason.
 
 A leader whose log ends before the log start of a follower exists only after an unclean election. The worlds of these
 tests have three replicas, unclean elections, and no other faults.
@@ -21,7 +21,7 @@ WORLDS = 24
 
 
 def test_nothing_is_missing_that_no_leader_has_deleted() -> None:
-    """A log that deleted its records, or began empty at another log's start, lacks no other committed records."""
+    """A log that deleted its records, or began empty at its leader's log start, has all other committed records."""
     verdicts = [verdict_of(seed) for seed in range(WORLDS)]
 
     assert [each.violation for each in verdicts] == [None] * WORLDS

@@ -16,7 +16,7 @@ import pytest
 SEED = 15
 """Seed of a short world, in which a broker is killed and the coordination store is unreachable for a while.
 
-`make sim` and `make prove` run more worlds, and some of them twice, which must be equal.
+`make sim` and `make prove` run more worlds, and run some worlds twice to check that both runs are equal.
 """
 
 

@@ -180,7 +180,7 @@ def test_addresses_are_made_of_what_the_pod_knows(monkeypatch: pytest.MonkeyPatc
 def test_a_placeholder_without_a_value_is_named(
     monkeypatch: pytest.MonkeyPatch, text: str, named: str
 ) -> None:
-    """A placeholder without a value is refused, and the refusal names it."""
+    """A placeholder without a value is refused, and the refusal names the placeholder."""
     monkeypatch.delenv("POD_NAME", raising=False)
     with raises(ValidationError, *named.split()):
         BrokerSettings.load({"advertise": text})
@@ -200,7 +200,7 @@ def test_an_address_by_id_goes_before_that_of_all(tmp_path: Path, broker: int, e
 def test_credentials_of_etcd_come_from_a_mounted_folder(tmp_path: Path) -> None:
     """Credentials of etcd are read from a mounted folder, and settings override them.
 
-    Missing files in the folder are skipped.
+    Missing files of the credentials are skipped.
     """
     (tmp_path / "ca.crt").write_text("pem")
     (tmp_path / "username").write_text("root\n")
@@ -273,7 +273,7 @@ def test_issuers_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_closed_broker_needs_an_administrator(tmp_path: Path) -> None:
     """The mode enforce needs an administrator, and TLS on listeners that other machines can reach (rule T4).
 
-    A broker with such listeners has no default mode.
+    A broker whose listeners other machines can reach has no default mode.
     """
     for given in ({"superusers": "user:ann,group:ops:*"}, {"admin_token_file": tmp_path / "token"}):
         assert BrokerSettings.load({"security": "enforce", **given}).security == "enforce"

@@ -27,7 +27,7 @@ class Bench:
 
     client: Coordination
     connect: Callable[[], Awaitable[Coordination]]
-    """Function that makes another client of the same store."""
+    """Function that creates another client of the same store."""
     let_pass: Callable[[float], Awaitable[None]]
     """Function that waits until the leases that expire within the given seconds have expired."""
 

@@ -32,7 +32,7 @@ async def keys(client: Coordination) -> list[str]:
 
 
 async def test_a_key_carries_its_lease(client: Coordination) -> None:
-    """A key is read with its lease, with which it will be deleted."""
+    """A read of a key also returns its lease, at whose end the key will be deleted."""
     lease = await client.grant_lease(10)
     await client.transact((), (Put("/k", b"", lease.lease_id),))
     [item] = (await client.list("/")).items
@@ -72,7 +72,7 @@ async def test_a_lease_that_is_kept_alive_stays(bench: Bench, client: Coordinati
 
 
 async def test_an_ended_lease_stays_ended(bench: Bench, client: Coordination) -> None:
-    """An expired lease is not found by keep-alive, revoke and put, and the put's transaction is not applied."""
+    """Keep-alive, revoke and put report an expired lease as not found, and the put's transaction is not applied."""
     lease = await client.grant_lease(3)
     await bench.let_pass(5)
     with pytest.raises(LeaseNotFound):
@@ -158,7 +158,7 @@ async def test_leases_have_different_ids(client: Coordination, other: Coordinati
 
 
 async def test_a_lease_outlives_the_client_that_made_it(client: Coordination, other: Coordination) -> None:
-    """A lease outlives its client and expires or is revoked."""
+    """A lease outlives its client until the lease expires or is revoked."""
     lease = await other.grant_lease(60)
     await other.transact((), (Put("/a", b"", lease.lease_id),))
     await other.close()

@@ -46,7 +46,7 @@ async def test_a_put_is_seen_by_another_client_at_once(client: Coordination, oth
 
 
 async def test_the_create_revision_stays_and_the_mod_revision_moves(client: Coordination) -> None:
-    """A key keeps its create revision while it exists, and gets another when it is created again."""
+    """A key keeps its create revision while it exists, and gets a new one when it is created again."""
     first = await client.transact((), (Put("/k", b"1"),))
     second = await client.transact((), (Put("/k", b"2"),))
     changed = await read(client, "/k")
@@ -72,7 +72,7 @@ async def test_one_transaction_takes_one_revision(client: Coordination) -> None:
 
 
 async def test_a_transaction_that_changes_nothing_takes_no_revision(client: Coordination) -> None:
-    """A transaction of reads, deletions of missing keys or failed compares takes no revision."""
+    """A transaction that only reads, deletes missing keys or fails its compares creates no revision."""
     before = await client.transact((), (Put("/a", b""),))
     results = [
         await client.transact((), (Get("/a"), Delete("/missing"))),
@@ -275,7 +275,7 @@ async def test_values_are_kept_byte_for_byte(client: Coordination) -> None:
 
 
 def test_an_unknown_outcome_is_not_a_definite_failure() -> None:
-    """An unknown outcome is not caught by a handler of an unavailable store, which would retry."""
+    """A handler for an unavailable store, which retries, does not catch the error for an unknown outcome."""
     assert issubclass(UnknownOutcome, CoordinationError)
     assert not issubclass(UnknownOutcome, CoordinationUnavailable)
     assert not issubclass(CoordinationUnavailable, UnknownOutcome)

@@ -50,7 +50,7 @@ async def test_a_watch_sees_what_another_client_writes(client: Coordination, oth
 
 
 async def test_a_watch_that_waits_is_woken(client: Coordination, other: Coordination) -> None:
-    """A watch that waits delivers a change."""
+    """A watch that already waits delivers a change that is made later."""
     watch = client.watch("/k/", Revision(1))
     waiting = asyncio.create_task(take(watch, 1))
     await other.transact((), (Put("/beside", b""),))
@@ -112,7 +112,7 @@ async def test_a_watch_may_begin_in_the_future(client: Coordination) -> None:
 async def test_list_then_watch_misses_nothing_and_repeats_nothing(
     client: Coordination, other: Coordination
 ) -> None:
-    """A list and a watch from the next revision return the whole state, with writes between the two."""
+    """A list and a watch from the next revision return the whole state, including writes between the two calls."""
 
     async def write() -> None:
         for n in range(200):

@@ -128,7 +128,7 @@ class Coordinator:
             self._release()
 
     def _release(self) -> None:
-        # The outcome does not matter, because a remaining key is void without the registration.
+        # The outcome of the deletion does not matter, because a claim without its broker's registration is void.
         deletion = Transaction(self._compares(), (), (coordinator_key(self.name),))
         self.broker.transact(deletion, lambda _: None)
         self.drop()
@@ -163,7 +163,7 @@ class Coordinator:
         """Decide all queued heartbeats and leaves, and all due timeouts."""
         assert self.group is not None, "loaded"
         if not guards.may_answer(self.broker):
-            # Heartbeats could not be received: under a new claim every session starts at its full length.
+            # Heartbeats may have been lost, so every session starts at its full length under the next claim.
             self.drop()
             return
         world = self._world

@@ -337,7 +337,7 @@ class Judge:
                 raise StaticKeeps(f"{member_id} waits for {place}, silent for {silent:.3f} s: {reply.code}")
 
     def answers(self, coordinator: Coordinator, member_id: str, reply: HeartbeatReply) -> None:
-        """Check the answer to a member from a coordinator that acts as the only one."""
+        """Check the answer that a coordinator, which treats its claim as valid, sends to a member."""
         if not SOONEST_MS <= reply.heartbeat_interval_ms <= reply.session_timeout_ms / 2:
             raise PaceKept(f"{member_id} is told {reply}")
         if Fault.LEASE_EARLY in self._world.plan.faults:
@@ -351,7 +351,7 @@ class Judge:
                 raise AnswersAreStored(f"{member_id} is told {reply}, the record is {record}")
 
     def fences(self, coordinator: Coordinator, member_id: str, epoch: int, code: str) -> None:
-        """Check the fencing of a member by a coordinator that acts as the only one."""
+        """Check the fencing of a member by a coordinator that treats its claim as valid."""
         record = self.groups[coordinator.name].members.get(member_id)
         if Fault.LEASE_EARLY in self._world.plan.faults or record is None:
             return

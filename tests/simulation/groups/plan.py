@@ -114,7 +114,8 @@ def draw(rng: Random) -> Plan:
         weather=weather,
     )
     if rng.random() < DEPOSED_SHARE:
-        # A deposed coordinator notices its loss at the next write. Commits are therefore rare in these worlds.
+        # A deposed coordinator notices its loss at the next write, so commits are rare in worlds about deposed
+        # coordinators.
         plan.brokers, plan.members, plan.commit_seconds = 3, max(3, members), 6.0
         plan.faults = (Fault.DEPOSE, Fault.MEMBER_LEAVE, Fault.MEMBER_RESUBSCRIBE)
         plan.fault_seconds = 1.0

@@ -83,8 +83,8 @@ class Broker(Frame):
         self._recover()
         kept = self.disk.clean_marker or self.disk.boot == self.world.boots[self.number]
         if kept:
-            # The boot is written when the marker is removed, because a kill before this incarnation is stored loses
-            # nothing either.
+            # The boot number is written when the marker is removed, because a kill before this incarnation is stored
+            # loses no bytes.
             self.disk.boot = self.world.boots[self.number]
         self.remove_clean_marker()
         self.register(kept)
@@ -396,7 +396,7 @@ class Broker(Frame):
         self._hide_directories()
 
     def doubt_logs(self) -> None:
-        """Let the next start lose unsynced bytes, because after an error their pages count as clean."""
+        """Let the next start lose unsynced bytes, because the kernel marks their pages as clean after a failed sync."""
         for log in self.disk.logs.values():
             log.doubtful = log.synced if log.doubtful is None else min(log.synced, log.doubtful)
 
@@ -479,7 +479,8 @@ class Broker(Frame):
             self.after(AGAIN_SECONDS, self._try_again, partition, then)
 
     def _try_again(self, partition: int, then: Callable[[], None]) -> None:
-        # Another attempt may have succeeded, now or while the record is read, and the replica may be in sync again.
+        # Another attempt to leave may have succeeded, even during this read of the record, and the replica may be in
+        # sync again.
         def read(records: dict[int, Versioned[PartitionRecord]]) -> None:
             if not self._has_left(partition):
                 self._take_out(partition, records[partition], then)

@@ -185,7 +185,7 @@ class Drills:
         yield 1.5
 
     def _loses_disk(self, broker: Broker) -> bool:
-        """Replace the disk and end process and lease if that is allowed, and return whether the disk was replaced."""
+        """Replace the disk and end process and lease if the fault limits allow this; return whether they did."""
         if not self._world.faults.may_impair(broker):
             return False
         self._world.faults.impair(broker)
@@ -194,7 +194,7 @@ class Drills:
         return True
 
     def _loses_power(self, broker: Broker) -> bool:
-        """Cut the power and end the lease if that is allowed, and return whether the power was cut."""
+        """Cut the power and end the lease if the fault limits allow this; return whether they did."""
         faults = self._world.faults
         if not faults.may_impair(broker):
             return False
@@ -242,7 +242,7 @@ class Drills:
         yield self._between(0.5, 1.2)
 
     def _short_of_epoch(self, leader: Broker, follower: Broker) -> Play:
-        """A broker loses committed records while the other leads without the high watermark and is killed again."""
+        """A broker loses committed records; the other broker leads without the high watermark and is killed again."""
         short, whole = self._world.schedule.rng.sample((leader, follower), 2)
         if not self._loses_power(short):
             return
@@ -297,7 +297,7 @@ class Drills:
         return isinstance(role, Leading) and follower.number in role.machine.maximal_isr
 
     def _lost_in_between(self, leader: Broker, follower: Broker) -> Play:
-        """A follower returns with fewer records than it reported, and the leader is killed before it learns that."""
+        """A follower returns without some reported records, and the leader is killed before it learns of the loss."""
         if not self._loses_power(follower):
             return
         self._part((leader.number, follower.number), (follower.number, leader.number))
@@ -309,7 +309,7 @@ class Drills:
         yield 1.5
 
     def _late_watch(self, leader: Broker, _: Broker) -> Play:
-        """A deposed leader learns late of its successor, and still answers readers."""
+        """A deposed leader is late to learn of its successor, and still answers readers."""
         leader.stalled_until = self._world.now + self._between(1.2, 3.0)
         self._world.wishes.wish(PARTITION, Fault.MOVE_LEADER)
         yield from self._until(lambda: False, 2.5)

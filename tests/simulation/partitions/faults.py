@@ -1,7 +1,8 @@
 """The faults of partitions, within the limits of the protocol.
 
 The protocol tolerates any number of crashes. Of the replicas with committed records, at most min_isr - 1 at a time may
-lose them: by a wiped or old disk, by unsynced pages while written ones count, or by damaged bytes.
+lose them: because a disk is wiped or replaced by an older one, because written pages that already count were not
+synced, or because bytes are damaged.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class Faults(Storm):
         world.boots[broker.number] += 1
         for log in broker.disk.logs.values():
             if Fault.TORN in world.plan.faults and self.may_impair(broker) and log.tear(world.schedule.rng):
-                # A replica with a torn log leaves ISR and ELR, so its synced records do not count as a copy either.
+                # A replica with a torn log leaves ISR and ELR, so even its synced records do not count as a copy.
                 self.impair(broker)
                 world.judge.counts["torn tails"] += 1
             else:
@@ -193,7 +194,7 @@ class Faults(Storm):
         self.damages(broker)
 
     def damages(self, broker: Broker) -> bool:
-        """Damage bytes of a broker if allowed, and return whether it was."""
+        """Damage bytes of a broker if the fault limits allow this, and return whether bytes were damaged."""
         found = False
         for partition, log in broker.disk.logs.items():
             if log.end > log.log_start and broker.ready and self.may_impair(broker):

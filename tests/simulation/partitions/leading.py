@@ -168,7 +168,7 @@ class Leading:
             self.step(WriteAnswered(order.revision, WriteOutcome.REFUSED))
 
     def written_unknown(self, order: WriteRecord) -> None:
-        """Report an unknown outcome, which only another record or a definite answer resolves."""
+        """Report an unknown outcome, which only a newer record or a definite answer resolves."""
         self.step(WriteAnswered(order.revision, WriteOutcome.UNKNOWN))
 
     def record_changed(self, record: PartitionRecord, revision: Revision) -> None:
@@ -270,7 +270,7 @@ class Leading:
                     request.answer(Outcome.UNKNOWN_PRODUCER if unknown else Outcome.OUT_OF_ORDER, -1)
 
     def answer_repeat(self, produce: Produce, offset: int) -> None:
-        """Answer a duplicate by its own acks (protocol section 6, rule 1)."""
+        """Answer a duplicate according to its own acks (protocol section 6, rule 1)."""
         if produce.acks_all and offset >= self.machine.readable_limit:
             self._waiting.append((offset, produce))
         else:

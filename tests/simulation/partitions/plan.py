@@ -110,7 +110,7 @@ class Plan:
 
     @property
     def replicated(self) -> bool:
-        """Whether written records count without a sync, from start to end."""
+        """Whether written records count without a sync from the start to the end of the run."""
         return self.durability is DurabilityState.REPLICATED and Fault.CHANGE_DURABILITY not in self.faults
 
 

@@ -1,4 +1,4 @@
-"""Requests of operators to the controller: other replicas, leaders, min ISRs and durabilities."""
+"""Requests of operators to the controller: changes of replicas, leaders, min ISRs and durabilities."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Wishes:
-    """Open requests, at most one of a kind for each partition, dropped when the faults stop."""
+    """Open requests of operators, at most one of each kind per partition, which are dropped when the faults stop."""
 
     def __init__(self, world: World) -> None:
         """Start without requests."""

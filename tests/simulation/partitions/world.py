@@ -83,7 +83,7 @@ class World(Frame):
         """Pass a value to the leader on a broker."""
         role = self.brokers[broker].roles.get(partition)
         if isinstance(role, Leading):
-            # A repeated message is a second request.
+            # A repeated message counts as a second request.
             role.produce(replace(produce))
         else:
             produce.answer(Outcome.FAILED, -1)
@@ -105,7 +105,7 @@ class World(Frame):
             self.store.transact(Transaction((), ((partition_key(partition), self._first_record(), None),)))
 
     def _first_record(self) -> PartitionRecord:
-        """Return a record of empty replicas that are all in sync. The first of them leads once it is registered."""
+        """Return a record of empty in-sync replicas; the first replica leads once its broker is registered."""
         plan, homes = self.plan, [self.brokers[home] for home in self._homes]
         return PartitionRecord(
             leader=None,

@@ -1,7 +1,7 @@
 """Violations that a run can have: invariants as named classes, and assertions of the code.
 
-The judge of each suite defines its invariants, sees every change of the store and every step of the brokers, and
-raises the invariant that does not hold.
+The judge of each suite defines its invariants, sees every change of the store and every step of the brokers, and raises
+the violated invariant.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class EpochsRise(Violation):
 
 
 class Liveness(Violation):
-    """The cluster does not come to rest after the end of the faults."""
+    """The cluster is still not at rest some time after the faults have ended."""
 
 
 class CodeFails(Violation):

@@ -60,7 +60,7 @@ class Storm:
         self._later()
 
     def victim(self, kind: Enum) -> Process | None:
-        """Draw the process of a fault."""
+        """Choose at random the process that a fault hits."""
         raise NotImplementedError
 
     def draw_broker(self, leading: list[Any], share: float) -> Any:

@@ -22,7 +22,7 @@ class Switch:
     """A rule, and the replacements that drop it."""
 
     def __init__(self, name: str, rule: str, *replacements: Replacement, shell: bool = False) -> None:
-        """Name the rule; `shell` means that it belongs to a shell, which the simulator replaces by a twin."""
+        """Create the switch of a rule; `shell` marks a rule of a shell, which the simulator replaces by a twin."""
         self.name = name
         self.rule = rule
         self.shell = shell
@@ -42,7 +42,7 @@ def replaced(*replacements: Replacement) -> Iterator[None]:
                 if name in place.__dict__:
                     stack.callback(setattr, place, name, place.__dict__[name])
                 else:
-                    stack.callback(delattr, place, name)  # the hidden attribute is inherited
+                    stack.callback(delattr, place, name)  # uncovers the inherited attribute
                 setattr(place, name, value)
         yield
 

@@ -44,7 +44,7 @@ class World:
     START_SECONDS: ClassVar[float]
     """Time in which the brokers register and the first records are written."""
     REST_SECONDS: ClassVar[float]
-    """Time limit within which the cluster has to come to rest."""
+    """Maximum time until the cluster must be at rest."""
     plan: Any
     judge: Any
     store: Store

@@ -40,4 +40,4 @@ def _forget(task: asyncio.Task[Any]) -> None:
 
 
 LIFE: ContextVar[Life | None] = ContextVar("life", default=None)
-"""Simulated process that runs the current task, or None for a task outside of simulated processes."""
+"""Simulated process that runs the current task, or None for a task outside simulated processes."""

@@ -82,7 +82,7 @@ class VirtualAddress(str):
 
 
 class Machine:
-    """A broker that can be started, stopped, killed and lose power."""
+    """A broker that can be started, stopped and killed, and can lose power."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Machine:
         self.running: RunningBroker | None = None
         self.coordination: FarCoordination | None = None
         self.boot = 1
-        """Number of boots, by which the residence of a directory is recognised."""
+        """Number of the machine's boots, which is a part of a directory's residence."""
         self.refusals: list[str] = []
         """Errors of starts that did not lead to a running broker."""
         self._store, self._weather, self._network = store, weather, network
@@ -184,7 +184,7 @@ class Machine:
         self.disk = self.disk.restart()
 
     def kill(self) -> None:
-        """Kill the process; written bytes stay."""
+        """Kill the process, and keep all written bytes."""
         self._end()
         self.disk = self.disk.restart()
 
@@ -196,7 +196,7 @@ class Machine:
 
     def _end(self) -> None:
         assert self.life is not None
-        # The disk accepts no further operation.
+        # The disk of the ended process ignores all further operations.
         self.disk.cut_at = self.disk.operations
         self.life.end()
         for address in [each for each in self._network.served if each.startswith(f"{self.name}.")]:

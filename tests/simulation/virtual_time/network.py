@@ -96,7 +96,7 @@ class VirtualClient:
 
 
 class VirtualRequest:
-    """A request, which is also its builder."""
+    """A request that is its own builder."""
 
     def __init__(self, client: VirtualClient, method: str, url: str) -> None:
         self._client = client

@@ -43,7 +43,7 @@ SHARED_MEMORY: Final = Path("/dev/shm")
 
 
 class RestRefused(AssertionError):
-    """The cluster does not come to rest after the end of the faults."""
+    """The cluster is still not at rest some time after the faults have ended."""
 
 
 @dataclass(slots=True)

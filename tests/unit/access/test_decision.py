@@ -30,7 +30,7 @@ def compare(seed: int) -> None:
 
 
 def test_decisions_equal_those_of_a_naive_walk() -> None:
-    """The index decides like a naive walk over all ACLs, and gives an existing ACL or a known reason as the reason."""
+    """The index decides like a naive walk over all ACLs, and names an existing ACL or a known reason."""
     for seed in range(400):
         compare(seed)
 
@@ -51,7 +51,7 @@ def test_a_deny_never_allows_and_a_removed_allow_never_allows() -> None:
 
 
 def test_the_id_of_an_acl_follows_from_its_content() -> None:
-    """An ACL has the same id whatever the order of its operations, and a different ACL has a different id."""
+    """The id of an ACL does not depend on the order of its operations, and different ACLs have different ids."""
 
     def acl(*operations: str) -> Acl:
         return Acl(
@@ -67,7 +67,7 @@ def test_the_id_of_an_acl_follows_from_its_content() -> None:
 
 
 def test_an_anonymous_caller_is_never_a_superuser() -> None:
-    """A caller without a token is no superuser, even if the superusers are given by a pattern for every name."""
+    """A caller without a token is not a superuser, even if the pattern of superusers matches every name."""
     rules = CallerRules(AclIndex(()), NOBODY, ("*",))
 
     assert not rules.is_superuser
@@ -76,7 +76,7 @@ def test_an_anonymous_caller_is_never_a_superuser() -> None:
 
 
 def test_a_right_on_every_name_of_a_prefix_is_never_more_than_the_rights_on_names() -> None:
-    """A right on all names of a prefix includes each name, and one allow rule on a prefix gives that right."""
+    """A right on a prefix includes every name with that prefix, and one allow rule on the prefix grants the right."""
     chance = random.Random(3)
     for _ in range(500):
         acls, caller = some_acls(chance), some_caller(chance)

@@ -19,6 +19,6 @@ def test_bytes_come_back(data: bytes) -> None:
 
 @pytest.mark.parametrize("text", ["a", "ab c", "é", "ab!d"])
 def test_other_texts_are_refused(text: str) -> None:
-    """A text with another character or of an impossible length is refused."""
+    """A text with a character outside the alphabet, or with an invalid length, is refused."""
     with raises(ValueError):
         base64url.decoded(text)

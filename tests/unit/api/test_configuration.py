@@ -152,7 +152,7 @@ def test_what_does_nothing_in_a_scope_is_refused(
 def test_a_broker_shows_what_holds_there() -> None:
     """A broker's own value of a key precedes the cluster's value and the default.
 
-    Keys of other scopes are omitted.
+    The configuration of a broker omits keys of other scopes.
     """
     entries = effective_config(
         ConfigScope.BROKER,

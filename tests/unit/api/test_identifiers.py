@@ -34,7 +34,7 @@ def test_an_allowed_name_is_returned(name: str) -> None:
 
 @pytest.mark.parametrize("name", NASTY_NAMES)
 def test_a_nasty_name_is_refused_with_the_rule(name: str) -> None:
-    """A forbidden name is refused with the code for its kind; the detail gives the rule and the name in ASCII."""
+    """A forbidden name is refused with the code for its kind; the detail contains the rule and the name in ASCII."""
     with pytest.raises(ProblemError) as topic:
         check_topic_name(name)
     with pytest.raises(ProblemError) as group:

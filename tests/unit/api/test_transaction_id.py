@@ -36,9 +36,9 @@ def test_an_id_is_parsed_as_written(producer_id: int, epoch: int) -> None:
     ],
 )
 def test_other_texts_are_refused(text: str) -> None:
-    """A transaction id with a sign, leading zeros, foreign digits or a number beyond the range is refused.
+    """A transaction id with a sign, leading zeros, non-ASCII digits or a number beyond the range is refused.
 
-    The problem names the query parameter.
+    The problem for an invalid transaction id names the query parameter.
     """
     with pytest.raises(ProblemError) as caught:
         parse_transaction_id(text)

@@ -10,7 +10,7 @@ from fairlead_api.versions import BATCH_FORMATS, check_batch_formats
 
 @pytest.mark.parametrize("formats", [[1], [2, 1], (1, 7)])
 def test_a_client_that_reads_our_format_may_read_others_too(formats: list[int]) -> None:
-    """A client is accepted if it supports a format of the broker, whatever other formats it supports."""
+    """A client is accepted if it supports at least one format of the broker."""
     check_batch_formats(formats)
 
     assert BATCH_FORMATS == (1,)

@@ -1,4 +1,4 @@
-"""Benchmarks pass absolute folders to other programs, whatever their working directory is."""
+"""Benchmarks pass absolute folders to other programs, which may run in a different working directory."""
 
 from __future__ import annotations
 

@@ -13,7 +13,12 @@ import pytest
 from fairlead.cli.main import COMMANDS, EXTRA_VERBS, imported, run_command
 
 HEAVY = ("pyarrow", "numpy", "pyreqwest", "rich.console", "yaml")
-ASKING = ["topic", "list", "--bootstrap", "nonsense"]  # parses its settings, then refuses the address
+ASKING = [
+    "topic",
+    "list",
+    "--bootstrap",
+    "nonsense",
+]  # a command that parses its settings, then refuses the address
 
 
 @pytest.mark.parametrize("arguments", [["version"], ["--help"], ["topic", "--help"], ASKING])
@@ -71,7 +76,7 @@ def test_a_verb_of_an_extra_that_is_missing(completing: bool, code: int, said: b
     program = (
         "import sys\n"
         "import fairlead.cli.main as main\n"
-        "main.entry_points = lambda **_: ()\n"  # as if no extra were installed
+        "main.entry_points = lambda **_: ()\n"  # simulates that no extra is installed
         "sys.argv = ['fairlead', 'broker', 'start']\n"
         "main.main()\n"
     )

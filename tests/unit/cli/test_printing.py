@@ -27,7 +27,7 @@ def test_a_pipe_gets_whole_cells_between_tabs(capsys: pytest.CaptureFixture[str]
 def test_a_terminal_gets_whole_cells_too(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Names and ids on a terminal are complete however narrow the window is, so that they can be copied."""
+    """Names and ids are printed in full even in a narrow terminal window, so that they can be copied."""
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
 
     print_rows(["TOPIC", "ID"], [(LONGEST_NAME, IDENTIFIER), ("short", IDENTIFIER)])

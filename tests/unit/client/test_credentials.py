@@ -43,7 +43,7 @@ def chosen(bootstrap: str = HERE, **arguments: Any) -> Credentials:
 async def test_arguments_precede_the_environment_and_the_mounted_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A token comes from an argument, else from a variable, else from the mounted file."""
+    """The sources of a token are an argument, a variable and the mounted file, in this order of precedence."""
     (tmp_path / "mounted").write_text("mounted\n")
     told = [str(chosen())]
     monkeypatch.setenv("FAIRLEAD_TOKEN_FILE", "/variable")
@@ -120,7 +120,7 @@ class Source:
         self.asked = 0
 
     def give(self, text: str) -> None:
-        """Replace the token by this text."""
+        """Replace the token in the file."""
         self.file.write_text(text)
 
     def provide(self) -> str:
@@ -171,7 +171,7 @@ async def test_a_refused_token_is_asked_for_once_more(
             await transport.call(CALL)
 
     assert answer.status == 200
-    assert len(broker.requests) == 4  # not repeated: the source still has the refused token
+    assert len(broker.requests) == 4  # no repeated request: the source still has the refused token
     assert str(transport.settings.credentials) in str(refused.value)
     assert "second" not in str(refused.value)
 

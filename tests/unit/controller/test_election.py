@@ -48,7 +48,7 @@ def test_a_life_is_live_while_its_epoch_is_registered(cluster: Cluster, kit: Any
 
 
 def test_the_isr_leads_in_assignment_order(cluster: Cluster, kit: Any) -> None:
-    """The first in-sync replica in assignment order leads, whatever the order of the ISR."""
+    """The first in-sync replica in assignment order leads, regardless of the order of the ISR."""
     for broker in (1, 2, 3):
         cluster.add(broker, 10 + broker)
     record = kit.partition(kit.entries((2, 12), (1, 11), (3, 13)), replicas=(3, 1, 2))
@@ -85,7 +85,7 @@ def test_the_elr_leads_when_no_replica_of_the_isr_can(cluster: Cluster, kit: Any
 
 
 def test_a_replica_outside_of_isr_and_elr_does_not_lead(cluster: Cluster, kit: Any) -> None:
-    """A replica outside of ISR and ELR is not elected."""
+    """A replica that is in neither ISR nor ELR is not elected."""
     cluster.add(2, 12)
 
     assert cluster.elect(kit.partition(kit.entries((1, 11)))) is None

@@ -27,7 +27,7 @@ SYNCED, SYNCING, REPLICATED = DurabilityState.SYNCED, DurabilityState.SYNCING, D
 def test_min_isr_follows_the_configuration_up_to_the_replicas(
     kit: Any, replication_factor: int, own: dict[str, str], cluster: dict[str, str], min_isr: int
 ) -> None:
-    """`min_isr` is the topic's value, else the cluster's, else one replica less than all, and never more than all."""
+    """`min_isr` is set by the topic or the cluster, by default one less than the replicas, and at most all replicas."""
     topic = kit.new_topic(replication_factor=replication_factor, **own)
 
     assert partition_settings(topic, kit.cluster_config(**cluster)).min_isr == min_isr

@@ -41,7 +41,7 @@ class TestStart:
         assert short(begun) == (1, 7, "123", "")
 
     def test_a_staying_replica_keeps_its_generation_and_a_returning_one_gets_a_new_one(self) -> None:
-        """A staying replica keeps directory and generation.
+        """A staying replica keeps its directory and its generation.
 
         A replica that returns to a broker gets a new generation.
         """
@@ -52,7 +52,7 @@ class TestStart:
         assert (begun.replicas[2].directory, begun.replicas[2].generation) == ("new", 90)
 
     def test_another_order_of_the_same_brokers_is_no_move(self) -> None:
-        """The same brokers in a different order are applied at once, without a move."""
+        """A request for the same brokers in a different order is applied at once, without a move."""
         begun = start(record(1, "123"), places("312"), Revision(90))
 
         assert kept_by(begun) == "312"

@@ -40,7 +40,7 @@ def test_the_one_with_least_to_keep_comes_in_the_place_of_the_leaving_one() -> N
 
 
 def test_a_rack_without_a_replica_comes_first() -> None:
-    """A broker in a rack without a replica comes first, whatever number of replicas it has."""
+    """A broker in a rack without a replica comes first, regardless of its number of replicas."""
     racks: dict[int, str | None] = {1: "a", 2: "b", 3: "a", 4: "c"}
 
     assert replaced([1, 2], {2}, racks, {3: 0, 4: 100}) == (1, 4)

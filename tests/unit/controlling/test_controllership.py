@@ -257,7 +257,7 @@ async def test_what_another_controller_has_begun_is_finished(cluster: Any) -> No
     ids=["applied", "not-applied", "away", "too-large"],
 )
 async def test_a_store_that_misbehaves_only_delays(cluster: Any, faults: list[Any]) -> None:
-    """A failing store only delays the controller, whatever the outcome of its writes was."""
+    """A failing store only delays the controller, regardless of the outcome of its writes."""
     await three(cluster, partitions=20)
     controller = cluster.controller
     victim = next(broker for broker in (1, 2, 3) if cluster.lives[broker] is not controller)
@@ -272,7 +272,7 @@ async def test_a_store_that_misbehaves_only_delays(cluster: Any, faults: list[An
 async def test_the_longest_log_leads_where_losing_records_is_allowed(cluster: Any, kit: Any) -> None:
     """An unclean election waits for the end of the lost leader's lease, and then chooses the longest log.
 
-    The ISR has only the new leader, and the leader epoch is above every reported epoch.
+    After an unclean election the ISR has only the new leader, whose epoch is above every reported epoch.
     """
     for broker in (1, 2, 3):
         await cluster.add(broker, lease_seconds=2 * kit.ttl_seconds)
@@ -299,7 +299,7 @@ async def test_the_longest_log_leads_where_losing_records_is_allowed(cluster: An
             await life.membership.keep_alive()
     await cluster.until(every(lambda record: record.leader is not None))
     [record] = records(cluster.metadata)
-    # The election has been counted when the controller has handled this later change.
+    # When the controller has handled this later change, it has also counted the election.
     await cluster.add(4)
 
     assert waited == [None]
@@ -329,7 +329,7 @@ async def test_leaders_go_back_to_the_preferred_replicas(cluster: Any) -> None:
 
 
 async def test_a_partition_that_is_drained_gets_its_preferred_leader_later(cluster: Any) -> None:
-    """A preferred leader that is due in the same turn as a drain is elected in a later turn."""
+    """A preferred leader whose election is due in the same turn as a drain is elected in a later turn."""
     await three(cluster, min_insync_replicas=1)
     epoch = await cluster.kill(2)
     await cluster.until(every(lambda record: len(record.isr) == 2))

@@ -59,7 +59,7 @@ async def test_nothing_is_compacted_before_there_is_enough_history(
 async def test_tombstones_are_forgotten_when_their_time_is_over(
     life: Any, clock: Any, housekeeping: Housekeeping
 ) -> None:
-    """The tombstone of a deleted topic is deleted when its retention time has passed, and not earlier."""
+    """The tombstone of a deleted topic is deleted only after its retention time has passed."""
     record, _ = await life.admin.create(CreateTopicRequest(name="t"))
     await life.admin.delete("t")
     clock.seconds += TOMBSTONE_SECONDS - 1

@@ -1,4 +1,4 @@
-"""Refusals of operations that give the reason."""
+"""The refusal of an operation states the reason."""
 
 from __future__ import annotations
 

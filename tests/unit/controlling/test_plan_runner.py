@@ -74,7 +74,7 @@ async def through(call: Any) -> Any:
 
 
 async def test_a_plan_is_run_until_it_is_empty(life: Any, runner: PlanRunner) -> None:
-    """A plan is run to its end and then computed again, until the new plan is empty."""
+    """After a plan has run, a new plan is computed and run, until the new plan is empty."""
     plan = Counting(life, 3)
     await runner.complete(plan)
 

@@ -45,9 +45,9 @@ async def test_a_topic_is_created_with_its_partitions(life: Any, clock: Any) -> 
 
 
 async def test_the_same_specification_again_is_not_created_but_returned(life: Any) -> None:
-    """A topic with an equal specification is returned and not created.
+    """A request for a topic that exists with an equal specification returns the existing topic.
 
-    A number and its text are equal values of a specification.
+    A number and its text are equal values in a topic's specification.
     """
     first, _ = await life.admin.create(request(config={"segment.bytes": 1048576}))
     again = await life.admin.create(request(config={"segment.bytes": "1048576"}))
@@ -118,7 +118,7 @@ async def test_fifty_creators_of_fifty_names_do_not_disturb_each_other(life: Any
 
 
 async def test_different_creations_give_one_topic_and_refusals(life: Any) -> None:
-    """The first of several different creations of a topic succeeds, and the others are refused."""
+    """The first of several concurrent creations of a topic succeeds, and creations that differ from it are refused."""
     answers = await asyncio.gather(
         *(life.admin.create(request(partitions=1 + n % 2)) for n in range(10)), return_exceptions=True
     )
@@ -463,7 +463,7 @@ async def test_a_start_applies_what_was_configured_meanwhile(path: Path, clock: 
 
 
 async def test_without_the_office_nothing_is_changed(life: Any, kit: Any) -> None:
-    """A broker that is not the controller refuses all changes, and its transactions would be refused too."""
+    """A broker that is not the controller refuses all changes, and the store would refuse its transactions."""
     await life.admin.create(request())
     result = await life.coordination.transact((), (Delete(kit.keys.controller),))
     unseen = await asyncio.gather(life.admin.create(request("other")), return_exceptions=True)

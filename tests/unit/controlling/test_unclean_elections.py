@@ -34,7 +34,7 @@ def end(offset: int) -> LogEnd:
 
 @dataclass
 class Replicas:
-    """Replicas that report the given log ends when they are allowed to."""
+    """Replicas that report the given log ends when the test allows it."""
 
     ends: dict[int, LogEnd] = field(default_factory=dict)
     answers: asyncio.Event = field(default_factory=asyncio.Event)
@@ -122,7 +122,7 @@ async def test_a_survey_is_used_once(controller: Controller) -> None:
 
 
 async def test_a_registered_silent_replica_is_waited_for(controller: Controller, replicas: Replicas) -> None:
-    """A registered replica that does not report is asked again each second until the time limit."""
+    """A registered replica that does not report its log end is queried every second until the time limit."""
     del replicas.ends[3]
     first = await controller.outcome()
     controller.begin(KEY)
@@ -137,7 +137,7 @@ async def test_a_registered_silent_replica_is_waited_for(controller: Controller,
 
 
 async def test_a_late_replica_is_waited_for_as_long(controller: Controller, replicas: Replicas) -> None:
-    """The controller waits as long for a late replica as for the others, because its log may be the longest."""
+    """The controller waits for a late replica until the time limit, because its log may be the longest."""
     controller.view = ClusterView(brokers(R1))
     nobody = await controller.outcome()
     controller.clock.seconds += 2 * PATIENCE_SECONDS

@@ -102,9 +102,9 @@ async def test_the_broker_epoch_is_the_create_revision(
 async def test_an_id_in_use_is_waited_for_and_then_refused(
     store: EmbeddedCoordination, bootstrap: ClusterBootstrap, kit: Any
 ) -> None:
-    """A broker waits while its id is in use, and is then refused with the holder's address.
+    """A broker whose id is in use waits, and is then refused with the address of the broker that uses the id.
 
-    The registration of the holder is unchanged.
+    The registration of the broker that uses the id stays unchanged.
     """
     holder = await bootstrap.register(ONE, kit.registration(), kit.ttl_seconds)
     with (

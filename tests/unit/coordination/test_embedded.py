@@ -101,7 +101,7 @@ async def test_leases_end_with_the_process(path: Path, clock: Any) -> None:
 
 
 async def test_a_store_is_open_once(path: Path, clock: Any, store: EmbeddedCoordination) -> None:
-    """An embedded store can be opened once, and a second opening is refused with the process that has it open."""
+    """A second opening of an embedded store is refused, and the error has the id of the process that uses the store."""
     with raises(StoreHeld, os.getpid()) as refusal:
         await EmbeddedCoordination.open(path, clock)
 
@@ -117,7 +117,7 @@ async def test_only_the_broker_reads_its_store(path: Path, store: EmbeddedCoordi
 
 
 async def test_another_process_is_kept_out(path: Path, store: EmbeddedCoordination) -> None:
-    """The lock of the store also excludes other processes."""
+    """The lock of the store also prevents other processes from opening it."""
     await store.transact((), (Put("/a", b""),))
     program = (
         "import asyncio, pathlib, sys\n"

@@ -208,7 +208,7 @@ async def test_lists_skip_through_groups(store: GroupStore, brokers: Brokers) ->
 def test_changes_are_divided_by_operations_and_bytes() -> None:
     """A change is divided in order into portions with limited operations and bytes.
 
-    A larger operation has a portion of its own.
+    An operation that exceeds the size of a portion gets a portion of its own.
     """
     operations: list[Operation] = [
         Put(f"k{at}", bytes(size)) for at, size in enumerate((10, 500, 10, 10, 10))

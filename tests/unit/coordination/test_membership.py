@@ -76,7 +76,7 @@ async def test_a_slow_keep_alive_confirms_from_when_it_was_sent(
 async def test_an_ended_lease_is_the_end_of_this_life(
     membership: Membership, store: EmbeddedCoordination, clock: Any, kit: Any
 ) -> None:
-    """Keep-alives and updates report a lost registration if its lease has ended, and leaving has no effect then."""
+    """Keep-alives and updates report a lost registration if its lease has ended, and leaving has no effect."""
     clock.seconds += kit.ttl_seconds + 1
     await store.expire_leases()
     with raises(MembershipLost, 1):

@@ -49,7 +49,7 @@ def names(mirror: Mirror) -> set[str]:
 
 
 async def test_it_shows_what_was_there_and_what_comes(store: EmbeddedCoordination, kit: Any) -> None:
-    """A mirror is loaded at one revision and followed from the next."""
+    """A mirror loads all keys at one revision, and applies every change from the next revision on."""
     await store.transact((), [topic(n) for n in range(3)])
     mirror = Mirror(store, kit.keys)
     await mirror.load()

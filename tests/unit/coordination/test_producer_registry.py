@@ -182,7 +182,7 @@ async def test_an_allocation_that_always_loses_gives_up(store: Spoilt, name: str
 
 
 async def test_a_bad_name_is_refused(store: Spoilt) -> None:
-    """An invalid producer name is refused by the rule of topic names."""
+    """An invalid producer name is refused according to the rule for topic names."""
     with refuses("invalid_group_name"):
         await registry(store).allocate("a/b")
 

@@ -57,7 +57,7 @@ def test_unknown_and_wrong_tokens_get_the_same_refusal(
 ) -> None:
     """Unknown, revoked, wrong and too old tokens are refused with the same reason.
 
-    Only a caller with the right secret learns that its token has expired.
+    Only a caller with the right secret is told that its token has expired.
     """
     with pytest.raises(ProblemError) as refused:
         verify(text, stored, valid_after_us)
@@ -80,7 +80,7 @@ def test_unknown_and_wrong_tokens_get_the_same_refusal(
     ],
 )
 def test_a_malformed_header_is_refused(values: list[bytes]) -> None:
-    """Two headers, another scheme, a missing or too long token, and invalid characters are refused as malformed."""
+    """Two headers, a different scheme, a missing or too long token, and invalid characters are refused as malformed."""
     with pytest.raises(ProblemError) as refused:
         bearer_token(values)
 

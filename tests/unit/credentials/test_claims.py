@@ -138,7 +138,7 @@ def test_the_issuer_of_a_token_of_our_own() -> None:
 
 
 def test_addresses_of_keys() -> None:
-    """Keys are fetched by https, or by http from this machine, and a text that is no URL is a file."""
+    """Keys are fetched by https, or by http from this machine, and a text that is not a URL is the path of a file."""
     allowed = ["https://a.example/keys", "http://127.0.0.1:1/", "http://[::1]/", "http://localhost/x"]
     refused = [
         "http://a.example/",

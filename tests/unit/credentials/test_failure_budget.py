@@ -24,7 +24,7 @@ def failing(budget: FailureBudget, address: str, seconds: int, tries_per_second:
 def test_an_address_fails_at_a_rate_after_a_burst() -> None:
     """After a burst, only a limited number of an address's invalid tokens is checked per second.
 
-    Tokens from another address are checked at once.
+    Tokens from other addresses are still checked at once.
     """
     budget = FailureBudget()
     looked_at = failing(budget, "10.0.0.1", 10)
@@ -38,7 +38,7 @@ def test_an_address_fails_at_a_rate_after_a_burst() -> None:
 def test_addresses_of_one_network_count_together() -> None:
     """IPv6 addresses of one /64 network share a budget.
 
-    Other networks, and texts that are no addresses, have their own budget.
+    Other networks, and texts that are not addresses, have their own budgets.
     """
     budget = FailureBudget()
     for number in range(int(BURST) + 5):

@@ -129,7 +129,7 @@ def test_members_that_consume_different_topics_get_only_those_and_no_move_would_
 
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
 def test_nothing_moves_when_nothing_changed(assignor: str) -> None:
-    """Equal members and topics always give an equal assignment."""
+    """The assignment is the same whenever members and topics are the same."""
     topics = shapes(a=7, b=7, c=4)
     members = consumers("klm", topics) | {"z": Candidate(frozenset({C}))}
     target = assign(assignor, members, topics, {})
@@ -138,7 +138,7 @@ def test_nothing_moves_when_nothing_changed(assignor: str) -> None:
 
 
 def test_range_gives_rows_of_partitions() -> None:
-    """The range assignor gives consecutive partitions, and the remainder to the first members."""
+    """The range assignor assigns consecutive partitions, and assigns the remainder to the first members."""
     topics = shapes(a=7)
 
     assert assign("range", consumers("klm", topics), topics, {}) == {
@@ -155,7 +155,7 @@ def test_range_shares_what_a_member_leaves_in_rows() -> None:
 
 
 def test_range_orders_static_members_by_their_instance_before_the_others() -> None:
-    """Static members come first by instance id, so that a restarted one gets the same partitions."""
+    """Static members are ordered first, by instance id, so that a restarted member gets the same partitions."""
     topics = shapes(a=3)
     members = {
         "k": Candidate(frozenset({A})),
@@ -197,7 +197,7 @@ def racked(racks: Sequence[str]) -> dict[TopicId, TopicShape]:
 
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
 def test_partitions_go_to_members_in_a_rack_of_theirs(assignor: str) -> None:
-    """A partition goes to a member in a rack of its replicas, as far as equal shares allow it."""
+    """A partition is assigned to a member in a rack of its replicas if equal shares allow it."""
     topics = racked(["x", "y", "y", "x", "z", "z"])
     members = {
         "k": Candidate(frozenset({A}), rack="y"),
@@ -234,7 +234,7 @@ def test_a_member_with_too_many_gives_up_the_far_ones() -> None:
 
 
 def test_racks_of_alike_topics_count_where_all_have_a_replica() -> None:
-    """The range assignor gives the same partition of both topics to one member, in a rack where both have a replica."""
+    """The range assignor assigns the same partition of two topics to one member, in a rack with replicas of both."""
     topics = {
         A: TopicShape(A, 2, (frozenset("xy"), frozenset("xy"))),
         B: TopicShape(B, 2, (frozenset("y"), frozenset("x"))),

@@ -176,7 +176,7 @@ def test_a_commit_without_a_member_needs_an_empty_group(driven: Driven) -> None:
 
 
 def test_a_silent_member_is_put_out_when_its_session_ends(driven: Driven) -> None:
-    """A member without heartbeats is removed when its session ends, and other members' next heartbeats are due then."""
+    """A member without heartbeats is removed at the end of its session, when other members' heartbeats become due."""
     driven.join("a", wanting("flights", session_timeout_ms=6_000))
     driven.join("b", wanting("flights", session_timeout_ms=60_000))
     driven.settle("a", "b")
@@ -224,7 +224,7 @@ def test_a_leave_in_an_unwritten_turn_is_done_in_the_next(driven: Driven) -> Non
 
 
 def test_a_heartbeat_in_the_queue_saves_a_session(driven: Driven) -> None:
-    """A heartbeat that waits in the coordinator's queue renews its session, however slow the coordinator is."""
+    """A heartbeat that waits in the coordinator's queue renews its session, even if the coordinator is slow."""
     driven.join("a")
     driven.now += 45
 
@@ -232,7 +232,7 @@ def test_a_heartbeat_in_the_queue_saves_a_session(driven: Driven) -> None:
 
 
 def test_a_member_that_does_not_give_up_in_time_is_put_out(driven: Driven) -> None:
-    """A member that does not release its partitions within the rebalance timeout is removed, whatever it sends."""
+    """A member that does not release its partitions within the rebalance timeout is removed despite its heartbeats."""
     driven.join("a", wanting("flights", rebalance_timeout_ms=10_000))
     driven.join("b")
     driven.now += 1
@@ -270,7 +270,7 @@ def test_the_time_to_give_up_does_not_start_again(driven: Driven) -> None:
 
 
 def test_giving_up_in_the_last_moment_is_in_time(driven: Driven) -> None:
-    """A release within the rebalance timeout is in time even if its turn is late."""
+    """A release that arrives within the rebalance timeout is accepted even if its turn is late."""
     driven.join("a", wanting("flights", rebalance_timeout_ms=10_000))
     driven.join("b")
     driven.now += 1

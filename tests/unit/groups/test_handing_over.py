@@ -161,7 +161,7 @@ def test_a_hundred_joins_in_one_turn_make_one_target(driven: Driven) -> None:
 
 
 def test_a_second_passes_between_two_targets(driven: Driven) -> None:
-    """One second passes between two assignments, and the deadline gives the time of the next."""
+    """One second passes between two assignments, and the deadline is the time of the next assignment."""
     driven.join("a")
     driven.join("b")
     due_at = driven.group.deadline()
@@ -193,7 +193,7 @@ def test_topics_that_come_grow_and_go_make_a_new_target(driven: Driven) -> None:
 
 
 def test_topics_outside_of_subscriptions_change_nothing(driven: Driven) -> None:
-    """Changes of topics outside of all subscriptions write nothing."""
+    """Changes to topics that no member subscribes to cause no write."""
     driven.join("a")
     writes = driven.writes
     driven.topics = BOTH
@@ -240,7 +240,7 @@ def test_most_members_choose_the_assignor(driven: Driven) -> None:
 
 
 def test_the_last_one_to_leave_empties_the_group(driven: Driven) -> None:
-    """A group becomes empty, and records the time, when its last member leaves.
+    """When its last member leaves, a group becomes empty and records the time.
 
     The next member gets a higher epoch.
     """
@@ -295,7 +295,7 @@ def test_a_turn_without_a_change_cannot_be_committed(driven: Driven) -> None:
 
 
 def test_only_heartbeats_at_rest_are_answered_without_a_turn(driven: Driven) -> None:
-    """Only heartbeats without pending changes are answered outside of a turn."""
+    """Only heartbeats without pending changes are answered outside a turn."""
     driven.join("a")
     driven.come("a")
     answered = driven.group.reply_at_rest(Heartbeat("a", 1), FLIGHTS, driven.now)

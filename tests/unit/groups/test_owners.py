@@ -50,7 +50,7 @@ def test_another_principal_cannot_speak_for_a_member(driven: Driven) -> None:
 
 
 def test_an_instance_belongs_to_its_principal(driven: Driven) -> None:
-    """Only the principal of a static member takes its place, even after the member has left."""
+    """Only a member of the same principal takes the place of a static member, even after that member has left."""
     driven.heard(join("a", ANN, "i"))
     driven.turn(Leave("a", static=True, principal=ANN))
 

@@ -189,7 +189,7 @@ def test_topics_of_replaced_subscriptions_do_not_count() -> None:
 
 
 def test_a_leave_makes_room_within_the_turn() -> None:
-    """A member that leaves in a turn makes room for later events of the turn."""
+    """A member that leaves in a turn is not counted for later events of the turn."""
     driven = Driven(topics=shape("a", 6_000) | shape("b", 4_000) | shape("c", 4_000))
     driven.join("x", wanting("a"))
     driven.join("y", wanting("b"))

@@ -62,7 +62,7 @@ async def test_keys_come_from_a_file_or_a_server(server: KeyServer, tmp_path: Pa
 async def test_what_is_no_source_of_keys(server: KeyServer, tmp_path: Path) -> None:
     """Keys are not fetched from a missing file, an http address, or a server with an unknown authority.
 
-    Keys of another issuer, and an answer that is too large or has an error status, are refused too.
+    Keys of another issuer, and an answer that is too large or has an error status, are refused.
     """
     issuer = server.issuer.issuer
     reasons = [
@@ -104,7 +104,7 @@ async def test_the_last_keys_are_kept(server: KeyServer, tmp_path: Path) -> None
 
 
 async def test_a_failed_fetch_keeps_the_keys(server: KeyServer, tmp_path: Path) -> None:
-    """A background task fetches the keys at the start.
+    """A background task fetches an issuer's keys at the start of a broker.
 
     A failed fetch keeps the previous keys and records the error.
     """

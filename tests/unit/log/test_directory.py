@@ -376,7 +376,7 @@ def test_the_checkpoint_does_not_outlive_a_partition(box: LogBox, make: BatchMak
 def test_files_of_a_deleted_topic_are_removed_without_a_checkpoint(
     box: LogBox, make: BatchMaker, faults: FaultyStorage
 ) -> None:
-    """Partitions of a deleted topic are removed without writing a checkpoint, which a later start updates."""
+    """The removal of a deleted topic's partitions writes no checkpoint; the next start updates the checkpoint."""
     directory = box.open_directory()
     for index in range(3):
         make.fill(directory.open_partition(TOPIC, PartitionIndex(index), TopicConfig()), 3)
@@ -400,7 +400,7 @@ def test_files_of_a_deleted_topic_are_removed_without_a_checkpoint(
 def test_a_start_after_a_kill_syncs_once_for_all_partitions(
     box: LogBox, make: BatchMaker, faults: FaultyStorage
 ) -> None:
-    """A start after a kill makes the found files durable by one sync of the volume, whatever the partition count."""
+    """A start after a kill makes the files of all partitions durable with a single sync of the volume."""
     directory = box.open_directory()
     for index in range(4):
         log = directory.open_partition(TOPIC, PartitionIndex(index), TopicConfig())

@@ -79,7 +79,7 @@ def test_no_room_for_the_checkpoint_passes(box: LogBox, make: BatchMaker, faults
     faults.full_suffixes, faults.room_bytes = {".tmp"}, 0
     before = sorted(path.name for path in box.folder.iterdir())
     for refused in (
-        # Inside the first segment: the segment stays, so its index is not removed to free space.
+        # A log start inside the first segment keeps that segment, so its index is not removed to free space.
         lambda: log.advance_log_start(Offset(1)),
         lambda: log.truncate_to(Offset(30)),
         box.opened.write_checkpoint,

@@ -98,7 +98,7 @@ def test_epochs_below_the_log_start_are_forgotten(tmp_path: Path, log_start: int
             told = divergence(again.entries, Offset(60), *place)
             before = divergence(whole, Offset(60), *place)
             assert (told is None) == (before is None)
-            # A follower at a forgotten epoch truncates below the log start in either case.
+            # A follower at a trimmed epoch truncates below the log start with either list.
             assert told == before or last_epoch < kept[0]
 
 

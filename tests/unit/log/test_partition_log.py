@@ -35,7 +35,7 @@ def test_a_new_log_is_empty(box: LogBox) -> None:
 
 
 def test_what_was_appended_is_read_byte_for_byte(box: LogBox, make: BatchMaker) -> None:
-    """A read returns the stored bytes of stamps and contents, whatever size is requested."""
+    """A read of any size returns the stored bytes of stamps and contents."""
     log = box.open()
     batches = make.fill(log, 50, records=3)
 
@@ -138,7 +138,7 @@ def test_one_group_may_fill_several_segments(box: LogBox, make: BatchMaker) -> N
 
 
 def test_a_segment_rolls_by_age_of_its_first_batch(box: LogBox, make: BatchMaker) -> None:
-    """A segment rolls `segment.ms` after its first batch's append time, on append or when idle, across restarts too."""
+    """A segment rolls `segment.ms` after its first batch's append time, on append or when idle, also after restarts."""
     log = box.open(TopicConfig(segment_ms=1000))
     make.fill(log, 1)
     make.append_time_us = FIRST_TIME_US + 999_999
@@ -419,7 +419,7 @@ def test_leader_epochs_go_with_the_records(box: LogBox, make: BatchMaker) -> Non
 
 
 def test_the_growing_segment_is_never_removed(box: LogBox, make: BatchMaker) -> None:
-    """A log whose start is its end keeps its last segment file, and assigns no offset twice."""
+    """A log whose start offset equals its end offset keeps its last segment file, and assigns no offset twice."""
     log = box.open()
     make.fill(log, 5)
     log.checkpoint_high_watermark = log.end_offset
@@ -463,8 +463,8 @@ def test_a_lost_index_is_made_again(box: LogBox, make: BatchMaker) -> None:
         assert read_all(log, 600) == stored(*batches)
         box.stop()
 
-    # Rebuilt indexes of closed segments have an entry every 4 KiB, whatever the topic's interval, so only the ends of
-    # old and rebuilt indexes must agree.
+    # Rebuilt indexes of closed segments have an entry every 4 KiB, regardless of the topic's interval, so only the ends
+    # of old and rebuilt indexes must agree.
     for path, data in good.items():
         if path.suffix == ".timeindex" and path in names[:-2]:
             assert path.read_bytes()[-24:] == data[-24:]

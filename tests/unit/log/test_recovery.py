@@ -199,7 +199,7 @@ def test_a_lost_end_of_a_closed_segment(box: LogBox, make: BatchMaker, durabilit
 
 
 def test_neighbouring_damage_is_one_range(box: LogBox, make: BatchMaker) -> None:
-    """Two adjacent bad batches are one damaged range, and reads continue after the range."""
+    """Two adjacent bad batches form one damaged range, and reads continue after the range."""
     log = box.open(SMALL)
     batches = make.fill(log, 20)
     box.kill()
@@ -410,7 +410,7 @@ def test_a_bad_last_batch_below_the_synced_offset_is_damage(
 def test_a_torn_tail_behind_the_synced_offset_is_cut(
     box: LogBox, make: BatchMaker, durability: Durability
 ) -> None:
-    """A torn batch that no sync covered is cut, whatever was synced before it."""
+    """A torn batch that no sync covered is cut, regardless of the syncs before it."""
     log = box.open(TopicConfig(durability=durability))
     batches = make.fill(log, 3)
     log.sync()

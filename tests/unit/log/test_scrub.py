@@ -34,7 +34,7 @@ def flip(box: LogBox, number: int, at: int) -> int:
 
 
 def test_a_good_log_is_read_to_its_last_byte(box: LogBox, make: BatchMaker) -> None:
-    """A scrub of a good log reads every byte of every segment, the growing one too, and finds no damage."""
+    """A scrub of a good log reads every byte of every segment, including the last one, and finds no damage."""
     log = box.open(SMALL)
     make.fill(log, 20)
 

@@ -41,7 +41,7 @@ def test_the_newest_record_counts_and_not_the_last(box: LogBox, make: BatchMaker
 
 
 def test_the_append_time_counts_where_it_replaces_the_producers(box: LogBox, make: BatchMaker) -> None:
-    """A segment's latest time is the append time with LogAppendTime, whatever timestamp the producer set."""
+    """A segment's latest time is the append time with LogAppendTime, regardless of the producer's timestamp."""
     make.stamp_flags, make.append_time_us = 1, FIRST_TIME_US + HOUR_US
     log = box.open()
     log.append([make.at_times(0, [FIRST_TIME_US])])
@@ -83,7 +83,7 @@ def test_a_disk_that_does_not_read_is_reported(box: LogBox, make: BatchMaker) ->
     oldest = box.log_files()[0]
     for path in (oldest, oldest.with_suffix(".timeindex")):
         path.unlink()
-    log.segments[0].body = None  # as if the segment cache had closed the segment
+    log.segments[0].body = None  # closes the segment as the segment cache does
 
     with pytest.raises(StorageFailed):
         retention_facts(log)

@@ -170,7 +170,7 @@ class CountedPasses:
 
 
 def operator_on(server: MemoryServer) -> tuple[Watching, WorkLoop, CountedPasses]:
-    """Return the operator's watch and loop over a server, with the passes that the loop makes."""
+    """Return the operator's watch and loop over a server, with the passes that the loop runs."""
     log, clock, cache = structlog.get_logger(), StandingClock(), WatchedObjects()
 
     def written(kind: Kind, manifest: Manifest) -> None:

@@ -148,7 +148,7 @@ async def test_progress_and_log_ends(pair) -> None:
 
 
 async def test_revisions_travel_both_ways(pair) -> None:
-    """Both sides of a call learn each other's mirror revision and keep the highest."""
+    """Both sides of a call receive each other's mirror revision and remember the highest."""
     follower, leader = pair
     await follower.peers.log_ends(leader.id, [])
 

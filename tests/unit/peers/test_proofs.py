@@ -57,7 +57,7 @@ def accepts(checker: ProofChecker, proof: str, epoch: int = 7) -> bool:
 
 
 def test_a_proof_is_made_once_in_half_a_minute() -> None:
-    """A broker makes one proof per target for the calls of half a minute, and a new one in a new incarnation."""
+    """A broker reuses its proof for a target for half a minute, and creates a new proof in a new incarnation."""
     sender = Sender()
     first = sender.proof()
 
@@ -72,7 +72,7 @@ def test_a_proof_is_made_once_in_half_a_minute() -> None:
 def test_an_old_proof_is_refused_after_newer_ones() -> None:
     """A target refuses a proof that is more than a minute older than the newest proof of the same broker.
 
-    Therefore a proof that was intercepted in the network is useless soon.
+    A proof that was intercepted in the network therefore soon becomes useless.
     """
     sender, checker = Sender(), ProofChecker(CLUSTER, TWO)
     taken = sender.proof()
@@ -110,5 +110,5 @@ def test_an_old_proof_is_refused_after_newer_ones() -> None:
     ],
 )
 def test_what_proves_nothing_is_refused(proof: str) -> None:
-    """A proof with another target, broker, epoch, cluster or key is refused, and so is a text that is no proof."""
+    """A proof with a different target, broker, epoch, cluster or key is refused, as is a text that is not a proof."""
     assert not accepts(ProofChecker(CLUSTER, TWO), proof)

@@ -15,7 +15,7 @@ def arrived(producer_id: int, sequence: int, now: float) -> SequencedArrived[obj
 
 
 def test_a_producer_holds_four_and_another_one_its_own() -> None:
-    """A producer has four held batches at most, whatever other producers hold."""
+    """A producer has at most four held batches, and held batches of other producers do not count."""
     held: HeldBatches[object] = HeldBatches()
 
     assert [held.add(arrived(1, n, 0.0)) for n in range(HELD_BATCHES_MAX + 1)] == [True] * 4 + [False]

@@ -90,7 +90,7 @@ class StableOffsets(RuleBasedStateMachine):
 
     @invariant()
     def agrees(self) -> None:
-        """Compare with the definition."""
+        """Compare the last stable offset with its definition."""
         high = self.model.high_watermark
         unstable = [
             each.first for each in self.model.transactions if each.marker is None or each.marker >= high

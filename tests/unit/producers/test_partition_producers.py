@@ -30,7 +30,7 @@ class TestSequences:
     """Sequences of batches (rules 6.1 and 6.2 of docs/explanation/simulation.md)."""
 
     def test_the_next_batch_is_appended(self, shell: Shell) -> None:
-        """Batches with consecutive sequences are appended, whatever their counts."""
+        """Batches with consecutive sequences and any number of records are appended."""
         shell.send(0, 3)
         shell.append()
         shell.send(3, 2)
@@ -315,7 +315,7 @@ class TestKeys:
     def test_keys_that_are_all_on_their_way_take_a_day(
         self, shell: Shell, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A partition whose keys are all in flight gives one day as the time until a retry."""
+        """A partition whose keys are all in flight reports one day as the time until a retry."""
         monkeypatch.setattr("fairlead_broker.producers.partition_producers.KEYS_MAX", 1)
         shell.send_key(b"a")
         refused = shell.send_key(b"b")

@@ -59,7 +59,7 @@ ABORTED = st.builds(AbortedTransaction, NUMBERS, NUMBERS, NUMBERS, st.integers(0
 def test_a_snapshot_brings_everything_back(
     state: ProducerState, offset: int, aborted: list[AbortedTransaction]
 ) -> None:
-    """A snapshot restores state, order, time and aborted transactions, and equal states give equal bytes."""
+    """A snapshot restores state, order, time and aborted transactions, and equal states have equal bytes."""
     data = encode_snapshot(Snapshot(Offset(offset), state, tuple(aborted)))
     found = decode_snapshot(data)
 

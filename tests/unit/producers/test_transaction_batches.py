@@ -79,7 +79,7 @@ def test_a_marker_without_batches_fences_late_ones(shell: Shell) -> None:
 
 
 def test_a_repeated_end_appends_one_marker(shell: Shell) -> None:
-    """A repeated end, and the end of an older epoch, are answered without another marker."""
+    """A repeated end, and the end of an older epoch, are answered without a second marker."""
     shell.store(0, **EPOCH)
     ends = [shell.end_transaction(4), shell.end_transaction(4)]
     shell.append()
@@ -136,7 +136,7 @@ def test_a_held_batch_is_refused_after_a_second(shell: Shell) -> None:
 
 
 def test_a_held_batch_of_an_ended_epoch_is_fenced(shell: Shell) -> None:
-    """A batch that was held for a missing one is refused as fenced after the marker of its epoch."""
+    """A batch that was held for a missing batch is refused as fenced after the marker of its epoch."""
     shell.store(0, **EPOCH)
     ahead = shell.send(2, **EPOCH)
     shell.end_transaction(4)
@@ -177,7 +177,7 @@ def test_a_producer_changes_from_plain_to_transactional(shell: Shell) -> None:
 
 
 def test_an_abort_marker_names_the_batches_to_skip() -> None:
-    """Only an abort marker of a transaction with batches in the partition gives readers batches to skip."""
+    """Only an abort marker of a transaction with batches in the partition makes readers skip batches."""
     aborted = Marker(7, 4, MarkerKind.ABORT, 3, 5)  # type: ignore[arg-type]
     committed = Marker(7, 4, MarkerKind.COMMIT, 3, 5)  # type: ignore[arg-type]
     absent = Marker(7, 4, MarkerKind.ABORT, None, 5)  # type: ignore[arg-type]

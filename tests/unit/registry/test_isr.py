@@ -36,7 +36,7 @@ def test_an_isr_that_is_large_enough_needs_no_eligible_replicas() -> None:
 
 
 def test_a_replica_that_leaves_a_small_isr_is_eligible() -> None:
-    """A replica that leaves an ISR that is too small becomes eligible, because the high watermark stops there."""
+    """A replica that leaves an ISR that is too small becomes eligible, because the high watermark then stops."""
     changed = with_isr(record(entries(1, 2, 3)), isr=entries(1), min_isr=2)
 
     assert changed.elr == entries(2, 3)
@@ -59,7 +59,7 @@ def test_a_lower_min_isr_can_make_them_superfluous() -> None:
 
 
 def test_a_leaving_or_quarantined_replica_is_not_eligible() -> None:
-    """A broker outside of `replicas` and a quarantined replica are not eligible."""
+    """A broker outside `replicas` and a quarantined replica are not eligible."""
     before = record(entries(1, 2, 3), min_isr=3)
     changed = with_isr(before, isr=entries(1), min_isr=3, leaving=[BrokerId(2)], quarantined=[BrokerId(3)])
 
@@ -82,7 +82,7 @@ def test_nothing_else_of_the_record_changes() -> None:
 
 @given(data=st.data())
 def test_the_rule_for_every_isr(data: st.DataObject) -> None:
-    """The new ELR is empty if the new ISR has `min_isr` replicas, else it has all others that can still be elected."""
+    """The new ELR is empty if the new ISR has `min_isr` replicas; otherwise it has all others that can be elected."""
     brokers = st.sets(st.integers(1, 6))
     isr, elr = data.draw(brokers), data.draw(brokers)
     elr -= isr

@@ -53,7 +53,7 @@ def test_a_key_that_was_built_is_parsed(built: str, parsed: MetaKey) -> None:
 
 
 def test_the_permit_to_restart_lies_in_the_cluster_and_is_not_followed() -> None:
-    """The key of the restart permit is below the cluster's prefix and outside of the mirrored keys."""
+    """The key of the restart permit is below the cluster's prefix and outside the mirrored keys."""
     assert KEYS.restart_permit == "/fairlead/prod/meta/restart-permit"
     assert KEYS.parse(KEYS.restart_permit) is None
 
@@ -91,7 +91,7 @@ def test_prefixes_hold_their_keys() -> None:
     ],
 )
 def test_what_is_no_key_of_this_release_is_nothing(key: str) -> None:
-    """Keys of another cluster, outside of `meta/`, or of a later release parse to no key."""
+    """Keys of another cluster, outside `meta/`, or of a later release parse to no key."""
     assert KEYS.parse(key) is None
 
 
@@ -119,5 +119,5 @@ def test_names_take_at_most_255_bytes() -> None:
 
 
 def test_the_name_of_a_cluster_is_encoded() -> None:
-    """The encoded name of a cluster cannot reach another cluster's keys."""
+    """The name of a cluster is encoded, so its prefix never covers keys of another cluster."""
     assert Keys("a/meta").prefix == "/fairlead/a%2Fmeta/"

@@ -62,12 +62,12 @@ def test_keys_of_another_group_are_not_read() -> None:
 
 @pytest.mark.parametrize("key", [CLUSTER.cluster, all_groups(CLUSTER), all_groups(CLUSTER) + "etl"])
 def test_what_is_no_key_of_a_group_has_no_group(key: str) -> None:
-    """A key outside of a group's prefix belongs to no group."""
+    """A key outside a group's prefix belongs to no group."""
     assert group_of(CLUSTER, key) is None
 
 
 def test_a_list_skips_from_group_to_group() -> None:
-    """A list that skips a group continues after all its keys, and before every key of the next group."""
+    """A list that skips a group continues after all keys of that group, and before every key of the next group."""
     names = ["a", "a.b", "a-b", "ab", "a0", "A", "_"]
     ordered = sorted(names, key=lambda name: GroupKeys(CLUSTER, name).prefix)
     for before, following in itertools.pairwise(ordered):

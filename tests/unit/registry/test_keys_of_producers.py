@@ -11,7 +11,7 @@ KEYS = Keys("prod")
 
 
 def test_producers_are_not_mirrored() -> None:
-    """Keys of producers are outside of the mirrored keys."""
+    """Keys of producers are not among the mirrored keys."""
     assert KEYS.parse(KEYS.producer_ids) is None
     assert KEYS.producer_name("a").startswith(KEYS.producer_names)
     assert not KEYS.producer_names.startswith(KEYS.meta)

@@ -65,7 +65,7 @@ def test_end_of_an_epoch(asked: int, found: tuple[int, int] | None) -> None:
 def test_what_a_leader_answers(
     last: LeaderEpoch | None, fetch_offset: Offset, found: tuple[int, int] | None
 ) -> None:
-    """A leader accepts a follower whose last record it has, and answers others with the end of the common epoch."""
+    """A leader accepts a follower whose last record it has, and answers with the end of the common epoch otherwise."""
     end = divergence(LIST, Offset(30), last, fetch_offset)
 
     assert (end and (end.epoch, end.end_offset)) == found

@@ -154,7 +154,7 @@ class TestFetching:
             follower.step(CopiesAppended(Offset(9), EPOCH))
 
     def test_a_log_without_records_parts_from_nothing(self) -> None:
-        """A fetch for a log without remaining records has no last epoch, so that the leader does not ask for a cut."""
+        """A fetch for a log without remaining records has no last epoch, so that the leader does not request a cut."""
         report = following(end=10, log_start=10, last_epoch=4).next_fetch()
 
         assert report is not None

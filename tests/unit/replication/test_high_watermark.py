@@ -319,7 +319,7 @@ class TestInvariants:
     """Events that break an invariant fail an assertion."""
 
     def test_leader_is_in_the_isr(self) -> None:
-        """A broker outside of the ISR cannot become leader."""
+        """A broker outside the ISR cannot become leader."""
         with pytest.raises(AssertionError):
             Office(partition_record(isr=entries([SECOND])))
 

@@ -143,7 +143,7 @@ class TestJoin:
         assert kept.record.replicas == replicas
 
     def test_takes_an_eligible_replica_out_of_elr(self) -> None:
-        """A replica that joins an ISR that stays too small leaves the ELR, and other eligible replicas stay in it."""
+        """A replica that joins an ISR that stays too small leaves the ELR, and other eligible replicas remain."""
         leadership = Office(
             partition_record(isr=entries([LEADER]), elr=entries([SECOND, THIRD]), min_isr=3), end=10
         )
@@ -204,7 +204,7 @@ class TestShrink:
         assert isr_of(only_write(leadership.pass_time(1)).record) == {LEADER}
 
     def test_an_idle_partition_keeps_its_isr(self) -> None:
-        """A complete replica of an idle partition stays in the ISR, however old its last fetch is."""
+        """A complete replica of an idle partition stays in the ISR, even if its last fetch is old."""
         leadership = Office(end=10)
         leadership.fetch(SECOND, 10)
         leadership.fetch(THIRD, 10)
@@ -478,7 +478,7 @@ class TestRefusals:
         ],
     )
     def test_say_why(self, fields: dict[str, object], refusal: str | None) -> None:
-        """A fetch with a wrong leader epoch or generation, without a replica, or of an ended incarnation is refused."""
+        """A fetch of an ended incarnation, or with a wrong leader epoch or generation, is refused with the reason."""
         leadership = Office(end=10)
         report = leadership.report(SECOND, 10, **fields)
         found = leadership.machine.refusal_of(report)

@@ -187,7 +187,7 @@ class TestLowWatermark:
         assert leadership.machine.log_start == 9
 
     def test_is_reported_again_when_a_later_replica_has_followed(self) -> None:
-        """The low watermark is reported again when a replica that joined later has deleted its records too."""
+        """The low watermark is reported again after a replica that joined later has also deleted its records."""
         leadership = Office(partition_record(isr=entries([LEADER]), min_isr=1), end=20, log_start=9)
         alone = leadership.step(LogStartMoved(Offset(15)))
         leadership.change(51, isr=entries([LEADER, SECOND]))

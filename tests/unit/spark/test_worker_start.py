@@ -29,7 +29,7 @@ def started(*path: Path) -> tuple[list[str], str]:
 def test_pyspark_comes_from_its_installation(tmp_path: Path) -> None:
     """Archives of installed packages are removed from `sys.path`, and the user's `sitecustomize` is run.
 
-    Other archives are kept.
+    Archives of other packages are kept on the path.
     """
     archives = [tmp_path / name for name in ("pyspark.zip", "py4j-0.10-src.zip", "mine.zip")]
     for archive in archives:

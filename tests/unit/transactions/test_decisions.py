@@ -121,7 +121,7 @@ def test_a_commit_keeps_its_partitions_until_they_confirm() -> None:
 
 
 def test_confirmed_partitions_leave_the_record() -> None:
-    """Confirmed partitions are removed from a record, and a record without any of them is not written."""
+    """Confirmed partitions are removed from a record; a record that has none of these partitions is not written."""
     record = written(commit(opened(), 4, 1, 2))
     half = without_confirmed(record, {(4, ORDERS, 1)})  # type: ignore[arg-type]
     other = {(3, ORDERS, 1), (4, LEDGER, 2)}
@@ -147,7 +147,7 @@ def test_a_repeated_request_gets_the_first_answer() -> None:
 def test_a_timeout_is_reported_with_the_next_epoch() -> None:
     """After a timeout the producer gets the reason and the next epoch.
 
-    The abort does not renew the time of the record's last use.
+    An abort after a timeout does not renew the time of the record's last use.
     """
     record = written(abort(opened(), 4, EndReason.TIMEOUT))
 

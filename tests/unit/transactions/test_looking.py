@@ -6,7 +6,7 @@ from fairlead_broker.transactions.looking import INTERVAL_SECONDS, READ_MAX, Loo
 
 
 def test_a_transaction_is_looked_at_after_a_second_and_then_regularly() -> None:
-    """A producer's record is read after a second, and then every five seconds until the transaction has ended."""
+    """A producer's record is first read after a second, and then every five seconds until the transaction has ended."""
     looks = Looks()
     looks.opened(7, 100.0)  # type: ignore[arg-type]
     looks.opened(7, 100.9)  # type: ignore[arg-type]
@@ -23,7 +23,7 @@ def test_a_transaction_is_looked_at_after_a_second_and_then_regularly() -> None:
 
 
 def test_a_hint_is_followed_at_once() -> None:
-    """A hint makes the read of a producer's record due at once.
+    """After a hint, the record of the producer is read at once.
 
     Hints about producers without an open transaction are ignored.
     """

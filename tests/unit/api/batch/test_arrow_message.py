@@ -102,7 +102,7 @@ def test_the_offset_column_is_expected_when_asked_for() -> None:
 def written_with(
     options: pa.ipc.IpcWriteOptions | None = None, custom_metadata: dict[str, str] | None = None
 ) -> bytes:
-    """Return the message that Arrow's stream writer makes with the given options."""
+    """Return the message that Arrow's stream writer writes with the given options."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, SCHEMA, options=options) as writer:
         writer.write_batch(columns(50), custom_metadata=custom_metadata)

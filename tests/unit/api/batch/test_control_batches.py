@@ -60,7 +60,7 @@ def test_control_batches_of_later_releases_are_no_markers(value: bytes, kind: in
 
 
 def test_a_malformed_marker_is_refused() -> None:
-    """A marker of another length is malformed."""
+    """A marker with a different length is malformed."""
     extension = pack_extension((ExtensionEntry(ExtensionType.MARKER, bytes(19)),))
     with pytest.raises(ProblemError) as caught:
         read_marker(extension, 1, 2)

@@ -70,7 +70,7 @@ def test_what_columns_cannot_hold_is_refused_as_by_arrow(
 
 
 def test_the_layout_does_not_depend_on_its_template() -> None:
-    """The layout is the same whatever message of the schema is its template."""
+    """The layout does not depend on which message of the schema is used as the template."""
     several = record_batch([b"a", None], [None, b"key"], [1, 2], default_timestamp_us=0).serialize()
     one = record_batch([b""], default_timestamp_us=0).serialize()
     records = ([b"value"], [None], [3])

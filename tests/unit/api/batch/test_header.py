@@ -127,7 +127,7 @@ def test_a_producer_is_there_unless_its_id_says_none() -> None:
     ],
 )
 def test_a_header_that_contradicts_itself_is_refuses(raw: bytes, code: str) -> None:
-    """A header that is too short, or has an unknown format or an impossible length, is refused with its own code."""
+    """A header that is too short, or has an unknown format or an invalid length, is refused with its own code."""
     with refuses(code):
         read_header(raw)
 

@@ -28,7 +28,7 @@ def one_by_one(keys: Keys, count: int) -> list[int]:
 
 @given(COLUMNS, st.integers(1, 2**31 - 1))
 def test_columns_are_placed_as_single_keys_are(keys: Keys, count: int) -> None:
-    """Keys of a column get the same partitions as by the rule for single keys, even in a slice or a dictionary."""
+    """Keys of a column get the same partitions as single keys, even in a slice or a dictionary."""
     column = pa.array(keys, pa.binary())
     expected = one_by_one(keys, count)
 
@@ -50,7 +50,7 @@ def test_columns_are_placed_as_single_keys_are(keys: Keys, count: int) -> None:
     ],
 )
 def test_each_way_through_the_columns_agrees(keys: Keys) -> None:
-    """Columns without keys, and null, empty, short and long keys, get partitions by the same rule as single keys."""
+    """Columns without keys, and null, empty, short and long keys, get the same partitions as single keys."""
     assert partitions_for_keys(pa.array(keys, pa.binary()), 7).tolist() == one_by_one(keys, 7)
 
 

@@ -192,7 +192,7 @@ def stored_block(codec: int, body: bytes) -> bytes:
 
 
 def read_by_page(batch: bytes) -> list[dict[str, Any]]:
-    """Read one valid batch by the rules of the page."""
+    """Read one valid batch according to the rules of the page."""
     base, length, _, append_us, flags, stamp_crc, content_crc = struct.unpack_from("<qIiqH2xII", batch)
     assert 12 + length == len(batch)
     assert crc32c(batch[36:]) == content_crc

@@ -200,7 +200,7 @@ def test_metadata_is_measured_in_bytes() -> None:
     ],
 )
 def test_a_reset_goes_to_one_position(to: object, position: ResetPosition) -> None:
-    """A reset gives its target position in one of six forms."""
+    """The target position of a reset has one of six forms."""
     assert decode_request(ResetRequest, msgspec.json.encode({"to": to})).position == position
 
 

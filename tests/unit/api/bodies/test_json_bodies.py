@@ -244,7 +244,7 @@ def test_a_number_that_json_cannot_have_is_named(number: str, body: str) -> None
 
 
 def test_a_number_of_any_digits_is_one() -> None:
-    """A number of any number of digits is kept as raw JSON if it is within the range of a double."""
+    """A number with any count of digits is kept as raw JSON if it is within the range of a double."""
     decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
     for number in ("12345678901234567890.5", "1e308", "1e-999", "9" * 400):
@@ -314,7 +314,7 @@ def test_the_limit_is_exact(levels: int, opening: str, closing: str) -> None:
     st.integers(0, 40),
 )
 def test_the_scan_agrees_with_a_walk(value: object, wrapped: int) -> None:
-    """The scan finds the same depth as a walk over the parsed value, whatever characters are in strings and keys."""
+    """The scan finds the same depth as a walk over the parsed value, for any characters in strings and keys."""
     for _ in range(wrapped):
         value = [value, "]"]
 

@@ -1,4 +1,4 @@
-"""Large JSON bodies are parsed in slices with the result of parsing them whole."""
+"""Parsing a large JSON body in slices has the same result as parsing it whole."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def joined(slices: list[RecordColumns]) -> RecordColumns:
 @pytest.mark.parametrize("encoding", list(Encoding))
 @pytest.mark.parametrize("form", [b"[%b]", b' {"records": [%b]} ', b'{"records": [{}], "records": [%b]}'])
 def test_a_large_body_has_the_records_of_its_text(encoding: Encoding, form: bytes) -> None:
-    """Parsing a large body in slices gives the same records as parsing it whole, in every encoding.
+    """Parsing a large body in slices returns the same records as parsing it whole, in every encoding.
 
     One record of the tested body is larger than a window of the parser.
     """
@@ -121,7 +121,7 @@ def test_a_large_body_has_the_records_of_its_text(encoding: Encoding, form: byte
 
 
 def test_a_large_batch_of_events_has_the_events_of_its_text() -> None:
-    """Parsing a large batch of events in slices gives the same events as parsing it whole."""
+    """Parsing a large batch of events in slices returns the same events as parsing it whole."""
     event = b'{"specversion":"1.0","id":"%d","source":"s","type":"t","data":{"a":[1,2]}}'
     body = b"[%b]" % b",".join(event % number for number in range(5000))
     slices = list(parse_event_slices(body))

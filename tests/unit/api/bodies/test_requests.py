@@ -182,7 +182,7 @@ def test_a_fetch_has_the_defaults_of_the_contract() -> None:
     ],
 )
 def test_a_lookup_asks_for_an_end_or_a_time(timestamp: int | str, position: str | int) -> None:
-    """An offset lookup gives an end of the log or a time in `timestamp`, and may also give the topic id."""
+    """An offset lookup names an end of the log or a time in `timestamp`, and may also name the topic id."""
     body = msgspec.json.encode(
         {"partitions": [{"topic": "a", "topic_id": TOPIC_ID, "partition": 3, "timestamp": timestamp}]}
     )

@@ -24,7 +24,7 @@ DATA_LOSS = {"offset_expired", "log_truncated", "log_damaged", "unknown_producer
 
 
 def kind_by_rule(code: str, status: int) -> ProblemKind:
-    """Return the kind by the contract's rule: listed for some codes, and determined by the status for all others."""
+    """Return the kind according to the contract's rule: listed for some codes, otherwise determined by the status."""
     if code in REFRESH:
         return ProblemKind.REFRESH
     if code in FENCED:
@@ -38,7 +38,7 @@ def kind_by_rule(code: str, status: int) -> ProblemKind:
 
 @pytest.mark.parametrize("code", sorted(CATALOGUE))
 def test_the_kind_follows_the_rule_of_the_contract(code: str) -> None:
-    """The kind of a problem follows from its code by the contract's rule."""
+    """The kind of a problem follows from its code according to the contract's rule."""
     entry = CATALOGUE[code]
 
     assert entry.kind is kind_by_rule(code, entry.status)

@@ -75,7 +75,7 @@ def test_an_object_that_cannot_be_read_says_where_and_why() -> None:
 def test_what_has_no_metadata_is_named_as_far_as_it_goes(
     manifest: dict[str, object], subject: str, path: str
 ) -> None:
-    """An object without a name or metadata is refused with the same typed error as any other."""
+    """An object without a name or metadata is refused with the same typed error as other invalid objects."""
     with pytest.raises(InvalidResource) as caught:
         Topic.parse(manifest)
 

@@ -25,7 +25,7 @@ from refusals import raises
     ],
 )
 def test_each_form_names_its_position(text: str, expected: object) -> None:
-    """The form of a position distinguishes ends, times, durations, shifts and offsets."""
+    """Ends, times, durations, shifts and offsets are distinguished by the form of the position."""
     assert reset_target(text) == expected
 
 

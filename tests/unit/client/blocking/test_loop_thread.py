@@ -70,7 +70,7 @@ def test_calls_that_race_with_the_end_end() -> None:
         return 7
 
     def call(thread: LoopThread) -> int:
-        """Call until the loop ends, and return the number of calls."""
+        """Make calls until the loop ends, and return the number of answered calls."""
         calls = 0
         try:
             while thread.run(answer(), timeout=20) == 7:

@@ -155,7 +155,7 @@ async def test_more_names_than_a_url_holds(broker: ScriptedBroker, metadata: Met
 
 @pytest.fixture
 async def asked_first(broker: ScriptedBroker) -> AsyncIterator[ScriptedBroker]:
-    """Yield a broker that clients ask first, and whose metadata names broker 2 as the leader of every partition."""
+    """Yield the first broker that clients call, whose metadata names broker 2 as the leader of every partition."""
     async with type(broker)() as other:
         other.addresses = broker.addresses = {1: broker.url, 2: other.url}
         other.leaders = [2, 2]
@@ -267,7 +267,7 @@ async def balancer(broker: ScriptedBroker, asked_first: ScriptedBroker) -> Async
 async def test_one_address_finds_the_brokers_behind_a_balancer(
     broker: ScriptedBroker, asked_first: ScriptedBroker, balancer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With one address, unchanged metadata makes later calls open a connection, and calls may be forwarded."""
+    """With a single address, later calls open a new connection if the metadata is unchanged, and may be forwarded."""
     monkeypatch.setattr(pool, "RECONNECT_SECONDS", 0.0)
     broker.leader_epoch = 2
     broker.addresses = {1: None, 2: None}

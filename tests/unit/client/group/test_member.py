@@ -1,4 +1,4 @@
-"""The state machine of a group member: its input are the outcomes of heartbeats, its output heartbeats and actions."""
+"""The state machine of a group member: its inputs are outcomes of heartbeats, its outputs heartbeats and actions."""
 
 from __future__ import annotations
 

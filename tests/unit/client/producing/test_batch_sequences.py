@@ -155,7 +155,7 @@ def test_a_forgotten_producer_needs_a_new_id(sequences: PartitionSequences) -> N
 
 
 def test_a_missing_acknowledged_batch_is_news(sequences: PartitionSequences) -> None:
-    """If an acknowledged batch is missing, records are lost."""
+    """The refusal of a batch because an acknowledged batch is missing is reported as a loss of records."""
     assert sequences.refused(2, _refusal("out_of_order_sequence"))
 
 

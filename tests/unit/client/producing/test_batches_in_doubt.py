@@ -226,7 +226,7 @@ async def test_what_may_be_stored_behind_a_break_is_not_sent_again_where_the_bat
 
 
 async def test_a_batch_in_doubt_fails_as_perhaps_stored_whatever_refuses_it(broker: ScriptedBroker) -> None:
-    """A batch whose first answer was lost fails as possibly stored, whatever the refusal of its next attempt."""
+    """A batch whose first answer was lost fails as possibly stored, regardless of the refusal of its next attempt."""
     broker.refuse(PRODUCE, "ack_timeout", "batch_too_large")
     async with Producer(broker.url) as producer:
         failure = await _failure(await producer.send("flights", FIRST, partition=0))

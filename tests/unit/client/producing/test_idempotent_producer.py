@@ -144,7 +144,7 @@ async def test_reordered_and_lost_answers_store_each_record_once_in_order(
 
     def late(seconds: float) -> Script:
         async def answer(_: Received) -> None:
-            """Delay the request, so that others overtake it."""
+            """Delay the request, so that other requests overtake it."""
             await pause(seconds)
 
         return answer

@@ -52,7 +52,7 @@ def test_pieces_are_cut_to_size() -> None:
 
 
 def test_a_named_partition_wins_over_the_keys() -> None:
-    """If the caller names a partition, all rows are sent to that partition, whatever their keys."""
+    """If the caller names a partition, all rows are sent to that partition, regardless of their keys."""
     table = pa.table({"key": [b"a", b"b"], "value": [b"1", b"2"]})
 
     assert [(partition, piece.num_rows) for partition, piece in whole(table, 7, 1 << 20, 5)] == [(7, 2)]

@@ -88,7 +88,7 @@ async def test_the_next_fetch_begins_where_the_last_ended(
 async def test_the_epoch_goes_along_when_reading_stops_and_goes_on(
     broker: ScriptedBroker, consumer: Consumer, replies: Replies
 ) -> None:
-    """The last epoch is kept when reading stops and continues, so that a truncated log is detected."""
+    """After a pause, fetches still contain the epoch of the last batch, so that a truncated log is detected."""
     stored = replies.fetched((0, 3, replies.stored([b"a", b"b", b"c"], 0, leader_epoch=4)))
     broker.script(FETCH, *answering(stored))  # type: ignore[arg-type]
     assert [record.offset async for record in consumer.records(until={at(0): 3})] == [0, 1, 2]
@@ -177,7 +177,7 @@ async def test_an_unreadable_answer_is_raised(
 async def test_a_position_may_move_without_records(
     broker: ScriptedBroker, consumer: Consumer, replies: Replies
 ) -> None:
-    """A position may advance without records, so that the requested end is reached."""
+    """A fetch answer without records may advance the position to the requested end."""
     broker.script(FETCH, *answering(replies.fetched((0, 7, b""))))  # type: ignore[arg-type]
 
     assert [batch async for batch in consumer.batches(until={at(0): 7})] == []
@@ -322,7 +322,7 @@ async def test_grown_partitions_of_an_assigned_topic_are_read(
 
 
 async def test_fetches_are_of_disjoint_partitions(broker: ScriptedBroker, replies: Replies) -> None:
-    """Each partition is in one fetch only: while a long poll for one is pending, the other is fetched alone."""
+    """Each partition is in one fetch only: during the long poll of one partition, the second one is fetched alone."""
     parked = asyncio.Event()
 
     async def both(_: Received) -> Reply:

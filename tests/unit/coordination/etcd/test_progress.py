@@ -39,7 +39,7 @@ def test_a_stream_without_an_answer_for_as_long_again_is_silent() -> None:
 
 
 def test_an_answer_to_an_own_request_is_not_passed_on() -> None:
-    """The answer to a progress request that the reader did not make is not passed to the reader."""
+    """The answer to a progress request that the watch itself sent is not passed to the reader."""
     progress = begun()
     progress.send(103.0)
     progress.on_response(103.1)

@@ -28,7 +28,7 @@ def ranges(*pairs: tuple[int, int]) -> list[DamagedRange]:
 
 
 def test_neighbours_become_one_range() -> None:
-    """Damaged ranges that touch or overlap are merged, whatever their order, and other ranges stay separate."""
+    """Damaged ranges that touch or overlap are merged in any order, and other ranges stay separate."""
     merged = merge_ranges(ranges((30, 40), (0, 10), (10, 15), (12, 13), (20, 25)), Offset(0), Offset(100))
 
     assert list(merged) == ranges((0, 15), (20, 25), (30, 40))

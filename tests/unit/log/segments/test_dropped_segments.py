@@ -62,7 +62,7 @@ def test_files_go_when_they_are_due_and_not_before(box: LogBox, log: PartitionLo
 def test_a_full_disk_waits_for_no_removal(
     box: LogBox, log: PartitionLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a full disk, a deletion removes the files of all dropped segments, even of segments that were not yet due."""
+    """On a full disk, a deletion immediately removes the files of all dropped segments, before their removal is due."""
     log.advance_log_start(Offset(61), remove_us=LATER_US)
     kept = first_file(box)
     monkeypatch.setattr(PosixStorage, "free_bytes", lambda *_: 0)
@@ -114,7 +114,7 @@ def test_dropping_twice_is_dropping_once(box: LogBox, log: PartitionLog) -> None
 
 
 def test_a_disk_that_does_not_delete_has_failed(box: LogBox, log: PartitionLog) -> None:
-    """A segment file that cannot be removed raises `StorageFailed`, and the data directory takes no more writes."""
+    """A segment file that cannot be removed raises `StorageFailed`, and the data directory accepts no more writes."""
     log.advance_log_start(Offset(61), remove_us=NOW_US)
     _in_the_way(box.log_files()[0])
 

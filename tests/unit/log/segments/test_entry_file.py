@@ -40,7 +40,7 @@ def test_entries_come_back() -> None:
 
 
 def test_a_flipped_bit_ends_the_file_there() -> None:
-    """A flipped bit in an entry ends the entry file before that entry, and in the header makes the file invalid."""
+    """An entry file ends before the first entry with a flipped bit; a flipped bit in the header makes it invalid."""
     data = encoded()
     for bit in range(8 * len(data)):
         changed = bytearray(data)

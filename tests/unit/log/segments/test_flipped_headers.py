@@ -1,4 +1,4 @@
-"""One flipped bit in the header of a stored batch: only that batch is reported as damaged, whatever the bit means."""
+"""One flipped bit in the header of a stored batch: only that batch is reported as damaged, for every bit."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_cached_reads_equal_reads_that_may_wait(box: LogBox, make: BatchMaker) -
 
 
 def test_cached_reads_take_a_mib_at_most(box: LogBox, make: BatchMaker) -> None:
-    """A cached read returns at most 1 MiB of whole batches, however many bytes are requested."""
+    """A cached read returns at most 1 MiB of whole batches, even if more bytes are requested."""
     log = box.open()
     make.fill(log, 50, 1, 100_000)
     found = log.read_cached(Offset(0), 1 << 30, log.end_offset)

@@ -135,7 +135,7 @@ async def test_one_listing_serves_all_for_a_moment(calls: TopicCalls, admin: Adm
 
 
 async def test_only_the_very_topic_is_changed_or_deleted(calls: TopicCalls, admin: Admin) -> None:
-    """A topic of the same name with a different id is neither changed nor deleted, and a missing topic is no error."""
+    """A topic of the same name with a different id is not changed or deleted, and a missing topic is not an error."""
     first = await admin.create_topic("a")
     await admin.delete_topic("a")
     second = await admin.create_topic("a")

@@ -327,7 +327,7 @@ def test_clients_outside_get_the_nodes_of_the_brokers() -> None:
 
 
 def test_a_format_is_raised_after_the_roll_of_the_brokers() -> None:
-    """A requested format becomes the feature level when every broker runs the newest template, and never before."""
+    """A requested format becomes the feature level only when every broker runs the newest template."""
     wanted = cluster(formatVersion=2)
     at_rest = plan_cluster(wanted, running(wanted), CONTEXT)
     unknown = plan_cluster(cluster(formatVersion=3), running(wanted), CONTEXT)

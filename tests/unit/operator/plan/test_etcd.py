@@ -193,7 +193,7 @@ def test_a_learner_gets_a_pod_that_knows_all_members() -> None:
 
 
 def test_a_learner_is_written_down_before_it_votes() -> None:
-    """A learner is promoted only after its member id is recorded in its claim, which makes data loss detectable."""
+    """A learner is promoted only after its member id is recorded in its claim, so that data loss can be detected."""
     runs = {**healthy().answers, 3: answer_of(3, learner=True)}
     named = listed(healthy(), member_of(3, learner=True))
     first = plan_etcd(wish_of(5), joining(members=named, answers=runs))
@@ -530,7 +530,7 @@ def test_an_etcd_without_data_starts_from_the_snapshot() -> None:
 
 
 def test_the_members_join_a_restored_etcd() -> None:
-    """A restored member that answers is recorded, and from then on the others are added as learners."""
+    """When a restored member answers, it is recorded, and the other members are then added as learners."""
     live = EtcdSet(1, "e-0=http://e-0:2380", "new", pod_spec_hash=NEW)
     one = replace(healthy(1), live=live, claims={n: EtcdClaim(f"new-{n}", "") for n in range(3)})
     answers = plan_etcd(RESTORE, one)

@@ -230,7 +230,7 @@ def test_a_member_that_was_removed_is_not_waited_for() -> None:
 
 
 def test_every_restart_that_is_due_is_a_change() -> None:
-    """A due restart is reported as a change, whatever its reason, unless the pod is already being deleted."""
+    """A due restart is reported as a change, regardless of its reason, unless the pod is already being deleted."""
     seen = an_etcd(quotas=(LARGE, LARGE, LARGE))
     waits = replace(seen.claims[1], waits_for_restart_since="2026-01-01T11:00:00Z")
     old = {**seen.pods, 1: replace(seen.pods[1], pod_spec_hash="old")}

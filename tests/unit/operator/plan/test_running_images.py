@@ -1,4 +1,4 @@
-"""Images of a Cluster: the image in its spec, else the running image, else the operator's own."""
+"""Images of a Cluster: the image in its spec, otherwise the running image, otherwise the operator's own."""
 
 from __future__ import annotations
 

@@ -249,7 +249,7 @@ def test_the_last_broker_never_leaves() -> None:
 
 
 def test_many_topics_are_counted() -> None:
-    """A message names ten topics and gives the number of the others."""
+    """A message names ten topics and states how many more there are."""
     many = {f"topic-{number:02}": [{"replicas": [0, 1, 2]}] for number in range(12)}
     planned = scaled(2, 3, answer(range(3), topics=many))
 

@@ -1,4 +1,4 @@
-"""The status of a Cluster: the same facts give the same text, and times change only when a condition changes.
+"""The status of a Cluster: equal facts lead to equal text, and times change only when a condition changes.
 
 The tests share one file because every condition is a part of the same status and depends on the same facts.
 """

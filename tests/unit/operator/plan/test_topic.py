@@ -108,7 +108,7 @@ def test_without_a_replication_factor_the_brokers_are_waited_for() -> None:
 
 
 def test_more_replicas_than_brokers() -> None:
-    """A topic with more replicas than brokers waits if the Cluster will have enough brokers, else it is refused."""
+    """A topic with more replicas than brokers is refused, unless the Cluster will have enough brokers later."""
     coming = plan(wanted(replicas=4), brokers=3, desired=4)
     small = plan(wanted(replicas=4), brokers=3, desired=3)
 

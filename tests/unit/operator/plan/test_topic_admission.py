@@ -64,7 +64,7 @@ def test_namespaces() -> None:
 
 
 def test_a_topic_is_claimed_by_its_name_or_the_resources() -> None:
-    """A Topic claims the topic in its spec, else the topic of its own name, and none if the spec is unreadable."""
+    """A Topic claims the topic named in its spec, by default its own name, and no topic if the spec is unreadable."""
     own = {"metadata": {"name": "flights", "namespace": "apps"}, "spec": {"clusterRef": {"name": "main"}}}
 
     assert claimed_by(topic(name="a", namespace="apps")) == ClaimedTopic("shop", "main", "a")

@@ -53,7 +53,7 @@ def test_new_replicas_are_spread_evenly() -> None:
 
 
 def test_brokers_that_take_none_are_passed_by() -> None:
-    """Cordoned, draining and gone brokers get no replicas, even if no other broker is left."""
+    """Cordoned, draining and missing brokers get no replicas, even if no other broker is left."""
     known = [
         LiveBroker(1, "a"),
         LiveBroker(2, "b", cordoned=True),
@@ -78,7 +78,7 @@ def test_the_preferred_leader_stays_first() -> None:
 
 
 def test_replicas_that_cannot_acknowledge_go_first() -> None:
-    """Replicas on gone or unknown brokers are removed first, then those out of sync, even preferred leaders."""
+    """Replicas on missing or unknown brokers are removed first, then replicas out of sync, even preferred leaders."""
     gone = [LiveBroker(1, "a", state="gone"), LiveBroker(2, "b"), LiveBroker(3, "c")]
 
     assert ReplicaChooser(gone, {}).choose(partition(1, 2, 3), 2) == (2, 3)

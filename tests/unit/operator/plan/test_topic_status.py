@@ -67,7 +67,7 @@ def test_the_same_again_changes_nothing() -> None:
 
 
 def test_the_gravest_finding_is_the_reason_and_all_are_in_the_message() -> None:
-    """The most severe finding gives the reason of Ready, the message has all findings, and known values are kept."""
+    """The most severe finding sets the reason of Ready, the message has all findings, and known values are kept."""
     first = topic_status(topic(), Outcome(live=LIVE), BEFORE)
     findings = (Finding("InvalidConfig", "one"), Finding("PartitionsNotReducible", "two"))
     failed = topic_status(topic(first), Outcome(findings=findings), NOW)

@@ -39,11 +39,11 @@ class Term:
         self.lost = asyncio.Event()
 
     async def wait_until_leading(self) -> None:
-        """See `Term` of the loop."""
+        """Wait until the test starts the term."""
         await self.leading.wait()
 
     async def wait_until_lost(self) -> None:
-        """See `Term` of the loop."""
+        """Wait until the test ends the term."""
         await self.lost.wait()
 
 
@@ -121,7 +121,7 @@ def test_every_resource_is_looked_at_again() -> None:
 
 
 def test_followers_do_not_work() -> None:
-    """A follower reconciles nothing, and changes wait until it becomes leader."""
+    """A follower reconciles nothing, and queued changes wait until the follower becomes leader."""
 
     async def scenario() -> None:
         async def nothing(_: Key) -> None:

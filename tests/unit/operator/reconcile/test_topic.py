@@ -109,7 +109,7 @@ async def test_a_missing_cluster_is_reported_and_holds_no_finalizer(
 
 
 async def test_a_refusal_is_one_event(api: MemoryApi, reconciler: TopicReconciler) -> None:
-    """A refused Topic gets one Event, however often it is reconciled."""
+    """A refused Topic gets one Event, even if it is reconciled repeatedly."""
     put_cluster(api)
     ref = put_topic(api, "apps")
     for _ in range(3):

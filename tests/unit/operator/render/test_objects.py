@@ -182,7 +182,7 @@ def test_an_operator_of_an_unknown_namespace_is_not_admitted() -> None:
 
 
 def test_the_port_of_the_nodes_is_the_bootstraps() -> None:
-    """The external bootstrap Service has the node port, and internal clients use another Service."""
+    """The external bootstrap Service has the node port, and internal clients use a different Service."""
     cluster = render_kit.cluster_of(
         listeners={"data": {"type": "nodeport", "perBroker": True, "nodePort": 30000}}
     )

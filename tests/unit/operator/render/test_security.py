@@ -103,7 +103,7 @@ def test_brokers_know_superusers_and_issuers_from_their_file() -> None:
 
 
 def test_only_what_a_broker_cannot_change_restarts_it() -> None:
-    """Pods restart for another TLS mode, but not for a stricter mode, another name or another authority (rule K3)."""
+    """A new TLS mode restarts pods, and a stricter mode, a new name or a new authority does not (rule K3)."""
 
     def fingerprint(security: dict[str, Any], transport: Transport = TRANSPORT) -> str:
         objects = render_kit.drawn(
@@ -161,7 +161,7 @@ def test_etcd_has_the_listeners_of_its_step(transport: EtcdTransport, ports: lis
 
 
 def test_members_of_etcd_restart_for_other_authorities_and_brokers_do_not() -> None:
-    """Other authorities restart etcd, which reads them at startup, but not the brokers (rules K3, K5)."""
+    """New authorities restart etcd, which reads them at startup, but not the brokers (rules K3, K5)."""
 
     def hashes(authorities: str) -> list[str]:
         transport = EtcdTransport("tls", "https", "https", authorities)

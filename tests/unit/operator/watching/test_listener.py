@@ -40,7 +40,7 @@ async def test_by_default_both_families_are_served() -> None:
 
 @pytest.mark.parametrize(("host", "name"), [("127.0.0.1", "127.0.0.1"), ("::1", "[::1]")])
 async def test_an_address_is_served_alone(host: str, name: str) -> None:
-    """A listener on one address does not answer on another."""
+    """A listener on one address does not answer on other addresses."""
     assert await answering(host) == [name]
 
 

@@ -59,7 +59,7 @@ async def test_a_lost_report_is_made_good_by_the_next_fetch(tmp_path: Path, task
 
 
 async def test_the_leader_hears_where_the_copy_begins(tmp_path: Path, tasks: Tasks) -> None:
-    """The leader learns the log start offset of a follower even if nothing else has changed."""
+    """A follower reports its new log start offset to the leader even if nothing else has changed."""
     leading = await start_leading(tmp_path, tasks, isr=PAIR, durability=DurabilityState.SYNCED)
     follower = await start_following(tmp_path, leading, SECOND, tasks)
     await leading.produce(b"value")

@@ -6,7 +6,7 @@ from fairlead_broker.runtime.groups.coordinated_group import HeartbeatPace
 
 
 def test_all_members_together_come_a_bounded_number_of_times_a_second() -> None:
-    """The heartbeats of all members together stay below a rate, whatever the number of members is."""
+    """The heartbeats of all members together stay below a rate, regardless of the number of members."""
     pace = HeartbeatPace()
     few = pace.interval_ms
     pace.count(4_000)

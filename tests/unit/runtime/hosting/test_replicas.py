@@ -320,7 +320,7 @@ class TestDisk:
     async def test_a_log_whose_end_could_not_be_synced_is_refused_and_not_taken_for_another(
         self, start_runtime: StartRuntime, tmp_path: Path
     ) -> None:
-        """A log whose end cannot be synced is refused in the next epoch too, and the stop leaves no clean marker."""
+        """A log whose end cannot be synced is also refused in the next epoch, and the stop leaves no clean marker."""
         first = await start_runtime()
         await (await topic(first, durability="replicated")).produce(b"not synced")
         copy = tmp_path / "killed"

@@ -174,7 +174,7 @@ class TestInSync:
         assert not leading.partition.leadership.under_replicated
 
     async def test_idle_partition_keeps_its_isr(self, start: StartLeading) -> None:
-        """A follower that has caught up stays in the ISR, however long the partition is idle."""
+        """A follower that has caught up stays in the ISR, even if the partition is idle for a long time."""
         leading = await start()
         await both(leading.follower(SECOND), leading.follower(THIRD))
 
@@ -187,7 +187,7 @@ class TestInSync:
     async def test_unknown_outcome_of_a_removal_keeps_the_wait_for_its_follower(
         self, start: StartLeading
     ) -> None:
-        """A removal with an unknown outcome does not end the wait for its follower, but a later stored removal does."""
+        """A batch still waits for a follower whose removal has an unknown outcome, until a later removal is stored."""
         leading = await start()
         second = leading.follower(SECOND)
         await both(second, leading.follower(THIRD))

@@ -146,7 +146,7 @@ async def test_sequences_wrap(make_topic: MakeTopic) -> None:
 async def test_the_hold_counts_into_the_timeout_and_a_withdrawn_batch_is_not_stored(
     make_topic: MakeTopic,
 ) -> None:
-    """The hold counts towards the timeout, and a held batch of a timed-out call is not stored later."""
+    """The time for which a batch is held counts towards the timeout, after which the batch is no longer stored."""
     flights = await make_topic()
     await send(flights, sequenced(0))
 
@@ -260,7 +260,7 @@ async def test_a_stop_answers_what_is_held(start_runtime: StartRuntime) -> None:
 
 
 def keyed(flights: TopicClient, key: bytes, body: bytes) -> ProduceItem:
-    """Return a batch as the server makes it from a request with an idempotency key."""
+    """Return a batch in the form that the server builds from a request with an idempotency key."""
     digest = body.ljust(16, b"\0")
     columns = record_batch([body], default_timestamp_us=SystemClock().now_us())
     data = encode(columns, extension=idempotency_extension(key, digest)).to_bytes()

@@ -129,7 +129,7 @@ async def test_long_polls_of_committed_readers_wait_for_the_stable_offset(
 async def test_late_batches_of_an_ended_transaction_are_refused(make_topic: MakeTopic) -> None:
     """A batch after the marker of its transaction is fenced, and the next epoch begins at sequence 0.
 
-    A repeated end changes nothing.
+    A repeated end of a transaction changes nothing.
     """
     flights = await make_topic()
     await write(flights, 7)

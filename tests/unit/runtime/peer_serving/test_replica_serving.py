@@ -241,7 +241,7 @@ class TestRefusals:
         assert leading.partition.leadership.machine.counted_of(SECOND) is None
 
     async def test_offset_outside_the_log(self, start: StartLeading) -> None:
-        """An offset outside of the leader's log is refused with the log start and log end."""
+        """An offset outside the leader's log is refused with the log start and log end."""
         leading = await start()
         second = leading.follower()
         second.copy.end = Offset(7)

@@ -21,7 +21,7 @@ def test_limit_falls_with_what_is_under_way() -> None:
 
 
 def test_limit_has_a_floor_and_comes_back() -> None:
-    """The limit has a floor however late the loop is, and rises to its maximum when the loop is on time."""
+    """The limit stays above a floor even if the loop is late, and rises to its maximum when the loop is on time."""
     limit = CallLimit(1000)
     for _ in range(50):
         limit.observe_lag(1.0)
@@ -36,7 +36,7 @@ def test_limit_has_a_floor_and_comes_back() -> None:
 
 
 def test_small_limits_are_kept() -> None:
-    """A limit below the floor is not raised."""
+    """A configured limit that is below the floor is not raised to the floor."""
     limit = CallLimit(2)
     limit.observe_lag(1.0)
     limit.begin("ann")

@@ -106,7 +106,7 @@ async def test_failure_in_the_middle_of_an_answer(serve, http2: Client) -> None:
 
 
 class Exploding:
-    """An object with a length and without bytes."""
+    """An answer body that has a length but fails when its bytes are read."""
 
     def __len__(self) -> int:
         return 10

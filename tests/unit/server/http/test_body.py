@@ -171,7 +171,7 @@ async def test_drain_reads_a_little() -> None:
 
 
 async def test_slow_bodies_do_not_count_while_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slow body does not count as a produce call while it arrives, and counts again afterwards."""
+    """A slow body does not count as a produce call until it has arrived completely."""
     monkeypatch.setattr(body_module, "SLOW_BODY_SECONDS", 0.0)
     budget = BodyBudget(BodyLimits(100, produce_calls_max=1))
     arrive = asyncio.Event()

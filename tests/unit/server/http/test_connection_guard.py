@@ -40,7 +40,7 @@ def look(guarded: ConnectionGuard, now: float, listed: Iterable[ListedSocket]) -
 
 
 def test_a_connection_without_a_request_is_due() -> None:
-    """A connection without a request is shut down 30 s after it was first listed, and one with a request is kept."""
+    """A connection without a request is shut down 30 s after it was first listed; any request keeps it open."""
     guarded = guard()
 
     assert look(guarded, 100, sockets(A, B)) == {}
@@ -51,7 +51,7 @@ def test_a_connection_without_a_request_is_due() -> None:
 
 
 def test_a_connection_with_refused_tokens_only_is_due_later() -> None:
-    """A connection with only answers of 401 is shut down after twice the time, and kept after any other answer."""
+    """A connection that got only 401 answers is shut down after twice the time; any other answer keeps it open."""
     guarded = guard()
     look(guarded, 0, sockets(A, B))
     guarded.refused |= {A, B}

@@ -40,7 +40,7 @@ def test_bodies_end_for_clients_that_hold_less(
 ) -> None:
     """A body is refused only in favour of a client that then occupies at most as many bytes as the body's client.
 
-    A suitable body is found whenever one exists.
+    If a body may be refused by this rule, such a body is found.
     """
     held = HeldBodies()
     bodies = [Body(each, size, at) for at, (each, size) in enumerate(given_bodies)]

@@ -76,5 +76,5 @@ def test_only_a_listener_on_loopback_knows_all_of_its_names() -> None:
 
 
 def test_every_origin_may_be_allowed() -> None:
-    """A star allows web pages of every origin."""
+    """A star in the allowed origins admits web pages of every origin."""
     assert allowed(HostCheck(["*"], []), WRITE, host="localhost", origin="https://page.example")

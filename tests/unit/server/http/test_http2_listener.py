@@ -173,9 +173,9 @@ async def test_body_parts_arrive_in_order(serve, http2: Client) -> None:
 
 
 def test_connections_leave_descriptors_for_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A quarter of the descriptors is kept for segment files.
+    """A quarter of the descriptors is reserved for segment files.
 
-    The number of connections is limited even if that of descriptors is not.
+    The number of connections is limited even if the number of descriptors is not.
     """
     limits = {"RLIM": (20_000, 20_000)}
     monkeypatch.setattr("resource.getrlimit", lambda _: limits["RLIM"])

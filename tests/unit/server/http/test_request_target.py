@@ -49,7 +49,7 @@ def test_every_route_is_found(entry) -> None:
     ],
 )
 def test_encoded_names_stay_names(segment: str, name: str) -> None:
-    """An encoded segment is one name, and never leads to another route."""
+    """A path segment with encoded characters is one name, and never leads to a different route."""
     found, parameters = TABLE.find("GET", f"/v1/topics/{segment}/partitions/0/records")
 
     assert found is route("fetch_partition")

@@ -127,7 +127,7 @@ def test_millions_of_rows_of_nothing() -> None:
     ],
 )
 def test_wrong_columns_are_named(columns: dict[str, list[object]], named: str) -> None:
-    """A column that does not fit is refused with its name."""
+    """A missing, unknown or wrongly typed column is refused, and the problem names the column."""
     problem = refused(stream(pa.record_batch(columns)))
 
     assert problem.code == "invalid_record"

@@ -153,7 +153,7 @@ def valued(*values: bytes) -> bytes:
 def test_a_record_that_json_cannot_show_is_refused(part: bytes) -> None:
     """A record with too many headers or too much text ends a JSON answer, or is refused if it is the first.
 
-    Arrow answers include the record.
+    An Arrow answer includes a record that is too large for a JSON answer.
     """
     before = msgspec.json.decode(b"".join(records(0, part).to_json(Encoding.UTF8)))
     with pytest.raises(ProblemError) as refused:

@@ -130,7 +130,7 @@ def run(name: str, *words: str) -> subprocess.CompletedProcess[str]:
 def test_what_the_launcher_prints_is_the_command() -> None:
     """The command consists of the launcher's null-terminated words after its separator line.
 
-    Output of the launcher before that line is passed on.
+    Output of the launcher before its separator line is passed on.
     """
     said, command = submit.command_in(b"a warning\n\0\njava\0-cp\0/a b\0Main\0")
 

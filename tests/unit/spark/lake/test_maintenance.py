@@ -80,7 +80,7 @@ def test_old_files_without_a_table_are_deleted_once_a_day(tmp_path: Path) -> Non
 def test_a_refused_compaction_fails_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A compaction that conflicts with another writer is logged, and a missing table is no error."""
+    """A compaction that conflicts with another writer is logged, and a missing table is not an error."""
 
     def refuse(*_args: object, **_rest: object) -> None:
         raise CommitFailedError("another writer")

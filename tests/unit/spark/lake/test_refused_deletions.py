@@ -39,7 +39,7 @@ class Guarded(pyarrow.fs.SubTreeFileSystem):
     """Number of attempted deletions, including refused ones."""
 
     def delete_file(self, path: str) -> None:
-        """Delete a file, or refuse."""
+        """Delete a file, or refuse the deletion."""
         self.asked += 1
         if not self.may_delete:
             raise PermissionError(path)

@@ -128,7 +128,7 @@ def test_names_of_folders_are_safe_and_values_are_kept(tmp_path: Path) -> None:
     [(2_932_897, "10000-01-01"), (-719_163, "0000-12-31"), (2**31 - 1, "2147483647")],
 )
 def test_a_day_that_no_reader_knows_is_refused(tmp_path: Path, days: int, named: str) -> None:
-    """The first and the last day of Python's calendar are valid partitions, and a day outside of it is refused."""
+    """The first and the last day of Python's calendar are valid partitions, and days outside it are refused."""
     known = [date.min, date.max]
     with task(tmp_path, "day") as open_task:
         for day in known:
@@ -190,7 +190,7 @@ def test_bounds_hold_every_value(rows: list[tuple[int | None, str | None, dateti
 
 
 def test_bounds_are_there_and_near() -> None:
-    """The bounds exist and are close to the values."""
+    """The bounds of a column exist and are close to its values."""
     long = "x" * 100
     moment = datetime(2026, 11, 22, 1, 2, 3, 456_001, tzinfo=UTC)
 

@@ -186,7 +186,7 @@ def test_moving_partitions_and_topics_being_made_are_left_alone() -> None:
 
 
 def test_a_long_proposal_is_cut_and_continued() -> None:
-    """A proposal has at most the allowed number of moves, and says that another one follows."""
+    """A proposal has at most the allowed number of moves, and says that another proposal follows."""
     live = topics(brokers(2), {"t": at(*[(1,)] * 10)})
     cut = proposed(Goal("Full"), live, moves_max=2)
     leaders = proposed(Goal("Full"), topics(brokers(2), {"t": at(*[(1, 2)] * 10)}), moves_max=2)

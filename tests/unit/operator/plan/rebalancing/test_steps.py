@@ -152,7 +152,7 @@ def test_receiving_brokers_are_paced_until_their_last_move() -> None:
 
 
 def test_what_others_move_is_waited_for_or_skipped() -> None:
-    """A Rebalance waits for a partition that a drain moves, and skips and names one that is elsewhere or gone."""
+    """A Rebalance waits for partitions that a drain moves, and skips and reports partitions that moved or are gone."""
     begun = under_way()
     held = cluster(partition(0, 3, 1, adding=(3,), removing=(1,)), partition(1, 2))
     plan, told = after(rebalance(begun), held)

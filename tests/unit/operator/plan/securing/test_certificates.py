@@ -128,7 +128,7 @@ def test_a_replacement_waits_for_members_of_etcd() -> None:
 
 
 def test_a_certificate_is_replaced_only_for_a_reason() -> None:
-    """A certificate is replaced only if it is missing, old, lacks a name, or has another signer (rule K6)."""
+    """A certificate is replaced only if it is missing, old, lacks a name, or has a different signer (rule K6)."""
     assert not leaf_is_due(LEAF, OLD, ["a"], NOW)
     assert leaf_is_due(None, OLD, ["a"], NOW)
     assert leaf_is_due(LEAF, NEW, ["a"], NOW)

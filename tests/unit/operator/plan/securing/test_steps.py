@@ -158,7 +158,7 @@ def test_the_condition_names_what_is_missing() -> None:
 
 
 def test_annotation_and_spec_set_the_overlap() -> None:
-    """The overlap for clients is set in the spec, and is zero if the annotation skips it."""
+    """The spec sets how long a new authority is published before its use, and an annotation skips this time."""
     assert overlap_of(secured({"tls": {"clientOverlap": "5h"}})) == timedelta(hours=5)
     assert overlap_of(secured(skip_overlap="true")) == timedelta()
     assert overlap_of(render_kit.cluster_of()) == timedelta()

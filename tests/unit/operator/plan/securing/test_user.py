@@ -126,7 +126,7 @@ def a_token(
 def test_a_namespace_grants_only_what_the_cluster_gives_it(
     user: User, cluster: Manifest | None, reason: str | None, named: str
 ) -> None:
-    """A User may allow only names that its Cluster gives to the User's namespace, and may deny any name (rule K10)."""
+    """A User may allow only names that its Cluster grants to the User's namespace, and may deny any name (rule K10)."""
     found = refusal(user, cluster)
 
     assert (None if found is None else found.reason) == reason
