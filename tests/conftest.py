@@ -46,7 +46,7 @@ LONG_FILES = {
         "unit/runtime/leading/test_producer_order.py",
     )
 }
-"""Test files that each take more than ten seconds on an idle machine, or twenty beside the tests of other workers."""
+"""Test files that each take more than ten seconds on an idle machine, or twenty while other workers run tests."""
 ONE_AUTHORITY = {
     "SSL_CERT_FILE": str(FOLDER / "plugins/no_authority.pem"),
     "SSL_CERT_DIR": str(FOLDER / "plugins/no_authorities"),
@@ -114,7 +114,7 @@ def pytest_runtestloop() -> None:
 
 
 def _length(item: pytest.Item) -> tuple[float, bool]:
-    """Return the time limit in the mark of a test, or 0 without a mark, and whether its file is a slow one."""
+    """Return the time limit from a test's mark (0 without a mark), and whether the file of the test is slow."""
     mark = item.get_closest_marker("timeout")
     return float(mark.args[0]) if mark is not None and mark.args else 0.0, item.path in LONG_FILES
 

@@ -1,17 +1,17 @@
 """Kills brokers under load many times, and judges the answers that their clients received.
 
 `python broker_kills.py --kills 10000 --clusters 4 --seed 1` runs clusters of three brokers and an etcd side by side. A
-round kills one, two or all brokers of a cluster by SIGKILL at random moments, even during a start. It starts them again
-on their data, and ends when the cluster has acknowledged further records. Idempotent producers write with acks=all and
-`durability=synced` while readers read. A history covers up to 250 kills of one cluster, after which every record is
-read and `history_checker.py` judges the history. Brokers are ordinary processes, forked by a launcher that has imported
-their modules. The leases of most killed brokers are revoked, so that their next start need not wait for the expiry. The
-other leases expire.
+round kills one, two or all brokers of a cluster by SIGKILL at random moments, even during a start. The round starts the
+brokers again on their data, and ends when the cluster has acknowledged further records. Idempotent producers write with
+acks=all and `durability=synced` while readers read. A history covers up to 250 kills of one cluster, after which every
+record is read and `history_checker.py` judges the history. Brokers are ordinary processes, forked by a launcher that
+has imported their modules. The leases of most killed brokers are revoked, so that their next start need not wait for
+the expiry. The leases of the remaining killed brokers expire.
 
-The program prints a JSON report, and its progress each minute. It exits with 1 if a history is not valid, a cluster did
-not recover, no client had requests in flight during the kills, or fewer kills took place than requested. The files of a
-history that failed are kept, and the report names their folder. `--seconds` ends the run early, which is no failure.
-The report has the requested and the actual number of kills.
+The program prints a JSON report, and its progress each minute. The program exits with 1 if a history is not valid, a
+cluster did not recover, no client had requests in flight during the kills, or fewer kills took place than requested.
+The files of a history that failed are kept, and the report names their folder. `--seconds` ends the run early without
+making the run a failure. The report has the requested and the actual number of kills.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ DOWN_SECONDS: Final = 0.3
 EXPIRING_SHARE: Final = 0.05
 """Fraction of the kills after which the lease of the broker expires instead of being revoked."""
 STARTING_SHARE: Final = 0.1
-"""Fraction of the starts that a further kill interrupts, if it comes before the broker serves."""
+"""Fraction of the starts in which the broker is killed again, unless the broker serves before the kill."""
 STARTING_SECONDS: Final = (0.02, 0.5)
-"""Bounds of the time from a start to the kill that interrupts it."""
+"""Minimum and maximum time from a start to the kill that interrupts the start."""
 ACKNOWLEDGED_A_ROUND: Final = (1, 40)
-"""Bounds of the number of sends that a cluster acknowledges after a round."""
+"""Minimum and maximum number of sends that a cluster acknowledges after a round."""
 PROGRESS_SECONDS: Final = 60.0
 """Time limit for the acknowledged sends after a round."""
 PAUSE_SECONDS: Final = 0.05
@@ -113,7 +113,7 @@ class Plan:
 
 
 class Storm:
-    """Kills of the brokers of one cluster."""
+    """Kills and restarts of the brokers of one cluster."""
 
     def __init__(self, run: ChaosRun, rng: random.Random, plan: Plan) -> None:
         self._run = run
@@ -148,7 +148,7 @@ class Storm:
         return made
 
     async def _serves_within(self, node: Node, seconds: float) -> bool:
-        """Start a broker. If it does not serve within the given time, kill it and return False."""
+        """Start a broker. If the broker does not serve within the given time, kill the broker and return False."""
         begun = time.monotonic()
         try:
             await asyncio.to_thread(node.process.start, seconds)
@@ -159,7 +159,7 @@ class Storm:
         return True
 
     async def _end_lease(self, node: Node) -> None:
-        """Revoke the lease of a killed broker, as etcd does when it expires."""
+        """Revoke the lease of a killed broker, as etcd does when a lease expires."""
         etcd = self._run.cluster.etcd
         assert etcd is not None, "the cluster has an etcd"
         if self._rng.random() < EXPIRING_SHARE:
@@ -198,9 +198,10 @@ def start_load(run: ChaosRun) -> None:
 
 
 async def one_history(place: Path, rng: random.Random, plan: Plan, count: int) -> None:
-    """Kill the brokers of a new cluster, judge the history, and add it to the counts."""
+    """Kill the brokers of a new cluster, judge the history, and add the result to the counts."""
     made, report = 0, dict[str, Any]()
-    # A live broker on a busy machine could lose a lease shorter than the usual 6 s, which would be another fault.
+    # With a lease shorter than the usual 6 s, a live broker on a busy machine could lose its lease, which would be a
+    # different fault.
     async with chaos_run(place, environment={"FAIRLEAD_LEASE_SECONDS": "6"}, relayed=False) as run:
         await run.create_topic(min_insync_replicas=2, durability="synced")
         start_load(run)

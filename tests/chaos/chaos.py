@@ -31,7 +31,8 @@ from chaos_faults import ALONE, FAULTS, inject
 from chaos_run import Producers, as_document, chaos_run
 
 ACKNOWLEDGED_A_SECOND_MIN = 5.0
-"""Minimum of acknowledged sends per second; with fewer, a run proves nothing, because the faults met no load."""
+"""Minimum number of acknowledged sends per second; a run with fewer sends proves nothing, because the faults occur
+without load."""
 
 
 async def run(

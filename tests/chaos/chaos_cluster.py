@@ -1,7 +1,7 @@
 """A cluster of real processes: etcd, brokers, and links between them that the test controls.
 
 Brokers keep their addresses, so that clients and other brokers find them after a restart. Connections go through the
-relays of `links.py`, unless a test needs none.
+relays of `links.py`, unless a test disables the relays.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class ChaosCluster:
     # ------------------------------------------------------------------------------------------ start and end
 
     async def start(self, *nodes: Node) -> None:
-        """Start brokers concurrently, by default all."""
+        """Start brokers concurrently; by default, start all brokers."""
         async with asyncio.TaskGroup() as group:
             for node in nodes or self.nodes:
                 if not node.process.running:
@@ -169,7 +169,7 @@ class Answer:
 
     @property
     def json(self) -> Any:
-        """The body as JSON."""
+        """Body of the answer, parsed as JSON."""
         return msgspec.json.decode(self.body)
 
 

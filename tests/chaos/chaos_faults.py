@@ -1,6 +1,7 @@
 """The faults of a cluster: each function begins one fault, waits under load, and ends the fault.
 
-A function returns whether its fault took effect: without a follower, for example, no follower is killed.
+Each function returns whether its fault took effect; for example, killing a follower has no effect if there is no
+follower.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ async def kill_all(run: ChaosRun, rng: random.Random) -> bool:
 
 
 async def roll(run: ChaosRun, rng: random.Random) -> bool:
-    """Stop each broker gracefully and start it again, the next broker when all replicas are in sync."""
+    """Stop each broker gracefully and start it again; continue with the next broker when all replicas are in sync."""
     for node in rng.sample(run.cluster.nodes, len(run.cluster.nodes)):
         assert await run.cluster.stop(node) == [0]
         await run.cluster.start(node)
@@ -208,7 +209,7 @@ ALONE: Final = ("kill-all", "pause-leader", "restart-leader", "nothing")
 
 
 async def inject(run: ChaosRun, rng: random.Random, names: Iterable[str], seconds: float) -> None:
-    """Inject faults one after another for `seconds`, none in about a quarter of the steps; count effective faults."""
+    """Inject faults for `seconds`, with no fault in about a quarter of the steps; count the faults that took effect."""
     names = sorted(names)
     until = run.history.now + seconds
     while run.history.now < until:

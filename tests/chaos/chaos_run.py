@@ -62,7 +62,7 @@ class ChaosRun:
     faults: dict[str, int] = field(default_factory=dict)
     """Number of times that each fault took effect."""
     unsettled: str = ""
-    """Reason why the cluster did not recover, or an empty text."""
+    """Reason why the cluster did not recover; empty if the cluster recovered."""
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def create_topic(self, replicas: int = 3, **config: object) -> None:

@@ -37,7 +37,7 @@ class GroupReader:
         """Number of times that each partition was assigned."""
 
     async def run(self) -> None:
-        """Read until stopped, and continue as another member after an error."""
+        """Read until stopped, and continue as a new member after an error."""
         while not self.stopping.is_set():
             try:
                 await self._read(self._history.process())
@@ -79,7 +79,7 @@ class GroupReader:
         place = TopicPartition(self._topic, batch.partition)
         epoch = consumer.membership.member_epoch
         number = self._history.begin_commit(process, self._group, key, batch.next_offset, epoch)
-        # An earlier attempt may have been carried out, whatever the last error was.
+        # Whatever the last error was, an earlier attempt to commit may have succeeded.
         outcome = "info"
         try:
             await consumer.commit({place: batch.next_offset})

@@ -1,4 +1,4 @@
-"""Runs whose topic a group reads: members of this process, members that can be killed, and the final check."""
+"""Runs in which a group reads the topic: members of this process, members that can be killed, and the final check."""
 
 from __future__ import annotations
 
@@ -83,13 +83,13 @@ async def until(run: ChaosRun, check: Callable[[], bool]) -> None:
 
 
 async def finish(run: ChaosRun, *members: MemberProcess, unheard: bool = False) -> int:
-    """Heal all faults, end the load, wait until the group has read all, and judge; return the count of repeats.
+    """Heal all faults, end the load, and judge the history once the group has read it; return the number of repeats.
 
     `unheard`: a member may have been cut off for longer than its session.
     """
     await run.cluster.heal()
     await run.wait_for_acknowledgements(50)
-    # Producers stop first: a burst that is stored after the lag was zero would not be read.
+    # Producers stop first, because a burst that is stored after the lag has reached zero would not be read.
     await run.stop_clients(SdkProducer)
     await wait_for_lag(run.cluster, GROUP, places_of(TOPIC, run.partitions))
     for member in members:

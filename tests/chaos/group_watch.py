@@ -64,7 +64,7 @@ def places_of(topic: str, partitions: int) -> set[Place]:
 
 
 async def ask_any(cluster: ChaosCluster, client: Client, path: str) -> Answer | None:
-    """Request a path from one running broker after another until one answers 200; return None if none does."""
+    """Request a path from one running broker after another until a broker answers 200; return None if none does."""
     for node in cluster.alive():
         with suppress(PyreqwestError):
             answer = await call(client, "GET", f"{node.url}{path}", seconds=5.0)
@@ -114,7 +114,7 @@ async def wait_for_lag(
 
 
 class OwnershipWatch:
-    """Reads the owners of partitions repeatedly from any broker and the store, since no partition may have two."""
+    """Repeatedly reads the owners of partitions from brokers and from the store; no partition may have two owners."""
 
     def __init__(self, cluster: ChaosCluster, group: str) -> None:
         self._cluster, self._group = cluster, group

@@ -31,7 +31,7 @@ class HistoryRecorder:
         return round(time.monotonic() - self._begun, 6)
 
     def process(self) -> int:
-        """Return a new process number; a process with an unknown outcome continues under another number."""
+        """Return a new process number; after an unknown outcome, a process continues under a new number."""
         self._processes += 1
         return self._processes
 

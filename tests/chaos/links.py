@@ -63,7 +63,7 @@ class Links:
         self.trouble: AnswerTrouble | None = None
         """Loss and delay of answers to clients; answers to brokers and etcd are not affected."""
         self.held_bytes = 0
-        """Number of blocked bytes; a network partition that blocks none proves nothing."""
+        """Number of blocked bytes; a network partition that blocks no bytes proves nothing."""
 
     async def relay(self, target: str, port: int) -> int:
         """Start a relay to a port of a node, and return the relay's port."""
@@ -81,7 +81,7 @@ class Links:
         self._regulate()
 
     def cut(self, pairs: Iterable[Pair]) -> None:
-        """Break the connections between these nodes, and refuse new connections until they are mended."""
+        """Break the connections between these nodes, and refuse new connections until the connections are restored."""
         broken = frozenset(pairs)
         self._blocked |= broken
         for passage in tuple(self._passages):

@@ -1,7 +1,7 @@
 """A member of a group in a process of its own, which can be killed without leaving the group.
 
-The module is also the program of the member process. The member writes its events to a file, line by line. At its end,
-the events are merged into the history by time.
+The module is also the program of the member process. The member writes its events to a file, line by line. When the
+member ends, its events are merged into the history by time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Addresses:
 
 
 class _WrittenHistory(HistoryRecorder):
-    """Writes each event to the file immediately, so that a kill loses none."""
+    """Writes each event to the file immediately, so that a kill loses no event."""
 
     def __init__(self, path: Path, begun: float, first: int) -> None:
         super().__init__({})
@@ -50,7 +50,7 @@ class _WrittenHistory(HistoryRecorder):
 
 @dataclass(slots=True)
 class MemberProcess:
-    """Successive processes of one member. `more`: settings of its consumer."""
+    """Successive processes of one member. `more`: settings of the member's consumer."""
 
     folder: Path
     urls: list[str]

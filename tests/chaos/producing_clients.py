@@ -1,6 +1,6 @@
 """Clients that produce until they are stopped, and record their requests and answers in a history.
 
-A process sends to one partition. After a request with an unknown outcome it continues as another process.
+A process sends to one partition. After a request with an unknown outcome, the client continues as a new process.
 """
 
 from __future__ import annotations
@@ -122,7 +122,10 @@ async def _close(producer: Producer) -> None:
 
 
 class PlainProducer:
-    """Plain requests to one broker after another, each sent once. A record without an answer may be stored or not."""
+    """Sends plain requests to one broker after another, each request once.
+
+    A record without an answer may be stored or not.
+    """
 
     def __init__(self, cluster: ChaosCluster, history: HistoryRecorder, topic: str, partition: int) -> None:
         self._history = history

@@ -23,7 +23,7 @@ ASK_SECONDS: Final = 0.3
 
 
 class SdkReader:
-    """The SDK's consumer on every partition from the start, continued by another consumer after an error."""
+    """Reads every partition from the start with the SDK's consumer; after an error, a new consumer continues."""
 
     def __init__(
         self, cluster: ChaosCluster, history: HistoryRecorder, topic: str, partitions: int, **more: Any

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 
 class Anomaly(StrEnum):
-    """One way in which a history is wrong."""
+    """One way in which a history can be wrong."""
 
     INCONSISTENT_OFFSETS = "A1 inconsistent-offsets"
     LOST_WRITE = "A2 lost-write"

@@ -1,4 +1,4 @@
-"""A judge of client histories that finds lost, repeated, reordered, changed and invented records.
+"""Checker of client histories that finds lost, repeated, reordered, changed and invented records.
 
 A history is a file of JSON lines, ordered by one clock of the test. A *key* is one partition; a value is a string that
 is sent at most once to one key in the whole history. The first line has the settings of the workload

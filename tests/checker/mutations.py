@@ -1,6 +1,6 @@
 """Makes a valid history wrong in one place, and names the resulting anomaly.
 
-Each mutation returns the changed copy, or None for a history without a place to change.
+Each mutation returns a changed copy of the history, or None if the history has no place for the change.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Records that readers received, by partition: the value at each offset, and the moves of each reader.
 
-Most polls continue exactly after the previous poll. Each poll that does not is stored, and judged when every offset
-with a record is known.
+Most polls continue exactly after the previous poll. A poll that continues elsewhere is stored, and judged when every
+offset with a record is known.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class KeyReads:
     places: dict[str, int] = field(default_factory=dict)
     """First offset at which each value was read."""
     final: set[str] = field(default_factory=set)
-    """Records that the readers at the end received."""
+    """Records received by the readers that read everything at the end."""
     read_to: int = -1
     final_to: int = -1
     ends: list[int] = field(default_factory=list)

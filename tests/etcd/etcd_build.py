@@ -29,7 +29,7 @@ REPORT_SECONDS = 15
 
 
 class EtcdNotBuilt(Exception):
-    """etcd is not available; the message names the missing part."""
+    """Raised when etcd is not available; the message names the missing part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def built(name: str, module: Path, packages: Mapping[str, str]) -> Path:
 def member_command(
     data: Path, client_url: str, peer_url: str, *, name: str = "etcd", initial_cluster: str | None = None
 ) -> list[str]:
-    """Return the command that runs a member in the foreground, alone unless `initial_cluster` names others.
+    """Return the command that runs a member in the foreground, alone unless `initial_cluster` names other members.
 
     Raise `EtcdNotBuilt` if etcd is not available.
     """
@@ -90,7 +90,7 @@ def member_command(
 
 
 def cache_folder() -> Path:
-    """Return a folder outside the checkout, so that it outlives the checkout."""
+    """Return a folder outside the checkout, so that the folder outlives the checkout."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fairlead" / "etcd"
 
 
@@ -120,7 +120,7 @@ def build(package: str, target: Path, module: Path) -> None:
 def compile_program(name: str, command: list[str], module: Path) -> None:
     """Run Go's compiler in a module, and report the progress on stderr; the command has the flag `-v`.
 
-    Raise `EtcdNotBuilt` with the end of the compiler's output if that fails.
+    Raise `EtcdNotBuilt` with the end of the compiler's output if the compilation fails.
     """
     environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOTOOLCHAIN": "local"}
     begun = reported = time.monotonic()

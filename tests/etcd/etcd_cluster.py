@@ -1,7 +1,7 @@
 """Real etcd clusters for tests: processes on free ports of 127.0.0.1 that can be killed, paused and started again.
 
 tests/etcd and the conformance suite of coordination use the clusters. Processes end with their parent process, even if
-it is killed.
+the parent is killed.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ def free_ports() -> Iterator[int]:
     """Yield free ports, and no port twice until this process has used all of its ports.
 
     The ports are below those of outgoing connections and in a block that belongs to this process, so that a killed
-    member gets its own ports again whatever tests run at the same time.
+    member gets its own ports again regardless of tests that run at the same time.
     """
     block = _own_block()
     while True:

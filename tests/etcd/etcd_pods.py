@@ -82,7 +82,7 @@ class EtcdPods:
         """Quota of a store in the template; a test that enlarges volumes increases the quota."""
 
     def wish(self, replicas: int, pod_spec_hash: str = "first") -> EtcdWish:
-        """Return the requested state of the etcd: a number of members, which are at the addresses of this object."""
+        """Return the requested state of etcd: a number of members at the addresses of this object."""
         places = tuple(
             EtcdPlace(f"member-{ordinal}", f"http://127.0.0.1:{peer}")
             for ordinal, (_, peer) in enumerate(self._ports)
@@ -125,7 +125,7 @@ class EtcdPods:
         return self._tls
 
     async def bring(self, wish: EtcdWish, until: Callable[[EtcdPlan], bool] | None = None) -> EtcdPlan:
-        """Run passes until the etcd is as requested, or until another condition is true; return the last plan."""
+        """Run passes until etcd is as requested, or until another condition is true; return the last plan."""
         met = until or (lambda plan: plan.verdict.reason == "Healthy" and plan.requeue_seconds is None)
         async with asyncio.timeout(CONVERGE_SECONDS):
             while True:

@@ -275,7 +275,7 @@ async def lax(tmp_path: Path) -> AsyncIterator[EtcdCluster]:
 
 
 async def test_a_change_too_soon_is_refused(three: EtcdCluster) -> None:
-    """Members that have just connected refuse to add another; the client treats the refusal as temporary."""
+    """Members that have just connected refuse to add another member; the client treats the refusal as temporary."""
     leader = await three.leader()
     async with EtcdMembersClient() as client:
         with raises(EtcdRefused, "unhealthy"):

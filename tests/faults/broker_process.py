@@ -16,7 +16,8 @@ from waiting import pause_blocking
 from warm_programs import FAIRLEAD, WarmProcess, start
 
 BYTECODE: Final = Path(__file__).parents[2] / "build" / "bytecode"
-"""Time limit of a start. The first start on a machine compiles the modules and takes three times as long as others."""
+"""Time limit of a start. The first start on a machine compiles the modules and takes three times as long as later
+starts."""
 
 
 @dataclass(slots=True)

@@ -3,8 +3,8 @@
 Several clients produce to a real `fairlead broker start` with acks=all, with one partition and one request at a time
 for each client. SIGKILL is sent at a random moment, mostly while requests are unanswered. The broker is started again
 on the same data and must be ready in time. Half of the clients are idempotent and repeat an unanswered batch until it
-is acknowledged, and the batch must be stored once. The other clients continue with the next batch, so their unanswered
-batches may be stored once or not at all. All answers form a history for `history_checker.py`.
+is acknowledged; the batch must be stored exactly once. The other clients continue with the next batch, so their
+unanswered batches may be stored once or not at all. All answers form a history for `history_checker.py`.
 
 `python killed_brokers.py --kills 100 --ballast-bytes 1073741824` prints a JSON report and exits with 1 when a record
 was lost, repeated or out of order, or a start took too long.
@@ -150,7 +150,7 @@ class Producers:
     async def _send(
         self, client: Client, path: str, partition: int, request: int, body: bytes, count: int
     ) -> bool:
-        """Send once; return whether the request was a repetition that is stored now."""
+        """Send a request once; return whether the request repeated an earlier request and is stored now."""
         self._in_flight += 1
         try:
             answer = await client.post(path).headers(BATCHES).body_bytes(body).build().send()

@@ -136,7 +136,7 @@ class DiskFile:
         return bytes(mixed)
 
     def _size(self, rng: random.Random, at: int) -> int:
-        """Return the size that the stored metadata has: the size of a state, or one between two states."""
+        """Return the size that the stored metadata has: the size of a state, or a size between two states."""
         size = len(self._state(at))
         before = len(self._state(at - 1)) if at else size
         return rng.randint(before, size) if before < size and rng.random() < 0.3 else size

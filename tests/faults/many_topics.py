@@ -106,7 +106,7 @@ class Topics:
         await _by_clients(CLIENTS, work)
 
     async def delete(self, names: list[str], *, until: int = 0) -> list[str]:
-        """Delete topics by several clients until `until` are left, while others create topics; return the rest."""
+        """Delete topics until `until` are left, while other clients create topics; return the remaining topics."""
         waiting, deleting = list(names), True
 
         async def remove(client: Client) -> None:
@@ -162,7 +162,7 @@ def _client() -> Any:
 
 
 async def run(data: Path, topics: int) -> dict[str, Any]:
-    """Create topics, restart a killed broker, delete the topics, restart a broker killed then; return the report."""
+    """Create topics, kill and restart the broker, delete the topics with a further kill; return the report."""
     report = Report(topics)
     log = data.with_name(data.name + ".log")
     broker = BrokerProcess(data, environment={"FAIRLEAD_LOG_FORMAT": "json"})

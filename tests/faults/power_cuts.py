@@ -68,7 +68,7 @@ class Stored:
 
 @dataclass(slots=True)
 class Witness:
-    """What one partition must still have after a cut: its acknowledged batches, log start and epochs."""
+    """State that one partition must still have after a cut: its acknowledged batches, log start and epochs."""
 
     topic_id: TopicId
     config: TopicConfig

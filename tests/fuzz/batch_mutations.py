@@ -235,7 +235,7 @@ def originals() -> list[pa.RecordBatch]:
 
 
 def check_of(problem: ProblemError) -> str:
-    """Return the check that refused a mutant, by the functions in its traceback."""
+    """Return the check that refused a mutant, identified by the functions in the traceback."""
     functions = {frame.name for frame in traceback.extract_tb(problem.__traceback__)}
     if "before compression" in problem.detail:
         return "declared size"

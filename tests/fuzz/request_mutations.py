@@ -1,10 +1,10 @@
 """Mutates whole requests and checks that a broker gives a valid answer to each.
 
 `python request_mutations.py --mutants 20000 --seed 1` starts a broker in this process and passes mutated requests to
-the application of its data listener, without the HTTP server, whose parser belongs to a library. It prints a JSON
-report and exits with 1 when a request is answered by a failure (500), by nothing or by a problem outside the catalogue,
-or when earlier records cannot be read back. Batches in the requests are mutated as in `batch_mutations.py`, and nine of
-ten have a valid checksum.
+the application of its data listener, without the HTTP server, whose parser belongs to a library. The program prints a
+JSON report and exits with 1 when a request gets a failure (500), no answer or a problem outside the catalogue, or when
+earlier records cannot be read back. Batches in the requests are mutated as in `batch_mutations.py`, and nine of ten
+have a valid checksum.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ WITHOUT_BODY: Final = (204, 304)
 
 
 class BadAnswerError(Exception):
-    """Error with an input and its answer, which no input may get."""
+    """Raised with an input and its answer, if no input may get such an answer."""
 
 
 @dataclass(slots=True)

@@ -5,10 +5,10 @@ connections: mutated batches, JSON and Arrow bodies, queries, paths and headers 
 HTTP/1.1 and as streams of HTTP/2, and malformed chunks, heads, and frames of HTTP/2. Good records are stored in between
 and read back at the end. With `--stranger`, the broker runs in the mode `enforce`, and no input has a token.
 
-The program prints a JSON report, and its progress each minute. It exits with 1 if the process of the broker ended, an
-answer is neither a success nor a problem of the catalogue, an input without a token was served, a good record was
-refused or lost, or the process used more memory than the bound. `--seconds` ends the run early, which is no failure.
-The report has the requested and the actual number of inputs. The files of a broker that failed are kept.
+The program prints a JSON report, and its progress each minute. The program exits with 1 if the process of the broker
+ended, an answer is neither a success nor a problem of the catalogue, an input without a token was served, a good record
+was refused or lost, or the process used more memory than the bound. `--seconds` ends the run early without making the
+run a failure. The report has the requested and the actual number of inputs. The files of a broker that failed are kept.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ from wire_connections import Answer, Attacker, BadAnswerError, Counts, read_answ
 from wire_inputs import message
 
 MEMORY_BYTES_MAX: Final = 600 << 20
-"""Bound of the resident memory: the budgets of this broker, its heads and connections, and the program itself."""
+"""Limit on the resident memory: the sum of this broker's budgets, its request heads and connections, and the program
+itself."""
 LIMITS: Final = {
     "FAIRLEAD_LIMITS__BODIES_BYTES_MAX": str(64 << 20),
     "FAIRLEAD_LIMITS__PRODUCE_BYTES_MAX": str(64 << 20),
@@ -180,7 +181,7 @@ class Run:
             await self.call(Request("DELETE", f"/v1/topics/{name}"))
 
     async def call(self, request: Request) -> Answer:
-        """Send a good request of the administrator."""
+        """Send a valid request as the administrator."""
         token = (
             (("authorization", f"Bearer {self.token.read_text().strip()}"),) if self.token.exists() else ()
         )

@@ -58,7 +58,7 @@ OPERATOR: Final = (
             description="0 operators in shop hold the Lease; it should be 1.",
         ),
     ),
-    # The pod was replaced by another.
+    # The pod was replaced by another pod.
     Case(
         alert="FairleadOperatorLeaders",
         series={

@@ -1,4 +1,4 @@
-"""The OpenAPI document is valid by the rules of the standard.
+"""The OpenAPI document is valid according to the standard.
 
 The file is separate from the tests of the document's content, because the validator takes twice as long under coverage.
 """

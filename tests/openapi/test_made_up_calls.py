@@ -2,8 +2,7 @@
 
 Schemathesis generates examples for each route of the data listener: values at the limits of their schemas, invalid
 values, and values found by a search. Valid names are often replaced by names of existing resources, because most calls
-would otherwise end with "not found". `make prove PROVE=searches` runs many more examples, with different ones each
-time.
+would otherwise end with "not found". `make prove PROVE=searches` runs many more examples, which differ in each run.
 """
 
 from __future__ import annotations

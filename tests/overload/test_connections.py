@@ -30,8 +30,8 @@ from overload_kit import (
 pytestmark = [pytest.mark.slow, pytest.mark.prove]
 
 P99_MS_MAX = 500.0
-"""Bound of a well-behaved client's latency (produce and fetch together) during an attack, with nothing
-else on the machine: ten times the usual latency.
+"""Maximum latency of a well-behaved client (produce and fetch together) during an attack on an otherwise idle machine:
+ten times the usual latency.
 """
 
 

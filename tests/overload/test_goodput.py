@@ -17,7 +17,7 @@ PEAK_UNANSWERED = 64
 """Number of concurrent requests with which the peak is measured; more requests do not raise the peak."""
 PARTITIONS = 8
 STREAMS_MAX = 250
-"""Maximum of streams on one connection; a client delays further requests."""
+"""Maximum number of streams on one connection; a client delays further requests."""
 
 Answers: TypeAlias = list[tuple[float, float]]
 """Time of each answer and its latency in seconds."""
@@ -45,7 +45,7 @@ class Load:
             self.connections.append(connection)
 
     async def peak(self, seconds: float) -> float:
-        """Return the stored requests a second when each answer is followed by the next request."""
+        """Return the stored requests per second when each answer is followed by the next request."""
         end = now() + seconds
 
         def follow(connection: Http2Load) -> None:

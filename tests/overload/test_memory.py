@@ -37,7 +37,7 @@ from overload_kit import (
 pytestmark = [pytest.mark.slow, pytest.mark.prove]
 
 P99_MS_MAX = 1000.0
-"""Bound of a well-behaved client's latency during an attack that moves data, with nothing else on the machine."""
+"""Maximum latency of a well-behaved client during an attack that moves data, on an otherwise idle machine."""
 STALLED_MIB = 1.0
 """Memory of one stalled reader beyond the bytes that the broker counts: the last part of its answer, in buffers."""
 
@@ -359,7 +359,7 @@ async def test_small_bodies_pass_beside_large_ones(crowded) -> None:
     assert stored.status == 200
 
 
-# On a busy machine, the broker refuses a body before it notices that it may end another.
+# On a busy machine, the broker refuses a body before it notices that it may end another body.
 @pytest.mark.serial
 @pytest.mark.parametrize(
     "media_type",

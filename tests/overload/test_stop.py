@@ -16,7 +16,7 @@ STOP_SECONDS_MAX = 10.0
 
 @pytest.mark.parametrize("signals", [pytest.param(1, marks=pytest.mark.scenario), 3])
 async def test_stop_with_much_unsynced(start, full, signals) -> None:
-    """A stopping broker answers long polls first, then all produce requests, whatever signals follow."""
+    """A stopping broker answers long polls first, then all produce requests, regardless of later signals."""
     unsynced_mib = 250 if full else 40
     polls_count, producers = (500, 32) if full else (100, 8)
     broker = await start(sync_interval_seconds=600, unsynced_bytes_max=512 * MIB)

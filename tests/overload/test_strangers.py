@@ -1,4 +1,4 @@
-"""Attacks of callers without a token, and with wrong ones, on a broker that enforces access rules."""
+"""Attacks by callers with no token or with invalid tokens, on a broker that enforces access rules."""
 
 import asyncio
 import itertools
@@ -16,8 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.prove]
 
 MIB = 1 << 20
 P99_MS_MAX = 500.0
-"""Bound of the latency of a client with a token (produce and fetch together) during an attack, with nothing else on the
-machine.
+"""Maximum latency of a client with a token (produce and fetch together) during an attack on an otherwise idle machine.
 """
 MEMORY_MIB_MAX = 64.0
 """Maximum memory that an attack may cost a broker."""

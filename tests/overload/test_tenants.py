@@ -18,7 +18,7 @@ from overload_kit import BrokerUnderLoad, WellBehavedClient, now, one_batch, pau
 pytestmark = [pytest.mark.serial, pytest.mark.prove, pytest.mark.scenario]
 
 LIMIT = 2_000_000
-"""Bytes that the busy caller may produce in a second."""
+"""Bytes that the busy caller may produce per second."""
 BATCH_BYTES = 100_000
 TIMES = 10
 """Offered load of the busy caller, as a multiple of its limit."""
@@ -58,7 +58,7 @@ async def tenants(broker: BrokerUnderLoad, **quota: int) -> AsyncIterator[tuple[
 
 
 async def test_a_tenant_is_kept_at_its_limit(full: bool, tmp_path: Path) -> None:
-    """A caller that sends ten times its limit gets its limit within a tenth, and another caller is served as before.
+    """A caller that sends ten times its limit gets its limit to within a tenth; another caller is served as before.
 
     The caller ignores the waiting times in answers.
     """

@@ -1,4 +1,4 @@
-"""Certificate authorities and certificates for tests: valid ones, and some with one fault each."""
+"""Certificate authorities and certificates for tests: valid certificates, and certificates with one fault each."""
 
 from __future__ import annotations
 

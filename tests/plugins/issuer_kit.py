@@ -76,7 +76,7 @@ class TestIssuer:
         registry = jws.JWSRegistry(algorithms=[str(told["alg"])], strict_check_header=False)
         content = json.dumps(self.claims(**changes))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SecurityWarning)  # EdDSA is an old name
+            warnings.simplefilter("ignore", SecurityWarning)  # EdDSA is a deprecated name
             return str(jws.serialize_compact(told, content, key, registry=registry))
 
 

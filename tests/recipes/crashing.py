@@ -34,7 +34,7 @@ class CrashKind(StrEnum):
     FAILURE = "failure"
     """An error raised at the line; resources of the program are closed."""
     PAUSE = "pause"
-    """A pause until SIGCONT: other processes consider the process dead, and it notices nothing."""
+    """A pause until SIGCONT: other processes consider the process dead, and the paused process notices nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ def postgresql_server() -> Iterator[dict[str, str]]:
     try:
         _give_away(folder)
         data = str(folder / "data")
-        # No sync, because tests of the server's clients do not crash the machine.
+        # The server does not sync, because tests of its clients do not crash the machine.
         _run(folder, "initdb", "-D", data, "-A", "trust", "-U", USER, "-E", "UTF8", "--locale=C", "--no-sync")
         options = f"-k {folder} -c listen_addresses= -c fsync=off"
         _run(folder, "pg_ctl", "start", "-w", "-D", data, "-l", str(folder / "log"), "-o", options)

@@ -1,4 +1,4 @@
-"""The programs of the page on delivery guarantees keep their guarantees despite crashes; `make prove` causes more."""
+"""The programs of the page on delivery guarantees keep them despite crashes; `make prove` causes more crashes."""
 
 from __future__ import annotations
 

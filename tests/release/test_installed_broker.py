@@ -10,7 +10,7 @@ import pytest
 
 from install_kit import broker, install, install_hashed, new_environment, run
 
-# Two environments and ten processes, on a machine with other load.
+# The test makes two environments and starts ten processes, on a machine with other load.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 

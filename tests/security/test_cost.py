@@ -33,8 +33,8 @@ MICROSECONDS_MAX: Final = 10.0
 CHANGE_MICROSECONDS_MAX: Final = 20_000.0
 CALLS: Final = 20_000
 REFERENCE_MICROSECONDS: Final = 4.7
-"""Processor time of `reference` on the quiet machine for which the limit is given; on other machines the limit is
-scaled accordingly.
+"""Processor time of `reference` on the idle machine for which the limit is given; on other machines the limit is scaled
+accordingly.
 """
 
 

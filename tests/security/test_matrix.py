@@ -1,4 +1,4 @@
-"""Calls of every route by every kind of caller on a real broker (proof V1), with statuses by the route table alone."""
+"""Calls of every route by every kind of caller on a real broker (proof V1); the route table determines the statuses."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def outcomes(secured: Secured, token: str | None, routes: list[Route], **n
 async def test_callers_without_a_valid_token_reach_only_public_routes(
     secured: Secured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every call that is not public gets 401 without a token, or with an unknown, changed, expired or revoked one."""
+    """Every call that is not public gets 401 without a token, or with an unknown, changed, expired or revoked token."""
     # The number of bad tokens from one address is limited, and this test sends more.
     monkeypatch.setattr(failure_budget, "BURST", 1e9)
     expired = await secured.token("user:old", expires_in_seconds=1)
@@ -112,7 +112,7 @@ async def test_patterns_admit_their_names_only(secured: Secured) -> None:
 
 
 async def test_hidden_and_unknown_names_are_answered_alike(secured: Secured) -> None:
-    """A topic that may not be described is answered like a missing one, except for the name (rule Z7, proof V3)."""
+    """A topic that may not be described is answered like a missing topic, except for the name (rule Z7, proof V3)."""
     token = (await secured.token("user:ann"))["token"]
     made = await secured.call("POST", "/v1/topics", secured.admin, {"name": "aaaa", "partitions": 1})
     assert made.status == 201, made

@@ -217,7 +217,7 @@ async def test_the_first_broker_closes_the_cluster(tmp_path: Path) -> None:
 
 
 async def test_a_flood_of_bad_tokens_does_not_affect_known_callers(secured: Secured) -> None:
-    """After a burst, unknown tokens from an address are not verified; a verified token works, even after a change."""
+    """After a burst of bad tokens, further ones are not verified; a verified token works, even after an ACL change."""
     await secured.call("GET", "/v1/whoami", secured.admin)
     wrong = [TokenText("0" * 12, f"{number:043}").text for number in range(80)]
     bad = [await secured.call("GET", "/v1/whoami", token) for token in wrong]
@@ -271,7 +271,7 @@ async def test_records_of_an_owner_are_kept_from_other_callers(secured: Secured)
 async def test_acls_are_listed_by_kind_and_name(
     secured: Secured, query: str, expected: list[str] | str
 ) -> None:
-    """The list of ACLs has only those on a kind of resource whose pattern matches a name."""
+    """A filtered list of ACLs has only those on one kind of resource whose pattern matches the given name."""
     await secured.acl("user:ann", "read", "topic:shop.*")
     await secured.acl("user:ann", "read", "group:shop.*")
     await secured.acl("user:bob", "read", "topic:orders")

@@ -75,7 +75,7 @@ async def replace_leaf(scene: Scene, old: Authority, later: Authority) -> None:
 
 
 async def replace_authority(scene: Scene, old: Authority, later: Authority) -> None:
-    """Replace the authority: trust both authorities, sign with the new one, then trust only the new one."""
+    """Replace the authority: trust both authorities, sign with the new one, then trust only the new authority."""
     await scene.trust(old, later)
     await scene.load(old.issue(), old, later)
     leaf = later.issue()

@@ -1,6 +1,6 @@
 """No output of a broker or client contains a secret (rule U3, proof V18).
 
-Secrets of every kind are sent to a broker, in the right place and in every wrong one. Afterwards all output of the
+Secrets of every kind are sent to a broker, in the right place and in every wrong place. Afterwards all output of the
 broker and its clients is searched for the texts of the secrets.
 """
 

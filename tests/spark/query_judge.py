@@ -32,7 +32,7 @@ class Verdict:
     """Number of distinct records of the topic in the sink."""
     lost: int = 0
     repeated: int = 0
-    """Number of copies in addition to the first of each record."""
+    """Number of copies in addition to the first copy of each record."""
     unknown: int = 0
     """Number of records that the topic does not have at that partition and offset."""
     batches: int = 0

@@ -1,7 +1,8 @@
 """A Spark program that reads and writes with tokens of callers, on an executor in a separate process.
 
-Its argument is a JSON object of settings. It prints plans and errors, so that the test can search them for the tokens.
-The driver's own token is in the environment, and the executor's in the setting `spark.executorEnv.FAIRLEAD_TOKEN_FILE`.
+The argument of the program is a JSON object of settings. The program prints plans and errors, so that the test can
+search them for the tokens. The driver's own token is in the environment, and the executor's in the setting
+`spark.executorEnv.FAIRLEAD_TOKEN_FILE`.
 """
 
 from __future__ import annotations

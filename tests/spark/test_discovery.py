@@ -56,7 +56,7 @@ def look(tmp_path: Path, files: dict[str, str], program: str = LOOK) -> str:
 def test_without_a_pyspark_that_works_there_is_a_reason_and_no_source(
     tmp_path: Path, fake: str, words: list[str]
 ) -> None:
-    """Without PySpark, or with an old or broken one, the modules define no source and state the reason."""
+    """Without PySpark, or with an old or broken PySpark, the modules define no source and state the reason."""
     found = json.loads(look(tmp_path, FAKES[fake]))
 
     for has_source, reason in found:

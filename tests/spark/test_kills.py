@@ -1,4 +1,4 @@
-"""Tests of `killed_queries.py` with few kills; `make prove PROVE=spark-kills` uses fifty."""
+"""Tests of `killed_queries.py` with few kills; `make prove PROVE=spark-kills` uses fifty kills."""
 
 from __future__ import annotations
 

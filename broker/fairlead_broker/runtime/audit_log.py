@@ -1,9 +1,9 @@
-"""The audit log: one JSON line for each refusal and each change, in every mode (rules U1 to U4).
+"""The audit log: one JSON line for each refusal and each change, in every security mode (rules U1 to U4).
 
-`server` reports the end of each request; `security_view` reports refused tokens and operations. Decisions are
-made by objects that serve many requests, so the request of a refusal is found through a context variable. The lines go
-to the logger `fairlead.audit` of the standard library, regardless of the broker's log level and format, and to the
-queue of the topic `__audit`.
+`server` reports the end of each request; `security_view` reports refused tokens and operations. The objects that refuse
+a request serve many requests at once, so a context variable identifies the refused request. The lines go to the logger
+`fairlead.audit` of the standard library, regardless of the broker's log level and format, and to the queue of the topic
+`__audit`.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _LOGGER.setLevel(logging.INFO)
 
 
 LINES_MAX: Final = 10_000
-"""Maximum number of lines that wait for the topic."""
+"""Maximum number of lines in the queue of the topic."""
 
 
 class AuditedRequest(Protocol):
-    """Interface of a request for the audit log."""
+    """Interface through which the audit log reads a request."""
 
     is_audited: bool
-    """Whether a record of the request was written or summed."""
+    """Whether a record of the request was written, or added to the sum of equal refusals."""
 
     @property
     def audit_caller(self) -> Caller: ...  # noqa: D102
@@ -55,14 +55,14 @@ AUDITED_REQUEST: Final[ContextVar[Callable[[], AuditedRequest | None]]] = Contex
 )
 """Weak reference to the request that the current task serves, for the audit records of refusals.
 
-`server` sets the reference at the start of each request. Timers and tasks keep the context in which they began, often
-for longer than the request: a strong reference would keep the request, and with an incomplete body its connection,
-open.
+`server` sets the reference at the start of each request. Timers and tasks keep the context in which they were created,
+often beyond the end of the request. A strong reference would keep the request alive and, if its body is incomplete, its
+connection open.
 """
 
 
 class AuditQueue:
-    """Lines that wait to be written to the topic, while the configuration of the cluster turns the topic on."""
+    """Lines to be written to the topic, if the configuration of the cluster enables the topic."""
 
     def __init__(self, metadata: ClusterMetadata, dropped: Callable[[], None]) -> None:
         """`dropped` is called for each line that is dropped because the queue is full."""
@@ -74,7 +74,7 @@ class AuditQueue:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether the configuration of the cluster turns the topic on."""
+        """Whether the configuration of the cluster enables the topic."""
         return cluster_value(self._metadata, AUDIT_TOPIC_KEY) is True
 
     def add(self, line: bytes, at_us: int) -> None:
@@ -109,7 +109,7 @@ class AuditLog:
         self._refuse(event, denied.principal, denied.operation, denied.resource, observed=observed)
 
     def refused(self, request: AuditedRequest, operation: str, resource: str, problem: str) -> None:
-        """Report a refused request without a decision about a resource, unless the request has a record already."""
+        """Report a request that was refused outside of an access decision, unless the request already has a record."""
         if request.is_audited:
             return
         known = problem == "forbidden"
@@ -127,7 +127,7 @@ class AuditLog:
         problem: str | None,
         change: dict[str, object],
     ) -> None:
-        """Report the answer of a call that changes the cluster."""
+        """Report the answer to a call that changes the cluster."""
         outcome = AuditOutcome.SUCCEEDED if problem is None and status else AuditOutcome.FAILED
         self._write(
             self._record(
@@ -147,10 +147,10 @@ class AuditLog:
         self._write(self._record(event, AuditOutcome.SUCCEEDED, change=change))
 
     async def run(self) -> None:
-        """Write the sums of equal refusals at a fixed interval until cancelled, and the remaining sums at the end."""
+        """Write the sums of equal refusals at a fixed interval; when cancelled, write the remaining sums."""
         try:
             while True:
-                # Sums are due at fixed times, not after an event.
+                # The sums are written at fixed times; no event triggers the writing.
                 await asyncio.sleep(SUM_SECONDS)  # noqa: TID251
                 self.write_sums()
         finally:

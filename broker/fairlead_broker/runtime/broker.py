@@ -163,7 +163,7 @@ class Broker:
     async def stop_answering(self) -> None:
         """Refuse new calls, answer long polls at once, and answer all other calls within the time limit; idempotent.
 
-        Syncing starts at the same time, so that few bytes are left to sync at the end of the stop.
+        Unsynced records are synced in the meantime, so that few bytes are left to sync at the end of the stop.
         """
         if self.state.phase is not Phase.RUNNING:
             return
@@ -219,7 +219,7 @@ class Broker:
         return self.entry.incarnation.epoch
 
     def brokers(self, side: CallerSide) -> list[BrokerDescription]:
-        """Return the registered brokers, ordered by id, with their addresses for clients of a side."""
+        """Return the registered brokers, ordered by id, with the addresses that clients on the given side call."""
         cordoned, states = cordoned_brokers(self.metadata), registered_states(self.metadata)
         return [
             BrokerDescription(

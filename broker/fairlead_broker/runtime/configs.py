@@ -79,7 +79,7 @@ class Configs:
     def replica_lag_seconds(self) -> float:
         """Number of seconds after which a follower that has not caught up leaves the isr.
 
-        Leaders read the value at each new epoch.
+        A leader reads the value at the start of its leader epoch.
         """
         return self._seconds(REPLICA_LAG_TIME)
 

@@ -72,5 +72,8 @@ class QuotaExchange:
 
 
 def name_of(key: UseKey) -> str:
-    """Return the name of a limit in reports. Subjects and principals contain no space."""
+    """Return the name of a limit in reports.
+
+    A space separates the parts of the name, because subjects and principals contain no space.
+    """
     return f"{key.limit} {key.subject} {key.principal or ''}"

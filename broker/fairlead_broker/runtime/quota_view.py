@@ -1,8 +1,8 @@
 """Limits of each caller on this broker, compiled from the quotas in the mirror (rules Q3 to Q6, Q8, Q10).
 
-The access gate calls this view once for each request of the data listener, unless the mode is `open`. Buckets are kept
-when quotas change, so that a change cancels no debt. In the mode `observe`, requests are counted and never refused. In
-the mode `open`, no request is counted.
+The access gate calls this view once for each request of the data listener, unless the mode is `open`. When quotas
+change, the buckets are kept, so that callers stay in debt. In the mode `observe`, requests are counted and never
+refused. In the mode `open`, no request is counted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ IDLE_SECONDS: Final = 60.0
 USE_SECONDS: Final = 10.0
 """Seconds over which the displayed use of a limit is averaged."""
 CONCURRENT_RETRY_SECONDS: Final = 1.0
-"""Seconds after which a caller with too many requests under way should retry; an estimate."""
+"""Estimated number of seconds after which a caller with too many requests under way should retry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,10 @@ class CallerQuota:
             counter.count += 1
 
     def end(self, traffic: Traffic, uncharged_bytes: int) -> None:
-        """End an admitted request. `uncharged_bytes`: received bytes of its body beyond the announced size."""
+        """End an admitted request.
+
+        `uncharged_bytes`: number of bytes of the request's body that were received beyond the announced size.
+        """
         for counter in self._under_way:
             counter.count -= 1
         if uncharged_bytes and traffic is Traffic.PRODUCE:

@@ -107,7 +107,8 @@ class SecurityView:
         self._acls: dict[str, tuple[AclRecord, Acl]] = {}
         """ACLs of the stored records by id, kept because most ACLs are unaffected by a change."""
         self._verified: dict[bytes, None] = {}
-        """Digests of headers that were verified at earlier revisions, which the limit on refused tokens exempts."""
+        """Digests of headers that were verified at earlier revisions; these headers are exempt from the limit on
+        refused tokens."""
         self._compile()
 
     @property
@@ -289,7 +290,7 @@ class SecurityView:
 
     def _access(self, caller: Caller) -> CallerAccess:
         rules = CallerRules(self._index, caller, self.superusers)
-        # The calls of brokers themselves are not decided by ACLs.
+        # ACLs do not apply to calls that brokers make on their own behalf.
         is_broker = caller.source is CallerSource.PEER and caller.principal.startswith(BROKER_PREFIX)
         closed = self._is_closed and not rules.is_superuser and not is_broker
         return CallerAccess(

@@ -33,7 +33,7 @@ class Addresses:
     peer: str | None = None
     ops: str | None = None
     external: str | None = None
-    """Address of the data listener for clients outside."""
+    """Address of the data listener for clients outside of the brokers' network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class BoundSockets:
     """Bound sockets of all listeners; no call is served yet."""
 
     data: tuple[tuple[Address, BoundSocket], ...]
-    """Addresses of the data listener, followed by that for clients outside."""
+    """Addresses of the data listener, followed by the address for clients outside of the brokers' network."""
     others: Mapping[Side, BoundSocket]
     """Sockets of the peer and the ops listener."""
     external: Address | None = None
@@ -110,7 +110,8 @@ class Listeners:
         """Data and peer listeners, each with whether it has TLS."""
         self._ops: list[OpsListener] = []
         self.closing = AsyncExitStack()
-        """What ends, in reverse order, after the data and peer listeners: the ops listener and tasks for listeners."""
+        """Stack of what is closed, in reverse order, after the data and peer listeners: the ops listener and tasks for
+        listeners."""
         self.closing.callback(bound.close)
 
     async def start_ops(self, listener: OpsListener) -> None:
@@ -125,7 +126,7 @@ class Listeners:
         await listener.start()
 
     async def renew(self, side: Side, material: Material) -> None:
-        """Use another certificate for the connections that the listeners of a side accept from now on."""
+        """Use a new certificate for all connections that the listeners of a side accept from now on."""
         serving = [listener for each, tls, listener in self._serving if each is side and tls]
         ops = self._ops if side is Side.OPS else ()
         await asyncio.gather(*(listener.renew(material) for listener in (*serving, *ops)))

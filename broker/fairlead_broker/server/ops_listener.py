@@ -84,7 +84,7 @@ class OpsListener:
                 pass
 
     async def renew(self, material: Material) -> None:
-        """Use another certificate for later handshakes; no effect on a listener without TLS."""
+        """Use a new certificate for later handshakes; no effect on a listener without TLS."""
         if self._tls is not None:
             await _load(self._tls, material)
 

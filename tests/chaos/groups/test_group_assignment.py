@@ -80,7 +80,7 @@ async def test_every_partition_has_one_owner_after_each_join(
             shares = [_shares(member) for member in found.members]
             assert found.assignor == assignor
             if assignor == "range":
-                # Partitions of the same number in topics with the same keys are assigned to one member.
+                # Partitions with the same number in topics with the same keys are assigned to one member.
                 assert all(share.get(topics[0]) == share.get(topics[1]) for share in shares)
                 sizes = [len(share.get(topic, ())) for share in shares]
             else:

@@ -62,7 +62,7 @@ async def _churn(
     ("seconds", "seed"), [(8, 12), *(pytest.param(60, seed, marks=pytest.mark.scenario) for seed in (2, 3))]
 )
 async def test_churn_under_load(tmp_path: Path, seconds: float, seed: int) -> None:
-    """Records are repeated only after a move of their partition, while a group grows to six members and shrinks."""
+    """While a group grows to six members and shrinks, a record is repeated only after its partition has moved."""
     rng, over = random.Random(seed), asyncio.Event()
     async with group_run(tmp_path, PARTITIONS) as run, member_processes(run, tmp_path, 1) as doomed:
         watch = OwnershipWatch(run.cluster, GROUP)

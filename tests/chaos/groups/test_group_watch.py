@@ -37,7 +37,7 @@ def test_a_partition_not_given_up_yet_is_owned() -> None:
 
 
 def test_a_group_is_settled_when_everything_has_an_owner() -> None:
-    """A group with an unowned partition, or with another number of members, is not settled."""
+    """A group with an unowned partition, or with an unexpected number of members, is not settled."""
     group = _group(_member("a", [0], []), _member("b", [1], []))
 
     assert is_settled(2, places_of("t", 2))(group)
@@ -77,7 +77,7 @@ def test_a_record_comes_twice_only_where_its_partition_moved() -> None:
 
 
 def test_a_member_that_was_cut_off_reads_on() -> None:
-    """A member may read after its partition got another owner only if the run may cut members off."""
+    """A member may read from a partition that has moved to another owner only if the run may cut members off."""
     taken = [_assign(1), _poll(1, 0, group="g"), _assign(2), _poll(2, 1, group="g")]
     late = [*taken, _poll(1, 1, 2, group="g"), END]
     never = [*taken, _poll(3, 1, 2, group="g"), END]

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.etcd
 READERS: Final = 500
 AT_ONCE: Final = 50
 LAG_SECONDS_MAX: Final = 15.0
-"""Bound of the lag in seconds on a loaded machine, below the lag of a group that makes no progress."""
+"""Maximum lag in seconds on a loaded machine; lower than the lag of a group that makes no progress."""
 
 
 class _LagWatch:
@@ -46,7 +46,7 @@ class _LagWatch:
 
 
 async def _pass_by(run: ChaosRun, turns: asyncio.Semaphore) -> int:
-    """Read one batch of some partition and close; return its number of records."""
+    """Read one batch of any partition, close the reader, and return the number of records."""
     async with turns, asyncio.timeout(60):
         while True:
             try:

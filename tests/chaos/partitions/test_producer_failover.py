@@ -1,4 +1,4 @@
-"""The producer state of a partition survives its leader: repeats and their acks, idempotency keys, named producers."""
+"""A partition's producer state survives its leader: repeats and their acks, idempotency keys, named producers."""
 
 from __future__ import annotations
 

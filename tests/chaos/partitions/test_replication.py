@@ -117,7 +117,7 @@ async def _everything_slow(run: ChaosRun) -> None:
     ids=lambda fault: fault.__name__.strip("_"),
 )
 async def test_a_round_trip_works_after_a_fault(tmp_path: Path, fault: object) -> None:
-    """Records are produced and read during a fault that lasts twice the lease, and after it."""
+    """Records are produced and read during and after a fault that lasts twice as long as the lease."""
     assert callable(fault)
     async with chaos_run(tmp_path, partitions=2) as run:
         await run.create_topic(min_insync_replicas=2)

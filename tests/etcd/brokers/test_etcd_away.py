@@ -87,7 +87,7 @@ class Load:
             try:
                 await client.produce(value, partition=partition, timeout_seconds=5)
             except ProblemError:
-                # Otherwise consecutive refusals might never yield to the event loop.
+                # Without a pause, consecutive refusals might never yield to the event loop.
                 await loop.run_in_executor(None, lambda: None)
                 continue
             self.acknowledged[partition].add(value)

@@ -246,7 +246,7 @@ async def test_tokens_are_renewed(guarded: EtcdCluster) -> None:
     async with asyncio.timeout(10):
         await anext(watch)
     token = client._members._token
-    # A token ends only by its age, which etcd checks once a second.
+    # A token expires only by its age, which etcd checks once a second.
     await asyncio.sleep(3.5)  # noqa: TID251
     second = await write(client)
     renewed = client._members._token
@@ -304,7 +304,7 @@ async def test_another_cluster_than_the_one_that_is_meant_is_refused(
 
 
 async def test_a_cluster_that_is_replaced_under_a_client_is_noticed(tmp_path: Path) -> None:
-    """A new cluster at the same addresses is recognised as another one."""
+    """A new cluster at the same addresses is recognised as a different cluster."""
     async with etcd_cluster(tmp_path / "cluster") as cluster:
         client = cluster.client(patience=SHORT)
         await write(client)

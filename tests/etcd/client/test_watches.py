@@ -234,7 +234,7 @@ async def test_progress_right_after_a_list(alone: EtcdCluster) -> None:
 async def test_progress_is_not_older_than_its_request(
     alone: EtcdCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answer to an automatic request for progress is not taken for the answer to the reader's request."""
+    """The answer to an automatic request for progress is not mistaken for the answer to the reader's request."""
     # etcd starts the delivery of past events to a watch every 100 ms. The silence limit grows above 100 ms, even if it
     # was shorter at first.
     monkeypatch.setattr(progress, "SILENCES_MAX", 128)

@@ -65,7 +65,7 @@ def ready(process: subprocess.Popen[str]) -> dict[str, Any]:
 def test_broker_starts_serves_and_stops_by_signal(
     start: Start, tmp_path: Path, number: signal.Signals
 ) -> None:
-    """The broker prints one JSON object when ready, is healthy, and leaves a clean directory and exit code 0."""
+    """The broker prints one JSON object when ready, is healthy, and exits with code 0 and a clean directory."""
     process = start("broker", "start", "--data", "here", "--output", "json", *LISTEN)
     answer = ready(process)
     [broker] = answer["brokers"]
@@ -257,9 +257,9 @@ def test_an_address_that_means_every_machine_is_warned_about(start: Start, adver
 def test_start_adds_little_to_the_libraries(tmp_path: Path) -> None:
     """A broker is ready within 2.8 times the time that the import of its libraries takes.
 
-    The bound is a ratio, because machines differ. On a quiet machine with two cores a start takes about a second, twice
-    the import of the libraries. The test fails if a start takes half a second more, which is the cost of importing
-    pandas. Up to three runs are tried, because other processes disturb single runs.
+    The bound is a ratio, because machines differ. On an idle machine with two cores, a start takes about a second,
+    twice as long as importing the libraries. The test fails if a start takes half a second more, which is the cost of
+    importing pandas. Up to three runs are tried, because other processes disturb single runs.
     """
     libraries = (
         "import granian, h11, numpy, prometheus_client, pyarrow.compute, pydantic_settings, structlog,"

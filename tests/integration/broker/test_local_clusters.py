@@ -156,7 +156,7 @@ def test_a_local_cluster_of_three_is_one_cluster_and_comes_back(tmp_path: Path) 
 def test_a_folder_of_another_number_of_brokers_is_refused(
     tmp_path: Path, there: tuple[str, ...], brokers: int, said: str
 ) -> None:
-    """A data folder of a cluster is refused for another number of brokers, because records would be missing."""
+    """The data folder of a cluster is refused for a different number of brokers, because records would be missing."""
     for name in there:
         (tmp_path / name).mkdir()
     done = run("dev", "up", "--brokers", str(brokers), "--data", tmp_path)

@@ -188,7 +188,7 @@ def test_a_partition_moves_and_a_move_is_refused(cluster: CommandLine) -> None:
 
 
 def test_the_preferred_leader_is_elected(cluster: CommandLine, topic: str) -> None:
-    """A preferred leader leads again on request after a drain, and an unnecessary election does not happen."""
+    """A preferred leader leads again on request after a drain, and no unnecessary election takes place."""
     preferred = partition(cluster, topic)["replicas"][0]
     cluster("broker", "drain", str(preferred))
     until(lambda: partition(cluster, topic)["leader"], lambda leader: leader not in (None, preferred))

@@ -17,7 +17,7 @@ from spark_session import QUICK_WORKERS
 
 DEMO = Path(__file__).parents[3] / "docs" / "tutorial" / "flights.py"
 SECONDS_MAX = 580
-"""Time limit in seconds for a run under load; a machine without other load needs thirty seconds."""
+"""Time limit in seconds for a run under load; an idle machine needs thirty seconds."""
 LEAVES_A_CHILD = """
 import subprocess, sys
 subprocess.Popen(["sleep", "1000"], pass_fds=[int(sys.argv[1])], **dict.fromkeys(("stdin", "stdout", "stderr"), -3))

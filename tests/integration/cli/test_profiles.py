@@ -81,7 +81,7 @@ def test_changes_of_profiles_are_printed_for_programs(elsewhere: dict[str, str])
 
 
 def test_profiles_that_are_not_there_or_cannot_be_read(elsewhere: dict[str, str], tmp_path: Path) -> None:
-    """The error for a missing profile lists the existing ones, and an unreadable profile file is not changed."""
+    """The error for a missing profile lists the existing profiles, and an unreadable profile file is not changed."""
     fairlead = CommandLine(elsewhere)
     fairlead("profile", "create", 'qu"ote', "--bootstrap", "http://127.0.0.1:1")
     fairlead("profile", "use", "none", code=3)
@@ -141,7 +141,7 @@ def test_only_commands_that_use_a_profile_need_it(
 
 
 def test_a_home_is_optional(elsewhere: dict[str, str]) -> None:
-    """A user without a home directory, as in containers, needs no profile, and a requested one is not found."""
+    """A user without a home directory, as in containers, needs no profile, and a requested profile is not found."""
     unshare = ["unshare", "--user", "--map-user=12345"]
     if shutil.which("unshare") is None or subprocess.run([*unshare, "true"], check=False).returncode:
         pytest.skip("no user without a name can be created here")

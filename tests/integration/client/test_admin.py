@@ -45,7 +45,7 @@ async def test_a_topic_under_creation_has_all_its_partitions(bootstrap: str, adm
 
 
 async def test_the_same_topic_again_is_accepted(admin: Admin) -> None:
-    """A topic that exists is accepted with the same specification and refused with another."""
+    """Creating an existing topic is accepted with the same specification and refused with a different one."""
     first = await admin.create_topic("flights", partitions=2)
     again = await admin.create_topic("flights", partitions=2)
 

@@ -243,7 +243,7 @@ def ends(call: Callable[[], None]) -> bool:
 
 
 async def test_a_seek_leaves_the_batch_whose_records_are_taken(apart: Apart) -> None:
-    """A seek within a batch makes the sought record the next one."""
+    """After a seek within a batch, the sought record is the next record."""
 
     def scenario(bootstrap: str) -> None:
         ten_records(bootstrap)

@@ -89,7 +89,7 @@ async def test_leader_changes_neither_lose_nor_repeat_nor_reorder(cluster: Clust
                     await change(row)
             offsets = [(await delivery).offset for delivery in deliveries]
 
-    # A restarted broker has another port.
+    # A restarted broker has a different port.
     stored = await read_to_the_end([url(cluster, broker) for broker in cluster.brokers])
     for partition in range(PARTITIONS):
         written = list(range(partition, RECORDS, PARTITIONS))

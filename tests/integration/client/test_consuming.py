@@ -372,7 +372,7 @@ async def test_a_deleted_topic_is_an_error_for_its_reader(bootstrap: str, admin:
 
 
 async def test_a_consumer_that_is_started_again_continues_at_its_position(bootstrap: str) -> None:
-    """A consumer that is started again continues after the last delivered record, undelayed by its old requests."""
+    """A restarted consumer continues after the last delivered record, without waiting for its old requests."""
     await fill(bootstrap, 20)
     consumer = Consumer(bootstrap)
     async with consumer:
@@ -419,7 +419,7 @@ async def test_one_take_at_a_time(bootstrap: str) -> None:
         batch = waiting.result()
         assert batch is not None
         assert len(batch) == 10
-        # A take that ended at its timeout does not block the next one.
+        # A take that ended at its timeout does not block the next take.
         assert await consumer.next_batch(timeout="1ms") is None
         assert await consumer.next_batch(timeout="1ms") is None
 

@@ -27,8 +27,8 @@ CHUNK_BYTES: Final = 64 * 1024
 class UnreliableNetwork:
     """Relays connections to a broker, and loses or delays one in ten chunks of the answers.
 
-    A lost chunk breaks the TCP connection: every answer in flight on the connection is lost, although the requests were
-    carried out.
+    A lost chunk breaks the TCP connection: every answer in flight on the connection is lost, although the broker has
+    executed the requests.
     """
 
     def __init__(self, seed: int) -> None:
@@ -109,7 +109,7 @@ async def stored(url: str, topic: str = "flights") -> list[list[tuple[int, bytes
 
 @pytest.mark.slow
 async def test_lost_and_late_answers_neither_repeat_nor_lose_nor_reorder(network: UnreliableNetwork) -> None:
-    """Records are stored once and in order, with five requests a partition in flight and one answer in ten lost."""
+    """Records are stored once and in order, with five requests per partition in flight and one in ten answers lost."""
     url = f"http://{network.endpoint}"
     async with Admin(url) as admin:
         await admin.create_topic("flights", partitions=2)

@@ -203,7 +203,7 @@ async def test_a_blocking_producer_cuts_batches_too(bootstrap: str, admin: Admin
     await admin.create_topic("flights", config={"max.message.bytes": LIMIT})
 
     def send() -> list[int]:
-        """Send all records, of which the last one is too large."""
+        """Send all records; the last record is too large."""
         with blocking.Producer(bootstrap, batch_bytes=50_000) as producer:
             deliveries = [producer.send("flights", text) for text in [*TEXTS, GIANT]]
             with pytest.raises(BatchTooLargeError):

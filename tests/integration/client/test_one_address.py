@@ -55,7 +55,7 @@ async def test_one_address_serves_producers_groups_and_admins(hidden: Cluster) -
                     return
 
     async def change() -> None:
-        """End the leadership of a partition that another broker than the entry leads."""
+        """End the leadership of a partition that is led by a broker other than the entry broker."""
         partition = next(each for each in range(PARTITIONS) if hidden.leader(topic_id, each) != ENTRY)
         leader = hidden.leader(topic_id, partition)
         assert leader is not None

@@ -175,7 +175,7 @@ async def test_grown_partitions_are_used(bootstrap: str, admin: Admin) -> None:
 
 
 async def test_a_recreated_topic_is_another_one(bootstrap: str, admin: Admin) -> None:
-    """A topic that was deleted and created again is found by the producer, which continues there."""
+    """A producer finds a topic that was deleted and created again, and continues with the new topic."""
     await admin.create_topic("flights")
     async with Producer(bootstrap) as producer:
         await producer.send_and_wait("flights", b"old")

@@ -57,7 +57,7 @@ def by_broker(compared: PartitionDigest) -> dict[int, ReplicaDigest]:
 
 
 async def test_whole_copies_have_one_digest(cluster: Cluster) -> None:
-    """Undamaged replicas have the same digest at every broker, and another range has another digest."""
+    """Undamaged replicas have the same digest at every broker, and a different range has a different digest."""
     _, brokers = await filled(cluster)
     async with Admin(url(cluster, brokers[1])) as admin:
         whole = await admin.compare_replicas("flights", 0)

@@ -88,7 +88,7 @@ async def test_each_caller_gets_addresses_of_its_side(opened: Cluster) -> None:
 
 
 async def test_a_proxy_that_ends_tls_is_called_with_https(opened: Cluster) -> None:
-    """Behind a proxy that ends TLS, clients get https addresses by a setting; headers of proxies are not read (T14)."""
+    """With a setting for a proxy that terminates TLS, clients get https addresses; proxy headers are not read (T14)."""
     await opened.start(1, external_listen=FREE)
     await opened.start(2, external_listen=FREE, external_scheme="https")
 

@@ -31,7 +31,7 @@ async def test_the_level_rises_after_the_last_old_broker(
         for module in (bootstrap, cluster_entry):
             monkeypatch.setattr(module, "FEATURE_LEVEL", level + 1)
         await cluster.start(2)
-        # Broker 1 looks like a broker of the first release, which registers no level.
+        # Broker 1 imitates a broker of the first release, which registers no level.
         registered = json.loads(encode(cluster.any.metadata.brokers[BrokerId(1)].value))
         registered.pop("feature_level")
         put = Put(Keys("fairlead").broker(BrokerId(1)), json.dumps(registered).encode())

@@ -1,4 +1,4 @@
-"""A broker that still recovers its logs: no partition and no request waits for it."""
+"""A broker that is still recovering its logs: no partition and no request waits for this broker."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ async def status(ops: Endpoint, path: str) -> int:
 
 
 async def test_a_broker_that_recovers_holds_no_office(tmp_path: Path) -> None:
-    """A broker that recovers does not become the controller, because it could not act as one."""
+    """A broker that recovers does not become the controller, because it could not act as the controller."""
     cluster = Cluster(tmp_path, await EmbeddedCoordination.open(tmp_path / "store", SystemClock()))
     try:
         await cluster.start(1)

@@ -1,4 +1,4 @@
-"""HTTP/1.1 requests whose end a proxy may see elsewhere: each is answered once and read as one request."""
+"""HTTP/1.1 requests whose end a proxy may locate differently: each is answered once and read as one request."""
 
 from __future__ import annotations
 

@@ -395,7 +395,7 @@ async def test_wrong_parameters(raw, method: str, target: str, code: str) -> Non
     ids=str,
 )
 async def test_wrong_headers(api, headers: dict[str, str], code: str) -> None:
-    """A request with a header of an unsupported feature, another topic or another form is refused."""
+    """A request with a header for an unsupported feature, a different topic or a different form is refused."""
     answer = await api.call("POST", RECORDS, b'[{"value": "a"}]', {**JSON, **headers})
 
     assert answer.code == code
@@ -463,7 +463,7 @@ async def test_not_acceptable(api, accept: str) -> None:
     ids=str,
 )
 async def test_wrong_fetches(api, change: dict[str, object], code: str) -> None:
-    """A fetch with a wrong part, or of no partitions, is refused as a whole."""
+    """A fetch with an invalid part, or without partitions, is refused as a whole."""
     whole = {"max_wait_ms": 0, "partitions": [{"topic_id": GHOST, "partition": 0, "offset": 0}]}
 
     assert (await api.post("/v1/fetch", whole)).status == 200

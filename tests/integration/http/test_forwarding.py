@@ -59,7 +59,7 @@ async def test_records_through_any_broker(three, batch_of) -> None:
 
 
 async def test_head_has_the_length_of_a_get_everywhere(three, batch_of) -> None:
-    """HEAD requests have the length of the GET, even when another broker answers or refuses."""
+    """HEAD requests return the length of the answer to GET, even when another broker answers or refuses."""
     await three.topic("flights")
     paths = [f"/v1/topics/flights/partitions/{partition}/records" for partition in range(3)]
     for path in paths:
@@ -153,7 +153,7 @@ async def test_long_polls_wake_across_brokers(three, batch_of) -> None:
 
 
 async def test_polls_that_end_empty(three) -> None:
-    """A long poll through another broker is answered empty after its wait."""
+    """A long poll through another broker gets an empty answer after its wait."""
     topic_id, [leader] = await three.topic("flights", 1)
     other = three.at(leader % 3 + 1)
     one = await other.get("/v1/topics/flights/partitions/0/records?max_wait_ms=10")
@@ -241,7 +241,7 @@ async def test_records_without_a_key_leave_out_partitions_without_a_leader(three
 @pytest.mark.scenario
 @pytest.mark.slow
 async def test_a_tail_sends_heartbeats_without_a_leader(three) -> None:
-    """A tail sends comments while its partition has no leader, because load balancers cut idle connections."""
+    """A tail sends comments while its partition has no leader, because load balancers close idle connections."""
     _, leaders = await three.topic("flights")
     await three.brokers[2].stop()
     assert 3 in leaders
@@ -300,7 +300,7 @@ async def test_large_answers_are_forwarded_in_parts(three, batch_of) -> None:
 
 
 async def test_a_missing_controller_is_a_definite_refusal(three) -> None:
-    """A change that cannot reach the controller is refused with a problem that says that nothing was done."""
+    """A change that cannot reach the controller is refused with a problem that states that nothing was changed."""
     controller = (await three.at(1).get("/v1/cluster")).json["controller"]
     await three.brokers[controller - 1].listeners.stop_side(Side.PEER, 3)
     answer = await three.at(controller % 3 + 1).post("/v1/topics", {"name": "flights"})

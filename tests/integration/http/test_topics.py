@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 
 async def test_create_is_idempotent(api) -> None:
-    """Creating an existing topic gets 200 with the same specification, and `topic_exists` with another one."""
+    """Creating an existing topic gets 200 with the same specification, and `topic_exists` with a different one."""
     spec = {"name": "flights", "partitions": 3, "config": {"segment.bytes": 1 << 24}}
     first = await api.post("/v1/topics", spec)
     again = await api.post("/v1/topics", spec)
@@ -69,7 +69,7 @@ async def test_alter_configuration_and_partitions(api) -> None:
 
 
 async def test_delete_frees_the_name(api) -> None:
-    """A topic that is created with a deleted name gets another id, and the old id is refused."""
+    """A topic that is created with the name of a deleted topic gets a new id, and the old id is refused."""
     old = await api.create("flights")
     deleted = await api.call("DELETE", "/v1/topics/flights")
     missing = await api.call("DELETE", "/v1/topics/flights")

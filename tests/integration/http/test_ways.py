@@ -48,7 +48,7 @@ def trace() -> Iterator[Trace]:
 
 @pytest.fixture
 def sender_trace() -> Iterator[Trace]:
-    """Yield a disabled trace of the SDK and of what it calls in the contract."""
+    """Yield a disabled trace of the SDK and of the contract modules that the SDK calls."""
     with tracing(Trace(LOOKUPS, "client")) as each:
         yield each
 

@@ -49,7 +49,7 @@ async def test_a_repeat_is_answered_with_the_original_offsets(api: Calls) -> Non
 
 
 async def test_the_same_key_for_another_body_is_refused(api: Calls) -> None:
-    """A request with a used key and another body is refused, even for another partition."""
+    """A request with a used key and a different body is refused, even for a different partition."""
     await api.create("orders", 2)
     here, there = keys_of(0, 2, 1)[0], keys_of(1, 2, 1)[0]
     await api.post(RECORDS, [{"key": here, "value": "1"}], idempotency_key="order-17")

@@ -206,7 +206,7 @@ async def test_the_clusters_durability_reaches_the_records_of_partitions(api) ->
 
 
 async def test_changes_of_another_client_are_followed(api) -> None:
-    """A broker follows a value that another client of the store writes, as another broker would, within seconds."""
+    """A broker applies within seconds a value that another client of the store writes, as another broker would."""
     await api.admin.create_topic("flights")
     store = api.running.broker.entry.coordination._inner.connect()
     values = {"retention.ms": "1234", "durability": "replicated"}

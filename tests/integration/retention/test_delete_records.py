@@ -81,7 +81,7 @@ async def test_a_start_never_goes_back(api) -> None:
     ],
 )
 async def test_wrong_calls(api, path: str, body: object, status: int, code: str) -> None:
-    """A wrong deletion is refused with its problem, and no record is deleted."""
+    """An invalid deletion is refused with its problem, and no record is deleted."""
     answer = await api.call("POST", path, body)
 
     assert (answer.status, answer.json["code"]) == (status, code)

@@ -8,7 +8,7 @@ BATCH_VALUES = ["x" * 1000] * 250
 
 
 async def fill(api, topic: str, mebibytes: int) -> None:
-    """Produce `mebibytes` MiB in batches of a quarter."""
+    """Produce `mebibytes` MiB in batches of a quarter of a MiB."""
     for _ in range(4 * mebibytes):
         answer = await api.produce(topic, *BATCH_VALUES)
         assert answer.status == 200, answer

@@ -92,7 +92,7 @@ async def ring(apis: list[Calls]) -> Ring:
 
 
 async def test_both_topics_or_none(ring: Ring) -> None:
-    """Committed readers get all records of a committed transaction and none of an aborted one, nor of an open one."""
+    """Readers of committed records get all records of a committed transaction, and none of an aborted or open one."""
     committed = await ring.begin()
     for topic in ("orders", "ledger"):
         assert (await ring.write(committed, topic, "a", "b", "c", "d")).status == 200
@@ -113,7 +113,7 @@ async def test_both_topics_or_none(ring: Ring) -> None:
 
 
 async def test_a_name_fences_its_previous_instance(ring: Ring) -> None:
-    """A new transaction aborts the open one of its name, whose instance can neither write nor commit."""
+    """A new transaction aborts the open transaction of the same name, whose producer can neither write nor commit."""
     zombie = await ring.begin("billing")
     await ring.write(zombie, "orders", "lost", partition=0)
     successor = await ring.begin("billing")

@@ -59,7 +59,7 @@ async def test_a_commit_survives_the_stop_of_its_broker_and_of_the_leader(
         begun = (await api.post("/v1/transactions", {"name": "billing"})).json["transaction"]
         records = "/v1/topics/orders/records"
         written = await api.post(records, [{"value": "kept"}], Fairlead_Transaction=begun)
-        # Without the call to the leader, only looks end the transaction.
+        # Without the call to the leader, only a leader's check ends the transaction.
         monkeypatch.setattr(TransactionEnds, "_tell_due", lambda ends, now: None)
         done = await api.post(f"/v1/transactions/{begun}:commit", {})
     await cluster.stop(decider)
@@ -94,7 +94,7 @@ async def test_an_open_transaction_ends_after_the_stop_of_its_leader(cluster: Cl
 
 @pytest.mark.scenario
 async def test_a_restart_of_all_brokers_keeps_decisions(cluster: Cluster) -> None:
-    """Committed readers get the same records after all brokers restart, by the logs and by looks at transactions."""
+    """After a restart of all brokers, readers of committed records get the same records, by logs and by checks."""
     topic_id = await cluster.topic("orders", min_insync_replicas=1, segment_bytes=1_048_576)
     await cluster.led("orders", topic_id)
     async with Producer(url_of(cluster, 1), transactional="billing") as producer:

@@ -32,7 +32,7 @@ class Authority:
 
     def certify(self, name: str, user: str, group: str = "", hosts: tuple[str, ...] = ()) -> None:
         """Write `name`.crt and `name`.key for a client (user and group), and for a server when hosts are given."""
-        # The certificate always names a host, because Go refuses a certificate whose critical extension names none.
+        # The certificate always names a host, because Go refuses a certificate whose critical extension names no host.
         made = self._ca.issue_cert(
             *(hosts or ("localhost",)), common_name=user, organization_name=group or "nobody"
         )

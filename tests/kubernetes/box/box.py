@@ -1,9 +1,9 @@
 """The box: separate process, mount and network namespaces, in which one test Kubernetes runs.
 
 This module is used outside the box by the fixtures and by `make kubernetes`; `inside.py` has the commands inside the
-box. Process 1 of a box is the program pause. When it ends, the kernel ends every other process of the box, and mounts,
-addresses, bridges and packet rules disappear with the last process. A crash leaves only a folder and empty cgroups,
-which the next start removes. No setting of the machine is changed, and no packet leaves the machine.
+box. Process 1 of a box is the program pause. When pause ends, the kernel ends every other process of the box, and
+mounts, addresses, bridges and packet rules disappear with the last process. A crash leaves only a folder and empty
+cgroups, which the next start removes. No setting of the machine is changed, and no packet leaves the machine.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NEEDED_BY_NODES = {"runc": "runc", "nft": "nftables", "conntrack": "conntrack", 
 
 
 class BoxUnusable(Exception):
-    """The box cannot be created, or a part of it did not start; the message names the part."""
+    """Raised when the box cannot be created or a part of the box does not start; the message names the part."""
 
 
 class Box:

@@ -30,7 +30,7 @@ STOP_SECONDS = 60.0
 
 
 class NotReady(Exception):
-    """A daemon ended, or did not become ready in time."""
+    """Raised when a daemon ends or does not become ready in time."""
 
 
 def run(*command: object) -> None:

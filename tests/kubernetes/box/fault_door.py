@@ -28,7 +28,7 @@ REASONS = {409: "Conflict", 429: "TooManyRequests", 500: "InternalError", 503: "
 
 @dataclass(slots=True)
 class Rule:
-    """An order: the treatment of requests that match it."""
+    """An order with the treatment of the requests that match it."""
 
     methods: frozenset[str]
     path: re.Pattern[str]
@@ -36,7 +36,7 @@ class Rule:
     delay_seconds: float
     status: int
     after: bool
-    """Whether the request is carried out before the error is answered, like a lost answer."""
+    """Whether the request is executed before the error is answered, as when an answer is lost."""
 
     def takes(self, request: web.Request) -> bool:
         """Return whether the rule applies to the request, and count the request."""

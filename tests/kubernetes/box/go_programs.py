@@ -32,7 +32,7 @@ COMPILERS_AT_ONCE = "2"
 
 
 class ProgramsMissing(Exception):
-    """A program could not be built; the message gives the reason."""
+    """Raised when a program could not be built; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ PAUSE_IMAGE = "localhost/pause:1"
 
 
 class ImagesMissing(Exception):
-    """The images of the project could not be built; the message gives the reason."""
+    """Raised when the images of the project could not be built; the message gives the reason."""
 
 
 def make_product_images(*, spark: bool = False) -> None:

@@ -49,7 +49,7 @@ def main() -> int:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Run the command of the arguments."""
+    """Run the command that the arguments name."""
     match arguments.command:
         case "up":
             up(arguments)

@@ -45,7 +45,7 @@ class Refused(Exception):
 
 
 class WaitedInVain(AssertionError):
-    """A condition was not met in time; the message has the last observed state."""
+    """Raised when a condition was not met in time; the message has the last observed state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +138,13 @@ class KubeClient:
     def annotate(
         self, reference: str, namespace: str | None, annotations: Mapping[str, str | None]
     ) -> Manifest:
-        """Set annotations, or remove those with None."""
+        """Set annotations; remove each annotation whose value is None."""
         return self.patch(reference, namespace, {"metadata": {"annotations": dict(annotations)}})
 
     def delete(
         self, reference: str, namespace: str | None = None, *, propagation: str = "Background"
     ) -> None:
-        """Delete an object, which may be missing, without waiting for its end."""
+        """Delete an object, which may be missing, without waiting for its removal."""
         try:
             self.request("DELETE", self._path(reference, namespace), {"propagationPolicy": propagation})
         except Refused as refusal:

@@ -1,8 +1,8 @@
 """A test Kubernetes: its box, access to its parts, its start and its sharing.
 
-`start` starts a Kubernetes that runs until it is stopped, for `make kubernetes`. `shared` yields one that several
-processes of a test run use and that ends with the last of these processes, however it ends: each process has a shared
-lock on a file of the box, and the front door ends the box when it gets the exclusive lock.
+`start` starts a Kubernetes that runs until it is stopped, for `make kubernetes`. `shared` yields a Kubernetes that
+several processes of a test run use, and that ends when the last of these processes ends in any way: each process has a
+shared lock on a file of the box, and the front door ends the box when it gets the exclusive lock.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Kubernetes:
 
     @property
     def enter(self) -> list[str]:
-        """The words to put before a command to run it in the network of the box."""
+        """Words that, put before a command, run the command in the network of the box."""
         return self.box.enter()
 
     def environment(self, kubeconfig_path: Path | None = None) -> dict[str, str]:

@@ -29,7 +29,7 @@ PAUSE_SECONDS = 1.0
 
 
 class VolumeKeeper:
-    """Manager of claims and volumes, which checks all of them after each change of one."""
+    """Manager of claims and volumes, which checks all claims and volumes after each change."""
 
     def __init__(self, client: KubeClient) -> None:
         """Use the rights of an administrator."""

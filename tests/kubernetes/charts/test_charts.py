@@ -186,7 +186,7 @@ def names_in(value: object) -> list[object]:
 
 
 def test_a_job_has_the_settings_of_the_page_on_metrics() -> None:
-    """A job with metrics has the settings for the board of Spark jobs, which are those of the page."""
+    """A job with metrics has the settings for the board of Spark jobs, as given on the page."""
     page = (ROOT / "docs/how-to/observability.md").read_text(encoding="utf-8").partition("## Spark jobs\n")[2]
     lines = page.partition("```text\n")[2].partition("```")[0].splitlines()
     asked = {"=".join(line.split()) for line in lines}

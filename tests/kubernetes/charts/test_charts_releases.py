@@ -43,7 +43,7 @@ def next_release(folder: Path) -> Path:
 
 def uids(kubernetes: Kubernetes, namespace: str) -> dict[str, str]:
     """Return the uids of objects that releases must keep: resources, and the claim that represents their data."""
-    # kubectl retries while the API server switches to another definition.
+    # kubectl retries while the API server switches to a different definition.
     words = ("get", "flc,flt,persistentvolumeclaim", "--namespace", namespace, "--output", "json")
     objects: list[Manifest] = json.loads(kubernetes.kubectl(*words))["items"]
     return {f"{one['kind']}/{one['metadata']['name']}": one["metadata"]["uid"] for one in objects}
@@ -99,7 +99,7 @@ def test_a_life(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
 
 @pytest.mark.scenario
 def test_from_helm_3_to_helm_4(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
-    """A release of Helm 3 is upgraded by Helm 4 with definitions and resources, even with server-side apply."""
+    """Helm 4 upgrades a release of Helm 3 with its definitions and resources, even with server-side apply."""
     namespace, run = kubernetes_alone.namespace(), kubernetes_alone.run
     where = ("--namespace", namespace)
     run("helm3", "install", "operator", str(OPERATOR_CHART), *where, *READY)

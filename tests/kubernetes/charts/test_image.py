@@ -69,7 +69,7 @@ class Image:
         return dict(each.split("=", 1) for each in self.config["Env"])
 
     def command(self, *arguments: str, **environment: str) -> list[str]:
-        """Return the command that runs a program of the image in a container, with more variables."""
+        """Return the command that runs a program of the image in a container, with additional variables."""
         chroot = shutil.which("chroot")
         assert chroot is not None, "coreutils has it"
         variables = [f"{name}={value}" for name, value in {**self.environment, **environment}.items()]

@@ -152,7 +152,7 @@ def fields(value: Any, path: FieldPath = ()) -> Iterator[FieldPath]:
 
 
 def mistakes(manifest: Manifest, path: FieldPath) -> Iterator[Manifest]:
-    """Yield the manifest with one member renamed, and with one member of another type."""
+    """Yield the manifest with one member renamed, and with one member of a different type."""
     *parents, name = path
     for is_name in (True, False):
         wrong = copy.deepcopy(manifest)
@@ -174,7 +174,7 @@ def judge(kubernetes: Kubernetes, path: str, manifest: Manifest) -> None:
 
 
 def unjudged(kubernetes: Kubernetes, path: str, manifest: Manifest) -> list[FieldPath]:
-    """Return the members of a specification that the server accepts under another name or with another type.
+    """Return the members of a specification that the server accepts under a different name or with a different type.
 
     Nested pods are left out, because they are validated as pods.
     """

@@ -67,7 +67,7 @@ class Secure:
         )
 
     def apply(self, security: Manifest | None) -> None:
-        """Apply the Cluster with one broker, or with another `spec.security`."""
+        """Apply the Cluster with one broker, or with a different `spec.security`."""
         etcd = {"external": {"endpoints": list(self.brokers.etcd)}}
         spec: Manifest = {} if security is None else {"security": security}
         self.api.apply(a_cluster(1, etcd=etcd, **spec), self.namespace)

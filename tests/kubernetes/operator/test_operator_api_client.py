@@ -73,7 +73,7 @@ def a_service(namespace: str, **spec: Any) -> Manifest:
 
 
 async def test_what_is_drawn_is_written_once(laboratory: Laboratory) -> None:
-    """Objects of a Cluster are applied once and not again while nothing changed, whatever fields the server added."""
+    """Unchanged objects of a Cluster are applied only once, regardless of the fields that the server added."""
     kubernetes, namespace = laboratory.kubernetes, laboratory.namespace
     (made,) = kubernetes.api.apply(
         {

@@ -127,7 +127,7 @@ def test_a_listed_namespace_that_is_not_there_keeps_no_other_waiting(
 def test_one_leads_and_another_takes_over(
     kubernetes: Kubernetes, door: Door, operators: Operators, namespace: str
 ) -> None:
-    """A leader that is cut off stops before another acts, and a killed leader is replaced within 20 s.
+    """A leader that is cut off stops before another leader acts, and a killed leader is replaced within 20 s.
 
     At no time do two operators write.
     """

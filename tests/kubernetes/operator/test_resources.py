@@ -270,7 +270,7 @@ def test_the_status_is_written_apart_from_the_spec(api: KubeClient, namespace: s
 
 
 def test_conditions_of_several_writers_stand_side_by_side(api: KubeClient, namespace: str) -> None:
-    """Conditions of several writers merge by type: a writer removes only its own and replaces the default."""
+    """Conditions of several writers merge by type: a writer removes only its own and replaces the default condition."""
     made(api, namespace, object_of("Topic", "main", SAMPLES["Topic"]))
 
     def types_after(manager: str, *types: str) -> list[str]:

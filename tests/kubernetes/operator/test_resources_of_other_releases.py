@@ -87,7 +87,7 @@ def store(kubernetes: Kubernetes, namespace: str, manifest: Manifest) -> None:
 
 
 def wait_until_refused(kubernetes: Kubernetes, namespace: str, manifest: Manifest) -> None:
-    """Wait until the current definitions, which refuse such an object, take effect."""
+    """Wait until the current definitions, which refuse the object, take effect."""
     another = manifest | {"metadata": {"name": "another"}}
     wait_until(lambda: refused(kubernetes, namespace, another), "the current definitions never took effect")
 

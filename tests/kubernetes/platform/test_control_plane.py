@@ -57,7 +57,7 @@ def a_pod() -> Manifest:
 
 
 def stateful_set(replicas: int, *, claim: str | None = None) -> Manifest:
-    """Return a StatefulSet for fake nodes, one pod a zone, optionally with claims of a storage class."""
+    """Return a StatefulSet for fake nodes, one pod per zone, optionally with claims of a storage class."""
     labels = {"app": "store"}
     spread = {
         "maxSkew": 1,

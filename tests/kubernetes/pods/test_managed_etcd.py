@@ -49,7 +49,7 @@ def members_of(cluster: Manifest | None) -> dict[str, str]:
 
 
 def has_members(count: int, *, but: str = "") -> Callable[[Manifest | None], bool]:
-    """Return a function that checks whether etcd is healthy with `count` members, none with a given id."""
+    """Return a function that checks whether etcd is healthy with `count` members, none of which has a given id."""
 
     def holds(cluster: Manifest | None) -> bool:
         members = members_of(cluster)

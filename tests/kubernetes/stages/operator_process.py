@@ -168,8 +168,8 @@ class Operators:
     ) -> OperatorProcess:
         """Start an operator whose own namespace is `namespace`.
 
-        `environment`: additional settings, such as `FAIRLEAD_OPERATOR_BROKER_URL`. `server`: another address of the API
-        server, such as that of a door.
+        `environment`: additional settings, such as `FAIRLEAD_OPERATOR_BROKER_URL`. `server`: a different address of the
+        API server, such as that of a door.
         """
         user = self.grant(namespace, scope=scope, watch=watch)
         kubeconfig = self.kubernetes.account_kubeconfig(ACCOUNT, namespace, server=server)
@@ -211,7 +211,7 @@ class Operators:
         """Return the writes of the account since a mark, in all namespaces or one, without renewals of its Lease.
 
         Wait for `at_least` writes by at least `turns` processes in turn, whose effects the caller has seen, because
-        watchers may learn of a write before the audit log does. Raise `AssertionError` when they are not logged.
+        watchers may learn of a write before the audit log does. Raise `AssertionError` when the writes are not logged.
         """
         deadline = time.monotonic() + WAIT_SECONDS
         while True:

@@ -377,7 +377,7 @@ def gone_topic(world: World) -> None:
 
 
 def impossible_topic(world: World) -> None:
-    """Create an impossible Topic, which reports the reason and is repaired or deleted later."""
+    """Create an invalid Topic, which reports the reason and is repaired or deleted later."""
     name, chance = f"topic-{next(world.names)}", world.chance
     odd = {"retention.ms": "soon"}
     wanted = chance.choice(

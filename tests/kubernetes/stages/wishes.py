@@ -22,7 +22,7 @@ HASHES = ("fairlead.dev/pod-spec-hash", "fairlead.dev/restart-config-hash")
 
 
 def differences(world: World) -> str:
-    """Return the first difference from the requested state, or an empty text."""
+    """Return the first difference from the requested state, or an empty string."""
     stage, wish = world.stage, world.wish
     cluster = stage.cluster()
     if wish.held is not None:

@@ -135,7 +135,7 @@ class Driven:
         del self.clients[member_id]
 
     def has(self, member_id: str) -> dict[str, set[int]]:
-        """Return the partitions that a member may consume by the stored records."""
+        """Return the partitions that a member may consume according to the stored records."""
         return {str(topic): set(each) for topic, each in self.members[member_id].assigned.items()}
 
     def _believe(self, member_id: str, event: Heartbeat) -> HeartbeatReply:

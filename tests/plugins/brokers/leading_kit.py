@@ -1,6 +1,6 @@
 """One leader over real logs and a real store, with followers that fetch without a network, for tests of leading.
 
-Tests move the time, and the store fails on request.
+Tests advance the time, and the store fails on request.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ ZERO = Offset(0)
 
 
 class NoLooks:
-    """Stub of a broker's looks that reads no records of transactions and stores the hints that it gets."""
+    """Stub of a broker's checks of open transactions, which reads no records and stores the hints that it gets."""
 
     def __init__(self) -> None:
         self.hints: list[ProducerId] = []

@@ -139,8 +139,8 @@ async def test_no_call_fails_while_certificates_are_replaced(
     """Producers, a long-polling group, tails and replication continue while all listeners change certificates.
 
     The replacements change the authority as well, while every broker and client accepts both authorities. The long form
-    of the test replaces them every five seconds for ten minutes, and afterwards no thread and no descriptor is left
-    (proof V9).
+    of the test replaces the certificates every five seconds for ten minutes, and afterwards no thread and no descriptor
+    is left (proof V9).
     """
     later = Authority.make("Later authority")
     authority.issue().write(tls, authority, later)

@@ -119,7 +119,7 @@ async def test_a_client_changes_to_new_files_by_itself(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A client whose files change uses the new ones for its next connections, without a restart."""
+    """A client whose files change uses the new files for its next connections, without a restart."""
     ca = tmp_path / "known.crt"
     ca.write_bytes(Authority.make("Stranger").pem)
     monotonic = clock.monotonic

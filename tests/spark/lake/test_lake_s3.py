@@ -74,7 +74,7 @@ def objects_of(s3: S3Server, table: str) -> list[str]:
 def test_two_drivers_on_one_store_commit_each_batch_once(s3: S3Server) -> None:
     """The conditional writes of the store decide which of two drivers commits a batch.
 
-    The files of the other driver are deleted from the store.
+    The files of the driver whose commit was refused are deleted from the store.
     """
     options, together = options_of(s3, "races"), Barrier(2)
 

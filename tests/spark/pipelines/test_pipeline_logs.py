@@ -30,7 +30,7 @@ RUBBISH = {
     # The first time is outside of all windows of Spark, and the second time is in milliseconds.
     b'{"source": "web-1", "at": 9223372036854, "level": "info"}': "field at is not in the years 1 to 9999",
     b'{"source": "web-1", "at": 1763798400000, "level": "info"}': "field at is not in the years 1 to 9999",
-    # Values that Python and pandas write for missing numbers. Any of them would become the sum of its window.
+    # Values that Python and pandas write for missing numbers. Any of these values would become the sum of its window.
     b'{"source": "web-1", "at": "2026-11-22T08:00:00Z", "metric": "load", "value": NaN}': NO_NUMBER,
     b'{"source": "web-1", "at": "2026-11-22T08:00:00Z", "metric": "load", "value": "-Infinity"}': NO_NUMBER,
     b'{"source": "web-1", "at": "2026-11-22T08:00:00Z", "metric": "load", "value": 1e999}': NO_NUMBER,

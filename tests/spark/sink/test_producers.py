@@ -69,7 +69,7 @@ def frozen_after_planning() -> tuple[int, int]:
 def test_one_task_after_the_other_has_the_same_producer(bootstrap: str, topic: str) -> None:
     """A returned producer is used again.
 
-    Two tasks at the same time have two producers, and other options have another producer.
+    Two concurrent tasks have two producers, and different options have a different producer.
     """
     options = options_of(bootstrap)
     first = send(options, topic, b"0")
@@ -145,7 +145,7 @@ def test_a_fork_does_not_use_the_producers_of_its_parent(bootstrap: str, topic: 
 
 
 def test_an_unused_producer_is_closed_at_the_end(bootstrap: str, topic: str) -> None:
-    """An unused producer is closed, and the next task opens another."""
+    """An unused producer is closed, and the next task opens a new producer."""
     options = options_of(bootstrap, "32s")
     with borrowed_producer(options) as producer:
         pass
@@ -158,7 +158,7 @@ def test_an_unused_producer_is_closed_at_the_end(bootstrap: str, topic: str) -> 
 
 
 def test_a_producer_whose_task_failed_is_closed(bootstrap: str, topic: str) -> None:
-    """A missing partition fails the task and closes its producer, and the next task has another producer."""
+    """A missing partition fails the task and closes its producer, and the next task has a new producer."""
     options = options_of(bootstrap, "33s")
     send(options, topic, b"first")
     with borrowed_producer(options) as producer:

@@ -162,7 +162,7 @@ def test_filters_narrow_a_read(bootstrap: str, hundred: str) -> None:
 def test_wrong_options_are_refused_when_a_read_is_planned(
     bootstrap: str, hundred: str, options: dict[str, str], error: type[Exception], words: list[str]
 ) -> None:
-    """A wrong option is refused at planning with its name, value and allowed values, a missing cluster in time."""
+    """At planning, a wrong option is refused with name, value and allowed values, and a missing cluster in time."""
     given = {name: value for name, value in ({"subscribe": hundred} | options).items() if value}
     with pytest.raises(error) as refused:
         batch(given.pop("bootstrap", bootstrap), **given).partitions()
@@ -178,7 +178,7 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_an_old_plan_reports_what_it_leaves_out(
     bootstrap: str, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Spark reuses the plan of a view: a warning says so at the planning, and later queries report newer records.
+    """Spark reuses the plan of a view: planning logs a warning, and later queries report newer records.
 
     A read with a given end leaves out nothing, and a table of the catalog has a plan for each query.
     """
@@ -315,7 +315,7 @@ def test_triggers_follow_one_another_without_gap_or_overlap(bootstrap: str, topi
 
 
 def test_available_now_ends_where_it_began_to(bootstrap: str, topic: str) -> None:
-    """Records that are appended after the start of the query are not read, whatever the limit is."""
+    """Records that are appended after the start of the query are not read, regardless of the limit."""
     send(bootstrap, topic, b"1", b"2", b"3")
     reader = stream(bootstrap, subscribe=topic, startingOffsets="earliest")
     place = reader.initialOffset()
@@ -441,7 +441,7 @@ def test_an_end_before_the_query_moves_it_only_by_an_election(bootstrap: str, to
 
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_recreated_topic_is_distinguished_from_growth(bootstrap: str, topic: str, fails: bool) -> None:
-    """Another topic with the same name causes an error with both ids, or the query begins again."""
+    """A different topic with the same name causes an error with both ids, or the query begins again."""
     with Admin(bootstrap) as admin:
         first = admin.create_topic(topic, partitions=1).topic_id
         send(bootstrap, topic, b"old", b"old")

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.etcd
 
 @pytest.mark.scenario
 def test_a_query_goes_on_while_brokers_are_killed_and_restarted(spark: SparkSession, tmp_path: Path) -> None:
-    """A query neither fails nor loses nor repeats records while a leader is killed and every broker restarts."""
+    """A query continues and neither loses nor repeats records while a leader is killed and every broker restarts."""
     written, read = Counted(), Counted()
 
     def keep(frame: DataFrame, batch: int) -> None:

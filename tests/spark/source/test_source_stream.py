@@ -97,7 +97,7 @@ def test_a_stream_begins_at_a_time_and_has_headers(
 ) -> None:
     """A stream with `startingTimestamp` reads the records from that time on, each with its headers or null.
 
-    Records that are appended later are read whatever their time is.
+    Records that are appended later are read regardless of their time.
     """
     seen: list[Row] = []
     options = {

@@ -1,7 +1,7 @@
 """Limit for the memory of fetch answers that clients have not received yet.
 
-The budget is used by `fetching` and by the server, which can tell when a client has received its answer. The module
-must not use HTTP. All code of the module runs on the event loop.
+The budget is used by `fetching` and by the server, which knows when a client has received its answer. The module must
+not use HTTP. All code of the module runs on the event loop.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class SyncedPartition(Protocol):
 class Syncing:
     """Syncs logs outside of the event loop.
 
-    A few logs are synced in parallel, many logs with one call that syncs the whole volume.
+    A few logs are synced in parallel; many logs are synced by one call that syncs the whole volume.
     """
 
     __slots__ = ("_executor", "_pool", "_volume")
@@ -98,7 +98,7 @@ class SyncRounds:
         failed: Callable[[LogError], None],
         observe_seconds: Callable[[float], None],
     ) -> None:
-        """`failed` is called with the directory's first error, `observe_seconds` with the duration of each round."""
+        """`failed` gets the directory's first error; `observe_seconds` gets the duration of each round."""
         self.appended_bytes = 0
         """Number of bytes that all partitions have appended since the start. The number determines when a checkpoint is
         written early."""

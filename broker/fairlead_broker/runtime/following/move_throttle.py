@@ -13,10 +13,11 @@ from typing import Final
 from fairlead_broker.clock import Clock
 
 SHARE_OF_A_SECOND: Final = 8
-"""Divisor of the rate that limits the bytes of one partition in an answer to those of an eighth of a second. A replica
-that has almost caught up then waits only briefly for other partitions, and can join the isr under load."""
+"""Divisor of the rate: for one partition, an answer has at most the bytes that the rate allows in an eighth of a
+second. A replica that has almost caught up then waits only briefly for other partitions, and can join the isr under
+load."""
 FETCH_BYTES_MIN: Final = 64 << 10
-"""Minimum number of bytes for one partition in an answer, since smaller answers cost more than they copy."""
+"""Minimum number of bytes for one partition in an answer; smaller answers would cause more overhead than progress."""
 
 
 class MoveThrottle:
@@ -36,14 +37,14 @@ class MoveThrottle:
         return min(otherwise, max(FETCH_BYTES_MIN, self._rate // SHARE_OF_A_SECOND))
 
     def copied(self, nbytes: int) -> float | None:
-        """Count copied bytes; return the time of the next allowed fetch of the partition, or None without a wait."""
+        """Count copied bytes; return the time of the partition's next allowed fetch, or None if it need not wait."""
         if self._rate is None:
             return None
         self._free_at = max(self._free_at, self._clock.monotonic()) + nbytes / self._rate
         return self._free_at
 
     def follow_configuration(self) -> bool:
-        """Apply the configured rate; return whether the rate has changed, which ends all waits of partitions."""
+        """Apply the configured rate; return whether the rate has changed. A change ends the waits of all partitions."""
         before, self._rate = self._rate, self._configured()
         if before == self._rate:
             return False

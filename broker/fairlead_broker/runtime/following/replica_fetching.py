@@ -418,7 +418,7 @@ class ReplicaFetcher:
         self._resting[partition.key] = self._clock.monotonic() + backoff_seconds(partition.failed_fetches)
 
     def _pace(self, partition: FollowerReplica, nbytes: int) -> None:
-        """Pause the fetches of a partition that a move adds, as far as the throttle requires."""
+        """Pause the fetches of a partition that a move adds, for as long as the throttle requires."""
         due = self._throttle.copied(nbytes)
         if due is not None:
             self._resting[partition.key] = due

@@ -376,7 +376,7 @@ class Groups:
             return self._existing(found, make=make)
 
     async def _of_member(self, member_id: str | None, group: str, *, make: bool = False) -> CoordinatedGroup:
-        """Return a group for a call of a member, to which a missing group is a group that has forgotten the member."""
+        """Return the group for a member's call; if it does not exist, raise the problem for an unknown member."""
         try:
             return await self._coordinated(group, make=make)
         except ProblemError as problem:

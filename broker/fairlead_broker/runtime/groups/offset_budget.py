@@ -55,7 +55,10 @@ class OffsetBudget:
             self._grant()
 
     def spend(self, transactions: int) -> None:
-        """Count transactions beyond the granted transaction. The counted transactions delay later requests."""
+        """Count transactions that a group used in addition to the granted transaction.
+
+        The counted transactions delay later requests.
+        """
         self._tokens -= transactions
         self.granted += transactions
 

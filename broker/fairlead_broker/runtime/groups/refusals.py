@@ -77,7 +77,7 @@ def restarted(group: str, *, maybe: bool = False) -> ProblemError:
 def unreadable(error: RecordUnreadable, group: str) -> ProblemError:
     """Return the problem for a group with a stored value that is damaged or was written by a later release.
 
-    Other groups are served.
+    All other groups are still served.
     """
     return ProblemError(
         "coordination_unavailable",

@@ -345,7 +345,7 @@ class Replicas:
 
     @contextmanager
     def _contained(self, topic_id: TopicId, failed: set[TopicId]) -> Iterator[None]:
-        """Leave a topic whose comparison fails out of the round, and compare the topic again later."""
+        """Skip a topic whose comparison fails in this round, and compare the topic again later."""
         try:
             with contained(self._log, "comparison of a topic", topic_id):
                 yield
@@ -369,7 +369,7 @@ class Replicas:
     def _compare(
         self, view: TopicView, wanted: list[_Wanted], waits: list[tuple[TopicId, Awaitable[object]]]
     ) -> None:
-        """Find the replicas of a topic that must be opened or change their role; the rest is closed or updated.
+        """Find the replicas of a topic that must be opened or change their role; other replicas are closed or updated.
 
         The method does not wait for roles to end, so that many roles can end in parallel. `waits` receives the
         awaitables that must complete before a log is opened.

@@ -253,7 +253,8 @@ class Fetching:
             try:
                 partition = self._find(fetch.topic_id, fetch.partition)
                 high_watermark = partition.high_watermark
-            except ProblemError as problem:  # the high watermark is unknown, or the leadership has ended
+            except ProblemError as problem:
+                # The high watermark is unknown, or the leadership has ended.
                 return problem
             # The high watermark has changed. The result may have been read while the high watermark was unknown.
             if high_watermark != answer.high_watermark:

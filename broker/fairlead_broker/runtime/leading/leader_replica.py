@@ -463,7 +463,7 @@ class LeaderReplica:
     def read_cached(self, offset: Offset, bytes_max: int, limit: Offset | None = None) -> LogRead | None:
         """Return batches from the page cache without blocking; None if the batches are not cached.
 
-        `limit`: by default `readable_limit`.
+        `limit`: offset below which batches are returned; by default `readable_limit`.
         """
         try:
             return self.log.read_cached(
@@ -490,7 +490,7 @@ class LeaderReplica:
     def read(self, offset: Offset, bytes_max: int, limit: Offset, *, committed: bool = False) -> LogRead:
         """Return batches below a limit. The call blocks and runs in the disk pool.
 
-        `committed`: whether `without_aborted` is called next.
+        `committed`: whether the caller passes the result to `without_aborted`.
         """
         try:
             if committed:

@@ -141,7 +141,7 @@ class Leadership:
         return not record.unclean or len(record.isr) > 1
 
     def check_latest(self) -> Offset:
-        """Return the high watermark for clients. Raises `offset_not_available` if a higher one may exist."""
+        """Return the high watermark for clients. Raises `offset_not_available` if a higher high watermark may exist."""
         self._look_at_lease()
         high_watermark = self.machine.high_watermark
         if high_watermark is None or not self.machine.serves_weak_acks:
@@ -157,7 +157,7 @@ class Leadership:
             )
         return refusals.ack_timeout(self._topic, self._index, seconds, effect)
 
-    # -- the own log
+    # -- the leader's own log
 
     def appended(self, end_offset: Offset) -> None:
         """Pass the new end offset of the leader's log to the state machine."""

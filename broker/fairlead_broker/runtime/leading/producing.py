@@ -38,7 +38,7 @@ class ProduceItem:
 
 
 class ByteBudget:
-    """Bytes of batches that wait to be appended, with a limit that only a batch alone may exceed."""
+    """Bytes of batches that wait to be appended, with a limit that only a single batch may exceed."""
 
     __slots__ = ("bytes_max", "taken")
 
@@ -214,7 +214,7 @@ class Producing:
         """Queue a batch with reserved bytes at its partition, unless the batch is already answered."""
         partition = item.partition
         assert header.total_bytes == len(item.batch), "a valid batch is complete"
-        # Only the first answer counts. A stop may already have answered that the batch is not stored.
+        # Only the first answer to a batch counts. A stop may already have answered that the batch is not stored.
         if call.answers[slot] is not None:
             self._budget.give_back(header.total_bytes)
             return

@@ -26,11 +26,11 @@ from fairlead_broker.runtime.requests import TransactionEnd
 
 
 class RecordOwner(Protocol):
-    """Leadership as the writes of its partition record see it."""
+    """Interface of a leadership for the writer of its partition record."""
 
     @property
     def key(self) -> TopicIdPartition:
-        """Partition of the record."""
+        """Partition whose record is written."""
         ...
 
     @property
@@ -49,18 +49,18 @@ class RecordOwner(Protocol):
         ...
 
     def record_changed(self, record: PartitionRecord, revision: Revision) -> None:
-        """Pass on a stored version of the record with the same leader epoch."""
+        """Notify the leadership of a stored version of its partition record with the same leader epoch."""
         ...
 
     def write_answered(
         self, write: WriteRecord, outcome: WriteOutcome, stored_revision: Revision | None
     ) -> None:
-        """Pass on the outcome of a write."""
+        """Notify the leadership of the outcome of a write."""
         ...
 
 
 class TransactionalPartition(Protocol):
-    """Leader replica as the looks at its open transactions see it."""
+    """Interface of a leader replica for the checks of its open transactions."""
 
     topic_id: TopicId
     index: PartitionIndex
@@ -77,7 +77,7 @@ class TransactionalPartition(Protocol):
         ...
 
     async def end_transaction(self, end: TransactionEnd, timeout_seconds: float) -> None:
-        """Append the marker of a decided transaction; return once it is committed."""
+        """Append the marker of a decided transaction; return once the marker is committed."""
         ...
 
 
@@ -85,7 +85,7 @@ class WatchesTransactions(Protocol):
     """Interface through which leader replicas report open transactions."""
 
     def hint(self, producers: Iterable[ProducerId]) -> None:
-        """Read the records of producers soon, if they have open transactions."""
+        """Read the records of producers with open transactions soon."""
         ...
 
     def has_open(self, partition: TransactionalPartition) -> None:

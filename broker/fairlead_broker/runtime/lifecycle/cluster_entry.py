@@ -71,15 +71,15 @@ class Advertised:
     """Addresses, each as `host:port`, and certificates that a broker advertises."""
 
     data: str
-    """Address for clients without TLS; empty without such a listener."""
+    """Address for clients without TLS; empty if no data listener accepts connections without TLS."""
     peer: str
     ops: str
     data_tls: str | None = None
-    """Address for clients with TLS; None without such a listener."""
+    """Address for clients with TLS; None if no data listener has TLS."""
     peer_scheme: str = "http"
     external: str | None = None
-    """Base URL for clients outside; empty if such clients get the address that they have called; None without a
-    listener for clients outside."""
+    """Base URL for clients outside of the brokers' network; empty if these clients get the address that they have
+    called; None if no listener serves such clients."""
     certificates: Callable[[], RegisteredCertificates] = RegisteredCertificates
     """Function that returns the certificates in use, which change while the broker runs."""
 
@@ -211,7 +211,7 @@ class ClusterEntry:
             storage=self._storage,
             residence=here,
         )
-        # The residence of a directory that `open` has just created could not be determined before.
+        # If `open` has just created the directory, its residence could not be determined before.
         self._residence = here or self._present_residence()
         return directory
 

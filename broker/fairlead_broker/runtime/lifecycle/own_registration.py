@@ -34,7 +34,7 @@ class RegisteredCertificates:
 
 
 class OwnRegistration:
-    """Registration of this broker during the whole run of the process."""
+    """Registration of this broker for the whole lifetime of the process."""
 
     def __init__(
         self,

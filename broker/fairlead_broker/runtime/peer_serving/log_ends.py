@@ -90,8 +90,8 @@ class MoveProgress:
 def _progress(broker: BrokerId, own: LogEnd | None, leader: LogEnd | None) -> ReplicaProgress:
     """Compare the log end of a replica with the log end of its leader.
 
-    The logs of the leader and the replica grow between the two answers. A replica that seems to be ahead of the
-    leader has lag 0.
+    The logs of the leader and the replica grow between the two answers. A replica that appears to be ahead of the
+    leader is reported with lag 0.
     """
     lag = None if own is None or leader is None else max(0, leader.end_offset - own.end_offset)
     return ReplicaProgress(

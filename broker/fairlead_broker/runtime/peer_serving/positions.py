@@ -286,7 +286,7 @@ async def look_up(
 ) -> tuple[Offset | None, TimestampUs | None]:
     """Return the offset at a position, with the record's time if the position is a time.
 
-    `committed`: whether the log ends at the last stable offset instead of the high watermark. The result is
+    `committed`: whether the log is read up to the last stable offset instead of the high watermark. The result is
     (None, None) when no record below the end is at or after the time. Raises `offset_not_available` for `latest` while
     the high watermark is unknown.
     """

@@ -102,9 +102,10 @@ class ReplicaServing:
     async def fetch(self, peer: PeerIncarnation, request: ReplicaFetchRequest) -> ReplicaFetchAnswer:
         """Return the changed partitions of a follower's session, no later than the end of the wait.
 
-        `min_bytes` is treated as 1. After an answer with records, a point of divergence or a problem, a partition rests
-        until a request names the partition again; an answer that has only offsets does not make the partition rest. A
-        partition that is new in this session is answered at once. Raises `shutting_down`.
+        A single new byte ends the wait, regardless of `min_bytes`. After an answer with records, a point of divergence
+        or a problem, a partition rests until a request names the partition again; an answer that has only offsets does
+        not make the partition rest. A partition that is new in this session is answered at once. Raises
+        `shutting_down`.
         """
         if self._stopping:
             raise refusals.shutting_down()

@@ -1,4 +1,4 @@
-"""Transactions of producers on one broker: decisions in the store, ends in partitions, and looks at open transactions.
+"""Transactions of producers on one broker: stores decisions, ends transactions in partitions, checks open transactions.
 
 The package executes the decisions of the pure package `transactions`, and must not depend on HTTP.
 """

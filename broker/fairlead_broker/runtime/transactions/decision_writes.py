@@ -23,9 +23,9 @@ from fairlead_broker.registry.transaction_records import TransactionRecord
 from fairlead_broker.runtime import refusals
 
 GATHERED_MAX: Final = 60
-"""Maximum number of changes in one write, which has a compare, a put and a read for each of them."""
+"""Maximum number of changes in one write, which has a compare, a put and a read for each change."""
 UNDER_WAY_MAX: Final = 2
-"""Maximum number of concurrent writes. More writes would delay the keep-alives of leases."""
+"""Maximum number of concurrent writes. More concurrent writes would delay the keep-alives of leases."""
 CACHED_MAX: Final = 10_000
 """Maximum number of records in memory; the least recently used record is dropped first."""
 SECONDS_MAX: Final = 10.0
@@ -126,7 +126,7 @@ class DecisionWrites:
         return group
 
     async def _carry_out(self, group: dict[ProducerId, _Pending[Any]]) -> None:
-        """Attempt the unanswered changes of a group again and again, until every change has an answer."""
+        """Attempt the unanswered changes of a group repeatedly, until every change has an answer."""
         left = dict(group)
         try:
             while left:

@@ -1,4 +1,4 @@
-"""Reports of commits to the leaders of the partitions, until each leader has confirmed its marker (rule 7.3.1).
+"""Reports commits to the leaders of the partitions until each leader has confirmed its marker (rule 7.3.1).
 
 The broker that wrote a commit reports the commit. The reports are kept only in memory, because a leader without a
 report finds the commit when it reads the producer's record. A partition of a deleted topic counts as confirmed.
@@ -144,7 +144,7 @@ class TransactionEnds:
             decided = TransactionEnd(end.producer_id, end.epoch, MarkerKind.COMMIT, end.decided_us)
             await replica.end_transaction(decided, MARKER_SECONDS_MAX)
         except ProblemError:
-            # The report is repeated, at the leader that the mirror then shows.
+            # The next report goes to the leader that the mirror shows at that time.
             return False
         return True
 
@@ -206,6 +206,6 @@ class TransactionEnds:
 
 
 async def _attempt(clean: Callable[[ProducerId], Awaitable[None]], producer_id: ProducerId) -> None:
-    # After a failure, a later attempt follows.
+    # A failed attempt is repeated later.
     with suppress(ProblemError):
         await clean(producer_id)

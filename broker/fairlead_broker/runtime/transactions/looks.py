@@ -1,6 +1,6 @@
-"""Looks at open transactions: a leader reads producers' records and ends decided transactions (rules 7.3.2, 7.3.3).
+"""Checks of open transactions: a leader reads producers' records and ends decided transactions (rules 7.3.2, 7.3.3).
 
-Leader replicas report partitions with open transactions. One task watches these partitions, schedules looks by
+Leader replicas report partitions with open transactions. One task watches these partitions, schedules checks by
 `transactions.looking`, aborts transactions that are open for longer than their timeout, and appends markers. The task
 sleeps while this broker leads no partition with an open transaction.
 """
@@ -30,9 +30,9 @@ from fairlead_broker.transactions.looking import Looks
 from fairlead_broker.transactions.outcomes import Finding, finding
 
 TICK_SECONDS: Final = 0.1
-"""Seconds between two checks for due looks, which is also the maximum delay of a look after a hint."""
+"""Seconds between two searches for due checks, which is also the maximum delay of a check after a hint."""
 MARKER_SECONDS_MAX: Final = 4.0
-"""Maximum number of seconds to wait until a marker is committed; the next look appends a delayed marker again."""
+"""Maximum number of seconds to wait until a marker is committed; the next check appends a delayed marker again."""
 
 
 class _Open(NamedTuple):
@@ -86,12 +86,12 @@ class TransactionLooks:
             self._wake.set()
 
     def took_office(self, partition: TransactionalPartition) -> None:
-        """Watch a partition with open transactions whose leader this broker became, and look at once."""
+        """Watch a partition with open transactions that this broker now leads, and check the transactions at once."""
         self._hints |= {producer_id for producer_id, _, _ in partition.open_transactions()}
         self.has_open(partition)
 
     def hint(self, producers: Iterable[ProducerId]) -> None:
-        """Make looks at the open transactions of these producers due at once."""
+        """Make the checks of these producers' open transactions due at once."""
         if self._partitions:
             self._hints.update(producers)
 
@@ -99,7 +99,7 @@ class TransactionLooks:
 
     @property
     def oldest_seconds(self) -> float:
-        """Age of the oldest open transaction; 0 without one."""
+        """Age of the oldest open transaction; 0 if no transaction is open."""
         oldest = min((each.since for each in self._watched.values()), default=None)
         return 0.0 if oldest is None else self._clock.monotonic() - oldest
 
@@ -140,7 +140,7 @@ class TransactionLooks:
     # -- the task
 
     async def run(self) -> None:
-        """Look at open transactions until cancelled."""
+        """Check open transactions until cancelled."""
         while True:
             if not self._partitions:
                 await self._wake.wait()
@@ -175,7 +175,7 @@ class TransactionLooks:
         try:
             standings = await self._store.read(producers)
         except (CoordinationError, RecordUnreadable) as error:
-            # The next look reads the records again.
+            # The next check reads the records again.
             self._log.warning("records of transactions not read", reason=str(error))
             return
         now, now_us = self._clock.monotonic(), self._clock.now_us()

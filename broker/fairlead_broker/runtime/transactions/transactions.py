@@ -1,7 +1,7 @@
 """Transactions as clients use them: begin, commit, abort, names of partitions, descriptions (rule 7.1).
 
 The server calls `Transactions` on any broker. The pure package `transactions` decides, `decision_writes` writes, and
-`ends` reports commits to the leaders. After an abort, other brokers get a hint to look at the transaction.
+`ends` reports commits to the leaders. After an abort, other brokers get a hint to check the transaction.
 """
 
 from __future__ import annotations
@@ -275,7 +275,7 @@ class Transactions:
         return Begun(TransactionId(producer_id, ProducerEpoch(record.epoch)), record)
 
     def _hint(self, producer_id: ProducerId) -> None:
-        """Send a hint to all live brokers to look at the open transactions of a producer."""
+        """Send a hint to all live brokers to check the open transactions of a producer."""
         self.looks.hint((producer_id,))
         others = [broker for broker in self._metadata.brokers if broker != self._peers.own.broker]
         if others:
@@ -286,7 +286,7 @@ class Transactions:
             try:
                 await self._peers.transaction_looks(broker, producers)
             except (PeerUnavailable, ProblemError):
-                # Without the hint, the broker finds the transaction at its next scheduled look.
+                # Without the hint, the broker finds the transaction at its next scheduled check.
                 return
 
         await asyncio.gather(*map(tell, brokers))

@@ -283,7 +283,8 @@ class GroupCalls:
 
     async def commit_offsets(self, call: Call, body: bytes) -> Answered:
         """``PUT /v1/groups/{group}/offsets``."""
-        # As in `heartbeat`, the body is not checked for repeated keys. A large body would block the event loop.
+        # As in `heartbeat`, the body is not checked for repeated keys. Checking a large body would block the event
+        # loop.
         is_small = len(body) <= WHOLE_BYTES_MAX
         request = decode_commit(body) if is_small else await in_thread(decode_commit, body)
         _require_read(call, (each.topic for each in request.offsets))

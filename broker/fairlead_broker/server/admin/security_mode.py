@@ -1,4 +1,4 @@
-"""Checks whether a caller may change the cluster's security keys, and could still undo the change afterwards.
+"""Checks whether a caller may change the cluster's security keys and would still be able to undo the change.
 
 Callers: ``configs`` for patches of the cluster's configuration (rules Z2, Z17, Z18).
 """

@@ -169,14 +169,14 @@ class HostCheck:
     def _check_origin(self, route: Route, authority: bytes, headers: Mapping[bytes, bytes]) -> None:
         site = headers.get(b"sec-fetch-site")
         if site in _OWN_SITE:
-            # Only the browser sets this header. A proxy may have changed the authority.
+            # Only browsers set the header `Sec-Fetch-Site`. A proxy may have changed the authority.
             return
         origin = headers.get(b"origin")
         if origin is None:
             if site is None:
                 return
             origin = b"of " + site
-        # A proxy may have ended TLS, so the scheme of the listener may not be that of the page.
+        # A proxy may have terminated TLS, so the scheme of the listener may differ from that of the page.
         elif origin in self._origins or b"*" in self._origins or origin.partition(b"://")[2] == authority:
             return
         raise _forbidden(
@@ -422,7 +422,7 @@ _REFUSED: Final = frozenset({"forbidden", UNAUTHENTICATED, "peer_refused"})
 
 
 def report(audit: AuditLog, call: Call) -> None:
-    """Report the end of a request to the audit log, if it was refused or changes something."""
+    """Report the end of a request to the audit log, if the request was refused or changes something."""
     route, problem = call.route, call.problem_code
     if problem in _REFUSED:
         operation, name = ("call", "") if route is None else (route.operation, resource_of(call))

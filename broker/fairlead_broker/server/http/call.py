@@ -113,7 +113,7 @@ class Call:
         self.peer: PeerIncarnation | None = None
         """Broker that sent the request; None on listeners other than the peer listener."""
         self.outside: Outside | None = None
-        """Listener for clients outside, if the request came through it."""
+        """Listener for clients outside of the brokers' network, if the request came through that listener."""
         self.access: CallerAccess = OPEN_ACCESS
         """Access of the caller, for decisions on names in the body and in the answer."""
         self.quota: CallerQuota | None = None
@@ -123,7 +123,7 @@ class Call:
         self.problem_code: str | None = None
         """Code of the problem in the answer; None when the answer has no problem."""
         self.change: dict[str, object] | None = None
-        """Changes by the call, for the audit log; never contains secrets."""
+        """Changes that the call has made, for the audit log; never contains secrets."""
         self.is_audited = False
         """Whether the audit log has a record of the request."""
         self.is_forwarded = False
@@ -253,7 +253,8 @@ class Call:
     def may_forward(self) -> bool:
         """Whether the call may be forwarded: False for a call from a peer, and if the caller forbids forwarding.
 
-        A client outside cannot forbid forwarding if all brokers share one address for clients outside.
+        A client outside of the brokers' network cannot forbid forwarding if all brokers share one address for such
+        clients.
         """
         if self.peer is not None:
             return False
@@ -377,7 +378,7 @@ class Call:
 
     @property
     def announced_bytes(self) -> int:
-        """Size of the body that the head announces; 0 without an announcement."""
+        """Size of the body that the head announces; 0 if the head announces no body."""
         return self._announced_bytes() or 0
 
     def _announced_bytes(self) -> int | None:

@@ -1,4 +1,4 @@
-"""Closing of connections that occupy a place without an accepted request (rules T11, T12).
+"""Closes connections that use up the allowed number without an accepted request (rules T11, T12).
 
 Callers: ``listeners`` creates one guard for each bound address, to which the applications of the listeners report
 requests.

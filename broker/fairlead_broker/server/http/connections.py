@@ -61,7 +61,7 @@ class ListedSocket:
     """Connection of a client to a port of this process."""
 
     inode: int
-    """Number that no other open socket has."""
+    """Number of the connection's socket, which no other open socket has."""
     peer: Peer
 
 

@@ -23,7 +23,8 @@ from fairlead_broker.server.http.connections import Peer, peers_at, shut_down
 from fairlead_broker.server.http.http2_listener import ConnectionLimits, Http2Listener, ServerTls, TlsVersion
 
 DRAIN_SECONDS_MAX: Final = 60.0
-"""Time that requests of a replaced generation may take; tails have no end and are cut."""
+"""Time allowed for open requests of a replaced generation to finish; tails never finish, so their connections are
+closed."""
 HANDSHAKE_SECONDS_MAX: Final = 10.0
 """Time after which granian itself ends a handshake."""
 CUT_SECONDS_MAX: Final = 5.0
@@ -59,7 +60,7 @@ class ListenerGenerations:
         self._drain_seconds_max = drain_seconds_max
         self._current: _Generation | None = None
         self._previous: _Generation | None = None
-        """Generation that drains, or has drained."""
+        """Previous generation, which drains or has drained."""
         self._draining: asyncio.Task[None] | None = None
         self._renewing = asyncio.Lock()
 
@@ -125,7 +126,7 @@ class ListenerGenerations:
 
 
 class _Generation:
-    """One server with its snapshot and the clients of its unfinished requests."""
+    """One server with the snapshot of its certificate, and the clients of its unfinished requests."""
 
     def __init__(
         self,
@@ -171,7 +172,7 @@ class _Generation:
             self._snapshot.remove()
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, and count it among its client's unfinished requests until then."""
+        """Answer one request, which counts among its client's unfinished requests until it is answered."""
         host, port = scope["client"]
         client = (host, str(port))
         self._clients[client] = self._clients.get(client, 0) + 1

@@ -1,7 +1,7 @@
 """Pagination of lists with an opaque cursor.
 
-Callers: the calls that answer lists. The cursor contains the name after which the next page begins, so pages remain
-correct while names are added and removed. The format of the cursor is private and may change.
+Callers: the endpoints of calls that return lists. The cursor contains the name after which the next page begins, so
+pages remain correct while names are added and removed. The format of the cursor is private and may change.
 """
 
 from __future__ import annotations

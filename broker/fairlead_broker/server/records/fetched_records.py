@@ -207,7 +207,8 @@ def _bounds(batch: pa.RecordBatch) -> Iterator[tuple[int, int, str]]:
             int(np.searchsorted(nbytes, nbytes[at] + SLICE_BYTES_MAX, "right")),
         )
         rows = max(1, fitting - 1 - at)
-        # Only a row that exceeds the limits of a slice can exceed the limits of an answer, and such a row is alone.
+        # Only a row that exceeds the limits of a slice can exceed the limits of an answer, and such a row forms its own
+        # slice.
         yield at, rows, _unshown(int(counts[at]), *sizes[:, at].tolist()) if rows == 1 else ""
         at += rows
 

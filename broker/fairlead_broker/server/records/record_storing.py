@@ -1,4 +1,4 @@
-"""Storing of the records of one request: splitting by partition, encoding, and storing at the leaders.
+"""Stores the records of one request: splits them by partition, encodes them, and stores each batch at its leader.
 
 Used by `topic_produce` and `line_produce`. A missing topic is created first. This module must not depend on the format
 of the request or of the answer.

@@ -1,7 +1,7 @@
 """The header `Fairlead-Transaction` of produce calls with JSON, Arrow and CloudEvents bodies (rule 7.1.6).
 
 Callers: the produce calls. Before records go to the leader, the broker that encodes the body writes the partition into
-the record of the transaction, so that a commit need not name it.
+the record of the transaction, so that a commit need not name the partition.
 """
 
 from __future__ import annotations

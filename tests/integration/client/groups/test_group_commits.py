@@ -263,8 +263,8 @@ async def test_a_stale_commit_is_made_again_after_a_heartbeat(bootstrap: str, ad
         await take(consumer)
         session = consumer._session
         assert session is not None
-        # The test sets the member back by one epoch. It first waits for a second epoch, because one below the first
-        # would be 0, which is invalid.
+        # The test sets the member back by one epoch. The test first waits for a second epoch, because the epoch below
+        # the first would be 0, which is invalid.
         heard, known = session._member.heartbeats_answered, session._member.epoch
         async with consumer_of(bootstrap) as other:
             await until(lambda: session._member.epoch > known)

@@ -165,7 +165,7 @@ async def test_groups_are_independent(bootstrap: str) -> None:
 
 @pytest.mark.slow
 async def test_a_static_member_comes_back_to_its_partitions(bootstrap: str) -> None:
-    """A static member keeps its partitions within its session, and a second live member of its id is refused."""
+    """A static member keeps its partitions within its session, and a second live member with its id is refused."""
     async with member(bootstrap) as other:
         async with member(bootstrap, instance_id="one") as before:
             await until(lambda: len(before.partitions) == len(other.partitions) == 3)

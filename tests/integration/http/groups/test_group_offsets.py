@@ -52,7 +52,7 @@ async def test_refused_commits(scene, calls) -> None:
 
 
 async def test_entries_are_refused_one_by_one(scene, calls) -> None:
-    """A commit refuses an unknown topic, another topic id and a missing partition, and stores its other entries."""
+    """A commit refuses an unknown topic, a wrong topic id and a missing partition, and stores its other entries."""
     [member] = await scene.joined("m-1")
     answer = await calls.commit(
         scene.group,

@@ -57,7 +57,7 @@ async def test_groups_of_a_stopped_broker_continue(three) -> None:
 
 
 async def test_a_coordinator_that_cannot_be_reached(three) -> None:
-    """A request to an unreachable coordinator is refused as not carried out, so that it can be repeated."""
+    """A request to an unreachable coordinator is refused as not executed, so that it can be repeated."""
     await three.topic("flights", 1)
     epoch = await joined(three, "readers", "m-1", "flights")
     coordinator = (await call(three.at(1), "GET", "/v1/groups/readers")).json["coordinator"]

@@ -44,7 +44,7 @@ async def test_invalid_events(api) -> None:
 
 
 async def test_a_repeat_of_a_binary_event_is_known_by_its_attributes(api) -> None:
-    """A request with the same idempotency key and body, but another event id, is refused as a different request."""
+    """A request with the same idempotency key and body, but a different event id, is refused as a different request."""
     await api.create("orders", 1)
     path, keyed = "/v1/topics/orders/records", {**BINARY, "idempotency-key": "k"}
     first = await api.call("POST", path, b"x", keyed)

@@ -79,7 +79,7 @@ async def test_latest_sends_new_records(api, six) -> None:
 
 
 async def test_a_reader_that_returns_continues(api, six) -> None:
-    """A tail continues at any event id without repeated or skipped records, and starts partitions not in the id."""
+    """A tail continues at any event id, repeats and skips no record, and starts partitions that the id lacks."""
     seen = events(await api.call("GET", f"{TAIL}?from=earliest&max_records=4", headers=EVENTS))
     rest = await api.call("GET", f"{TAIL}?max_records=2", headers={**EVENTS, "last-event-id": seen[-1][0]})
     half = await api.call("GET", f"{TAIL}?from=earliest&max_records=4", headers={"last-event-id": "1:2"})
@@ -180,7 +180,7 @@ async def test_partitions_added_in_between_are_read_from_their_start(api, six) -
 
 
 async def test_head_has_the_form_and_no_length(api, six) -> None:
-    """HEAD requests for a tail get its content type and no length, because its length is unknown."""
+    """A HEAD request for a tail returns the content type but no length, because the length is unknown."""
     answer = await api.call("HEAD", TAIL, headers=EVENTS)
 
     assert (answer.status, answer.headers["content-type"], answer.body) == (200, "text/event-stream", b"")
