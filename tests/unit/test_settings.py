@@ -42,7 +42,7 @@ def test_endpoints_are_host_and_port(text: str, host: str, port: int) -> None:
     "text", ["", "9520", "host:", ":9520", "host:65536", "host:-1", "host:٣", "host:http"]
 )
 def test_other_endpoints_are_refused_by_name(text: str) -> None:
-    """An invalid endpoint is refused with its text."""
+    """An invalid endpoint is refused, and the error quotes it."""
     with raises(ValueError, "HOST:PORT"):
         Endpoint.parse(text)
 

@@ -117,7 +117,7 @@ def test_a_program_without_log_settings_is_quiet_even_after_a_capture(
 
 
 def test_a_program_with_log_settings_keeps_its_logs(capsys: pytest.CaptureFixture[str]) -> None:
-    """A program with log settings keeps its logs."""
+    """A program with log settings of its own keeps writing its logs."""
     set_up_logging("json", "info")
     try:
         with quiet_by_default():

@@ -69,7 +69,7 @@ class Coordinator:
         self._timer = 0
         self._releasing = False
 
-    # -- claim and load
+    # -- claim and load the group
 
     def claim(self, found: Item | None) -> None:
         """Claim a group without a coordinator; `found` is its key as it was read."""

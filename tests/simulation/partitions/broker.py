@@ -449,7 +449,7 @@ class Broker(Frame):
             if self.damaged.pop(partition, None) is not None:
                 torn_at = self.log(partition).torn_at
                 if torn_at is not None:
-                    self.log(partition).truncate(torn_at)  # torn batches were never synced
+                    self.log(partition).truncate(torn_at)  # the bytes of torn batches were never synced
                 self.reconcile(partition)
             else:
                 self.after(AGAIN_SECONDS, self._try_again, partition, then)

@@ -15,7 +15,7 @@ from fairlead_broker.replication.divergence import EpochEnd, EpochStart, epoch_b
 
 
 class Cell(NamedTuple):
-    """One batch of one record."""
+    """A stored batch with one record."""
 
     epoch: int
     """Leader epoch of the append."""

@@ -158,7 +158,7 @@ class Following:
     def _answered(self, asked: int, answer: FetchAnswer) -> None:
         if self.closed or asked != self._asked:
             return
-        self._asked += 1  # a repeated message is not an answer
+        self._asked += 1  # a repeated message does not answer the next request
         match answer:
             case FetchedCells() if answer.cells and not self.broker.takes_writes:
                 self.broker.after(AGAIN_SECONDS, self._ask)

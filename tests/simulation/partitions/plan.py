@@ -44,7 +44,7 @@ class Fault(Enum):
 
 
 class Drill(Enum):
-    """A sequence of faults that belong together."""
+    """A drill, which is a sequence of faults that belong together."""
 
     DAMAGED_FOLLOWER = "damaged follower"
     DAMAGED_NEWCOMER = "damaged newcomer"
@@ -88,7 +88,7 @@ class Plan:
     partitions: int
     min_isr: int
     min_isr_least: int
-    """The smallest value that min_isr may take."""
+    """The smallest value to which min_isr may be set."""
     durability: DurabilityState
     unclean: bool
     idempotent: bool

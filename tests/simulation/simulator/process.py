@@ -11,7 +11,7 @@ STORE_PATIENCE_SECONDS = 0.6
 
 
 class Process:
-    """The processes of one node, one after the other."""
+    """The successive processes of one node."""
 
     def __init__(self, world: Any, number: int) -> None:
         """Create a process that is not running."""

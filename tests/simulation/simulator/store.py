@@ -49,7 +49,7 @@ class Transaction:
 
     compares: tuple[Compare, ...]
     puts: tuple[tuple[Key, Any, int | None], ...] = ()
-    """Key, value and lease of each put."""
+    """Key, value and lease of each put of the transaction."""
     deletes: tuple[Key, ...] = ()
 
 

@@ -55,7 +55,7 @@ def _set(future: asyncio.Future[None]) -> None:
 
 
 class NothingLeft(RuntimeError):
-    """Every task waits and no timer is due."""
+    """Error when every task waits and no timer is set."""
 
 
 class VirtualLoop(asyncio.BaseEventLoop):

@@ -134,7 +134,7 @@ class Machine:
         await asyncio.wait([start])
         error = None if start.cancelled() else start.exception()
         if error is not None:
-            # A process is started again after any error.
+            # A process whose start fails with any error is started again.
             self.refusals.append(f"{type(error).__name__}: {error}")
             if not life.dead:
                 self.kill()

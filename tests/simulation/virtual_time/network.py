@@ -36,7 +36,7 @@ class Served:
 
 @dataclass(slots=True)
 class VirtualNetwork:
-    """All addresses, and the faults between them."""
+    """All addresses, and the faults of the links between them."""
 
     chance: random.Random
     served: dict[str, Served] = field(default_factory=dict)

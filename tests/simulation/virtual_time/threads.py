@@ -17,7 +17,7 @@ class InlineExecutor:
     """A replacement of `ThreadPoolExecutor` whose threads are always faster than their caller."""
 
     def __init__(self, *sizes: object, **named: object) -> None:
-        """Accept the sizes, which have no effect."""
+        """Accept the sizes of a pool, which have no effect."""
 
     def submit(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> Future[Any]:
         """Run a call at once."""

@@ -105,7 +105,7 @@ def test_a_wrong_certificate_is_refused_by_name(name: str, tmp_path: Path) -> No
     ids=["missing", "empty", "garbage", "bad certificate", "bad key", "binary", "large"],
 )  # fmt: skip
 def test_an_unreadable_file_is_refused_by_name(name: str, content: bytes | None, tmp_path: Path) -> None:
-    """A missing file, or a file without a valid certificate or key, is refused with its path."""
+    """A missing file, or a file without a valid certificate or key, is refused, and the error names its path."""
     GOOD.write(tmp_path, AUTHORITY)
     if content is None:
         (tmp_path / name).unlink()

@@ -74,7 +74,7 @@ def test_brokers_are_taken_from_each_rack_in_turn(racks: dict[int, str], order: 
 def test_kafkas_example_with_racks() -> None:
     """The replicas of each of twelve partitions are in three racks.
 
-    Every broker leads two partitions and has six replicas.
+    Each broker leads two of the twelve partitions and has six replicas.
     """
     placed = place(racked(RACKS), 12, 3)
     keeps = [broker for replicas in placed.values() for broker in replicas]
@@ -93,7 +93,7 @@ def test_a_rack_gets_a_second_replica_when_every_rack_has_one() -> None:
 
 
 def test_racks_count_only_if_every_broker_has_one() -> None:
-    """Racks are ignored if a broker has none."""
+    """Racks are ignored if any broker has no rack."""
     mixed = [*racked({0: "a", 1: "a"}), *[PlaceableBroker(BrokerId(2))]]
 
     assert place(mixed, 6, 2) == place(brokers(3), 6, 2)
@@ -106,7 +106,7 @@ def test_one_broker_keeps_everything() -> None:
 
 @pytest.mark.parametrize(("count", "factor"), [(2, 3), (0, 1), (3, 0)])
 def test_more_replicas_than_brokers_are_refused(count: int, factor: int) -> None:
-    """More replicas than brokers are refused with both numbers."""
+    """More replicas than brokers are refused, and the error contains both numbers."""
     with raises(ValueError, factor, count):
         place(brokers(count), 1, factor)
 

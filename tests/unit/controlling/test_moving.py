@@ -65,7 +65,7 @@ def partition(*brokers: int) -> PartitionRecord:
 
 
 async def put(store: Coordination, **values: Record | bytes) -> None:
-    """Put each value under its key."""
+    """Write each value to the store under its key."""
     for key, value in values.items():
         await store.transact((), (Put(key, value if isinstance(value, bytes) else encode(value)),))
 
@@ -236,7 +236,7 @@ async def test_a_store_of_many_brokers_is_not_moved(old: EmbeddedCoordination, n
 async def test_a_store_without_the_cluster_is_refused(
     store: EmbeddedCoordination, new: Any, kit: Any
 ) -> None:
-    """A store without the named cluster is refused."""
+    """A store that does not contain the named cluster is not moved."""
     with raises(MoveRefused, "test", "--cluster"):
         await CoordinationMove(store, new, kit.keys, ETCD).run()
 

@@ -213,7 +213,7 @@ async def test_an_alteration_that_changes_nothing_writes_nothing(life: Any) -> N
 
 
 async def test_partitions_do_not_shrink(life: Any) -> None:
-    """A smaller number of partitions is refused with both numbers, and nothing of the request is applied."""
+    """A request with a smaller number of partitions is refused as a whole, and the problem contains both numbers."""
     created, _ = await life.admin.create(request())
     problem = await refusal(
         life.admin.alter("flights", AlterTopicRequest(partitions=2, config={"segment.bytes": 1048576}))
@@ -260,7 +260,7 @@ async def test_a_deleted_topic_frees_its_name(life: Any, clock: Any) -> None:
 
 
 async def test_a_topic_that_is_not_there_is_not_found(life: Any) -> None:
-    """A missing topic can be neither altered nor deleted."""
+    """A missing topic cannot be altered or deleted."""
     problems = [
         await refusal(life.admin.alter("flights", AlterTopicRequest(partitions=2))),
         await refusal(life.admin.delete("flights")),
@@ -347,7 +347,7 @@ async def test_a_topic_that_waits_for_brokers_is_not_altered(life: Any, kit: Any
 
 
 class CrashError(Exception):
-    """Simulated end of the process."""
+    """Simulated crash of the process."""
 
 
 def crash_after(count: int, *, applied: bool) -> list[Callable[[Any], Any]]:

@@ -32,7 +32,7 @@ from refusals import missing, raises
 
 
 def closed_store_edited(path: Path, *statements: str) -> None:
-    """Change a closed store with SQLite."""
+    """Change the file of a closed store with SQLite statements."""
     connection = sqlite3.connect(path)
     for statement in statements:
         connection.execute(statement)
@@ -225,7 +225,7 @@ class FailingConnection:
     """A connection that fails at a statement, as SQLite does on a disk error."""
 
     def __init__(self, inner: sqlite3.Connection, statement: str, code: int) -> None:
-        """Make the statement fail every time."""
+        """Make the given SQL statement fail every time."""
         self.inner = inner
         self.statement = statement
         self.code = code
@@ -244,7 +244,7 @@ class FailingConnection:
 
 
 async def fail(store: EmbeddedCoordination, statement: str, code: int) -> None:
-    """Make a statement fail from now on."""
+    """Make an SQL statement fail from now on."""
     history = store._store.history
 
     def replace() -> None:
@@ -254,7 +254,7 @@ async def fail(store: EmbeddedCoordination, statement: str, code: int) -> None:
 
 
 async def heal(store: EmbeddedCoordination) -> None:
-    """Make every statement succeed again."""
+    """Make every SQL statement succeed again."""
     history = store._store.history
     await store._store.run(setattr, history, "_connection", history._connection.inner)  # type: ignore[attr-defined]
 

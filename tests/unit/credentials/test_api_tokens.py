@@ -57,7 +57,7 @@ def test_unknown_and_wrong_tokens_get_the_same_refusal(
 ) -> None:
     """Unknown, revoked, wrong and too old tokens are refused with the same reason.
 
-    Only a caller with the right secret is told that its token has expired.
+    Only a caller with the right secret gets the reason that its token has expired.
     """
     with pytest.raises(ProblemError) as refused:
         verify(text, stored, valid_after_us)

@@ -42,7 +42,7 @@ def test_the_first_member_gets_everything_in_the_answer_to_its_join(driven: Driv
 def test_a_second_member_waits_for_a_target_then_for_what_the_first_gives_up(driven: Driven) -> None:
     """A second member gets half of the partitions after the first member's release is written.
 
-    The first member keeps the other half.
+    The first member keeps the other half of the partitions.
     """
     driven.join("a")
     waiting = driven.join("b")
@@ -69,7 +69,7 @@ def test_a_second_member_waits_for_a_target_then_for_what_the_first_gives_up(dri
 
 
 def test_a_heartbeat_that_says_nothing_about_partitions_releases_none(driven: Driven) -> None:
-    """A heartbeat without partitions releases none."""
+    """A heartbeat that lists no partitions does not release any."""
     driven.join("a")
     driven.join("b")
     driven.now += 1
@@ -242,7 +242,7 @@ def test_most_members_choose_the_assignor(driven: Driven) -> None:
 def test_the_last_one_to_leave_empties_the_group(driven: Driven) -> None:
     """When its last member leaves, a group becomes empty and records the time.
 
-    The next member gets a higher epoch.
+    The next member of an empty group gets a higher epoch than all members before.
     """
     driven.join("a")
     driven.leave("a")

@@ -76,7 +76,7 @@ def test_a_new_directory_gets_an_identity(tmp_path: Path) -> None:
 
 
 def test_a_file_is_no_data_directory(tmp_path: Path) -> None:
-    """A file in place of the data directory is refused with a message that calls it a file."""
+    """A file in place of the data directory is refused, and the error says that the path is a file."""
     (tmp_path / "data").touch()
     with raises(StorageFailed, "data"):
         open_directory(tmp_path / "data")
@@ -112,7 +112,7 @@ def test_a_start_that_is_killed_early_leaves_word_of_where_the_bytes_are(tmp_pat
 
 
 def test_the_directory_of_another_cluster_is_refused(tmp_path: Path) -> None:
-    """A data directory of another cluster is refused with the remedy, stays unchanged, and is unlocked again."""
+    """A data directory of another cluster stays unchanged and unlocked, and its refusal names the next step."""
     open_directory(tmp_path).close(True)
     with pytest.raises(IdentityMismatch):
         open_directory(tmp_path, cluster_id="another")

@@ -97,7 +97,7 @@ def test_a_batch_larger_than_asked_for_is_read_whole(box: LogBox, make: BatchMak
 
 @pytest.mark.parametrize("offset", [-1, 21, 1000])
 def test_offsets_outside_are_refused(box: LogBox, make: BatchMaker, offset: int) -> None:
-    """A read below the log start or above the log end is refused with both offsets."""
+    """A read below the log start or above the log end is refused, and the error contains both offsets."""
     log = box.open()
     make.fill(log, 10)
 
@@ -292,7 +292,7 @@ def test_a_failed_write_ends_writing_for_good(box: LogBox, make: BatchMaker, fau
 def test_a_full_disk_keeps_nothing_and_passes(
     box: LogBox, make: BatchMaker, faults: FaultyStorage, durability: Durability
 ) -> None:
-    """A group of batches for which a disk lacks space leaves no byte in the log, and the same append works later."""
+    """A group of batches for which a disk lacks space leaves no byte in the log, and the same append succeeds later."""
     log = box.open(TopicConfig(segment_bytes=2000, index_interval_bytes=0, durability=durability))
     batches = make.fill(log, 2)
     group = [make(4 + 2 * index, 2) for index in range(8)]

@@ -78,7 +78,7 @@ def test_what_is_appended_meanwhile_is_not_claimed(box: LogBox, make: BatchMaker
         """A volume that appends a batch during its sync."""
 
         def sync(self) -> None:
-            """Append a batch instead of a sync."""
+            """Append a batch to the log instead of syncing the volume."""
             make.fill(logs[0], 1)
 
     assert sync_volume(logs, Appending()) == {logs[0]: 2}

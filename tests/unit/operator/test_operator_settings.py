@@ -45,7 +45,7 @@ def test_a_listener_is_host_and_port(monkeypatch: pytest.MonkeyPatch, text: str,
 def test_wrong_settings_are_refused(
     monkeypatch: pytest.MonkeyPatch, name: str, text: str, named: str
 ) -> None:
-    """An invalid value is refused with the expected form."""
+    """The refusal of an invalid value of a setting describes the expected form."""
     monkeypatch.setenv(f"FAIRLEAD_OPERATOR_{name}", text)
 
     with raises(ValidationError, *named.split()):

@@ -132,7 +132,7 @@ class HandedEvents(EventThread):
 
     @property
     def alive(self) -> bool:
-        """True until the end of the test."""
+        """Whether the watch still runs, which it does until the end of the test."""
         return True
 
     async def stop(self, seconds: float) -> None:

@@ -94,7 +94,7 @@ class Replicas:
 
     answer: ReplicaFetchAnswer = field(default_factory=lambda: ReplicaFetchAnswer(1, []))
     parked: asyncio.Event | None = None
-    """Event for which a fetch waits."""
+    """Event for which each fetch waits, or None to answer at once."""
     begun: asyncio.Event = field(default_factory=asyncio.Event)
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     asked: list[tuple[PeerIncarnation, object]] = field(default_factory=list)

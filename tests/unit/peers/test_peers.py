@@ -371,7 +371,7 @@ async def test_a_newer_life_waits_for_the_mirror(pair, world) -> None:
 
 
 async def test_nonsense_is_refused(pair) -> None:
-    """A malformed body is refused with its fault, in a request and in an answer."""
+    """A malformed body is refused in a request and in an answer, and the error names the fault."""
     first, second = pair
     body = msgspec.json.encode({"max_wait_ms": -1})
     answer = await first.peers.call(second.id, "POST", "/peer/v1/replica-fetch", body=body, timeout_seconds=5)

@@ -79,7 +79,7 @@ class StableOffsets(RuleBasedStateMachine):
 
     @rule(share=st.floats(0, 1))
     def raise_high_watermark(self, share: float) -> None:
-        """Move the high watermark towards the end."""
+        """Move the high watermark towards the log end."""
         model = self.model
         model.high_watermark += int((model.end - model.high_watermark) * share)
 

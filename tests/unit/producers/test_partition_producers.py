@@ -62,7 +62,7 @@ class TestSequences:
         assert shell.group == []
 
     def test_a_repeat_older_than_five_is_refused(self, shell: Shell) -> None:
-        """A repeat older than five batches is refused with the expected sequence."""
+        """A repeat older than five batches is refused, and the refusal contains the expected sequence."""
         shell.store(*range(7))
         late = shell.send(1)
 

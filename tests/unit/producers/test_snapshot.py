@@ -1,4 +1,4 @@
-"""Producer state as bytes."""
+"""Snapshots of the producer state as bytes."""
 
 from __future__ import annotations
 

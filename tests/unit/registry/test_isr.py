@@ -16,7 +16,7 @@ def entries(*brokers: int, epoch: int = 5) -> tuple[InSync, ...]:
 
 
 def record(isr: tuple[InSync, ...], elr: tuple[InSync, ...] = (), min_isr: int = 2) -> PartitionRecord:
-    """Make a partition of three replicas."""
+    """Create the record of a partition with three replicas."""
     return PartitionRecord(
         leader=None,
         leader_epoch=LeaderEpoch(0),

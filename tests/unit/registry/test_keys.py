@@ -108,7 +108,7 @@ def test_every_name_is_found_again_in_its_key(name: str) -> None:
 
 
 def test_names_take_at_most_255_bytes() -> None:
-    """A name of more than 255 bytes, and an empty one, are refused with their length."""
+    """A name of more than 255 bytes, and an empty name, are refused, and the error contains the length."""
     assert len(encode_name("a" * 255)) == 255
     with raises(ValueError, 256):
         encode_name("a" * 256)

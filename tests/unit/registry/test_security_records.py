@@ -41,7 +41,7 @@ def test_tokens_and_acls_are_in_the_metadata() -> None:
 
 
 def test_addresses_follow_the_scheme_of_the_client() -> None:
-    """A client gets the address of its own scheme, or none."""
+    """A client gets the address with its own scheme, or no address."""
     both = Addresses(data="h:1", peer="h:2", ops="h:3", data_tls="h:4")
     closed = Addresses(data="", peer="h:2", ops="h:3", data_tls="h:4")
 

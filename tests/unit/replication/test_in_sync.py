@@ -354,7 +354,7 @@ class TestUndecided:
         assert advanced(leadership.fetch(SECOND, 20)) == [20]
 
     def test_a_refused_write_is_forgotten(self) -> None:
-        """A refused write ends its proposal."""
+        """The refusal of a write ends the proposal that the write contained."""
         leadership = without_third()
         leadership.answer(only_write(leadership.fetch(THIRD, 10)), WriteOutcome.REFUSED)
 
@@ -371,7 +371,7 @@ class TestUndecided:
         assert leadership.machine.in_sync_count == 3
 
     def test_one_write_is_in_flight_at_a_time(self) -> None:
-        """One write is in flight at a time."""
+        """Only one write of the partition record is in flight at a time."""
         leadership = without_third()
         only_write(leadership.fetch(THIRD, 10))
 
@@ -397,7 +397,7 @@ class TestUndecided:
         assert (leadership.machine.revision, isr_of(leadership.machine.record)) == (60, {LEADER, SECOND})
 
     def test_without_a_sure_lease_nothing_is_proposed(self) -> None:
-        """Without a valid lease no change is proposed."""
+        """A leader without a valid lease proposes no change of the ISR."""
         leadership = without_third()
         leadership.step(LeaseChanged(confirmed=False))
 

@@ -47,7 +47,7 @@ from replication_kit import EVERYBODY, LAG_SECONDS, LEADER, entries, life, parti
 
 BROKERS = st.sampled_from(EVERYBODY)
 Copied = tuple[int, int]
-"""Epoch and number of a record."""
+"""Leader epoch and unique number of a record."""
 
 
 @dataclass
@@ -166,7 +166,7 @@ class PartitionModel(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 3))
     def append(self, count: int) -> None:
-        """Append at the leader."""
+        """Append a record at the leader."""
         for _ in range(count):
             self.leader.log.append((self.machine.leader_epoch, self.next_record))
             self.next_record += 1

@@ -137,7 +137,7 @@ class TestLife:
         assert call.result().base_offset == 0
 
     async def test_second_broker_on_the_same_directory_is_refused(self, start_runtime: StartRuntime) -> None:
-        """A second broker on the same directory is refused with the owner of the lock, and leaves nothing open."""
+        """A second broker on the same directory is refused, leaves nothing open, and reports the owner of the lock."""
         first = await start_runtime()
 
         with raises(LogError, "pid"):
@@ -376,7 +376,7 @@ class TestOffsets:
         assert await look_up(flights.handle(), "latest", runtime.disk) == (3, None)
 
     async def test_first_record_at_or_after_a_time(self, make_topic: MakeTopic, runtime: Broker) -> None:
-        """A time between two batches finds the later batch, and a time after all batches finds none."""
+        """A lookup of a time between two batches finds the later batch, and of a time after all batches nothing."""
         flights = await make_topic(message_timestamp_type="LogAppendTime")
         answers = [await flights.produce(value) for value in (b"a", b"b")]
         times = [answer.log_append_time_us for answer in answers]

@@ -91,7 +91,7 @@ def test_wrong_command_line(arguments: list[str], words: str, capsys: pytest.Cap
 def test_file_that_is_no_pipeline(
     text: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A user's file that does not define a pipeline is refused with the reason."""
+    """A user's file that does not define a pipeline is refused, and the error states the reason."""
     (tmp_path / "mine.py").write_text(text)
 
     code = run_command(["job", "run", str(tmp_path / "mine.py")])
@@ -114,7 +114,7 @@ def test_no_java(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
 def test_old_java(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """A Java that is too old is refused with its version."""
+    """A Java that is too old is refused, and the error contains its version."""
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")

@@ -279,7 +279,7 @@ class ManyInstances(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 9))
     def arrive_again(self, which: int) -> None:
-        """Deliver an old request again."""
+        """Deliver an earlier request a second time."""
         if self.late:
             self._arrive(self.late[which % len(self.late)])
 

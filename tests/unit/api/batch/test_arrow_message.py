@@ -193,7 +193,7 @@ def test_custom_metadata_is_refused() -> None:
     ],
 )
 def test_a_number_that_lies_is_refused(change: Callable[[Written], None], named: str) -> None:
-    """A length, count, position or reference that contradicts the rest of the message is refused and named."""
+    """The refusal of a message names a length, count, position or reference that contradicts the rest of it."""
     written = Written(columns())
     read_message(written.data)
     change(written)

@@ -205,7 +205,7 @@ def test_a_reset_goes_to_one_position(to: object, position: ResetPosition) -> No
 
 
 def test_a_reset_names_topics_or_partitions() -> None:
-    """A reset names topics or partitions, or neither to reset the whole group."""
+    """A reset names topics or partitions, and resets the whole group if it names neither."""
     request = decode_request(
         ResetRequest,
         msgspec.json.encode({"to": "earliest", "topics": ["a", {"topic": "b", "partition": 2}]}),

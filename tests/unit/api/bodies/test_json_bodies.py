@@ -147,7 +147,7 @@ def test_a_wrong_choice_is_refused_with_those_that_are_allowed(
 
 
 def test_a_missing_field_is_named() -> None:
-    """A missing field is named in the detail with its path."""
+    """The detail of the problem names a missing field with its path."""
     problem = refusal(b'{"name": "a", "wheels": [{}]}')
 
     assert problem.code == "malformed_request"
@@ -213,7 +213,7 @@ def test_what_is_no_json_is_malformed(body: bytes) -> None:
     ],
 )
 def test_a_repeated_key_is_refused_by_name_in_admin_bodies(body: bytes) -> None:
-    """A repeated key in an admin body is refused and named, at any depth and in any spelling."""
+    """A repeated key in an admin body is refused at any depth and in any spelling, and the problem names the key."""
     problem = refusal(body)
 
     assert problem.code == "malformed_request"

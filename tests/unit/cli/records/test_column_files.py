@@ -151,7 +151,7 @@ def test_damaged_files_are_reported_by_name(tmp_path: Path, suffix: str) -> None
 
 
 def test_column_files_are_not_packed_again(tmp_path: Path) -> None:
-    """A gzipped column file is refused with the allowed suffixes, because the format has its own compression."""
+    """The refusal of a gzipped column file, whose format has its own compression, lists the allowed suffixes."""
     path = tmp_path / "flights.parquet.gz"
     path.write_bytes(b"")
 

@@ -101,7 +101,7 @@ def test_clients_of_the_parent_raise_in_a_fork() -> None:
 
 
 async def test_every_record_after_the_end_is_refused(broker: ScriptedBroker) -> None:
-    """Every record after the end of the producer is refused, and none is sent after a restart."""
+    """A closed producer refuses every record, and does not send the refused records after a restart."""
 
     def scenario() -> None:
         producer = blocking.Producer(broker.url)

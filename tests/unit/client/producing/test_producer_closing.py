@@ -100,7 +100,7 @@ async def test_an_aborted_producer_sends_nothing_more(broker: ScriptedBroker) ->
 
 @pytest.mark.parametrize("idempotence", [True, False])
 async def test_an_aborted_producer_tries_nothing_again(broker: ScriptedBroker, idempotence: bool) -> None:
-    """An aborted producer retries no refused batch, and none of its tasks continues."""
+    """An aborted producer does not retry refused batches, and all its tasks have ended."""
     broker.refuse(PRODUCE, *["not_enough_replicas"] * 100)
     producer = await Producer(broker.url, linger_ms=0, batch_bytes=50, idempotence=idempotence).start()
     deliveries = [await producer.send("flights", b"x" * 20, partition=0) for _ in range(20)]

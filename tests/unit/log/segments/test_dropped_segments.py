@@ -135,7 +135,7 @@ def _on_a_tight_disk(box: LogBox, make: BatchMaker) -> tuple[TightStorage, Parti
 def test_a_full_disk_gets_room_from_the_indexes_of_what_goes(box: LogBox, make: BatchMaker) -> None:
     """On a full disk, index files below the log start are removed to free space for the checkpoint.
 
-    Records above the log start are kept.
+    The removal of index files keeps all records above the log start.
     """
     disk, log, batches = _on_a_tight_disk(box, make)
     disk.fill()

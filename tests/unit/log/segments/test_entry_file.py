@@ -1,4 +1,4 @@
-"""Files of entries with checksums."""
+"""Entry files, in which every entry has a checksum."""
 
 from __future__ import annotations
 

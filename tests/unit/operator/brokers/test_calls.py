@@ -69,7 +69,7 @@ async def test_a_client_is_kept_while_the_addresses_stay() -> None:
 async def test_an_unused_client_is_closed_after_a_while() -> None:
     """A client is closed after it was unused for longer than any call may take.
 
-    Two clients in alternating use stay open.
+    Two clients that are used alternately both stay open.
     """
     clock = HandClock()
     calls = BrokerCalls("http://127.0.0.1:1", clock=clock)

@@ -206,7 +206,7 @@ def test_a_broker_that_is_wanted_back_and_unknown_is_meant_no_longer() -> None:
 
 
 def test_fewer_brokers_than_replicas_are_refused() -> None:
-    """A spec with fewer brokers than replicas is refused with topics and numbers, and the StatefulSet is unchanged."""
+    """The refusal of a spec with fewer brokers than replicas names topics and numbers; the StatefulSet is unchanged."""
     planned = scaled(2, 3, answer(range(3), topics=ON_THREE), meant=[2])
 
     assert planned.replicas == {"a": 3}

@@ -123,7 +123,7 @@ def test_what_a_pod_is_known_by_stays() -> None:
     ],
 )
 def test_a_template_without_form_is_refused_by_its_field(spec: dict[str, Any], field: str) -> None:
-    """A template that cannot be merged is refused with the path of its field."""
+    """A template that cannot be merged is refused, and the error contains the path of the wrong field."""
     with raises(TemplateRefused, field):
         pool_with({"spec": spec})
 

@@ -201,7 +201,7 @@ class FullFile(WatchedFile):
     """A log file on a full or failing disk."""
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
-        """Write if the disk has space."""
+        """Write to the log file if the disk has space."""
         assert isinstance(self._watched, FullStorage)
         if self._watched.write_error is not None:
             raise OSError(self._watched.write_error, "injected by the test")

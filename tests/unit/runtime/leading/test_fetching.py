@@ -132,7 +132,7 @@ class TestRefusals:
     """Partitions of a fetch that are refused while others are answered."""
 
     async def test_offset_beyond_the_end(self, make_topic: MakeTopic) -> None:
-        """An offset beyond the end is refused with the log start and log end."""
+        """An offset beyond the end is refused, and the problem contains the log start and the log end."""
         flights = await make_topic()
         await flights.produce(b"a")
 
@@ -258,7 +258,7 @@ class TestLongPoll:
         assert (result.data, result.next_offset, result.high_watermark) == ([], 0, 0)
 
     async def test_ends_when_the_caller_is_gone(self, make_topic: MakeTopic) -> None:
-        """A wait ends when the caller disconnects."""
+        """A long poll ends when the caller disconnects."""
         flights = await make_topic()
         gone = asyncio.Event()
         async with asyncio.TaskGroup() as group:
@@ -311,7 +311,7 @@ class TestLongPoll:
         assert result.code == "topic_not_found"
 
     async def test_unsynced_records_do_not_end_it(self, start_runtime: StartRuntime) -> None:
-        """Unsynced records neither end a long poll nor are served."""
+        """Unsynced records are not served and do not end a long poll."""
         storage = WatchedStorage()
         flights = await topic(await start_runtime(storage))
         storage.hold()

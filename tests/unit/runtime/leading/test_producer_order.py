@@ -248,7 +248,7 @@ async def test_acks_0_of_a_repeat_is_accepted_and_stored_once(make_topic: MakeTo
 
 
 async def test_a_stop_answers_what_is_held(start_runtime: StartRuntime) -> None:
-    """A stop refuses held batches as not stored."""
+    """When the broker stops, held batches are refused as not stored."""
     runtime = await start_runtime(limits={"stop_answer_seconds": 0.05})
     flights = await topic(runtime)
     call = asyncio.ensure_future(flights.produce_batch(sequenced(4)))

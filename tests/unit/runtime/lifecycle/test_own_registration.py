@@ -70,7 +70,7 @@ class Broker:
     """The registration of one broker, and the contents of its directory."""
 
     def __init__(self, store: AwayAtTimes, bootstrap: ClusterBootstrap, membership: Membership) -> None:
-        """Register without a directory."""
+        """Register the broker without a directory."""
         self.store = store
         self.life = Incarnation(membership)
         self.draining = False

@@ -113,7 +113,7 @@ class TestSessions:
         assert leading.serving.followed_partitions == 1
 
     async def test_unused_session_expires(self, start: StartLeading) -> None:
-        """An unused session expires."""
+        """A fetch session that is not used expires."""
         leading = await start()
         await leading.follower().fetch()
         leading.serving.drop_idle()
@@ -228,7 +228,7 @@ class TestRefusals:
     """Fetches that are refused with a reason, and whose reports do not count."""
 
     async def test_diverged_log_is_refused_with_the_offset(self, start: StartLeading) -> None:
-        """A log with records of an epoch that the leader never had is refused with the offset of the divergence."""
+        """The refusal of a log with records of an epoch that the leader never had has the offset of the divergence."""
         leading = await start()
         second = leading.follower()
         await leading.produce(b"a", acks=Acks.LEADER)
@@ -241,7 +241,7 @@ class TestRefusals:
         assert leading.partition.leadership.machine.counted_of(SECOND) is None
 
     async def test_offset_outside_the_log(self, start: StartLeading) -> None:
-        """An offset outside the leader's log is refused with the log start and log end."""
+        """An offset outside the leader's log is refused, and the refusal contains the log start and log end."""
         leading = await start()
         second = leading.follower()
         second.copy.end = Offset(7)

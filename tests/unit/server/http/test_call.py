@@ -78,7 +78,7 @@ async def test_answer_in_parts() -> None:
 
 
 async def test_answer_of_nothing_ends() -> None:
-    """An answer without parts ends."""
+    """An answer without parts is completed with an empty last piece."""
     sent = Sent()
     await call_of(sent).answer_parts(200, [], [])
 
@@ -96,7 +96,7 @@ async def test_head_has_no_body() -> None:
 
 @pytest.mark.parametrize("text", ["-1", "x", "", "1.5", "2147483648", "99999999999", "٣"])
 def test_partition_must_be_a_number(text: str) -> None:
-    """An invalid partition index is refused with the name of the parameter."""
+    """An invalid partition index is refused, and the problem names the parameter."""
     call = call_of(Sent())
     call.parameters = {"partition": text}
     with pytest.raises(ProblemError) as refused:
@@ -110,7 +110,7 @@ class _Cutter(HeldAnswer):
     """A held answer that records the timeout of its reader."""
 
     def sending(self, cut: partial[None]) -> None:  # type: ignore[override]
-        """Begin to send, and record the timeout."""
+        """Begin to send the answer, and record the timeout."""
         self.wait: asyncio.Timeout = cut.args[0]
         super().sending(cut)
 

@@ -52,7 +52,7 @@ def test_body_types(given: str, expected: str) -> None:
     "given", ["", "text/plain", "application/x-www-form-urlencoded", "json", ";;;", FRAMES]
 )
 def test_other_body_types_list_the_supported_ones(given: str) -> None:
-    """An unsupported or missing content type is refused with the supported ones."""
+    """An unsupported or missing content type is refused, and the problem lists the supported types."""
     headers = {"content_type": given} if given else {}
     with pytest.raises(ProblemError) as refused:
         body_type(call_of("produce_partition", **headers))
@@ -72,7 +72,7 @@ def test_headers_of_an_event_make_any_body_its_data() -> None:
 
 
 def test_frames_of_another_version() -> None:
-    """Frames of version 1 are accepted, and any other version is refused with the supported version."""
+    """Frames of version 1 are accepted, and any other version is refused by a problem with the supported version."""
     accepted = body_type(call_of("produce", content_type='application/vnd.fairlead.frames; v="1"'))
     with pytest.raises(ProblemError) as refused:
         body_type(call_of("produce", content_type="application/vnd.fairlead.frames;v=2"))
@@ -114,7 +114,7 @@ def test_accept_in_several_headers() -> None:
     "accept", ["text/html", f"{JSON};q=0", "application/xml, image/*", ",,,", "a" * 5000]
 )
 def test_nothing_acceptable_lists_the_supported_ones(accept: str) -> None:
-    """A request without an acceptable type is refused with the supported ones."""
+    """A request that accepts no supported type is refused, and the problem lists the supported types."""
     with pytest.raises(ProblemError) as refused:
         answer_type(call_of("fetch_partition", accept=accept))
 

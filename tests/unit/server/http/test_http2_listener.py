@@ -64,7 +64,7 @@ async def test_both_protocols_on_one_port(serve, http1: Client, http2: Client) -
 
 
 async def test_second_listener_on_a_port_fails(serve) -> None:
-    """A port in use is refused with its address, the reason and a remedy, and is never shared."""
+    """A port in use is never shared, and its refusal contains the address, the reason and a remedy."""
     bound = await serve(hello)
 
     with raises(ListenError, f"127.0.0.1:{bound.port}"):
@@ -82,7 +82,7 @@ def test_bound_port_is_reserved_before_listening() -> None:
 
 
 def test_unknown_host_is_refused_by_name() -> None:
-    """An address that does not belong to the machine is named in the refusal."""
+    """The refusal of an address that does not belong to the machine names the address."""
     with raises(ListenError, "203.0.113.1:0"):
         BoundSocket("peer", "203.0.113.1", 0)
 
@@ -188,7 +188,7 @@ def test_connections_leave_descriptors_for_files(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_stalled_reader_holds_a_few_parts(serve) -> None:
-    """For a client that does not read, few parts of an answer are kept in memory, and freed when it disconnects."""
+    """For a client that does not read, few parts of an answer are in memory, and are freed after the disconnect."""
     sent: list[int] = []
     ended = asyncio.Event()
 

@@ -39,7 +39,7 @@ def test_exact_end_has_no_cursor() -> None:
 
 @pytest.mark.parametrize("cursor", ["x", "not a cursor", "AAAA", "ü", "", "Mf8"])
 def test_other_texts_are_no_cursors(cursor: str) -> None:
-    """A text that is not a cursor is refused with the name of the parameter."""
+    """A text that is not a cursor is refused, and the problem names the parameter."""
     with pytest.raises(ProblemError) as refused:
         page(["a"], str, limit=1, after=cursor)
 

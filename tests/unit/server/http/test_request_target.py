@@ -86,7 +86,7 @@ def test_unknown_paths(path: str) -> None:
 
 
 def test_a_path_of_another_listener_says_which() -> None:
-    """A path of another listener is refused with the name of that listener."""
+    """A path of another listener is refused, and the problem names that listener."""
     ops = RouteTable(entry for entry in ROUTES if entry.listener is Listener.OPS)
     details = []
     for table, path in ((TABLE, "/metrics"), (ops, "/v1/topics"), (TABLE, "/nowhere")):
@@ -100,7 +100,7 @@ def test_a_path_of_another_listener_says_which() -> None:
 
 @pytest.mark.parametrize("path", ["/v2/topics", "/v0", "/v10/topics/flights/records"])
 def test_another_version_of_the_api(path: str) -> None:
-    """A path of a different API version is refused with the supported versions."""
+    """A path of a different API version is refused, and the problem lists the supported versions."""
     with pytest.raises(ProblemError) as refused:
         TABLE.find("GET", path)
 
@@ -137,7 +137,7 @@ def test_other_verbs_are_no_calls(segment: str) -> None:
 
 
 def test_wrong_method_lists_the_allowed_ones() -> None:
-    """A path with a wrong method is refused with the allowed methods, HEAD together with GET."""
+    """A path with a wrong method is refused, and the problem lists the allowed methods, HEAD together with GET."""
     with pytest.raises(ProblemError) as refused:
         TABLE.find("PUT", "/v1/topics/flights")
 

@@ -50,7 +50,7 @@ def test_three_headers_make_a_producer() -> None:
 
 @pytest.mark.parametrize("missing", list(PRODUCER))
 def test_all_three_or_none(missing: str) -> None:
-    """An incomplete set of producer headers is refused with the name of the missing one."""
+    """An incomplete set of producer headers is refused, and the problem names the missing header."""
     headers = {name: value for name, value in PRODUCER.items() if name != missing}
 
     with refuses("malformed_request") as refused:

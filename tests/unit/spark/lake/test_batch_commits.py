@@ -254,7 +254,7 @@ def test_overwriting_replaces_and_is_not_repeated(tmp_path: Path) -> None:
     ],
 )
 def test_a_frame_that_does_not_fit_is_refused(tmp_path: Path, table: dict[str, Any], named: str) -> None:
-    """A frame that does not match the table is refused with the column's name, and its files are deleted."""
+    """A frame that does not match the table is refused, its files are deleted, and the error names the column."""
     write_deltalake(tmp_path, pa.schema(table).empty_table())
     files = task_files(tmp_path, range(3))
     with raises(SchemaMismatch, *named.split()):
@@ -311,7 +311,7 @@ def test_columns_are_added_and_missing_ones_are_null(tmp_path: Path) -> None:
     ],
 )
 def test_what_delta_cannot_hold_is_refused(fields: list[Any], partition_by: list[str], named: str) -> None:
-    """A type that Delta does not support is refused with the column's name before a write."""
+    """A type that Delta does not support is refused before a write, and the error names the column."""
     with raises(SchemaMismatch, *named.split()):
         columns_of({"type": "struct", "fields": fields}, partition_by)
 
@@ -354,7 +354,7 @@ def test_what_killed_tasks_left_is_swept(tmp_path: Path) -> None:
 
 
 def test_bounds_are_in_the_log(tmp_path: Path) -> None:
-    """Delta's log has the bounds of a file's columns, with which readers can skip the file."""
+    """Delta's log has the bounds of a file's columns, which allow readers to skip the file."""
     commit(tmp_path, task_files(tmp_path, range(3)), 0)
     [add] = [
         json.loads(line)["add"]

@@ -78,7 +78,7 @@ def texts_of(*raw: bytes | None) -> pa.Array:
 
 
 def test_topics_that_are_no_text_are_refused_by_row() -> None:
-    """A topic that is not UTF-8 is refused with its row and bytes."""
+    """A topic that is not UTF-8 is refused, and the error contains the row and the bytes."""
     column = pa.chunked_array([texts_of(b"x", b"y"), texts_of(b"x", b"\xffz")])
     table = pa.table({"v": ["a", "b", "c", "d"], "t": column})
 
@@ -87,7 +87,7 @@ def test_topics_that_are_no_text_are_refused_by_row() -> None:
 
 
 def test_names_of_headers_that_are_no_text_are_refused_by_row() -> None:
-    """A header name that is not UTF-8 is refused with its row, before the broker refuses the whole batch."""
+    """The sink refuses a header name that is not UTF-8 and names its row, before the broker refuses the batch."""
     names = texts_of(b"trace", b"kind", None, b"\xfe", b"late")
     entries = pa.StructArray.from_arrays(
         [names, pa.array([b"\xff", b"v", b"v", b"v", None])], ["key", "value"]

@@ -83,7 +83,7 @@ def racks_used(live: LiveTopics, replicas: tuple[int, ...]) -> int:
 
 @given(clusters())
 def test_a_full_rebalance_evens_loads_and_harms_no_partition(live: LiveTopics) -> None:
-    """A full proposal keeps the replicas and racks of every partition, makes no load less even, and is final."""
+    """A full proposal keeps all replicas and racks, makes no load less even, and a second proposal has no moves."""
     proposal = proposed(Goal("Full"), live)
     open_brokers = {each.id for each in live.placeable}
     for move in proposal.moves:
