@@ -14,7 +14,7 @@ Partition: TypeAlias = tuple[TopicId, int]
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Offsets that a member commits, each the next one to read."""
+    """Offsets that a member commits, each the next offset to read."""
 
     member_id: str
     member_epoch: int
@@ -60,7 +60,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """Committed offsets of the partitions that have one."""
+    """Committed offsets of those partitions that have a committed offset."""
 
     offsets: Mapping[Partition, int]
 

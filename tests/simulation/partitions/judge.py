@@ -181,8 +181,8 @@ class Judge:
     def _commits_deposed(self, truth: Partition, leading: Leading, start: int, offset: int) -> None:
         """Check a leader that does not yet know the unclean election that deposed it.
 
-        A leader that is alone must have stopped by its own clock (protocol section 3, rule 7). A leader with in-sync
-        followers may continue, which is part of the price of unclean elections.
+        A leader alone in the ISR must have stopped according to its own clock (protocol section 3, rule 7). A leader
+        with in-sync followers may continue, which is part of the price of unclean elections.
         """
         record: PartitionRecord = self._world.store.items[partition_key(leading.partition)].value
         winner = None if record.leader is None else self._world.brokers[record.leader.broker]

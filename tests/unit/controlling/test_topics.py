@@ -97,7 +97,7 @@ async def test_a_dry_run_writes_nothing(life: Any) -> None:
 
 
 async def test_fifty_creators_of_one_name_converge(life: Any) -> None:
-    """Concurrent creations of one topic all return the same topic id, and exactly one creates it."""
+    """Concurrent creations of one topic all return the same topic id, and exactly one of them creates the topic."""
     admins = [life.admin, *(life.another_admin(f"{n:x}a") for n in range(1, 5))]
     answers = await asyncio.gather(*(admins[n % 5].create(request(partitions=70)) for n in range(50)))
     topic = life.mirror.metadata.topics["flights"].value
@@ -131,7 +131,7 @@ async def test_different_creations_give_one_topic_and_refusals(life: Any) -> Non
 
 
 async def test_names_that_are_one_in_metrics_are_refused(life: Any) -> None:
-    """A topic name with the same metric name as an existing topic, or one being created, is refused."""
+    """A topic name with the same metric name as an existing topic, or a topic being created, is refused."""
     await life.admin.create(request("a.b"))
     problem = await refusal(life.admin.create(request("a_b")))
     answers = await asyncio.gather(

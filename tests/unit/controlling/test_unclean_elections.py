@@ -236,7 +236,7 @@ async def test_a_restored_record_waits_for_every_replica(controller: Controller,
 
 
 async def test_a_term_begins_with_no_surveys(controller: Controller) -> None:
-    """A new term does not use surveys of an earlier one."""
+    """A controller does not use surveys of an earlier term."""
     controller.begin(KEY)
     await controller.hear()
     controller.elections.forget()

@@ -115,7 +115,7 @@ async def test_revisions_of_other_keys_can_be_waited_for(store: EmbeddedCoordina
 
 
 async def test_long_lists_are_loaded_at_one_revision(store: EmbeddedCoordination, kit: Any) -> None:
-    """A long list is loaded at one revision, and changes between its pages arrive by the watch."""
+    """A long list is loaded at one revision, and changes between its pages are delivered by the watch."""
     for start in range(0, 1200, 120):
         await store.transact((), [topic(n) for n in range(start, start + 120)])
 
@@ -264,7 +264,7 @@ async def test_a_quiet_watch_that_answers_is_kept(store: EmbeddedCoordination, k
 async def test_an_old_answer_of_a_lagging_member_is_passed_over(
     store: EmbeddedCoordination, kit: Any
 ) -> None:
-    """A list at an earlier revision, as a lagging etcd member returns it, changes nothing."""
+    """A list at an earlier revision, which a lagging etcd member may return, does not change the mirror."""
     await store.transact((), (topic(1),))
     old = await store.list(kit.keys.meta)
     last = await store.transact((), (topic(2),))

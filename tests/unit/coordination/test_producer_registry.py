@@ -87,7 +87,7 @@ async def stored(store: Spoilt, name: str) -> ProducerNameRecord | None:
 
 
 async def test_a_block_is_taken_once_and_used_up(store: Spoilt) -> None:
-    """A block of ids is used up before the next one is taken, and no id is given twice."""
+    """A block of ids is used up before the next block is reserved, and no id is allocated twice."""
     ours = registry(store)
 
     ids = [(await ours.allocate(None)).producer_id for _ in range(BLOCK_IDS + 1)]

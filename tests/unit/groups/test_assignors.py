@@ -147,7 +147,7 @@ def test_range_gives_rows_of_partitions() -> None:
 
 
 def test_range_shares_what_a_member_leaves_in_rows() -> None:
-    """Remaining members keep their partitions and get consecutive ones of the member that left."""
+    """Remaining members keep their partitions and get consecutive partitions of the member that left."""
     topics = shapes(a=6)
     before = assign("range", consumers("klm", topics), topics, {})
 
@@ -257,6 +257,6 @@ def test_no_members_and_no_topics_make_an_empty_target(assignor: str) -> None:
 
 
 def test_an_assignor_that_does_not_exist_is_refused() -> None:
-    """An unknown assignor is refused, and the refusal names the known ones."""
+    """An unknown assignor is refused, and the refusal names the known assignors."""
     with refuses("malformed_request", "range", "uniform"):
         check_assignor("cooperative-sticky")

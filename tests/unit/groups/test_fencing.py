@@ -374,7 +374,7 @@ def test_a_second_living_member_under_one_instance_id_is_fenced(driven: Driven) 
 def test_a_member_keeps_the_instance_id_of_its_join(
     driven: Driven, instance_id: str | None, said: str
 ) -> None:
-    """A member that joins again with a different instance id is refused, and the refusal names the known one."""
+    """A member that joins again with a different instance id is refused, and the refusal names the id it had."""
     driven.join("a", wanting("flights", instance_id=instance_id))
     (refusal,) = driven.turn(Heartbeat("a", 0, static("other")))
 

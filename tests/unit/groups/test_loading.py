@@ -49,7 +49,7 @@ def test_a_take_over_moves_nothing_and_writes_nothing(driven: Driven) -> None:
 
 
 def test_a_pending_target_is_made_at_once_after_a_take_over(driven: Driven) -> None:
-    """A pending assignment is made at once after a takeover, because the time of the last one is unknown."""
+    """A pending assignment is made at once after a takeover, because the time of the last assignment is unknown."""
     driven.join("a")
     driven.join("b")
     driven.loaded()
@@ -84,7 +84,7 @@ def prefixes(records: GroupRecords, change: GroupChange) -> list[GroupRecords]:
 
 
 def test_a_place_taken_in_part_makes_a_new_target() -> None:
-    """A partly written change of members causes a new assignment, because the stored one names a removed member."""
+    """A partly written change of members causes a new assignment, because the old one names a removed member."""
     driven = Driven(topics=BOTH)
     driven.join("a", wanting("flights", "weather", instance_id="i"))
     driven.join("b", wanting("flights", "weather"))

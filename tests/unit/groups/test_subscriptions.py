@@ -106,7 +106,7 @@ def test_a_pattern_of_another_time_goes_on() -> None:
 
 
 def test_a_refused_subscription_changes_nothing() -> None:
-    """A refused subscription changes nothing, at the join and later."""
+    """A refused subscription changes nothing, whether in a join or in a later heartbeat."""
     driven = Driven(topics=BOTH)
     joins = [
         driven.refused(Heartbeat("a", 0, Subscription(pattern="("))),

@@ -445,7 +445,7 @@ def given_up(box: LogBox, make: BatchMaker) -> Path:
 def test_a_partition_that_came_back_is_not_measured_by_its_first_stay(
     box: LogBox, make: BatchMaker, synced: bool
 ) -> None:
-    """A partition that returned before a kill is recovered by its new checkpoint entry alone, not by the old one."""
+    """The recovery of a partition that returned before a kill uses only its new checkpoint entry, not the old entry."""
     given_up(box, make)
     log = box.opened.open_partition(TOPIC, PARTITION, TopicConfig())
     again = BatchMaker()

@@ -76,7 +76,7 @@ def test_damage_loses_only_its_own_entry(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_refuses_only_what_must_be_durable(tmp_path: Path) -> None:
-    """On a full disk raising an offset is deferred, lowering one fails, and any other error ends all writes."""
+    """On a full disk, increases of an offset are deferred and decreases fail; any other error ends all writes."""
     path, storage = tmp_path / "synced", FaultyStorage()
     offsets = opened(path, storage)
     entry = offsets.entry(KEYS[0])

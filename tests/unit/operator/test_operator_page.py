@@ -15,14 +15,14 @@ PAGE = (checkout.ROOT / "docs/reference/operator.md").read_text()
 
 
 def test_every_setting_is_on_the_page() -> None:
-    """The page lists all settings and nothing else."""
+    """The reference page lists exactly the settings of the operator."""
     named = set(re.findall(r"FAIRLEAD_OPERATOR_([A-Z_]+)", PAGE))
 
     assert named == {name.upper() for name in OperatorSettings.model_fields}
 
 
 def test_every_metric_is_on_the_page() -> None:
-    """The page lists all metrics and nothing else."""
+    """The reference page lists exactly the metrics of the operator."""
     exposed = generate_latest(Telemetry(structlog.get_logger()).registry).decode()
 
     assert set(re.findall(r"`((?:fairlead_operator|process)_\w+)`", PAGE)) == set(

@@ -1,4 +1,4 @@
-"""Brokers of one cluster in this process: a store, a mirror each, and real peer listeners."""
+"""Brokers of one cluster in this process, with a common store, a mirror for each, and real peer listeners."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

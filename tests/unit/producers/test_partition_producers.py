@@ -235,7 +235,7 @@ class TestEpochs:
         assert shell.answers[waiting] == UnknownProducer(7, 1, 4)
 
     def test_a_lower_epoch_is_fenced(self, shell: Shell) -> None:
-        """Batches of a lower epoch are fenced after the first batch of a higher one: new, repeated and held batches."""
+        """New, repeated and held batches of a lower epoch are fenced after the first batch of a higher epoch."""
         shell.store(0, 1)
         held = shell.send(3)
         shell.send(0, epoch=4)
@@ -300,7 +300,7 @@ class TestKeys:
         assert shell.answers[other] == (0, 0)
 
     def test_a_partition_remembers_so_many(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A partition with the maximum of keys refuses new ones until the oldest expires, and answers known ones."""
+        """A partition with the maximum of keys refuses new keys until the oldest expires, and answers known keys."""
         monkeypatch.setattr("fairlead_broker.producers.partition_producers.KEYS_MAX", 2)
         state = ProducerState()
         state.replay_key(b"old", b"body", Offset(4), Offset(5), TimestampUs(1_000_000))

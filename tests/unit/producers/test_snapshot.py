@@ -90,7 +90,7 @@ def test_a_damaged_snapshot_is_never_believed(state: ProducerState, data: st.Dat
 
 @pytest.mark.parametrize("data", [None, b"", b"FLPR", bytes(HEADER_BYTES)])
 def test_what_is_no_snapshot_is_none(data: bytes | None) -> None:
-    """A missing file, an empty one, a header alone and zeros are not snapshots."""
+    """A missing file, an empty file, a header alone and zeros are not snapshots."""
     assert decode_snapshot(data) is None
 
 

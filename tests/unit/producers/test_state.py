@@ -97,7 +97,7 @@ def test_append_times_follow_a_clock_that_is_set_right() -> None:
 
 
 def test_another_epoch_drops_earlier_batches() -> None:
-    """A new epoch drops the batches of the previous one."""
+    """The first batch of a new epoch drops the batches of the previous epoch."""
     known = ProducerState()
     known.replay(ProducerId(7), EPOCH, stored_batch(0, 0, 0, 1))
     known.replay(ProducerId(7), ProducerEpoch(1), stored_batch(0, 3, 1, 2))

@@ -102,7 +102,7 @@ def test_a_higher_epoch_waits_for_the_marker(shell: Shell) -> None:
 
 
 def test_a_higher_epoch_behind_ordered_batches_waits_too(shell: Shell) -> None:
-    """A batch of the next transaction is held even if the open one has no appended batch yet."""
+    """A batch of the next transaction is held even if the open transaction has no appended batch yet."""
     shell.send(0, **EPOCH)
     early = shell.send(0, transactional=True, epoch=5)
     shell.append()
@@ -113,7 +113,7 @@ def test_a_higher_epoch_behind_ordered_batches_waits_too(shell: Shell) -> None:
 
 
 def test_an_end_waits_for_the_end_of_an_earlier_transaction(shell: Shell) -> None:
-    """The end of a higher epoch is appended after the marker of the open lower one."""
+    """The end of a higher epoch is appended after the marker of the open lower epoch."""
     shell.store(0, **EPOCH)
     higher = shell.end_transaction(5)
     assert (shell.looks, shell.group) == ([7], [])
@@ -125,7 +125,7 @@ def test_an_end_waits_for_the_end_of_an_earlier_transaction(shell: Shell) -> Non
 
 
 def test_a_held_batch_is_refused_after_a_second(shell: Shell) -> None:
-    """Batches of the next transaction are refused if the open one does not end within a second."""
+    """Batches of the next transaction are refused if the open transaction does not end within a second."""
     shell.store(0, **EPOCH)
     held = shell.send(0, transactional=True, epoch=6)
     more = [shell.send(number, transactional=True, epoch=6) for number in range(1, 5)]

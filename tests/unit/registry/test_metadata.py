@@ -235,7 +235,7 @@ def test_an_unreadable_token_or_acl_is_named(metadata: ClusterMetadata, key: str
 
 
 def test_revisions_do_not_go_back(metadata: ClusterMetadata) -> None:
-    """A lower revision than the last one is rejected."""
+    """A revision below the last applied revision is rejected."""
     apply(metadata, 5)
     with raises(AssertionError, 5):
         apply(metadata, 4)

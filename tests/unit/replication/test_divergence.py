@@ -123,7 +123,7 @@ def test_the_epoch_before_an_offset(offset: Offset, found: int | None) -> None:
     ],
 )
 def test_the_epochs_of_a_range(first: Offset, end: Offset, found: list[int]) -> None:
-    """A range includes the epoch that began before it, but not one that begins at its end."""
+    """A range includes the epoch that began before the range, but not an epoch that begins at its end."""
     assert [each.epoch for each in epochs_between(LIST, first, end)] == found
 
 
@@ -156,7 +156,7 @@ def reconcile(leader: Log, follower: Log) -> tuple[Log, int]:
 
 @given(histories())
 def test_a_follower_ends_with_a_prefix_of_its_leader(logs: tuple[Log, Log]) -> None:
-    """By epochs and offsets alone, a follower cuts its log to a prefix of its leader's, and cuts no common record."""
+    """With epochs and offsets alone, a follower cuts its log to a prefix of its leader's, and cuts no common record."""
     leader, follower = logs
     left, _ = reconcile(leader, follower)
     common = next(

@@ -183,7 +183,7 @@ class TestFollowing:
         assert follower.high_watermark == 12
 
     def test_high_watermark_never_goes_back(self) -> None:
-        """The follower's high watermark does not fall when a new leader reports a lower one."""
+        """The follower's high watermark does not fall when a new leader reports a lower high watermark."""
         follower = following(high_watermark=8)
 
         assert fetched(follower, high_watermark=5) == []
@@ -256,7 +256,7 @@ class TestCutting:
         assert (report.fetch_offset, report.last_epoch, report.synced_offset) == (cut_at, 3, cut_at)
 
     def test_never_cuts_by_the_high_watermark(self) -> None:
-        """The follower does not cut at its high watermark, which is one round trip late."""
+        """The follower does not cut at its high watermark, which is one round trip behind the leader's."""
         assert diverged(following(high_watermark=2), 7, 9) == [TruncateTo(Offset(7))]
         assert diverged(following(high_watermark=9), 7, 9) == [TruncateTo(Offset(7))]
 

@@ -497,7 +497,7 @@ class TestRefusals:
         assert found is FetchRefusal.NOT_A_REPLICA
 
     def test_a_life_that_fetched_later_makes_the_one_before_stale(self) -> None:
-        """A fetch of a later incarnation makes the earlier one stale, before its registration is mirrored."""
+        """A fetch of a later incarnation makes the earlier incarnation stale, before the registration is mirrored."""
         leadership = Office(end=10)
         leadership.fetch(SECOND, 3, broker_epoch=90)
 

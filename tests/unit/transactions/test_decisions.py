@@ -257,7 +257,7 @@ class ManyInstances(RuleBasedStateMachine):
 
     @rule(above=st.sampled_from([None, None, 2, 6]))
     def begin(self, above: int | None) -> None:
-        """Start a process, which fences the earlier ones."""
+        """Start a process of the producer, which fences the earlier processes."""
         old = self.record
         record = begin(old, Begin(1000, name="n", above=above), NOW)  # type: ignore[arg-type]
         assert record is not None

@@ -39,7 +39,7 @@ def streamed(codec: Codec, content: bytes) -> bytes:
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("content", CONTENTS, ids=[str(len(content)) for content in CONTENTS])
 def test_a_real_frame_passes(codec: Codec, content: bytes) -> None:
-    """A frame of a real compressor, in one piece or streamed, passes."""
+    """A frame that a real compressor writes, in one piece or streamed, is accepted."""
     check_one_frame(compressed(codec, content), codec)
     check_one_frame(memoryview(streamed(codec, content)), codec)
 

@@ -81,7 +81,7 @@ def test_the_stamp_of_a_produced_batch_is_ignored(stamp: bytes, base_offset: byt
 
 
 def test_limits_count_stored_and_opened_bytes_apart() -> None:
-    """A batch has a limit for its size as sent and one for its uncompressed size, and the problem names the limit."""
+    """The size of a batch as sent and its uncompressed size have separate limits, and the problem names the limit."""
     raw = batch(*[NOW_US] * 2000, codec=Codec.ZSTD)
     opened = read_header(raw).uncompressed_bytes
     assert len(raw) < opened

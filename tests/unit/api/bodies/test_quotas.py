@@ -28,7 +28,7 @@ PARTITIONS = QuotaLimits(partitions=5)
     ],
 )
 def test_a_quota_is_checked(subject: str, request_: QuotaRequest, field: str | None) -> None:
-    """A valid quota is accepted, and an invalid one is refused with the name of the wrong field."""
+    """A valid quota is accepted, and the refusal of an invalid quota names the wrong field."""
     found: list[object] = []
     try:
         check_quota(subject, request_)

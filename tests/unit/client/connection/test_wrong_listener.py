@@ -125,7 +125,7 @@ async def test_silence_is_reported_with_the_waiting_time(
 
 
 async def test_the_right_scheme_is_suggested(broker: ScriptedBroker, tls: ssl.SSLContext) -> None:
-    """The error for a wrong scheme suggests the right one.
+    """The error for a wrong scheme suggests the right scheme.
 
     The error for an untrusted certificate names the certificate and not the scheme.
     """

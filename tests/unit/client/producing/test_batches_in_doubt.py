@@ -90,7 +90,7 @@ def _facts_of(error: FairleadError) -> tuple[SideEffect | None, list[str]]:
 
 
 def test_a_stored_piece_says_nothing_about_the_parts_of_another() -> None:
-    """A stored piece of a batch proves nothing about the parts of another piece that was cut again."""
+    """A stored piece of a batch does not prove that the parts of a piece that was cut again are stored."""
     accumulator = Accumulator(ProducerSettings(linger_seconds=0))
     accumulator.identity = ProducerIdentity(7, 0)
     queue = PartitionQueue("flights", 0)

@@ -118,7 +118,7 @@ def test_a_seek_drops_what_was_fetched_and_what_is_on_its_way(prefetch: Prefetch
 
 
 def test_an_assignment_drops_the_one_before(prefetch: Prefetch) -> None:
-    """An assignment drops all buffered records of the previous one."""
+    """A new assignment drops all buffered records of the previous assignment."""
     first, _ = _cursors(prefetch)
     prefetch.arrived(first, first.life, memoryview(b"x" * 100), 15)
     prefetch.assign([Cursor("other", "id2", 0, 0)])
@@ -175,7 +175,7 @@ def test_an_answer_without_batches_may_move_on(prefetch: Prefetch) -> None:
 
 
 def test_partitions_come_and_go_beside_the_others(prefetch: Prefetch) -> None:
-    """Buffered records and fetches of a removed partition are dropped, and an added one starts at its position."""
+    """Buffered records and fetches of removed partitions are dropped, and added partitions start at their positions."""
     gone, stays = _cursors(prefetch)
     for cursor in (gone, stays):
         prefetch.arrived(cursor, cursor.life, memoryview(b"x" * 10), 15)

@@ -240,7 +240,7 @@ async def test_a_seek_moves_what_is_assigned_when_its_answer_comes(
 
 
 async def test_a_recreated_topic_is_reported(broker: ScriptedBroker, consumer: Consumer) -> None:
-    """A recreated topic is reported, because the offsets of the old topic have no meaning in the new one."""
+    """A recreated topic is reported, because the offsets of the old topic have no meaning in the new topic."""
     broker.topic_id = "2b4e28ba-2fa1-4d19-883f-0016d3cca427"
     broker.refuse(FETCH, "not_leader")
     with raises(TopicRecreatedError, "flights"):

@@ -1,4 +1,4 @@
-"""Lookup of the first record with a given timestamp or a newer one."""
+"""Lookup of the first record whose timestamp is at or after a given time."""
 
 from __future__ import annotations
 

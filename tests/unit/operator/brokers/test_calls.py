@@ -1,4 +1,4 @@
-"""The clients of clusters: one per set of addresses, and one error for failures that a retry may fix."""
+"""Clients of clusters: one client per set of addresses, and one error type for failures that a retry may fix."""
 
 from __future__ import annotations
 

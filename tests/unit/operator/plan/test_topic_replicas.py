@@ -39,7 +39,7 @@ def test_a_free_rack_goes_before_a_free_broker() -> None:
 
 
 def test_without_racks_the_load_decides() -> None:
-    """Brokers without a rack count as one rack, and the load decides."""
+    """Brokers without a rack count as one rack, within which the broker with the least load is chosen."""
     assert ReplicaChooser(brokers(None, None, None), {2: 1}).choose(partition(1), 2) == (1, 3)
 
 

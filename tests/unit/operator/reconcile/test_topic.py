@@ -223,7 +223,7 @@ async def test_no_finalizer_comes_back_into_an_ending_namespace(
 
 
 async def test_a_topic_that_was_saved_just_now_stays(api: MemoryApi) -> None:
-    """The deletion policy of the stored Topic decides, not that of the cached one."""
+    """The deletion policy of the stored Topic applies, not that of the cached Topic."""
     put_cluster(api)
     ref = put_topic(api, deleting=True, status={"topicId": "t"})
     seen = MemoryCache(api)

@@ -232,7 +232,7 @@ class CountingStorage(PosixStorage):
     checkpoints = 0
 
     def rename(self, source: Path, target: Path) -> None:
-        """Rename a file and count it if it is a checkpoint."""
+        """Rename a file, and count the rename if the file is a checkpoint."""
         self.checkpoints += target.name == "checkpoint"
         super().rename(source, target)
 

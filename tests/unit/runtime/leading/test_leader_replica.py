@@ -321,7 +321,7 @@ class TestOffice:
     async def test_alone_and_replaceable_uncleanly_acknowledges_nothing_in_doubt(
         self, start: StartLeading
     ) -> None:
-        """A leader alone in the ISR with unclean elections refuses even acks=all with an expired lease."""
+        """With an expired lease, a leader alone in the ISR refuses even acks=all if unclean elections are enabled."""
         leading = await start(isr=(LEADER,), min_isr=1, unclean=True)
         await leading.produce(b"a")
         leading.confirmed[0] = False

@@ -23,7 +23,7 @@ GONE = {"segment_ms": 1, "retention_ms": 0}
 
 
 class TightStorage(PosixStorage):
-    """A disk without room for a checkpoint until an index is removed, or one that cannot remove logs."""
+    """A disk without space for a checkpoint until an index is removed, or a disk that cannot remove logs."""
 
     def __init__(self) -> None:
         super().__init__()

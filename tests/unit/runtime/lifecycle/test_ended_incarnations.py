@@ -49,7 +49,7 @@ def _code(call: Callable[[], object]) -> str:
 
 
 async def test_the_next_life_does_not_confirm_the_one_before(start_runtime: StartRuntime) -> None:
-    """The lease of a new incarnation does not confirm a leadership of the previous one."""
+    """The lease of a new incarnation does not confirm a leadership of the previous incarnation."""
     storage = WatchedStorage()
     runtime = await start_runtime(storage)
     flights = await topic(runtime, partitions=2, unclean_leader_election_enable=True)

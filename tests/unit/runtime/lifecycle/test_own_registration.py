@@ -154,7 +154,7 @@ async def test_the_directory_is_registered_in_the_same_life(broker: Broker) -> N
 async def test_a_lost_life_is_followed_by_one_that_the_directory_knows_first(
     broker: Broker, how: str
 ) -> None:
-    """A lost registration is followed by one without a directory, until the directory stores the new incarnation."""
+    """A broker that lost its registration registers no directory until the directory stores the new incarnation."""
     await broker.registration.begin(DIRECTORY)
     lost = broker.life.membership
     if how == "lease":

@@ -212,7 +212,7 @@ class TestWaiting:
         assert told.end_offset == 1
 
     async def test_stop_answers_it(self, start: StartLeading) -> None:
-        """A stop answers waiting fetches and refuses new ones."""
+        """A stop of the broker answers waiting fetches and refuses new fetches."""
         leading = await start()
         second = leading.follower()
         await second.fetch()

@@ -51,7 +51,7 @@ def test_rows_that_go_the_same_way_are_not_copied() -> None:
 
 
 def test_rows_with_offsets_are_refused_in_a_write_to_a_table() -> None:
-    """A write to a table takes rows without offsets, and none of the rows if one has an offset."""
+    """A write to a table accepts rows without offsets, and refuses all rows if any row has an offset."""
     columns = SinkColumns(RECORD, None, None, offset="o")
     table = pa.table({"v": ["a", "b"], "o": pa.array([None, None], pa.int64())})
     mixed = table.set_column(1, "o", pa.array([None, 7], pa.int64()))
