@@ -1,11 +1,11 @@
 """Builds the container images of the project as OCI archives, with buildah, without a container runtime or registry.
 
-`make image` and tests call this program. The image `fairlead` has broker, operator and command line, `fairlead-spark`
-runs jobs on Spark, and `fairlead-etcd` has etcd and etcdctl. The first two images are stages of `Dockerfile`. The build
-has no network access: packages are installed from folders of wheels, which pip fills before the build and checks
-against the hashes in constraints/. Layers, wheels and base images are kept in the user's cache, so that an image is
-rebuilt in seconds after the code has changed. If no file has changed, the image is not rebuilt and keeps its revision.
-The build needs root, buildah and mmdebstrap.
+`make image` and tests call this program. The image `fairlead` contains the broker, the operator and the command line,
+`fairlead-spark` runs jobs on Spark, and `fairlead-etcd` contains etcd and etcdctl. The first two images are stages of
+`Dockerfile`. The build has no network access: packages are installed from folders of wheels, which pip fills before the
+build and checks against the hashes in constraints/. Layers, wheels and base images are kept in the user's cache, so
+that an image is rebuilt in seconds after the code has changed. If no file has changed, the image is not rebuilt and
+keeps its revision. The build needs root, buildah and mmdebstrap.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ sys.path.insert(0, str(ROOT / "tests/etcd"))
 
 
 def build_fairlead(name: str, archive: Path) -> None:
-    """Build the image with broker, operator and command line. Raises `ImageError`."""
+    """Build the image with the broker, the operator and the command line. Raises `ImageError`."""
     _build_stage(name, archive, CONSTRAINTS)
 
 

@@ -49,7 +49,7 @@ REPORT_SECONDS = 15
 """Seconds between two progress reports of a running step."""
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 # Commands that compile the standard library, and create the files that packages usually write when they are configured.
-# Otherwise Python would compile the standard library at every start if the root is read-only.
+# Without these commands, Python would compile the standard library at every start if the root is read-only.
 RUNTIME_HOOKS = (
     f'cd "$1" && cat usr/share/ca-certificates/mozilla/*.crt > ".{CERTIFICATES}"',
     f'cd "$1" && rm -rf {UNUSED} && mkdir usr/sbin',

@@ -1,4 +1,4 @@
-"""Members of groups that only make HTTP calls, with which a thousand groups are simulated.
+"""Group members that only make HTTP calls, used to simulate a thousand groups.
 
 The parts of `groups.py` call this module. As the API requires, a client remembers the coordinator of each group: a
 broker that is not the coordinator answers 421 with the address of the coordinator.

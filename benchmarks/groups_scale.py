@@ -60,7 +60,7 @@ class Players:
         self.process.stdin.flush()
 
     def answer(self) -> dict[str, float]:
-        """Wait for the figures with which the process answers the last command, and return them."""
+        """Wait for the answer of the process to the last command, and return the figures in the answer."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, "the process ended"

@@ -1,9 +1,9 @@
 """`make bench-page`: writes the figures in build/bench into docs/benchmarks.md and draws pictures of them.
 
-Tables are written between marks in the page, with one row for each case, which includes the command and the day of the
+Tables are written between marks in the page, with one row for each case; a row includes the command and the day of the
 measurement. Trial runs with few records or fewer than three rounds are left out. Cases that were not measured again
-keep their figures, which are stored in docs/figures. `make docs` runs this program without new results, which draws the
-pictures, since they are not in git.
+keep their figures, which are stored in docs/figures. `make docs` runs this program without new results to draw the
+pictures, which are not in git.
 """
 
 from __future__ import annotations

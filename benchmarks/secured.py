@@ -79,7 +79,7 @@ class Scene:
 
     @property
     def trust(self) -> dict[str, str]:
-        """Environment variables with which the SDK trusts the certificates."""
+        """Environment variables that make the SDK trust the certificates."""
         return {"FAIRLEAD_CA_FILE": str(self.tls / "ca.crt")}
 
     def alone(self, peer: PeerProcess) -> None:

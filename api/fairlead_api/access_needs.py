@@ -62,7 +62,7 @@ class NameSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Operation on a resource that the caller must be allowed."""
+    """Operation on a resource for which the caller needs permission."""
 
     operation: Operation
     kind: Kind
@@ -83,14 +83,14 @@ class Audience(StrEnum):
     """Every authenticated caller, and `anonymous` if any ACL allows an operation. The endpoint also decides the needs
     of the call."""
     NEEDS = "needs"
-    """Callers that are allowed every need on a name in the path or on `*`."""
+    """Callers that are allowed every operation that the call needs on a name in the path or on `*`."""
     BROKER = "broker"
     """Other brokers of the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Callers to which a call is open, and the operations that these callers must be allowed."""
+    """Callers that may make a call, and the operations for which these callers need permission."""
 
     audience: Audience
     needs: tuple[Need, ...] = ()

@@ -20,7 +20,7 @@ NAME_LENGTH_MAX: Final = 249
 
 
 class AuditEvent(StrEnum):
-    """What a record reports."""
+    """Kind of event that a record reports."""
 
     AUTHENTICATION_FAILED = "authentication_failed"
     """A token was not accepted, or a caller of the peer listener did not prove that it is a broker."""
@@ -41,7 +41,7 @@ class AuditEvent(StrEnum):
 
 
 class AuditOutcome(StrEnum):
-    """How an audited event ended."""
+    """Outcome of an audited event."""
 
     REFUSED = "refused"
     """Nothing was done, because the caller is not known or not allowed."""
@@ -78,7 +78,7 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     status: int | None = None
     """HTTP status of the answer."""
     problem: str | None = None
-    """Code of the problem with which a call was answered."""
+    """Code of the problem in the answer to the call."""
     traceparent: str | None = None
     """Value of the header `traceparent`, which connects the request with a trace."""
     count: int = 1

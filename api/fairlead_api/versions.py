@@ -17,7 +17,7 @@ API_VERSIONS: Final = ("v1",)
 BATCH_FORMATS: Final = (1,)
 CODECS: Final = ("none", "lz4", "zstd")
 SECURITY_LEVEL: Final = 2
-"""Feature level from which on ACLs, API tokens and the modes above `open` exist."""
+"""First feature level with ACLs, API tokens and the modes above `open`."""
 FEATURE_LEVEL: Final = 2
 """Feature level of this release; newer fields are written only when every broker of the cluster supports their
 level."""

@@ -1,8 +1,8 @@
 """Processes of the two measured systems: starts, pauses and stops brokers, and reads their memory.
 
 The benchmark cases use this module, which defines how a broker is started and where its data is stored, but does not
-depend on workloads or statistics. A peer that is not measured is stopped with SIGSTOP, so that client and broker of the
-measured peer have the machine to themselves.
+depend on workloads or statistics. A peer that is not measured is stopped with SIGSTOP, so that the client and the
+broker of the measured peer have the machine to themselves.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MEMORY_BYTES = 1 << 30
 
 
 class PeerFailedError(RuntimeError):
-    """A broker or one of its tools failed or gave an answer that makes the measurement worthless."""
+    """A broker or one of its tools failed, or returned a result that invalidates the measurement."""
 
 
 def free_port() -> int:

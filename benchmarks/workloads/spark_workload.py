@@ -64,7 +64,7 @@ class Work:
         return self._spark.range(0, records, 1, CORES).selectExpr(value)
 
     def count(self, source: dict[str, Any]) -> dict[str, float]:
-        """Return the number of records and of value bytes, with which two sources are compared."""
+        """Return the number of records and of value bytes, which are used to compare two sources."""
         row = self._frame(source).selectExpr("count(*) AS records", "sum(length(value)) AS bytes").first()
         assert row is not None
         return {"records": row["records"], "value_bytes": row["bytes"]}

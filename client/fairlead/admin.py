@@ -392,7 +392,7 @@ class Admin:
         return await OffsetLookup(self._transport, MetadataCache(self._transport)).lookup(positions)
 
     async def list_groups(self) -> list[GroupSummary]:
-        """Return every consumer group and the group's coordinator, sorted by name."""
+        """Return every consumer group with its coordinator, sorted by name."""
         return [group async for group in self._pages(GROUPS_PATH, "list groups", GroupListing)]
 
     async def describe_group(self, group: str) -> GroupDescription:

@@ -1,6 +1,6 @@
 """Conversion of times in the formats that users write: aware datetimes, milliseconds, RFC 3339.
 
-Producer, consumer and admin use this module for record timestamps and seeks.
+The producer, the consumer and the admin client use this module for record timestamps and seeks.
 """
 
 from __future__ import annotations

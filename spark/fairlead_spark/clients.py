@@ -2,7 +2,7 @@
 
 Spark reuses its Python workers and forks them from a daemon. A process creates a connection on first use, and later
 tasks or triggers in the process reuse this connection. Objects that Spark pickles contain addresses, never clients.
-Source, sink and progress use this module.
+The source, the sink and the progress listener use this module.
 """
 
 from __future__ import annotations

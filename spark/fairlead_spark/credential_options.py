@@ -1,6 +1,6 @@
 """Credentials of a read or write: a token or the file of a token, and TLS files (rule C7).
 
-Options contain the paths of files, so driver and executors each read their own files. Without options, each process
+Options contain the paths of files, so the driver and each executor read their own files. Without options, each process
 uses the SDK's defaults: its own environment and mounted files. Only the option `token` contains a secret: no
 representation shows the token, and Spark masks options of this name in plans. The module `options` and the clients of a
 process use this module, which must not depend on Spark.

@@ -1,7 +1,7 @@
 """Setup of garbage collection and memory reuse in a Python process of Spark, once for each process.
 
-Source and sink call this module when they plan, run tasks and commit, which Spark does in separate processes. The
-module must not depend on what these processes do.
+The source and the sink call this module when they plan, run tasks and commit, which Spark does in separate processes.
+The module must not depend on what these processes do.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Columns of a record batch: building from lists, casting of columns from users, splitting.
+"""Functions that build the columns of a record batch from lists, cast users' columns, and split batches.
 
 `batches` calls this module for the SDK and the broker. This module must depend only on the Arrow schema of the body,
 not on the bytes of a batch.

@@ -1,4 +1,4 @@
-"""Extension between header and body, by which later versions add entries to a batch without a new batch format.
+"""Extension between header and body, in which later versions can add entries without a new batch format.
 
 `batches` and `validation` call this module. This module must not depend on the purpose of entries: the value of an
 entry is read by the module that uses its type.

@@ -1,8 +1,8 @@
 """Frames: the batches of many partitions in one body, each preceded by JSON metadata that names the partition.
 
-Broker and SDK write and read this format in bodies of the media type `application/vnd.fairlead.frames;v=1`. A frame has
-two u32 lengths (little-endian), the metadata (JSON padded with spaces to a multiple of 8) and the data (whole batches),
-so that every batch is 8-aligned in the body. This module must not depend on the contents of the metadata.
+The broker and the SDK write and read this format in bodies of the media type `application/vnd.fairlead.frames;v=1`. A
+frame has two u32 lengths (little-endian), the metadata (JSON padded with spaces to a multiple of 8) and the data (whole
+batches), so that every batch is 8-aligned in the body. This module must not depend on the contents of the metadata.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ META_BYTES_MAX: Final = 64 * 1024
 """Maximum size of a frame's metadata, which is sufficient for the longest problem document; metadata without a problem
 document need about 250 bytes."""
 FRAMES_MAX: Final = 10_000
-"""Maximum number of partitions in a request, as many as a consumer group may consume."""
+"""Maximum number of partitions in a request, equal to the maximum that a consumer group may consume."""
 
 
 @dataclass(frozen=True, slots=True)

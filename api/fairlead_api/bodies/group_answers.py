@@ -1,7 +1,7 @@
 """Types of the answers to calls about consumer groups.
 
-The coordinator of the group builds the answers; SDK and CLI read the answers. Clients ignore unknown fields. This
-module contains only types.
+The coordinator of the group builds the answers; the SDK and the CLI read the answers. Clients ignore unknown fields.
+This module contains only types.
 """
 
 from __future__ import annotations

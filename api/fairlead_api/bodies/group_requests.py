@@ -1,8 +1,8 @@
 """JSON requests of members and operators of consumer groups.
 
-The broker decodes the requests with `json_bodies.decode_request`; SDK and CLI build the requests. A request object
-satisfies every rule that can be checked without knowing the group. The coordinator checks the other rules, for example
-whether a pattern is an RE2 expression. This module must not depend on existing groups.
+The broker decodes the requests with `json_bodies.decode_request`; the SDK and the CLI build the requests. A request
+object satisfies every rule that can be checked without knowing the group. The coordinator checks the other rules, for
+example whether a pattern is an RE2 expression. This module must not depend on existing groups.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Media types of bodies, and names of Fairlead's own headers.
 
-Broker and client use this module. This module must not depend on which call supports which media type; the routes
-define the media types.
+The broker and the client use this module. This module must not depend on which call supports which media type; the
+routes define the media types.
 """
 
 from __future__ import annotations

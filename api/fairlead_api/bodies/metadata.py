@@ -1,7 +1,7 @@
 """Types of the answers to calls about the cluster and its topics.
 
-The broker builds the answers; SDK and CLI read the answers. Clients ignore unknown fields, so later releases may add
-fields. This module must not depend on how the broker stores the values.
+The broker builds the answers; the SDK and the CLI read the answers. Clients ignore unknown fields, so later releases
+may add fields. This module must not depend on how the broker stores the values.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class TopicMetadata(Answer, frozen=True, kw_only=True):
 
 
 class Metadata(Answer, frozen=True, kw_only=True):
-    """Brokers and topics, with which a client finds the leaders of partitions."""
+    """Brokers and topics, from which a client learns the leaders of partitions."""
 
     cluster_id: str
     controller: int | None

@@ -1,6 +1,6 @@
 """Requests and answers of the operations on brokers and partitions.
 
-Broker, SDK and CLI use these bodies for the calls in `routes.operations`. This module contains only types.
+The broker, the SDK and the CLI use these bodies for the calls in `routes.operations`. This module contains only types.
 """
 
 from __future__ import annotations

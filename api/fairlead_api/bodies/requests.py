@@ -1,7 +1,8 @@
 """JSON requests about topics, records and offsets, and answers of produce and offset calls.
 
-The broker decodes the requests with `json_bodies.decode_request`; SDK and CLI build the requests. A request object
-satisfies every rule that can be checked without knowing the cluster. This module must not depend on existing topics.
+The broker decodes the requests with `json_bodies.decode_request`; the SDK and the CLI build the requests. A request
+object satisfies every rule that can be checked without knowing the cluster. This module must not depend on existing
+topics.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Bodies of the calls about transactions, and their limits.
 
-The broker decodes the requests; SDK and CLI read the answers. This module must not depend on how a transaction is
-decided.
+The broker decodes the requests; the SDK and the CLI read the answers. This module must not depend on how a transaction
+is decided.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Configuration of topics, brokers and the cluster: validation, stored form and effective value of each key.
 
-The broker checks values with this module before it stores them, and builds the `TopicConfig` of a log with it; SDK and
-CLI use the entry types. This module must not depend on where values are stored. Keys and values that are not supported
-yet are refused and never stored, since users would expect an accepted key to have an effect.
+The broker checks values with this module before it stores them, and builds the `TopicConfig` of a log with it; the SDK
+and the CLI use the entry types. This module must not depend on where values are stored. Keys and values that are not
+supported yet are refused and never stored, since users would expect an accepted key to have an effect.
 """
 
 from __future__ import annotations

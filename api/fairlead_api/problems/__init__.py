@@ -1,4 +1,4 @@
-"""Catalogue of all problems with which Fairlead can answer a request, and the exception for these problems.
+"""Catalogue of all problems that Fairlead can report in an answer, and the exception for these problems.
 
 The broker converts a `ProblemError` to an `application/problem+json` answer (RFC 9457), and the SDK converts the answer
 to the same exception. `api` and the broker raise every refusal as a `ProblemError`. This module must not depend on HTTP

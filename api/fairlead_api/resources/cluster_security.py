@@ -128,7 +128,8 @@ class NamespaceUsers(Part):
     producers: NamePatterns = ()
     """Named producers, by name or prefix."""
     quota_max: Quota | None = None
-    """Largest limits that the quota of a User may set. By default, Users of the namespace may have no quota."""
+    """Largest limits that the quota of a User may set. By default, a User of \
+the namespace must not set a quota."""
 
 
 class IssuerReference(Part):
@@ -164,8 +165,8 @@ class ClusterTls(Part):
     """TLS of the data listener."""
 
     mode: TlsMode = "Off"
-    """Off: clients call http at port 9520. Both: clients call http at port 9520 or https at port 9524, while they \
-change to TLS. Required: clients call https at both ports. A change restarts the brokers one at a time."""
+    """Off: clients use http on port 9520. Both: clients use http on port 9520 or https on port 9524, during a \
+migration to TLS. Required: clients use https on both ports. A change restarts the brokers one at a time."""
     min_version: Literal["1.2", "1.3"] = "1.3"
     """Lowest version of TLS that the data listener accepts."""
     certificate: ClientCertificate | None = None
@@ -176,7 +177,7 @@ change to TLS. Required: clients call https at both ports. A change restarts the
     """Further host names and IP addresses in the certificate of the operator's own authority."""
     client_overlap: Hours = "168h"
     """Time between the publication of a new authority and the use of certificates that it has signed. Clients must \
-load the authority in this time; clients that mount the ConfigMap with the authorities load it within minutes."""
+load the new authority in this period; clients that mount the ConfigMap with the authorities load it within minutes."""
 
 
 _TLS_MODE: Final = "(has({0}.tls) ? {0}.tls.mode : 'Off')"

@@ -1,4 +1,4 @@
-"""Routes of the calls with which operators cordon, drain and restart brokers and move partitions.
+"""Routes of the calls that operators use to cordon, drain and restart brokers and to move partitions.
 
 The module is a part of the route table, which `routes` assembles.
 """

@@ -11,11 +11,11 @@ from fairlead.cli.session import fail_usage
 
 ConfigOption = Annotated[
     list[str] | None,
-    typer.Option("-c", "--config", metavar="KEY=VALUE", help="A setting; repeat for more."),
+    typer.Option("-c", "--config", metavar="KEY=VALUE", help="A setting to change; repeatable."),
 ]
 UnsetOption = Annotated[
     list[str] | None,
-    typer.Option("--unset", metavar="KEY", help="Reset a setting to its default; repeat for more."),
+    typer.Option("--unset", metavar="KEY", help="A setting to reset to its default; repeatable."),
 ]
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from typer._click.core import Command, Context
 
 COMPLETE_VARIABLE = "_FAIRLEAD_COMPLETE"
-"""Environment variable with which a shell's completion script requests completions."""
+"""Environment variable that a shell's completion script sets to request completions."""
 ENTRY_POINT_GROUP = "fairlead.commands"
 HELP_OPTIONS = ["--help", "-h"]
 # Extra and help of each verb that is not in the base install; the help is shown without loading the extra.

@@ -74,7 +74,7 @@ def one_address(
 ) -> None:
     """Declare the option of every command with `--bootstrap`.
 
-    The option sets the environment variable that the clients read, so that no command passes its value on.
+    The option sets the environment variable that the clients read, so that no command needs to pass on the value.
     """
 
 

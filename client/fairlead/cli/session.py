@@ -50,7 +50,7 @@ class _StoppedError(Exception):
 def run(work: Coroutine[Any, Any, Answer], *, is_endless: bool = False) -> Answer:
     """Run `work` to completion; print an error on stderr and exit with the error's code.
 
-    A command that `is_endless` ends normally with Ctrl-C or SIGTERM. The effect of any other interrupted command is
+    With `is_endless`, a command ends normally with Ctrl-C or SIGTERM. The effect of any other interrupted command is
     unknown, and a script must not treat the command as successful.
     """
     try:
@@ -72,7 +72,7 @@ def run(work: Coroutine[Any, Any, Answer], *, is_endless: bool = False) -> Answe
 
 
 async def _until_stopped(work: Coroutine[Any, Any, Answer]) -> Answer:
-    """Handle SIGTERM, with which Kubernetes stops a pod, like Ctrl-C: the member of a group commits and leaves.
+    """Handle SIGTERM, which Kubernetes sends to stop a pod, like Ctrl-C: the member of a group commits and leaves.
 
     Only the first SIGTERM is handled; a second SIGTERM ends the process.
     """

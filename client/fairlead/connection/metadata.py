@@ -1,8 +1,8 @@
 """The client's cached metadata of the cluster: the leader of each partition, refreshed by ETag.
 
-Producer, consumer and admin use this module. The metadata is refreshed when a problem requires a refresh, when a name
-is missing or when the metadata is old. Concurrent callers that need a refresh share one request. The module must not
-depend on what is sent to the leaders.
+The producer, the consumer and the admin client use this module. The metadata is refreshed when a problem requires a
+refresh, when a name is missing or when the metadata is old. Concurrent callers that need a refresh share one request.
+The module must not depend on what is sent to the leaders.
 """
 
 from __future__ import annotations

@@ -196,8 +196,9 @@ class DeliveryTimeoutError(FairleadError):
 class ProcessingTimeoutError(FairleadError):
     """The next batch was not taken within `processing_timeout`: the member left its group.
 
-    `position` is the base offset of the batch that was taken last. That batch was not committed, and the new owner of
-    the partition reads it again. The consumer joins the group again when the program continues to iterate.
+    `position` is the base offset of the batch that was taken last. The batch taken last was not committed, and the new
+    owner of the partition reads that batch again. The consumer joins the group again when the program continues to
+    iterate.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Lookup of offsets at the leaders: the start and the end of a log, and the first record at or after a time.
 
-Consumer (seek, stop, reset) and admin use this module. One call per leader looks up all partitions of that leader. A
-retryable refusal is retried after a refresh of the metadata.
+The consumer (seek, stop, reset) and the admin client use this module. One call per leader looks up all partitions of
+that leader. A retryable refusal is retried after a refresh of the metadata.
 """
 
 from __future__ import annotations

@@ -75,7 +75,8 @@ class LakeOptions:
     """Location of a Delta table, and options for its files."""
 
     path: str
-    """Absolute path of a folder that driver and tasks share, or URI of an object store (`s3://bucket/table`)."""
+    """Absolute path of a folder that the driver and the tasks share, or URI of an object store
+    (`s3://bucket/table`)."""
     partition_by: tuple[str, ...] = ()
     """Partition columns of the data frame; the order of these columns is part of the table.
 

@@ -2,8 +2,8 @@
 
 The module does no I/O. Bounds may be wider than the range of the values but never narrower: with narrower bounds,
 readers would skip records. Binary and nested columns get no bounds. A file gets no bounds at all if a column has values
-that readers may order differently or that JSON would change. Such values are floats with NaN or infinity (readers may
-order NaN above all numbers, and Parquet footers omit NaN), and decimals that JSON would round.
+that readers may order differently (floats with NaN or infinity: readers may order NaN above all numbers, and Parquet
+footers omit NaN), or decimals that JSON would round.
 """
 
 from __future__ import annotations

@@ -227,8 +227,8 @@ class LakeBatchWriter(LakeWriter, DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Delete the files of a failed write, including the files of killed tasks.
 
-        Spark kills the worker of a failing task, so the partitions of its files are unknown. These files are searched
-        for in the folders of the other tasks, and in the root folder of the table.
+        Spark kills the worker of a failing task, so the partitions of its files are unknown. The files of killed tasks
+        are searched for in the folders of the other tasks, and in the root folder of the table.
         """
         folders = self.discard(messages)
         if folders is not None:

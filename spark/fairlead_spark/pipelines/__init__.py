@@ -1,8 +1,8 @@
 """Pipelines: named streaming queries with options. Each module in this folder that defines `PIPELINE` is a pipeline.
 
-`fairlead job run NAME` runs a pipeline; in a program, `find(NAME).start(spark, options, checkpoint=...)` starts one.
-A pipeline defines the input and the output of its query; the trigger, the checkpoint and the name of the query are set
-when the query is started.
+`fairlead job run NAME` runs a pipeline; a program starts a pipeline with `find(NAME).start(spark, options,
+checkpoint=...)`. A pipeline defines the input and the output of its query; the trigger, the checkpoint and the name of
+the query are set when the query is started.
 """
 
 from __future__ import annotations

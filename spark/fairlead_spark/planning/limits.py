@@ -88,8 +88,8 @@ def limited(
     """Return an end that is at most `rows_max` records after the start or, if later, after the log start.
 
     Half of the records are distributed equally among the partitions, so that no partition waits for a larger partition.
-    The other half is distributed in proportion to the unread records. If there are more partitions than records, the
-    partitions take turns. Expired records are not counted as unread.
+    The second half of the records is distributed in proportion to the unread records. If there are more partitions than
+    records, the partitions take turns. Expired records are not counted as unread.
     """
     ranges = unexpired(plan_between(start, end).ranges, beginnings or StreamOffsets())
     total = sum(part.size for part in ranges)

@@ -1,9 +1,9 @@
 """Pool of the producers in a worker process: a task uses a producer exclusively and returns it for later tasks.
 
 A worker runs many tasks, and connections and the identity of an idempotent producer should be kept from one micro-batch
-to the next. The producer of a failed task is never reused, since some of its batches may still be in flight. This
-producer is aborted before the failure is raised: Spark writes the same rows again with another producer, and batches
-that the failed producer sent late would follow newer records in the topic.
+to the next. The producer of a failed task is never reused, since some of its batches may still be in flight. The
+producer of a failed task is aborted before the failure is raised: Spark writes the same rows again with another
+producer, and batches that the failed producer sent late would follow newer records in the topic.
 """
 
 from __future__ import annotations

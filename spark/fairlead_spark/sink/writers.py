@@ -1,4 +1,4 @@
-"""The two writers that Spark's interface requires; their tasks are the same, and the driver does almost no work.
+"""The two writers that Spark's interface requires; both run the same tasks, and the driver does almost no work.
 
 A task succeeds when all its records are acknowledged. Spark repeats a failed task, which writes its records again.
 Records that were written are never removed, so the sink delivers at least once. Spark creates a writer on the driver

@@ -81,8 +81,8 @@ class TaskRanges(InputPartition):
 class BatchReader(DataSourceReader):
     """Reader of a batch read: reads the records between two positions, which are fixed when the read is planned.
 
-    Spark plans the read of a frame or a temporary view once, at the first query, and a table of the catalog for each
-    query.
+    Spark plans the read of a frame or a temporary view once, at the first query, and the read of a catalog table for
+    each query.
     """
 
     def __init__(self, options: ReadOptions, *, of_table: bool = False) -> None:

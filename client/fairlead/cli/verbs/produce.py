@@ -68,7 +68,7 @@ def produce(
     key: Annotated[str | None, typer.Option("-k", "--key", help="Key of every record.")] = None,
     header: Annotated[
         list[str] | None,
-        typer.Option("-H", "--header", metavar="NAME:VALUE", help="A header; repeat for more."),
+        typer.Option("-H", "--header", metavar="NAME:VALUE", help="A header of every record; repeatable."),
     ] = None,
     line_format: Annotated[
         str | None, typer.Option("-f", "--format", help="How a line is split, such as '%k %v\\n'.")

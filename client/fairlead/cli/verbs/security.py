@@ -55,7 +55,7 @@ def mode(
 ) -> None:
     """Change the security mode of the cluster.
 
-    Before a change to enforce, show the operations that it would refuse, and ask for confirmation.
+    Before a change to enforce, show the operations that enforce would refuse, and ask for confirmation.
 
     Example: fairlead security mode observe
     """

@@ -25,7 +25,9 @@ def create(
     name: TopicName,
     partitions: Annotated[
         int | None,
-        typer.Option("-p", "--partitions", min=1, help="Number of partitions; else the cluster's default."),
+        typer.Option(
+            "-p", "--partitions", min=1, help="Number of partitions; by default the cluster's default."
+        ),
     ] = None,
     replication_factor: Annotated[
         int | None, typer.Option("-r", "--replication-factor", min=1, help="Replicas of each partition.")
