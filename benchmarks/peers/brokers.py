@@ -58,7 +58,7 @@ def session_cpu_seconds(session: int) -> float:
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = status.read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
-        except OSError:  # the process has ended in the meantime
+        except OSError:  # the process has already ended
             continue
         if int(fields[3]) == session:
             ticks += sum(int(field) for field in fields[11:15])

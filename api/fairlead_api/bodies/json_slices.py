@@ -2,8 +2,8 @@
 
 A parser written in C holds the interpreter until the parser returns, so parsing a body of 16 MiB in one call would
 stop the event loop for a second. `json_records` and `cloud_events` call this module for large bodies and parse slice
-by slice. The text is searched in windows by numpy, at the same cost for any contents of the body. This module must
-not know what the elements of the array mean: the parser decides whether a slice and the frame are valid JSON.
+by slice. The text is searched in windows by numpy, at the same cost for any contents of the body. This module must not
+depend on the meaning of the elements of the array: the parser decides whether a slice and the frame are valid JSON.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `json_records` calls this module for answers, and the command line for records that are printed. A compressed batch of
 a few hundred bytes can contain a value of many MiB, so a long payload is converted in pieces, and the text of one
-payload is limited. This module must not know what a payload means.
+payload is limited. This module must not depend on the meaning of a payload.
 """
 
 from __future__ import annotations

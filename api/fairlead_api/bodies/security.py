@@ -133,11 +133,11 @@ class OwnLimit(Answer, frozen=True, kw_only=True):
     shared: bool
     """Whether these principals share the limit."""
     use: float
-    """Use by the caller, or by all principals that share the limit, as far as the answering broker knows it."""
+    """Use by the caller, or by all principals that share the limit, as known to the answering broker."""
 
 
 class WhoAmI(Answer, frozen=True, kw_only=True):
-    """The caller as the broker knows it."""
+    """Identity of the caller, as determined by the answering broker."""
 
     principal: str
     groups: list[str]

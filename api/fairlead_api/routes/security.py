@@ -68,7 +68,7 @@ SECURITY_ROUTES: Final = (
         name="whoami",
         method="GET",
         path="/v1/whoami",
-        summary="The caller as the broker knows it",
+        summary="The identity of the caller, as determined by the broker",
         access=SELF,
         answers=(_json(WhoAmI, "principal, token and mode"),),
     ),

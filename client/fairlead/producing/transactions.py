@@ -1,7 +1,7 @@
 """The transactions of one producer: begin, the partitions with its records, commit and abort.
 
-The producer calls this module. The module knows the cluster's calls for transactions, but not how batches are built
-and sent.
+The producer calls this module, which contains the client's calls about transactions and must not depend on how batches
+are built and sent.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _csv_blocks(file: TableFile, stream: IO[bytes], key_column: str | None) -> Iterator[Block]:
-    # A single thread is used, because only then does an error contain the number of the row.
+    # A single thread is used, because with several threads an error does not contain the number of the row.
     options = pa_csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False)
     rows_read, read_before, schema = 0, 0, None
     try:

@@ -158,7 +158,7 @@ async def _look(admin: Admin) -> _Look:
     )
     groups = []
     for group in await admin.list_groups():
-        # A group that was deleted in the meantime, or whose coordinator is changing, is omitted from one table.
+        # A group that was deleted after the list was read, or whose coordinator is changing, is omitted from one table.
         with suppress(ClusterError):
             lag = await admin.group_lag(group.group)
             groups.append((group.group, group.coordinator, lag.total_records, round(lag.max_seconds, 1)))
