@@ -15,10 +15,9 @@ from typing import Any
 OF_POD = {"pod": "POD_NAME", "namespace": "POD_NAMESPACE", "ip": "POD_IP", "node": "NODE_IP"}
 """Placeholders and the pod variables that replace them. `{id}` is replaced by the broker's own id."""
 CREDENTIAL_FILES = {"etcd_ca": "ca.crt", "etcd_cert": "tls.crt", "etcd_key": "tls.key"}
-"""Settings whose value is the path of a file in the folder, and the file names, which are those of a Secret of type
-TLS."""
+"""Settings whose value is the path of a file in the folder, with the file names, as in a Secret of type TLS."""
 CREDENTIAL_TEXTS = {"etcd_user": "username", "etcd_password": "password"}
-"""Settings whose value is the content of a file, and the file names, which are those of a Secret of type basic-auth."""
+"""Settings whose value is the content of a file, with the file names, as in a Secret of type basic-auth."""
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
@@ -48,7 +47,7 @@ def filled(text: str, broker: object, environment: Mapping[str, str]) -> str:
 
 
 def credentials(folder: Path) -> dict[str, Any]:
-    """Return the settings that the files in a folder contain. A missing file sets nothing.
+    """Return the settings that the files in a folder contain. A setting whose file is missing is not set.
 
     Raises ValueError if the folder is missing or a file cannot be read.
     """

@@ -206,8 +206,9 @@ class Limits(BaseModel):
     a stop and a recovery take. Appends wait when the limit is reached, and syncing begins at half of the limit."""
 
     sync_interval_seconds: float = Field(default=5.0, gt=0)
-    """Maximum time for which replicated bytes stay unsynced. The default equals the checkpoint interval, because the
-    two intervals together bound how much of the log a recovery reads."""
+    """Maximum time that replicated bytes stay unsynced. The default equals the checkpoint interval, because the two
+    intervals together bound how much of the log a recovery reads.
+    """
 
     checkpoint_interval_seconds: float = Field(default=5.0, gt=0)
     """Time between two checkpoints of log start, high watermark and recovery point."""
@@ -261,7 +262,7 @@ class Limits(BaseModel):
     """
 
     stop_answer_seconds: float = Field(default=5.0, gt=0)
-    """Time for which a stop waits for calls to finish before they fail with a problem."""
+    """Maximum time that a stop waits for calls to finish; unfinished calls then fail with a problem."""
 
     open_partition_threads: int = Field(default=4, ge=1, le=64)
     """Number of partitions recovered in parallel at startup."""
@@ -340,10 +341,10 @@ class Limits(BaseModel):
     """
 
     header_seconds_max: float = Field(default=75.0, gt=0)
-    """Maximum time to receive the headers of an HTTP/1.1 request. For the first request, the time begins with the
-    first byte. For a later request, the time begins with the previous answer, so that idle connections are closed
-    as well. The time must exceed the 60 s for which load balancers keep a connection (nginx's default): a request
-    sent on a closing connection is lost.
+    """Maximum time to receive the headers of an HTTP/1.1 request. For the first request, the time begins with the first
+    byte. For a later request, the time begins with the previous answer, so that idle connections are closed as well.
+    The time must exceed the 60 s that load balancers keep an idle connection (nginx's default): a request sent on a
+    closing connection is lost.
     """
 
     ping_interval_seconds: float = Field(default=30.0, gt=0)
@@ -363,13 +364,13 @@ class ListenerSettings:
     access_log: bool
     cors_origins: tuple[str, ...] = ()
     own_names: tuple[str, ...] = ()
-    """Host names by which clients call a data or ops listener on a loopback address."""
+    """Host names that clients use to call a data or ops listener on a loopback address."""
     tls_min: str = "1.3"
     """Lowest version of TLS on the data and ops listeners."""
     external: Endpoint | None = None
     """Address of the data listener for external clients."""
     external_scheme: str = "http"
-    """Scheme by which external clients call the listener, or the proxy in front of it."""
+    """URL scheme that external clients use to call the listener, or the proxy in front of it."""
     metrics_by_token: bool = False
     """Whether `/metrics` needs a caller that may describe the cluster."""
     forwards_external: bool = True
@@ -398,7 +399,8 @@ class BrokerSettings(BaseSettings):
     listen: ListenerTexts = (Endpoint("127.0.0.1", 9520),)
     """Address of the data listener, or up to three separated by commas. `[::]` means every IPv6 and IPv4 address,
     `0.0.0.0` every IPv4 address. An address may begin with `http://` or `https://`; without a scheme it is `https` if
-    `tls` is set. The first address of each scheme is advertised to clients. The other addresses are only served.
+    `tls` is set. The first address of each scheme is advertised to clients. The other addresses are served but not
+    advertised.
     """
 
     external_listen: ListenerText | None = None
@@ -408,8 +410,8 @@ class BrokerSettings(BaseSettings):
     """
 
     external_scheme: Literal["http", "https"] | None = None
-    """Scheme by which clients of `external_listen` call the broker: `https` behind a proxy that terminates TLS. The
-    default is the scheme of `external_listen`. Brokers read no headers of proxies, such as `X-Forwarded-Proto`.
+    """URL scheme that clients of `external_listen` use to call the broker: `https` behind a proxy that terminates TLS.
+    The default is the scheme of `external_listen`. Brokers read no headers of proxies, such as `X-Forwarded-Proto`.
     """
 
     external_advertise: ListenerText | None = None
@@ -448,9 +450,9 @@ class BrokerSettings(BaseSettings):
 
     advertise: EndpointText | None = None
     """Address advertised to clients; by default the bound address of the data listener. In a pod, the address may
-    contain the placeholders `{id}`, `{pod}`, `{namespace}`, `{ip}` and `{node}`. The last four are replaced by the
-    variables `POD_NAME`, `POD_NAMESPACE`, `POD_IP` and `NODE_IP`. If the data listener has addresses of both schemes,
-    this setting is for `http`. If the listener has only `https` addresses, the setting is for `https`.
+    contain the placeholders `{id}`, `{pod}`, `{namespace}`, `{ip}` and `{node}`. The last four placeholders are
+    replaced by the variables `POD_NAME`, `POD_NAMESPACE`, `POD_IP` and `NODE_IP`. If the data listener has addresses of
+    both schemes, this setting is for `http`. If the listener has only `https` addresses, the setting is for `https`.
     """
 
     advertise_tls: EndpointText | None = None
@@ -515,9 +517,9 @@ class BrokerSettings(BaseSettings):
     commas; `*` allows all. Without this setting, browsers block pages of other origins."""
 
     hosts: Hosts = ()
-    """Further host names, separated by commas, by which clients call a data listener, or scrapers an ops listener, on a
+    """Further host names, separated by commas, that clients and scrapers may use to call a data or ops listener on a
     loopback address, for example behind a proxy. IP addresses, `localhost` and the advertised name are always allowed.
-    Other names are refused, so that a web page whose own name resolves to 127.0.0.1 cannot call the broker.
+    Other host names are refused, so that a web page whose own name resolves to 127.0.0.1 cannot call the broker.
     """
 
     security: SecurityMode | None = None
@@ -674,7 +676,7 @@ class BrokerSettings(BaseSettings):
     def advertised(self, scheme: str) -> Endpoint | None:
         """Return the address advertised to clients that use a scheme; None if no listener has the scheme.
 
-        Without a setting, the result is the first address of the scheme, perhaps with port 0.
+        Without a setting, the result is the first address of the scheme, whose port may be 0.
         """
         listens = self.data_listens
         first = next((each for each in listens if each.scheme == scheme), None)

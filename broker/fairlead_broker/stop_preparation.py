@@ -147,7 +147,7 @@ class StopPreparation:
 def _context(folder: Path) -> ssl.SSLContext:
     """Return the context for calls to the broker of this pod, with the broker's own certificate."""
     context = ssl.create_default_context(cafile=folder / CA_FILE)
-    # The certificate names the addresses by which clients call, and the call stays on this machine.
+    # The certificate contains the addresses for clients, not the loopback address, and the call stays on this machine.
     context.check_hostname = False
     context.load_cert_chain(folder / CHAIN_FILE, folder / KEY_FILE)
     return context

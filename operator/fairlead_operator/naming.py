@@ -131,19 +131,21 @@ HOST_LABEL: Final = "kubernetes.io/hostname"
 # ---------------------------------------------------------------------------------------------------- annotations
 
 PAUSED_ANNOTATION: Final = f"{GROUP}/paused"
-"""Annotation on a resource of Fairlead. If the value is `true`, the operator reconciles only the deletion of the
-resource."""
+"""Annotation on a resource of Fairlead: if the value is `true`, the operator reconciles only the deletion of the
+resource.
+"""
 REBALANCE_ANNOTATION: Final = f"{GROUP}/rebalance"
 """Annotation on a Rebalance, which the operator removes once the annotation has taken effect: `approve` begins the
 moves of the proposal, `refresh` requests another proposal, and `stop` cancels the moves."""
 NO_RESTARTS_ANNOTATION: Final = f"{GROUP}/no-restarts"
-"""Annotation on a Cluster. If the value is `true`, the operator reconciles the Cluster but restarts no broker."""
+"""Annotation on a Cluster: if the value is `true`, the operator reconciles the Cluster but restarts no broker."""
 RESTART_ANNOTATION: Final = f"{GROUP}/restart"
 """Annotation that requests a restart. On a Cluster, the annotation restarts all brokers; on a broker's Pod, it restarts
 only this broker. The value is a reason or `true`. The operator removes the annotation when the restart is done."""
 DELETE_POD_AND_CLAIM_ANNOTATION: Final = f"{GROUP}/delete-pod-and-claim"
-"""Annotation on a broker's Pod. If the value is `true`, the operator deletes the pod and its volume, and the broker
-copies its replicas from the other brokers to an empty disk."""
+"""Annotation on a broker's Pod: if the value is `true`, the operator deletes the pod and its volume, and the broker
+copies its replicas from the other brokers to an empty disk.
+"""
 POD_SPEC_HASH_ANNOTATION: Final = f"{GROUP}/pod-spec-hash"
 """Annotation on a pod and its template: fingerprint of the template without this annotation and
 `RESTART_CONFIG_HASH_ANNOTATION`."""
@@ -165,7 +167,7 @@ SECURITY_FLOOR_ANNOTATION: Final = f"{GROUP}/security-floor"
 RENEW_CA_ANNOTATION: Final = f"{GROUP}/renew-ca"
 """Annotation on a Cluster that requests another authority. The operator removes the annotation."""
 SKIP_OVERLAP_ANNOTATION: Final = f"{GROUP}/skip-overlap"
-"""Annotation on a Cluster. If the value is `true`, the replacement of an authority does not wait for clients."""
+"""Annotation on a Cluster: if the value is `true`, the replacement of an authority does not wait for clients."""
 RENEW_TOKEN_ANNOTATION: Final = f"{GROUP}/renew-token"
 """Annotation on a User that requests another token. The operator removes the annotation."""
 ANNOUNCED_ADDRESS_ANNOTATION: Final = f"{GROUP}/told-address"
@@ -280,7 +282,7 @@ def etcd_tls_name(cluster: str) -> str:
 
 
 def etcd_client_name(cluster: str) -> str:
-    """Return the name of the Secret with the certificate by which brokers and snapshots call a managed etcd."""
+    """Return the name of the Secret with the client certificate of brokers and snapshots for a managed etcd."""
     return f"{cluster}-etcd-client"
 
 

@@ -70,7 +70,7 @@ class OperatorSettings(BaseSettings):
     broker_tls_url: str = "https://{pod}.{cluster}-brokers.{namespace}.svc:9524"
     """Template of the address for calls to a broker of a Cluster with TLS."""
     service_account: str = ""
-    """Service account of the operator's pod, as which it calls brokers of Clusters with security; empty for none."""
+    """Service account of the operator's pod, used for calls to brokers of Clusters with security; empty for none."""
     etcd_url: str = "http://{pod}.{cluster}-etcd-peers.{namespace}.svc:2379"
     """Template of the address for calls to a managed etcd member, with {pod}, {cluster}, {namespace} and {id}."""
     etcd_tls_url: str = "https://{pod}.{cluster}-etcd-peers.{namespace}.svc:2479"
@@ -80,7 +80,7 @@ class OperatorSettings(BaseSettings):
     metrics_listen: Annotated[Listen, NoDecode, BeforeValidator(_listen)] = Listen("::", 8080)
     """Listener of /metrics, /healthz and /readyz. `[::]` means all IPv6 and IPv4 addresses."""
     lease_name: str = FIELD_MANAGER
-    """Lease by which replicas of the operator elect their leader; independent operators need different names."""
+    """Lease for the leader election among replicas of the operator; independent operators need different names."""
     role_binding: str = ""
     """RoleBinding of the operator in each listed namespace; a namespace being deleted keeps it until its Topics are \
 released. Empty for none."""

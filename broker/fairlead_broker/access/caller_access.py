@@ -124,7 +124,7 @@ class CallerAccess:
         return self.rules.decide(Operation.DESCRIBE, kind, name).allowed
 
     def refusal(self, operation: Operation, kind: Kind, name: str) -> ProblemError:
-        """Return the problem of a refused operation, with the command by which an administrator can allow it."""
+        """Return the problem of a refused operation, with the command that allows it."""
         if self.caller.is_anonymous:
             return missing_token()
         principal, resource = self.caller.principal, named(kind, name)

@@ -1,7 +1,8 @@
 """Decisions for one caller at one security revision, with the reason of each (rule Z6).
 
-A superuser is allowed everything. Otherwise a matching deny decides, then a matching allow. Without a matching ACL, the
-operation is not allowed. Only names are compared, so a decision does not depend on whether a resource exists (rule Z7).
+A superuser is allowed everything. For other callers a matching deny decides or, without a matching deny, a matching
+allow. Without a matching ACL, the operation is not allowed. Only names are compared, so a decision does not depend on
+whether a resource exists (rule Z7).
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def read_material(
 ) -> Material:
     """Read and check `tls.crt`, `tls.key` and `ca.crt` in `folder`, and the file `client_ca`.
 
-    `hosts` are the names and IP addresses by which the listener is called. Callers of the peer listener need a
+    `hosts` are the names and IP addresses that callers of the listener use. Callers of the peer listener need a
     certificate that an authority in `ca.crt` has signed. Raises `MaterialRefused`.
     """
     chain_file, ca_file = folder / CHAIN_FILE, folder / CA_FILE

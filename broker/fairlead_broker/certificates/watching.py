@@ -30,7 +30,7 @@ Subscriber: TypeAlias = Callable[[Side, Material], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Files of the certificate of one listener, and the hosts by which the listener is called."""
+    """Files of the certificate of one listener, and the hosts that callers of the listener use."""
 
     side: Side
     folder: Path

@@ -1,4 +1,4 @@
-"""Transactions by which the controller writes many partition records, guarded by compares.
+"""Transactions of the controller that write many partition records, guarded by compares.
 
 `controlling` runs these transactions. All functions are pure (protocol section 3, rule 3).
 """

@@ -18,7 +18,7 @@ from fairlead_api.identifiers import BrokerId, PartitionIndex
 
 @dataclass(frozen=True, slots=True)
 class PlaceableBroker:
-    """A broker on which new replicas can be placed."""
+    """A broker that can get new replicas."""
 
     broker: BrokerId
     rack: str | None = None
@@ -35,9 +35,9 @@ def assign_replicas(
 ) -> dict[PartitionIndex, tuple[BrokerId, ...]]:
     """Return the replicas of the partitions starting at `first_partition`, each with its preferred leader first.
 
-    `start_index` is the index of the broker at which the round-robin starts. `shift` is the distance of the
-    second replica from the broker after the leader. Both numbers wrap around. Racks are used only if every broker
-    has a rack. Raises `ValueError` if there are fewer brokers than replicas.
+    `start_index` is the index of the broker at which the round-robin starts. `shift` is the distance of the second
+    replica from the broker after the leader. Both values may exceed the number of brokers, since they wrap around.
+    Racks are used only if every broker has a rack. Raises `ValueError` if there are fewer brokers than replicas.
     """
     if not 1 <= replication_factor <= len(brokers):
         message = f"{replication_factor} replicas cannot be placed on {len(brokers)} brokers"

@@ -50,7 +50,9 @@ from fairlead_broker.registry.store_writes import (
 )
 
 TOMBSTONE_SECONDS = 14 * 24 * 3600
-"""Seconds for which the tombstone of a deleted topic is kept, for brokers that were not running at the deletion."""
+"""Number of seconds that the tombstone of a deleted topic is kept, for brokers that were not running at the
+deletion.
+"""
 
 Partitions = Mapping[PartitionIndex, Versioned[PartitionRecord]]
 
@@ -64,7 +66,7 @@ class Planning:
     cluster_config: ConfigRecord | None
     now_us: TimestampUs
     start_index: int = 0
-    """Index at which the placement of new partitions begins. Any number is valid."""
+    """Index at which the placement of new partitions begins. Any integer is a valid index."""
     partitions_max: int = PARTITIONS_MAX
     """Maximum number of partitions in one transaction. The plan runner halves this number if the store refuses a
     transaction as too large.

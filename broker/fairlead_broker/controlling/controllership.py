@@ -98,8 +98,8 @@ class Controllership:
         self._surveys: asyncio.TaskGroup | None = None
         """Task group of the surveys, or None before `run` is called."""
         self._lease_seconds_max = 0
-        """Maximum number of seconds for which an incarnation may still act as if it were registered after its lease
-        has ended.
+        """Maximum number of seconds after the end of its lease that an incarnation may still act as if it were
+        registered.
         """
         self._count_elections = count_elections
         self._waiting: set[asyncio.Future[None]] = set()

@@ -44,7 +44,7 @@ class RestartPermit:
 
     broker: BrokerId
     seconds: int
-    """Seconds for which the permit is valid."""
+    """Number of seconds that the permit is valid."""
 
 
 class RestartPermits:

@@ -27,7 +27,7 @@ _Owned: TypeAlias = Versioned[TokenRecord] | Versioned[AclRecord] | Versioned[Qu
 
 
 class SecurityAdmin:
-    """Changes of tokens and ACLs. Each change waits for the mirror.
+    """Changes of tokens and ACLs. Each method returns when the mirror shows the change.
 
     Every call may raise `ProblemError` `conflict` and `coordination_unavailable`.
     """

@@ -74,8 +74,8 @@ class TopicAdmin:
     async def create(self, request: CreateTopicRequest, *, dry_run: bool = False) -> tuple[TopicRecord, bool]:
         """Create a topic. Returns the topic, and whether this call created it.
 
-        An existing topic is returned if it has the same specification. Otherwise `topic_exists` is raised, which
-        names the differences. A dry run checks the request and writes nothing.
+        An existing topic is returned if it has the same specification. If the existing topic differs, `topic_exists` is
+        raised, which names the differences. A dry run checks the request and writes nothing.
         """
         check_topic_name(request.name)
         config = merge_patch({}, request.config)

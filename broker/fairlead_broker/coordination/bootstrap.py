@@ -78,7 +78,7 @@ def check_feature_level(record: ClusterRecord, cluster_name: str) -> None:
 
 
 class ClusterBootstrap:
-    """Steps by which a broker joins a cluster."""
+    """Steps of a broker that joins a cluster."""
 
     def __init__(self, coordination: Coordination, keys: Keys, clock: Clock) -> None:
         self._coordination = coordination

@@ -133,7 +133,7 @@ class EmbeddedCoordination:
         await self._store.run(self._store.expire)
 
     async def close(self) -> None:
-        """Close this client. The last client also closes the file."""
+        """Close this client. Closing the last client of a store also closes the file."""
         if self._closed:
             return
         self._closed = True

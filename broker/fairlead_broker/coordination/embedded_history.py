@@ -234,8 +234,8 @@ class History:
             with suppress(PermissionError):
                 self._path.chmod(0o600)
             connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=True)
-            # The exclusive mode also keeps the index of the write-ahead log in memory. Otherwise the index would be
-            # in a shared memory file, which network volumes do not support.
+            # The exclusive mode also keeps the index of the write-ahead log in memory. Without the exclusive mode, the
+            # index would be in a shared memory file, which network volumes do not support.
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             connection.execute("PRAGMA synchronous = FULL")
             self._check_format(connection)
@@ -390,7 +390,7 @@ def _holds(compare: Compare, item: KeyValue | None) -> bool:
 
 
 def _relates(relation: Relation, left: int | bytes, right: int | bytes) -> bool:
-    # Equal values are neither greater nor less. Both sides have the same type.
+    # Equal values are neither greater nor less. Both compared values have the same type.
     order = (left > right) - (left < right)  # type: ignore[operator]
     match relation:
         case Relation.EQUAL:

@@ -37,7 +37,9 @@ again, the watch is replaced.
 PROGRESS_SECONDS: Final = 1.0
 """Seconds between progress requests while a caller waits for a revision."""
 RETRY_SECONDS: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
-"""Seconds between attempts to list the keys while the store does not answer. The last pause is repeated."""
+"""Seconds between attempts to list the keys while the store does not answer. After the listed pauses, the last pause is
+repeated.
+"""
 
 _log = structlog.get_logger("fairlead.coordination")
 

@@ -26,7 +26,7 @@ from fairlead_broker.registry.store_writes import Delete, Get, KeyValue, Put, un
 BLOCK_IDS: Final = 1_000
 """Number of ids in one block."""
 NAME_IDLE_US: Final = 7 * 24 * 3600 * 1_000_000
-"""Microseconds for which an unused name is kept."""
+"""Number of microseconds that an unused name is kept."""
 NAME_NOTED_US: Final = 24 * 3600 * 1_000_000
 """Microseconds between two updates of the time at which a name was last used. Only partition leaders see that a
 producer is in use, but any broker may drop its name. The stored time of a used name is therefore updated long before

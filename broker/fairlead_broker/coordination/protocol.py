@@ -105,7 +105,7 @@ class LeaseNotFound(CoordinationError):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Part of a list. All pages of one list are read at one revision."""
+    """One page of a list of keys. All pages of one list are read at one revision."""
 
     items: tuple[KeyValue, ...]
     """Keys and values in the byte order of the keys."""

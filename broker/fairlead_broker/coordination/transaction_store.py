@@ -75,7 +75,7 @@ class TransactionStore:
     async def write(
         self, changes: Mapping[ProducerId, tuple[Standing, TransactionRecord]]
     ) -> tuple[bool, dict[ProducerId, Standing]]:
-        """Replace records if none of them has changed since it was read. Otherwise nothing is written.
+        """Replace records if none of them has changed since it was read. If any record has changed, nothing is written.
 
         Returns whether the records were written, and the current state of all records.
         """

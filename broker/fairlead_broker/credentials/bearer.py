@@ -42,7 +42,7 @@ def too_many_failures(wait_seconds: float) -> ProblemError:
 
 
 def bearer_token(values: list[bytes]) -> str:
-    """Return the token in the values of the header `Authorization`, of which there is at least one.
+    """Return the token in the values of the header `Authorization`; at least one value is required.
 
     Raises `unauthenticated` for two headers, another scheme, an empty or a too long token, and for characters that are
     not allowed in a token.

@@ -49,7 +49,7 @@ class IssuerRules:
     token_seconds_max: int = 86_400
     """Maximum number of seconds between `iat` and `exp`."""
     kubernetes: bool = False
-    """Whether the issuer is a Kubernetes API server, whose tokens are those of service accounts (rule A18)."""
+    """Whether the issuer is a Kubernetes API server, which issues tokens of service accounts (rule A18)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,9 @@ class GroupChange:
         return len(self.puts) + len(self.deletes)
 
     def portions(self, limit: int) -> Iterator[GroupChange]:
-        """Divide the change into parts of at most `limit` keys, to be written in this order. Usually there is one part.
+        """Divide the change into parts of at most `limit` keys, to be written in this order.
+
+        Most changes have one part.
 
         The order of the keys is: removed members, records of other members, the target, the state record.
         """

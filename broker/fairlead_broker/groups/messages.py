@@ -39,7 +39,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Heartbeat by which a member joins (epoch 0), or reports that it is alive and which partitions it owns."""
+    """Heartbeat of a member that joins (epoch 0), or that reports that it is alive and which partitions it owns."""
 
     member_id: str
     member_epoch: int

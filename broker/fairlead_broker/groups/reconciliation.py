@@ -1,4 +1,4 @@
-"""Steps by which a member moves from its assignment to its target, one step per heartbeat (KIP-848).
+"""Steps of a member from its assignment to its target, one step per heartbeat (KIP-848).
 
 The reply to a heartbeat asks the member to release the partitions outside its target, and the member keeps its
 epoch until it has released these partitions. The member then moves to the target epoch and receives the free

@@ -55,7 +55,8 @@ _REMEMBERED_MAX: Final = 2_000
 def check_pattern(pattern: str) -> str:
     """Return a pattern that RE2 accepts within the limits. Raises `invalid_pattern` for any other pattern.
 
-    Only new requests are checked. A stored pattern was within the limits when it was written, and stays valid.
+    Only patterns in new requests are checked. A stored pattern was within the limits when it was written, and stays
+    valid.
     """
     instructions = _compiled(pattern).programsize
     if instructions > PATTERN_INSTRUCTIONS_MAX:

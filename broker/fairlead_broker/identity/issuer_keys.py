@@ -15,10 +15,10 @@ REFRESH_SECONDS: Final = 600.0
 ATTEMPT_SECONDS_MIN: Final = 10.0
 """Minimum seconds between two fetches that unknown key ids cause."""
 UNKNOWN_SECONDS: Final = 60.0
-"""Seconds for which an unknown key id causes no further fetch."""
+"""Number of seconds during which an unknown key id causes no further fetch."""
 UNKNOWN_MAX: Final = 1000
 HELD_SECONDS: Final = 86_400.0
-"""Seconds for which keys are valid after the last successful fetch."""
+"""Number of seconds that keys are valid after the last successful fetch."""
 
 
 class IssuerKeys:

@@ -29,7 +29,7 @@ class CallerPending(Exception):
     def __init__(self, wait: Callable[[], asyncio.Future[None]]) -> None:
         super().__init__("the token can be verified only after a wait")
         self.wait = wait
-        """Function that returns the future for which the request waits. The wait may be cancelled."""
+        """Function that returns the future that the request awaits. The wait may be cancelled."""
 
 
 class KeyUnknown(ProblemError):

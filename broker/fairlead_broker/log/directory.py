@@ -84,7 +84,8 @@ class LogDirectory:
         self._synced_offsets = SyncedOffsets(storage, path / SYSTEM_FOLDER / "synced")
         # Partitions dropped since the last checkpoint was written, which still lists these partitions. The renamed
         # folder of a dropped partition is kept until the next checkpoint is written, and no new folder is created for
-        # that partition before then. Otherwise a broker that starts would mistake the missing records for damage.
+        # that partition before then. Without this order, a broker that starts would mistake the missing records for
+        # damage.
         self._given_up: set[TopicIdPartition] = set()
         # Folders of partitions that existed at the start and whose files and names are durable.
         self._durable: set[Path] = set()

@@ -36,7 +36,7 @@ NO_LIMIT = -1
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """Facts about a segment on which retention bases its decision."""
+    """Facts about a segment that decide whether retention removes it."""
 
     base_offset: Offset
     next_offset: Offset

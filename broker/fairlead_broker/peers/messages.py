@@ -150,7 +150,7 @@ class ReplicaFetchAnswer:
 
 
 class ProgressPartition(PeerPartition, frozen=True, kw_only=True):
-    """Offset up to which a follower's log of one partition is synced."""
+    """Synced offset of a follower's log of one partition."""
 
     generation: Count
     leader_epoch: Epoch
@@ -158,7 +158,10 @@ class ProgressPartition(PeerPartition, frozen=True, kw_only=True):
 
 
 class ProgressRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Report of the offsets that a follower has made durable since its last report. The answer is empty."""
+    """Report of the offsets that a follower has made durable since its last report.
+
+    The answer to the report is empty.
+    """
 
     partitions: list[ProgressPartition]
 

@@ -1,4 +1,4 @@
-"""Proofs with which brokers authenticate to each other (rule A20).
+"""Proofs that brokers use to authenticate to each other (rule A20).
 
 `peers` adds a proof to each call, and the peer listener of the called broker checks the proof. A starting broker
 generates a key pair in memory and registers the public key. A proof is a JWS signed with the private key. The proof
@@ -28,7 +28,7 @@ from fairlead_api.identifiers import BrokerEpoch, BrokerId
 from fairlead_broker.clock import Clock
 
 RENEW_SECONDS: Final = 30
-"""Seconds for which a broker sends the same proof to a peer."""
+"""Number of seconds that a broker sends the same proof to a peer."""
 VALID_SECONDS: Final = 60
 """Maximum difference in seconds between the age in a proof and that in the newest proof of the same incarnation."""
 PROOF_BYTES_MAX: Final = 1024
@@ -79,7 +79,7 @@ class BrokerKey:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PeerEvidence:
-    """Secrets by which a process proves to peers that it is the registered broker. The class has no `repr`."""
+    """Secrets that prove to peers that a process is the registered broker. The class has no `repr`."""
 
     secret: str
     """Secret for brokers of older releases."""

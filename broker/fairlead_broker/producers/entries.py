@@ -73,7 +73,7 @@ class KeyEntry(msgspec.Struct, frozen=True, gc=False):
     """A request with an idempotency key and the offsets of its batch."""
 
     digest: bytes
-    """Digest of `DIGEST_BYTES` bytes by which two requests with the same key are compared."""
+    """Digest of `DIGEST_BYTES` bytes that is compared if two requests have the same key."""
     base_offset: Offset
     last_offset: Offset
     append_time_us: TimestampUs

@@ -16,7 +16,7 @@ from fairlead_broker.producers.events import SequencedArrived
 HELD_BATCHES_MAX: Final = 4
 """Maximum number of held batches of one producer: one less than its maximum number of batches in flight."""
 HOLD_SECONDS: Final = 1.0
-"""Seconds for which a batch is held: longer than any reordering on one connection, but shorter than a producer's
+"""Number of seconds that a batch is held: longer than any reordering on one connection, but shorter than a producer's
 timeout.
 """
 

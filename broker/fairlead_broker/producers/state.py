@@ -20,9 +20,9 @@ from fairlead_broker.producers.entries import KeyEntry, ProducerEntry, StoredBat
 from fairlead_broker.producers.open_transactions import OpenTransactions
 
 RETENTION_US: Final = 24 * 3600 * 1_000_000
-"""Microseconds of partition time for which a producer or an idempotency key is remembered after its last batch."""
+"""Microseconds of partition time after which a producer or an idempotency key without a new batch is forgotten."""
 STEP_US_MAX: Final = 3600 * 1_000_000
-"""Maximum microseconds by which partition time moves from one batch to the next, forwards or backwards. A larger
+"""Maximum change of partition time in microseconds from one batch to the next, forwards or backwards. A larger
 difference of append times comes from a pause without batches or from a clock jump, which cannot be distinguished.
 """
 PRODUCERS_MAX: Final = 100_000
@@ -203,8 +203,8 @@ class ProducerState:
     def _prune(self) -> None:
         """Drop expired entries. Callers cannot observe when an entry is dropped, since each read checks the age.
 
-        Partition time can go backwards by an hour, so an old entry may follow a younger entry in the order. The old
-        entry is then dropped together with the younger entry.
+        Partition time can go backwards by an hour, so an old entry may follow a younger entry in the order. An old
+        entry behind a younger entry is dropped together with the younger entry.
         """
         self._pruned_at_us = self._partition_time_us
         producers, keys = self._producers, self._keys

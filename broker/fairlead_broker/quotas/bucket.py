@@ -76,6 +76,9 @@ class UnderWay:
         self.count = 0
 
     def set_limit(self, limit: int, brokers: int) -> None:
-        """Set the number of concurrent requests that the cluster may admit. Each broker gets an equal share (Q4)."""
+        """Set the number of concurrent requests that the cluster may admit.
+
+        Each broker gets an equal share of this number (Q4).
+        """
         self.limit = limit
         self.share = math.ceil(limit / max(1, brokers))

@@ -28,7 +28,7 @@ class _Use:
     """Use of one limit in the cluster."""
 
     counted_at: float
-    """Time up to which the debt is counted."""
+    """Time at which the debt was last counted."""
     debt: float = 0.0
     rates: dict[int, tuple[float, float]] = field(default_factory=dict)
     """Amount per second in the last report of each broker, and the time of the report."""

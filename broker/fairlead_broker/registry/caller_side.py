@@ -27,7 +27,7 @@ class CallerSide:
 
     @property
     def text(self) -> str:
-        """Text by which the side is passed to the broker that answers the request."""
+        """Text that passes the side to the broker that answers the request."""
         return self.called or self.scheme
 
     def url_of(self, addresses: Addresses) -> str | None:

@@ -171,7 +171,7 @@ class ClusterMetadata:
         """Create the metadata without records, at revision 0."""
         self.keys = keys
         self.revision = Revision(0)
-        """Revision up to which all changes have been applied."""
+        """Revision of the last change that has been applied."""
         self.metadata_revision = Revision(0)
         """Number that increases only when a record of the metadata changes. The number identifies one state of the
         metadata, as an ETag must.

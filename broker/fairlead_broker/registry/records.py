@@ -172,7 +172,7 @@ class BrokerRegistration(Record, frozen=True, kw_only=True):
     rack: str | None
     release: str
     peer_secret_hash: str
-    """SHA-256, in lower-case hexadecimal digits, of the secret with which the broker authenticates to peers."""
+    """SHA-256, in lower-case hexadecimal digits, of the secret that authenticates the broker to peers."""
     directories: tuple[Directory, ...]
     quarantined: tuple[QuarantinedReplica, ...] = ()
     intact_since: BrokerEpoch | None = None
@@ -192,8 +192,9 @@ class BrokerRegistration(Record, frozen=True, kw_only=True):
     peer_tls: CertificateRecord | None = None
     """Certificate of the peer listener and of calls to peers, even if the listener does not use TLS yet."""
     peer_key: str | None = None
-    """Public Ed25519 key, in lower-case hexadecimal digits, of the proofs with which the broker authenticates to peers,
-    or None if an older release wrote the registration. Without a key, the broker sends and accepts secrets."""
+    """Public Ed25519 key, in lower-case hexadecimal digits, of the proofs that authenticate the broker to peers, or
+    None if an older release wrote the registration. Without a key, the broker sends and accepts secrets.
+    """
     partitions_max: Positive | None = None
     """Maximum number of replicas on the broker. None means no limit: an older release wrote the registration."""
 

@@ -141,13 +141,15 @@ class PartitionLeader:
         self._in_doubt: frozenset[BrokerId] = frozenset()
         """Isr members in the writes whose outcome is unknown."""
         self._held_back = False
-        """Whether the last write was not stored. The next write then waits for `TimePassed` or another event."""
+        """Whether the last write was not stored. After a write that was not stored, the next write waits for
+        `TimePassed` or another event.
+        """
         self._lease_confirmed = True
         self._directory_failed = False
         self._resigned = False
         self._complete = False
-        """Whether no replica outside the isr could join and no change to `synced` is due. In this state, most reports
-        cause no write. A replica that falls behind is detected at `TimePassed`.
+        """Whether no replica outside the isr could join and no change to `synced` is due. While the flag is set, most
+        reports cause no write. A replica that falls behind is detected at `TimePassed`.
         """
         self._member_since: dict[BrokerId, float] = {}
         self._read_record()

@@ -29,7 +29,7 @@ PARTITIONS_MAX: Final = 1000
 UNFINISHED_MAX: Final = 5
 """Maximum number of commits of a producer that partitions have not confirmed."""
 UNNAMED_KEPT_US: Final = 3600 * 1_000_000
-"""Microseconds after its last use for which a producer without a name is kept."""
+"""Microseconds after its last use at which a producer without a name may be removed."""
 
 Partitions: TypeAlias = Mapping[TopicId, Sequence[int]]
 Confirmed: TypeAlias = AbstractSet[tuple[ProducerEpoch, TopicId, int]]

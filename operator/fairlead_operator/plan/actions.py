@@ -190,10 +190,10 @@ class Outcomes:
     restarted: list[RestartBroker] = field(default_factory=list)
     refusals: list[RestartRefusal] = field(default_factory=list)
     refused_resizes: list[str] = field(default_factory=list)
-    """Messages with which the API server refused to enlarge claims."""
+    """Messages of the API server about claims that it refused to enlarge."""
     refused_objects: list[str] = field(default_factory=list)
-    """Messages with which the API server refused objects."""
+    """Messages of the API server about objects that it refused."""
     refused_calls: list[str] = field(default_factory=list)
-    """Messages with which the brokers refused calls."""
+    """Messages of the brokers about calls that they refused."""
     unavailable: str = ""
     """Reason why the brokers could not be called; empty while the brokers answer."""

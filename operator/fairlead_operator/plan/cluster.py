@@ -91,7 +91,7 @@ SET_BY_CALLS: Final = frozenset({FEATURE_LEVEL_KEY, SECURITY_MODE_KEY, TOKENS_VA
 """Keys that the operator does not reset: a reset would open a closed cluster, and a feature level cannot be reset."""
 
 SOON_SECONDS: Final = 2.0
-"""Time until the next pass during a change for which Kubernetes sends no event."""
+"""Time until the next pass during a change that Kubernetes does not report by an event."""
 SILENCE_SECONDS: Final = 10.0
 """Time until the next pass while brokers do not answer or pods are missing: a refused pod changes no watched object, so
 no event starts a pass."""

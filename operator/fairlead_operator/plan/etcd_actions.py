@@ -64,7 +64,7 @@ class TransferLeadership:
     """Transfer leadership to another member before the leader is removed."""
 
     ordinal: int
-    """Ordinal of the leader, to which the call is sent."""
+    """Ordinal of the leader, which receives the call."""
     target: int
     target_id: int
 

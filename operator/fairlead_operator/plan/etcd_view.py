@@ -88,7 +88,7 @@ class EtcdView:
     def formed(self) -> bool:
         """Whether every initial member has been seen running once.
 
-        From then on, an empty volume means that data was lost.
+        Once every initial member has run, an empty volume means that data was lost.
         """
         if self.restoring:
             return False

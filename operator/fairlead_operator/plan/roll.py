@@ -56,7 +56,7 @@ class Hindrance:
     reason: str
     message: str
     brokers: frozenset[int] = frozenset()
-    """Ids of the brokers for which the roll waits."""
+    """Ids of the brokers that the roll waits for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

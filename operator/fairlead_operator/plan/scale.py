@@ -377,7 +377,7 @@ class StoragePlan:
     resizes: tuple[ResizeClaim, ...] = ()
     replaced: tuple[ReplaceSet, ...] = ()
     sizes: Mapping[str, str]
-    """Size in the claim template of each StatefulSet for which this size differs from the size in the spec."""
+    """Size in the claim template of each StatefulSet, where this size differs from the size in the spec."""
     growing: tuple[str, ...] = ()
     """Names of the claims whose volume has not reached the requested size yet."""
     refused: tuple[str, ...] = ()

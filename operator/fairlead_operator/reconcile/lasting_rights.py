@@ -79,8 +79,8 @@ class LastingRights:
                 await self._write(ref, live, needed=needed)
         except (Forbidden, Invalid, NotFound) as error:
             # The right to patch the RoleBinding may be missing if the chart did not create the rights, and a
-            # RoleBinding that is being deleted accepts no finalizer. The operator then continues without this
-            # protection.
+            # RoleBinding that is being deleted accepts no finalizer. In both cases the operator continues without the
+            # finalizer.
             if needed:
                 self._log.warning("rights not held", namespace=namespace, error=str(error))
         self._held[namespace] = needed

@@ -56,7 +56,7 @@ CONFLICT_SECONDS: Final = 0.5
 """Pause after a conflict with another writer of the resource, during which the watch reports the other writer's
 change."""
 QUIET: Final = frozenset({"ClusterNotFound", "ClusterNotReady", "ClusterPaused"})
-"""Reasons for which no Event is written, since the Cluster has its own Events."""
+"""Reasons that are not reported by an Event, since the Cluster has its own Events."""
 
 
 class RebalanceReconciler:

@@ -56,13 +56,16 @@ MOVING_SECONDS: Final = 3.0
 """Interval at which the progress of moves is checked."""
 WAIT_SECONDS_MIN: Final = 2.0
 WAIT_SECONDS_MAX: Final = 60.0
-"""Limits of the pause before unresponsive brokers are called again. The pause equals the time for which the brokers
-have not answered so far."""
+"""Limits of the pause before unresponsive brokers are called again. The pause equals the time since the brokers stopped
+answering.
+"""
 BROKERS_SECONDS: Final = 15.0
 """Interval between passes while a Topic waits for more brokers."""
 NO_ANSWER: Final = "the cluster did not carry out the request: "
 QUIET: Final = frozenset({"ClusterNotFound", "ClusterNotReady"})
-"""Reasons for which no Event is written: the Cluster has its own Events, and a namespace being deleted accepts none."""
+"""Reasons that are not reported by an Event: the Cluster has its own Events, and a namespace being deleted accepts
+none.
+"""
 CONFLICT_SECONDS: Final = 0.5
 """Pause after a conflict with another writer of the resource, during which the watch reports the other writer's
 change."""

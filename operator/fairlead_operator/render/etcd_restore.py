@@ -23,7 +23,7 @@ VOLUME: Final = "snapshots"
 FOLDER: Final = "/snapshots"
 RESTORED: Final = "restored"
 REVISIONS: Final = 1_000_000_000
-"""Number by which revisions of the restored store are increased, so that no broker sees a revision again."""
+"""Number that is added to the revisions of the restored store, so that no broker sees a revision again."""
 
 
 def restore_parts(
@@ -47,7 +47,7 @@ def member_host(cluster: Cluster) -> str:
 
 
 def cluster_token(cluster: Cluster) -> str:
-    """Return the token that prevents members from joining those of an earlier Cluster with the same name."""
+    """Return the token that keeps members from joining the members of an earlier Cluster with the same name."""
     return cluster.metadata.uid or cluster.name
 
 

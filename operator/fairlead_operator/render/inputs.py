@@ -28,13 +28,13 @@ class Images:
 
 @dataclass(frozen=True, slots=True)
 class EtcdTransport:
-    """Listeners of a managed etcd, and schemes by which its members are called, in the current step."""
+    """Listeners of a managed etcd, and the URL schemes for calls to its members, in the current step."""
 
     phase: EtcdPhase = "plain"
     peer_scheme: Scheme = "http"
     """Scheme of the peer URLs that members should have."""
     client_scheme: Scheme = "http"
-    """Scheme by which brokers call the members."""
+    """URL scheme that brokers use to call the members."""
     authorities: str = ""
     """Fingerprint of the authorities that members read at startup; empty without TLS."""
 
@@ -95,4 +95,4 @@ class RenderInputs:
     transport: Transport | None = None
     """Inputs of a Cluster with `spec.security`; None for other Clusters."""
     storage: Mapping[str, str] = field(default_factory=dict)
-    """Size in the claim template of each StatefulSet for which this size differs from the size in the spec."""
+    """Size in the claim template of each StatefulSet, where this size differs from the size in the spec."""

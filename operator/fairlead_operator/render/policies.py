@@ -94,7 +94,7 @@ def pod_monitors(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
 
 
 def _endpoint(cluster: Cluster, port: str, component: str, also: Sequence[Manifest] = ()) -> Manifest:
-    """Return the scrape endpoint for a port, with the labels by which dashboards and alerts select series."""
+    """Return the scrape endpoint for a port, with the labels that dashboards and alerts use to select series."""
     return {
         "port": port,
         "path": "/metrics",

@@ -32,7 +32,7 @@ from fairlead_operator.render.inputs import Transport
 from fairlead_operator.render.metadata import framed
 
 ACCOUNT_ISSUER: Final = "k8s"
-"""Name of the issuer of service account tokens, with which the principals of service accounts begin."""
+"""Name of the issuer of service account tokens; the principals of service accounts begin with this name."""
 TOKEN_SECONDS: Final = 3600
 EVERY_ADDRESS: Final = "[::]"
 PEER_TLS_FOLDER: Final = f"{CONFIG_FOLDER}-peer-tls"

@@ -1,8 +1,8 @@
 """Supervision of the cache: discovers kinds, lists objects, and runs watches.
 
-At startup, all objects are listed once, so that the first pass sees the whole state. After that, kopf reports changes.
-Since definitions may be installed later, discovery is repeated every few seconds, and watching restarts when the
-existing kinds change. Periodically, the versions of all objects are listed and compared with the cache: watching
+At startup, all objects are listed once, so that the first pass sees the whole state. After the first list, kopf reports
+changes. Since definitions may be installed later, discovery is repeated every few seconds, and watching restarts when
+the existing kinds change. Periodically, the versions of all objects are listed and compared with the cache: watching
 restarts if an event was lost, and an object whose deletion was not reported is dropped.
 """
 

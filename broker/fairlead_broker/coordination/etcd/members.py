@@ -35,7 +35,9 @@ from fairlead_broker.coordination.protocol import (
 )
 
 ROUND_PAUSES_SECONDS: Final = (0.05, 0.1, 0.2, 0.4)
-"""Seconds to pause after a round in which every member has failed, by number of rounds. The last pause is repeated."""
+"""Seconds to pause after a round in which every member has failed, by number of rounds. After the listed pauses, the
+last pause is repeated.
+"""
 TOKENS_MAX: Final = 3
 """Maximum number of tokens that are requested in one call, since a further token would also be refused."""
 HAS_LEADER: Final = ("hasleader", "true")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 REPEAT_SECONDS: Final = (0.05, 0.1, 0.2, 0.5)
-"""Seconds before a request is repeated, by number of repeats. The last pause is repeated."""
+"""Seconds before a request is repeated, by number of repeats. After the listed pauses, the last pause is repeated."""
 UNANSWERED_SECONDS: Final = 0.2
 """Seconds after which an unanswered request counts as answered."""
 SILENCES_MAX: Final = 8
@@ -39,7 +39,7 @@ class ProgressRequests:
         """Time of the first request after the last response, or None if there is no such request."""
 
     def begin(self, now: float) -> None:
-        """Start on a new stream. An unanswered request by `wish` is kept."""
+        """Reset the state for a new stream. An unanswered request by `wish` is kept."""
         self._sent = self._answered = self._repeats = 0
         self._wished_number = 1
         self._response_at, self._asked_at = now, None

@@ -84,8 +84,8 @@ def walk_headers(
     The first batch must begin at the `expected` offset, unless `expected` is None, and each later batch at the
     end of the previous batch: an intact batch in the wrong place is not part of the log.
 
-    The stamp does not cover the field with a batch's last offset. The field is trusted if it matches the base
-    offset of the next batch or, for the last batch, the caller's `next_offset`. Otherwise the whole batch is
+    The stamp does not cover the field with a batch's last offset. The field is trusted if it matches the base offset of
+    the next batch or, for the last batch, the caller's `next_offset`. If the field does not match, the whole batch is
     checked. A batch that begins at `offset_stop` or later counts as bad: the file belongs to another segment.
     """
     window = _Window(file, stop, HEADER_WINDOW_BYTES, offset_stop)

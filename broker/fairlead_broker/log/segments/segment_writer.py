@@ -56,7 +56,7 @@ class StampedBatch(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class WriterMark:
-    """State to which a writer can be restored."""
+    """Saved state of a writer, which can be restored."""
 
     size: int
     next_offset: Offset

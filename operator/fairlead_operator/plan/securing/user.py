@@ -23,7 +23,7 @@ from fairlead_operator.plan.findings import Finding
 from fairlead_operator.plan.topic_admission import is_leaving
 
 KEPT_AFTER_RENEWAL: Final = timedelta(hours=24)
-"""Time for which the previous token remains valid, until mounted copies of the Secret are updated."""
+"""Time that the previous token remains valid, until mounted copies of the Secret are updated."""
 NAMED_KINDS: Final = (("topics", Kind.TOPIC), ("groups", Kind.GROUP), ("producers", Kind.PRODUCER))
 
 
