@@ -115,10 +115,10 @@ class Group:
         self._must_look = True
         """Whether topics may have changed since the last written turn."""
         self._quiet_until = -inf
-        """Time before which no decision is due. Heartbeats of members at rest can only postpone decisions."""
+        """Time before which no decision is due. Heartbeats of settled members can only postpone decisions."""
 
     def rest(self, interval_ms: int) -> None:
-        """Set the heartbeat interval of members at rest, in milliseconds (see `pacing.rest_interval_ms`)."""
+        """Set the heartbeat interval of settled members, in milliseconds (see `pacing.rest_interval_ms`)."""
         self._pacing.rest_ms = interval_ms
 
     # -- deciding
@@ -139,7 +139,7 @@ class Group:
         return self._expect(Turn(turning.change(), decided, now))
 
     def reply_at_rest(self, event: GroupEvent, topics: Topics, now: float) -> HeartbeatReply | None:
-        """Return the reply to an unchanged heartbeat of a member at rest, or None if the event requires a turn.
+        """Return the reply to an unchanged heartbeat of a settled member, or None if the event requires a turn.
 
         Nearly all heartbeats are unchanged, so the method must be cheap. The method may be called at any time,
         even while a turn is being written, and changes only the member's session deadline.

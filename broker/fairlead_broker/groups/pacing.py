@@ -22,9 +22,9 @@ from fairlead_broker.groups.messages import JOIN_EPOCH, Heartbeat, HeartbeatRepl
 from fairlead_broker.registry.group_records import MemberRecord
 
 HEARTBEAT_INTERVAL_MS: Final = 5_000
-"""Milliseconds between two heartbeats of a member at rest, unless a third of its session timeout is shorter."""
+"""Milliseconds between two heartbeats of a settled member, unless a third of its session timeout is shorter."""
 HEARTBEATS_PER_SECOND_MAX: Final = 200
-"""Maximum number of heartbeats per second from all members at rest that one broker coordinates. Each heartbeat
+"""Maximum number of heartbeats per second from all settled members that one broker coordinates. Each heartbeat
 takes about 0.85 ms at this rate, so all heartbeats together use less than a fifth of a core. With more members, the
 interval of each member grows.
 """
@@ -136,7 +136,7 @@ class Pacing:
     def __init__(self, written: Mapping[str, MemberRecord], now: float) -> None:
         self._written = written
         self.rest_ms = HEARTBEAT_INTERVAL_MS
-        """Milliseconds between two heartbeats of a member at rest. The value depends on the load of the broker."""
+        """Milliseconds between two heartbeats of a settled member. The value depends on the load of the broker."""
         self._sessions = Deadlines()
         self._revocations = Deadlines()
         for member_id, record in written.items():
@@ -202,12 +202,12 @@ class Pacing:
 
 
 def rest_interval_ms(members: int) -> int:
-    """Return the milliseconds between heartbeats of a member at rest on a broker that coordinates `members` members."""
+    """Return the milliseconds between heartbeats of a settled member on a broker that coordinates `members` members."""
     return max(HEARTBEAT_INTERVAL_MS, members * 1000 // HEARTBEATS_PER_SECOND_MAX)
 
 
 def heartbeat_interval_ms(record: MemberRecord, rest_ms: int) -> int:
-    """Return the heartbeat interval of a member at rest, which is at most a third of the session timeout."""
+    """Return the heartbeat interval of a settled member, which is at most a third of the session timeout."""
     return min(rest_ms, record.session_timeout_ms // 3)
 
 
