@@ -46,7 +46,7 @@ OF_HELM = re.compile(
     re.MULTILINE,
 )
 EMPTY_ANNOTATIONS = re.compile(r"^  annotations:\n(?=  \S|\S|$)", re.MULTILINE)
-HEAD = "# Made from the chart by `make manifests`.\n"
+HEAD = "# Generated from the chart by `make manifests`.\n"
 TABLE = re.compile(r"(?<=<!-- values -->\n).*?(?=<!-- end of values -->)", re.DOTALL)
 
 

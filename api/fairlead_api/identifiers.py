@@ -94,7 +94,7 @@ def check_topic_id(text: str) -> TopicId:
         return TopicId(text)
     raise ProblemError(
         "malformed_request",
-        f"topic id {shown(text)} is not allowed; allowed is a version 4 UUID in lower case with hyphens",
+        f"topic id {shown(text)} is not allowed; expected a version 4 UUID in lower case with hyphens",
         data={"parameter": "topic_id", "value": shortened(text)},
     )
 

@@ -51,6 +51,6 @@ def check_principal_pattern(pattern: str) -> str:
 def _invalid(value: str, allowed: str) -> ProblemError:
     return ProblemError(
         "invalid_principal",
-        f"principal {shown(value)} is not allowed; allowed is {allowed}",
+        f"principal {shown(value)} is not allowed; expected {allowed}",
         data={"value": shortened(value), "allowed": allowed},
     )

@@ -38,6 +38,6 @@ def parse_transaction_id(text: str) -> TransactionId:
             return TransactionId(ProducerId(producer_id), ProducerEpoch(epoch))
     raise ProblemError(
         "malformed_request",
-        f"transaction {shown(text)} is not allowed; allowed is <producer id>.<epoch> in decimal, without leading zeros",
+        f"transaction {shown(text)} is not allowed; expected <producer id>.<epoch> in decimal, without leading zeros",
         data={"parameter": "transaction", "value": shortened(text)},
     )

@@ -2,9 +2,9 @@
 
     python docs/generate/board_pictures.py [--seconds 90] [--into DIRECTORY] [brokers] [spark] [operator]
 
-Writes one SVG for each board. The data comes from three brokers under load, from a Spark job that reads from three
-brokers (needs Java), and from an operator on the control plane of the tests (needs Go and root). Tests do not compare
-the pictures, since the numbers differ in every run.
+The program writes one SVG for each board. The data comes from three brokers under load, from a Spark job that reads
+from three brokers (needs Java), and from an operator on the control plane of the tests (needs Go and root). Tests do
+not compare the pictures, since the numbers differ in every run.
 """
 
 from __future__ import annotations

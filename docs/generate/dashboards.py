@@ -2,8 +2,8 @@
 
     python docs/generate/dashboards.py [--into DIRECTORY]
 
-Run by `make manifests` and by the tests of charts. An unchanged file is not written, and a file without a board is
-removed.
+The program is run by `make manifests` and by the tests of charts. An unchanged file is not written, and a file without
+a board is removed.
 """
 
 from __future__ import annotations

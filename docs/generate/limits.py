@@ -26,13 +26,13 @@ These limits are set in the group `limits` of the configuration file, or as vari
 
 """
 STRANGERS_TEXT = """
-## What a stranger costs
+## What an unknown caller costs
 
 A caller without a valid token is refused before the query and the body of a request are read. Measured on a broker in
 the mode `enforce`, on two cores that many other programs used at the same time, with 16 requests at once for ten
 seconds; `make prove PROVE=overload` repeats it:
 
-| requests of a stranger | answers | broker CPU of a request | additional memory |
+| requests of an unknown caller | answers | broker CPU of a request | additional memory |
 | --- | --- | --- | --- |
 | reads, long polls and tails without a token | 401 | 0.5 to 0.7 ms | none |
 | JSON of 256 KiB without a token | 401 | 0.9 ms | 8 MiB |
@@ -104,9 +104,9 @@ BUILT_IN = (
     BuiltIn(f"{_SERVER}.http.http2_listener", "PING_TIMEOUT_SECONDS", "s", "Time after which an HTTP/2 connection is closed if a ping is not answered."),
     BuiltIn(f"{_SERVER}.http.bound_socket", "BACKLOG", "connections", "Number of connections that wait to be accepted."),
     BuiltIn(f"{_SERVER}.http.listener_generations", "HANDSHAKE_SECONDS_MAX", "s", "Time after which the HTTP server ends a handshake of TLS."),
-    BuiltIn(f"{_SERVER}.http.connection_guard", "LOOK_SECONDS_MAX", "s", "Time between two looks at the connections without a request."),
-    BuiltIn("fairlead_broker.credentials.bearer", "HEADER_BYTES_MAX", "bytes", "Size of the header `Authorization`. A longer one is refused before anything in it is read."),
-    BuiltIn("fairlead_broker.credentials.failure_budget", "BURST", "tokens", "Number of wrong tokens that one address (of IPv6: one network /64) may send at once; further ones that the broker does not know are answered with `throttled` without a look. Known callers behind the address are not affected."),
+    BuiltIn(f"{_SERVER}.http.connection_guard", "LOOK_SECONDS_MAX", "s", "Interval at which connections without a request are checked."),
+    BuiltIn("fairlead_broker.credentials.bearer", "HEADER_BYTES_MAX", "bytes", "Size of the header `Authorization`. A longer header is refused unread."),
+    BuiltIn("fairlead_broker.credentials.failure_budget", "BURST", "tokens", "Number of wrong tokens that one address (of IPv6: one network /64) may send at once; further tokens that the broker does not know are answered with `throttled` without verification. Known callers behind the address are not affected."),
     BuiltIn("fairlead_broker.credentials.failure_budget", "FAILURES_PER_SECOND", "tokens", "Number of further wrong tokens of one address in each second."),
     BuiltIn("fairlead_broker.credentials.failure_budget", "ADDRESSES_MAX", "addresses", "Number of addresses whose wrong tokens are counted."),
     BuiltIn("fairlead_broker.credentials.refused_tokens", "REFUSED_MAX", "tokens", "Number of wrong tokens that are remembered, about 1 MB in total: a client that repeats a wrong token is refused without another check."),
@@ -114,7 +114,7 @@ BUILT_IN = (
     BuiltIn("fairlead_broker.runtime.security_view", "CALLERS_MAX", "callers", "Number of callers whose verified tokens and decisions are remembered."),
     BuiltIn("fairlead_broker.identity.signed_tokens", "CHECKS_PER_SECOND_MAX", "signatures", "Number of signatures of tokens that a broker checks in a second, each of which takes about 0.1 ms; further calls wait for up to a second."),
     BuiltIn("fairlead_broker.identity.issuer_keys", "ATTEMPT_SECONDS_MIN", "s", "Time between two fetches of the keys of an issuer that tokens with unknown keys may cause."),
-    BuiltIn(f"{_RUNTIME}.audit_log", "LINES_MAX", "records", "Number of records of the audit log that wait for the topic `__audit`, about 4 MB; further ones are dropped from the topic and counted, because a request never waits for it."),
+    BuiltIn(f"{_RUNTIME}.audit_log", "LINES_MAX", "records", "Number of records of the audit log that wait for the topic `__audit`, about 4 MB; further records are not written to the topic but counted, because a request never waits for the topic."),
     BuiltIn(f"{_SERVER}.ops_listener", "REQUESTS_AT_ONCE_MAX", "requests", "Number of concurrent requests on the ops listener: enough for probes and a few scrapers."),
     BuiltIn(f"{_SERVER}.ops_listener", "KEEP_ALIVE_SECONDS", "s", "Time after which an idle connection to the ops listener is closed."),
     BuiltIn(f"{_RUNTIME}.leading.fetching", "ON_LOOP_BYTES_MAX", "bytes", "Bytes that are read on the event loop for one fetch; the disk pool reads the rest."),

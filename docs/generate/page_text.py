@@ -8,7 +8,9 @@ import itertools
 import textwrap
 from collections.abc import Iterable, Sequence
 
-GENERATED = "<!-- Made from the catalogues of the code by docs/generate/pages.py; change those, not this page. -->\n\n"
+GENERATED = (
+    "<!-- Generated from the catalogues in the code by docs/generate/pages.py; edit those instead. -->\n\n"
+)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

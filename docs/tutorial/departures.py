@@ -1,7 +1,8 @@
 """A member of a consumer group that counts flights and departure delays by carrier, each flight exactly once.
 
 Totals and offsets go into one transaction of an SQLite database, so the member may be killed at any time: the next
-owner of its partitions continues at the offsets in the database. `make demo` runs four of these and kills one:
+owner of its partitions continues at the offsets in the database. `make demo` runs four of these members and kills one
+of them:
 
     python departures.py --group board --database board.db --bootstrap http://127.0.0.1:9520
 """
@@ -71,7 +72,7 @@ def store(path: str, batch: ConsumerBatch) -> None:
 
 
 def next_offset(path: str, partition: TopicPartition) -> int | None:
-    """Return the offset behind the last stored record of a partition, None before its first."""
+    """Return the offset after the last stored record of a partition, or None if no record is stored."""
     with closing(sqlite3.connect(path, timeout=30)) as database:
         found = database.execute(PLACE, (partition.topic, partition.partition)).fetchone()
     return None if found is None else int(found[0])

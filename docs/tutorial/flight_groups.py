@@ -1,7 +1,7 @@
 """Two consumer groups that read the flights while they are loaded; one of the four members is killed while it reads.
 
-The part of `make demo` about groups: `board` has three members, which split the six partitions, `archive` has one. Each
-member is a process that runs departures.py. Used by flights.py.
+This module is the part of `make demo` about groups: `board` has three members, which split the six partitions,
+`archive` has one member. Each member is a process that runs departures.py. It is used by flights.py.
 """
 
 from __future__ import annotations

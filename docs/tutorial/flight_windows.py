@@ -1,8 +1,8 @@
 """The flights of each carrier and hour on Spark: `fairlead job run flight_windows`, checked against the file.
 
-The last part of `make demo`. The pipeline counts the flights of the topic in windows of event time and writes each
-window into a topic when its watermark has passed it; here every window is compared with a count computed directly from
-the file. Used by flights.py.
+This module is the last part of `make demo`. The pipeline counts the flights of the topic in windows of event time and
+writes each window into a topic when its watermark has passed it; this module compares every window with a count
+computed directly from the file. It is used by flights.py.
 """
 
 from __future__ import annotations

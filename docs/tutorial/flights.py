@@ -128,7 +128,7 @@ def show(result: pa.Table) -> None:
 
 
 def check(result: pa.Table, direct: pa.Table) -> None:
-    """Compare with the direct computation; exit with 1 if they differ."""
+    """Compare the result with the direct computation; exit with 1 if they differ."""
     expected = summary(direct)
     same = result.select(["carrier", "count_all"]).equals(expected.select(["carrier", "count_all"]))
     delays = zip(result["dep_delay_mean"].to_pylist(), expected["dep_delay_mean"].to_pylist(), strict=False)

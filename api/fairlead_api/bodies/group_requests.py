@@ -329,6 +329,6 @@ def _refuse_repeated(parameter: str, keys: Iterable[Hashable]) -> None:
 def _refuse(parameter: str, value: object, allowed: str) -> NoReturn:
     raise ProblemError(
         "malformed_request",
-        f"{parameter} {shown(value)} is not allowed; allowed is {allowed}",
+        f"{parameter} {shown(value)} is not allowed; expected {allowed}",
         data={"parameter": parameter, "value": excerpt(value), "allowed": allowed},
     )

@@ -324,7 +324,7 @@ def _refuse_repeated_keys(body: bytes) -> None:
             repeated = next(name for name in names if names.count(name) > 1)
             raise ProblemError(
                 "malformed_request",
-                f"field {shown(repeated)} is repeated in one object; allowed is once",
+                f"field {shown(repeated)} is repeated in one object; it may occur only once",
                 data={"parameter": excerpt(repeated)},
             )
         return dict(pairs)

@@ -110,6 +110,6 @@ def check_subject(subject: str) -> None:
 def _invalid(field: str, value: str, allowed: str) -> ProblemError:
     return ProblemError(
         "invalid_quota",
-        f"{field} of {shown(value)} is not allowed; allowed is {allowed}",
+        f"{field} of {shown(value)} is not allowed; expected {allowed}",
         data={"field": field, "value": shortened(value), "allowed": allowed},
     )

@@ -212,6 +212,6 @@ def check_pattern(kind: Kind, pattern: str) -> None:
 def _invalid(field: str, value: str, allowed: str) -> ProblemError:
     return ProblemError(
         "invalid_acl",
-        f"{field} {shown(value)} is not allowed; allowed is {allowed}",
+        f"{field} {shown(value)} is not allowed; expected {allowed}",
         data={"field": field, "value": shortened(value), "allowed": allowed},
     )

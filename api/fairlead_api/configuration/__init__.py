@@ -292,7 +292,7 @@ def _parsed(key: ConfigKey, value: ConfigInput) -> ConfigValue:
     assert key.minimum is not None, key.name
     assert key.maximum is not None, key.name
     if number is None or not key.minimum <= number <= key.maximum:
-        raise _refused(key, value, f"is not allowed; allowed is {key.allowed}")
+        raise _refused(key, value, f"is not allowed; expected {key.allowed}")
     return number
 
 
@@ -325,8 +325,8 @@ def _choice(key: ConfigKey, value: ConfigInput) -> ConfigValue:
         named = _ENUMS.get(key.name)
         return text == "true" if boolean else named(text) if named else text
     if text in key.choices:
-        raise _refused(key, value, f"is not supported yet; supported is {key.allowed}")
-    raise _refused(key, value, f"is not allowed; allowed is {key.allowed}")
+        raise _refused(key, value, f"is not supported yet; expected {key.allowed}")
+    raise _refused(key, value, f"is not allowed; expected {key.allowed}")
 
 
 def _integer(value: ConfigInput) -> int | None:

@@ -160,7 +160,7 @@ def _query_parameter(parameter: QueryParameter) -> dict[str, object]:
         "name": parameter.name,
         "in": "query",
         "required": False,
-        "description": f"{parameter.explanation}; allowed is {parameter.allowed}",
+        "description": f"{parameter.explanation}; allowed: {parameter.allowed}",
         "schema": _parameter_schema(parameter),
     }
     if parameter.kind is ParameterKind.TOPIC_NAMES:

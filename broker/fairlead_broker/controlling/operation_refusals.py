@@ -47,7 +47,7 @@ def bad_replicas(wanted: Sequence[BrokerId], why: str, allowed: str) -> ProblemE
     named = ", ".join(map(str, wanted))
     return ProblemError(
         "invalid_config",
-        f"the list of replicas [{named}] {why}; allowed is {allowed}",
+        f"the list of replicas [{named}] {why}; expected {allowed}",
         data={"key": "replicas", "value": named, "allowed": allowed},
     )
 

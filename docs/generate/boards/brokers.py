@@ -200,7 +200,7 @@ SECURITY: Final = Row(
     (
         graph(
             "Refused tokens",
-            "Tokens that were refused, by the reason; throttled tokens were refused without a look.",
+            "Tokens that were refused, by the reason; throttled tokens were refused without verification.",
             "cps",
             (
                 "sum by (broker, outcome) (rate(fairlead_authentications_total"

@@ -1,6 +1,6 @@
 """Conversion of boards to Grafana's JSON.
 
-The only module that uses Grafana's library. The module decides the sizes and places of panels: a line has six numbers
+No other module uses Grafana's library. The module also decides the sizes and places of panels: a line has six numbers
 or two graphs.
 """
 

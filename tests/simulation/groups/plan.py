@@ -79,7 +79,7 @@ class Plan:
 
 
 def draw(rng: Random) -> Plan:
-    """Draw the properties of a world."""
+    """Choose the properties of a world at random."""
     faults = [each for each in Fault if rng.random() < 0.35]
     weather = Weather()
     if rng.random() < 0.7:

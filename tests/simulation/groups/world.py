@@ -36,7 +36,7 @@ class World(Frame):
     plan: Plan
 
     def __init__(self, seed: int, plan: Plan | None = None, *, traced: bool = False) -> None:
-        """Draw the world of a seed."""
+        """Create the random world of a seed."""
         super().__init__(seed, draw, plan, traced=traced)
         self.judge = Judge(self)
         self.store = Store(self.schedule, self.judge.written, MIRRORED)
@@ -71,7 +71,7 @@ class World(Frame):
         self.store.transact(Transaction((), ((topic_key(name), shape, None),)))
 
     def subscription(self) -> tuple[frozenset[str], str | None]:
-        """Draw the subscription of a member: the same for all members, unless the plan mixes them."""
+        """Choose a member's subscription at random: the same for all members, unless the plan mixes subscriptions."""
         rng = self.schedule.rng
         if self.plan.mixed:
             return frozenset(rng.sample(NAMES, rng.randint(1, len(NAMES)))), None

@@ -115,7 +115,7 @@ class Plan:
 
 
 def draw(rng: Random) -> Plan:
-    """Draw the properties of a world."""
+    """Choose the properties of a world at random."""
     brokers = rng.choice((2, 2, 3, 3, 3))
     replicas = brokers if brokers == 2 or rng.random() < 0.6 else 2
     min_isr = rng.choice((1, 2, 2)) if replicas == 2 else rng.choice((1, 2, 2, 2, 3))

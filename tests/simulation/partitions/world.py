@@ -37,7 +37,7 @@ class World(Frame):
     plan: Plan
 
     def __init__(self, seed: int, plan: Plan | None = None, *, traced: bool = False) -> None:
-        """Draw the world of a seed."""
+        """Create the random world of a seed."""
         super().__init__(seed, draw, plan, traced=traced)
         self.partitions = tuple(range(self.plan.partitions))
         self.keys = {number: PartitionKey(TOPIC, PartitionIndex(number)) for number in self.partitions}

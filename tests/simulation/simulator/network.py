@@ -48,7 +48,7 @@ class Network:
     """Additional delay of a broker's `fetch`, `progress` and `write` messages."""
 
     def delay(self) -> float:
-        """Draw the delay of a message."""
+        """Return a random delay of a message."""
         weather, rng = self.weather, self.schedule.rng
         seconds = weather.usual_seconds * (0.2 + 1.6 * rng.random())
         if weather.slow and rng.random() < weather.slow:

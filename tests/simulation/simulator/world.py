@@ -52,7 +52,7 @@ class World:
     brokers: dict[int, Any]
 
     def __init__(self, seed: int, draw: Callable[[Random], Any], plan: Any, *, traced: bool) -> None:
-        """Draw the world of a seed; a given plan replaces the drawn one."""
+        """Create the random world of a seed; a given plan replaces the random plan."""
         self.seed = seed
         self.schedule = Schedule(seed)
         drawn = draw(self.schedule.rng)

@@ -77,7 +77,7 @@ class Plan:
 
     @classmethod
     def draw(cls, seed: int) -> Plan:
-        """Draw the plan of a seed."""
+        """Create the random plan of a seed."""
         chance = random.Random(seed)
         return cls(
             chance,

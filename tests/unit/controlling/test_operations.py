@@ -105,7 +105,7 @@ async def test_a_cancel_that_would_leave_too_few_in_sync_waits(cluster: Any) -> 
         ([1, 2, 2], "invalid_config", "names broker 2 twice"),
         ([1], "invalid_config", "has 1 replicas, but min.insync.replicas requires 2"),
         ([1, 2, 9], "broker_not_found", "no broker 9"),
-        ([1, 2, 4], "invalid_config", "names broker 4, which takes no new replicas; allowed is 1, 2, 3"),
+        ([1, 2, 4], "invalid_config", "names broker 4, which takes no new replicas; expected 1, 2, 3"),
     ],
 )
 async def test_replicas_that_cannot_be_are_refused(

@@ -23,7 +23,7 @@ Log = list[int]
 
 
 def starts(log: Log) -> list[EpochStart]:
-    """Draw the epochs of a log with at least one record."""
+    """Generate the epochs of a log with at least one record."""
     return [
         EpochStart(LeaderEpoch(epoch), Offset(offset))
         for offset, epoch in enumerate(log)

@@ -200,7 +200,7 @@ def parse_parameters(parameters: Sequence[QueryParameter], raw_query: bytes | st
         if name not in known:
             raise _unknown(name, list(known))
         if name in given:
-            raise _malformed(name, text, "is repeated; allowed is once", "once")
+            raise _malformed(name, text, "is repeated; it may occur only once", "once")
         given[name] = text
     for name, text in given.items():
         parameter = known[name]
@@ -245,7 +245,7 @@ def _value(parameter: QueryParameter, text: str) -> QueryValue:
     value = _read(parameter, text)
     if value is None:
         raise _malformed(
-            parameter.name, text, f"is not allowed; allowed is {parameter.allowed}", parameter.allowed
+            parameter.name, text, f"is not allowed; expected {parameter.allowed}", parameter.allowed
         )
     return value
 
