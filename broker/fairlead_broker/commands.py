@@ -68,7 +68,12 @@ Tls = Annotated[
 ]
 PeerTlsFolder = Annotated[
     Path | None,
-    typer.Option("--peer-tls", metavar="DIR", help="Such a folder for other brokers.", show_default="--tls"),
+    typer.Option(
+        "--peer-tls",
+        metavar="DIR",
+        help="Folder with tls.crt, tls.key and ca.crt for calls between brokers.",
+        show_default="--tls",
+    ),
 ]
 ClientCa = Annotated[
     Path | None,
@@ -234,11 +239,13 @@ def broker_prepare_stop(
 
 
 def dev_up(
-    brokers: Annotated[int, typer.Option(min=1, help="Brokers of the cluster.")] = 1,
-    data: Annotated[Path | None, typer.Option(help="Data directory; by default a temporary one.")] = None,
+    brokers: Annotated[int, typer.Option(min=1, help="Number of brokers of the cluster.")] = 1,
+    data: Annotated[
+        Path | None, typer.Option(help="Data directory; the default is a temporary directory.")
+    ] = None,
     listen: Listen = None,
     secure: Annotated[
-        bool, typer.Option("--secure", help="Serve with TLS, and refuse what no token and ACL allows.")
+        bool, typer.Option("--secure", help="Serve with TLS, and refuse calls that no ACL allows.")
     ] = False,
     output: Output = "table",
 ) -> None:

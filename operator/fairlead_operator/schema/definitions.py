@@ -23,7 +23,7 @@ from fairlead_api.resources.user import User
 from fairlead_operator.schema.structural import Schema, structural_schema
 
 HEADER: Final = (
-    "# Made from the models in api/fairlead_api/resources by docs/generate/definitions.py; change those.\n"
+    "# Generated from the models in api/fairlead_api/resources by docs/generate/definitions.py; edit those.\n"
 )
 EPOCH: Final = "1970-01-01T00:00:00Z"
 """Transition time of a condition that the operator has not set yet."""
