@@ -1,7 +1,8 @@
 """The part of a broker that groups use: the registration, the topics, and the groups that it coordinates.
 
-Any broker takes a call about any group, and forwards it once. A broker answers only while its lease has certainly not
-expired. This module is a twin of `fairlead_broker.runtime.groups.groups` and `.claims` without an event loop.
+Any broker accepts calls about any group, and forwards a call at most once. A broker answers only while its lease has
+certainly not expired. This module is a twin of `fairlead_broker.runtime.groups.groups` and `.claims` without an event
+loop.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ class Coordinator:
         self.wake()
 
     def release(self) -> None:
-        """Release the group when no write of it is running."""
+        """Release the group as soon as none of its writes is running."""
         self._releasing = True
         if not self._busy:
             self._release()

@@ -64,7 +64,7 @@ class Producer(Client):
     """A producer that stores values, one after the other or a few at once."""
 
     def __init__(self, world: World, number: int, partition: int) -> None:
-        """Start with the first value."""
+        """Start to produce the first value."""
         super().__init__(world, number, partition)
         self._idempotent = world.plan.idempotent
         self._producer = world.next_producer() if self._idempotent else -1

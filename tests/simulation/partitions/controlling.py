@@ -27,7 +27,7 @@ class Controlling:
     """The part of a broker's process that claims and uses the term."""
 
     def __init__(self, broker: Broker) -> None:
-        """Start without the term."""
+        """Start without the controller's term."""
         self._broker = broker
         self._term: Revision | None = None
         self._claiming = False

@@ -134,7 +134,7 @@ class Broker(Process):
 
     @property
     def leased(self) -> bool:
-        """Return whether the lease, by this broker's clock, cannot have expired (rule 3.7)."""
+        """Return whether the lease cannot have expired according to this broker's clock (rule 3.7)."""
         return self.world.now < self._leased_until
 
     def change_registration(self, answered: Callable[..., None], *more: Any, **changes: Any) -> None:

@@ -40,7 +40,7 @@ class Schedule:
         self.now = until
 
     def between(self, least: float, most: float) -> float:
-        """Draw a number of seconds."""
+        """Draw a random duration in seconds."""
         return least + (most - least) * self.rng.random()
 
     def happens(self, probability: float) -> bool:

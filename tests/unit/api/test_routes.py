@@ -175,7 +175,7 @@ def test_every_route_has_the_needs_of_the_contract() -> None:
 
 @pytest.mark.parametrize("entry", ROUTES, ids=by_name)
 def test_a_need_names_a_parameter_of_the_path(entry: Route) -> None:
-    """A need on a name in the path refers to a parameter, and each parameter with a topic or group name has a need."""
+    """An access need on a name refers to a path parameter, and each parameter with a topic or group name has a need."""
     of_path = {need.kind.value for need in entry.access.needs if need.source is NameSource.PATH}
 
     assert of_path == {kind for kind in ("topic", "group", "producer") if f"{{{kind}}}" in entry.path}

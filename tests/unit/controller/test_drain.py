@@ -162,7 +162,7 @@ def test_the_replica_under_way_is_no_reason_to_go_elsewhere() -> None:
 
 
 def test_the_broker_that_keeps_least_takes_over() -> None:
-    """The broker with the fewest replicas becomes the target, as far as racks allow it."""
+    """The broker with the fewest replicas becomes the target, as far as the racks allow."""
     view = view_of(2, there="12345")
 
     assert asked(record(1, "123"), view, {BrokerId(4): 7, BrokerId(5): 6}) == "153"

@@ -154,7 +154,7 @@ def test_an_alteration_reaches_the_partitions(world: Any, kit: Any) -> None:
 
 
 def test_a_changed_default_of_the_cluster_reaches_the_partitions(world: Any, kit: Any) -> None:
-    """A changed default of the cluster reaches partitions whose topic does not set the value."""
+    """A changed default of the cluster applies to partitions whose topic does not set the value."""
     for broker in (2, 3):
         world.register(broker, kit.registration(f"d{broker}"))
     create(world, kit, 2, replication_factor=3)

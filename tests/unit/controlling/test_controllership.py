@@ -159,7 +159,7 @@ async def test_elections_are_written_before_other_changes(cluster: Any) -> None:
     await cluster.until(every(lambda record: victim not in {entry.broker for entry in record.isr}))
 
     assert (len(elected), sum(elected)) == (300, 100)
-    # A transaction has sixty operations, so the second one with elections is filled up with other partitions.
+    # A transaction has sixty operations, so the second transaction with elections also contains other changes.
     assert all(elected[:60])
     assert not any(elected[120:])
 

@@ -38,7 +38,7 @@ async def test_a_topic_beyond_the_limit_is_refused_with_the_numbers(cluster: Any
 
 
 async def test_concurrent_creations_together_stay_within_the_limits(cluster: Any) -> None:
-    """Concurrent creations count too: as many succeed as the brokers have room for, and no topic stays incomplete."""
+    """Of concurrent creations, as many succeed as the brokers have room for, and no topic stays incomplete."""
     await cluster.add(1, partitions_max=70)
     await cluster.add(2, partitions_max=70)
     await cluster.until(lambda metadata: metadata.controller)
@@ -56,7 +56,7 @@ async def test_concurrent_creations_together_stay_within_the_limits(cluster: Any
 
 
 async def test_concurrent_operations_together_stay_within_a_quota(cluster: Any) -> None:
-    """Creations and growths under way count, also while their partitions wait to be written."""
+    """Creations and growths in progress count towards the limit, even before their partitions are written."""
     await cluster.add(1)
     await cluster.until(lambda metadata: metadata.controller)
     admin = cluster.controller.admin

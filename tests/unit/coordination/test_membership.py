@@ -47,7 +47,7 @@ def stop(registration: BrokerRegistration) -> BrokerRegistration:
 async def test_a_confirmation_counts_from_its_sending_with_a_margin(
     membership: Membership, clock: Any, kit: Any
 ) -> None:
-    """A keep-alive confirms the registration for three quarters of the lease, counted from its sending."""
+    """A keep-alive confirms the registration for three quarters of the lease, counted from the request."""
     clock.seconds += kit.ttl_seconds * 0.74
     before = membership.is_confirmed
     clock.seconds += kit.ttl_seconds * 0.02
@@ -60,7 +60,7 @@ async def test_a_confirmation_counts_from_its_sending_with_a_margin(
 async def test_a_slow_keep_alive_confirms_from_when_it_was_sent(
     membership: Membership, unreliable: Any, clock: Any
 ) -> None:
-    """A slow keep-alive confirms the registration from its sending, not from its answer."""
+    """A slow keep-alive confirms the registration from the time at which it was sent, not from that of the answer."""
     sent_at = clock.seconds
 
     async def slowly(call: Any) -> None:

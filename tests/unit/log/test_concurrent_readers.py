@@ -28,7 +28,7 @@ def eager_threads() -> Iterator[None]:
 
 
 def follow(log: PartitionLog, expected: bytes, starts: dict[int, int], done: Event, *, cached: bool) -> int:
-    """Compare all reads until the writer is done, follow an overtaking log start, and return the number of reads."""
+    """Compare reads until the writer is done, skip forward if the log start moves, and return the number of reads."""
     at, reads = Offset(0), 0
     while not (done.is_set() and at >= log.end_offset):
         try:

@@ -204,8 +204,9 @@ def test_truncation_remembers_what_was_deleted(
     box: LogBox, log: PartitionLog, stopped: bool, killed: bool
 ) -> None:
     """A log that is truncated to its log start keeps the producers of its deleted segments."""
-    # Producers and keys live for a day, longer than the segments of a topic with short retention may. Later snapshots
-    # of the only remaining segment reach beyond the cut; the snapshot at its base offset covers the deleted segments.
+    # Producers and keys expire after a day, even if retention deletes the segments of the topic earlier. Later
+    # snapshots of the only remaining segment reach beyond the cut; the snapshot at its base offset covers the deleted
+    # segments.
     fill(log, 60, group=7)
     base = log.segments[-1].base_offset
     log.truncate_to(base)

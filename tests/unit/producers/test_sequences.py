@@ -1,4 +1,4 @@
-"""Arithmetic on a circle of 2^31 numbers."""
+"""Arithmetic of sequences, which are numbers modulo 2^31."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def test_a_repeated_request_gets_the_first_answer() -> None:
 
 
 def test_a_timeout_is_reported_with_the_next_epoch() -> None:
-    """After a timeout the producer gets the reason and the next epoch.
+    """After the timeout of a transaction, its producer gets the reason and the next epoch.
 
     An abort after a timeout does not renew the time of the record's last use.
     """

@@ -1,4 +1,4 @@
-"""The parts of the catalogue of problems."""
+"""Definitions of problems, from which the catalogue is built."""
 
 from __future__ import annotations
 

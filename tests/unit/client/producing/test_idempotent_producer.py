@@ -249,7 +249,7 @@ async def test_a_refused_batch_does_not_stop_those_behind_it(
     """
 
     async def too_large(_: Received) -> Reply:
-        """Refuse the batch after later ones are in flight."""
+        """Refuse the batch when later batches are in flight."""
         await pause(0.05)
         return replies.problem("batch_too_large")
 
@@ -295,7 +295,7 @@ async def test_a_refused_batch_ends_the_epoch_of_one_that_may_still_come(
 async def test_a_batch_in_doubt_that_is_too_large_is_cleared_up_by_its_first_piece(
     broker: ScriptedBroker,
 ) -> None:
-    """A batch in doubt that turns out too large is sent in pieces, the first of which proves that it was not stored."""
+    """A batch in doubt that is too large is sent in pieces; the first piece proves that the batch was not stored."""
     broker.refuse(PRODUCE, "leader_changed", "batch_too_large")
     async with Producer(broker.url) as producer:
         deliveries = [await producer.send("flights", text, partition=0) for text in numbers(8)]

@@ -13,7 +13,7 @@ PROTO = Path("broker/fairlead_broker/coordination/etcd/etcd.proto")
 
 @pytest.mark.parametrize("name", ["etcd_pb2.py", "etcd_pb2.pyi"])
 def test_the_messages_are_those_of_the_proto_file(tmp_path: Path, name: str) -> None:
-    """The generated messages equal protoc's output for the proto file, by the command in that file."""
+    """The generated messages equal the output of protoc for the proto file, with the command in that file."""
     command = [
         *(sys.executable, "-m", "grpc_tools.protoc", "-I", "broker"),
         *(f"--python_out={tmp_path}", f"--pyi_out={tmp_path}", str(PROTO)),

@@ -94,7 +94,7 @@ def test_a_range_that_cannot_fit_is_not_planned(make: BatchMaker) -> None:
 
 
 def test_batches_that_changed_places_are_no_gap(make: BatchMaker) -> None:
-    """A read of batches in the wrong order, or with a batch missing, returns at most the good batches before it."""
+    """A read of batches in the wrong order, or with a batch missing, returns only good batches from its beginning."""
     first, second, third = make(0, 10), make(10, 10), make(20, 10)
     for interval_bytes in (0, 1 << 30):
         for stored_batches in ([second, first, third], [first, third, second], [first, third]):

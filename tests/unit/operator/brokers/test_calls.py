@@ -51,7 +51,7 @@ def test_brokers_are_those_that_are_asked_for_and_those_that_still_run() -> None
 
 
 async def test_a_client_is_kept_while_the_addresses_stay() -> None:
-    """A client is reused while the number of brokers stays the same, and reopened after it was forgotten."""
+    """A client is reused while the number of brokers stays the same, and is reopened after it was dropped."""
     calls = BrokerCalls("http://{pod}.{pool}.{cluster}.{namespace}.invalid:1{id}")
     first = await calls.admin(cluster(2))
     again = await calls.admin(cluster(2))

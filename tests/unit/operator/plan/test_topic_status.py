@@ -98,7 +98,7 @@ def test_a_losing_topic_has_no_id() -> None:
 
 
 def test_replicas_are_what_every_partition_has() -> None:
-    """The number of replicas is the smallest of all partitions, without replicas being added or removed."""
+    """The status has the smallest number of replicas of any partition, without replicas being added or removed."""
     growing = LivePartition(0, (1, 2, 3), adding=(3,))
     shrinking = LivePartition(1, (1, 2), removing=(2,))
 

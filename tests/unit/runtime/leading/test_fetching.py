@@ -270,7 +270,7 @@ class TestLongPoll:
         assert waiting(flights.broker) == 0
 
     async def test_with_a_caller_that_stays_ends_by_records(self, make_topic: MakeTopic) -> None:
-        """The wait of a caller that stays connected ends with records."""
+        """The long poll of a caller that stays connected ends when records arrive."""
         flights = await make_topic()
         async with asyncio.TaskGroup() as group:
             poll = group.create_task(

@@ -230,7 +230,9 @@ class TestInSync:
         leadership, before = leading.partition.leadership, await leading.stored()
         controllers = replaced(before, isr=before.isr[:2])
         revision = await leading.put(controllers)
-        leading.pass_time(LAG_SECONDS + 1)  # All followers lag: a removal is decided on the previous record.
+        leading.pass_time(
+            LAG_SECONDS + 1
+        )  # All followers lag, so a removal is decided on the previous record.
         # The removal is decided again on the new record, before the first decision is written.
         leadership.record_changed(controllers, revision)
 

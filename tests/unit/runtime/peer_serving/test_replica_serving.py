@@ -195,7 +195,7 @@ class TestWaiting:
         assert await second.fetch(20) == []
 
     async def test_newer_fetch_of_the_session_takes_over(self, start: StartLeading) -> None:
-        """A newer fetch of a session ends the waiting fetch, which gets no records, and gets the records itself."""
+        """A newer fetch of a session ends the wait of the earlier fetch, and only the newer fetch gets the records."""
         leading = await start()
         second = leading.follower()
         await second.fetch()
@@ -284,7 +284,7 @@ class TestRefusals:
         assert told.problem == "no_leader"
 
     async def test_read_that_ends_after_the_leadership_is_not_answered(self, start: StartLeading) -> None:
-        """A read that completes after the leadership is not answered, because the log may have other bytes."""
+        """A read that completes after the leadership has ended is not answered: the log may have other bytes."""
         storage = PosixStorage()
         storage.reads_cached = False  # Every read uses the thread pool, as on tmpfs.
         leading = await start(storage=storage)

@@ -172,7 +172,7 @@ def test_closed_brokers_get_nothing() -> None:
 def test_moving_partitions_and_topics_being_made_are_left_alone() -> None:
     """A partition that is being moved counts for its target brokers.
 
-    Topics that are being created or deleted do not count.
+    Topics that are being created or deleted do not count towards the load of a broker.
     """
     moving = LivePartition(1, (2, 1), adding=(2,), removing=(1,), isr=(1,))
     live = topics(
