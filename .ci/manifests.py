@@ -267,7 +267,7 @@ def with_values_table(chart: Path) -> str:
 
 
 def documented_values(text: str) -> list[tuple[str, str, str]]:
-    """Return name, default and comment of each value whose comment begins with `# --`."""
+    """Return the name, default and comment of each value whose comment begins with `# --`."""
     rows: list[tuple[str, str, str]] = []
     defaults = yaml.safe_load(text)
     parents: list[str] = []

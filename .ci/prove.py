@@ -42,7 +42,7 @@ Outcome = tuple[bool, dict[str, Any]]
 
 
 def power_cuts(share: float) -> Outcome:
-    """Run 2,000 simulated power cuts under the log; three kinds of faulty disk must be detected."""
+    """Run the log through 2,000 simulated power cuts; three kinds of faulty disk must be detected."""
     seed = _seed()
     cycles = _count(2000, share)
     program = "tests/faults/power_cuts.py"
@@ -66,7 +66,7 @@ def kills(share: float) -> Outcome:
 
 
 def bit_flips(share: float) -> Outcome:
-    """Run 1,000 cases of flipped bits and truncated files."""
+    """Test 1,000 cases of flipped bits and truncated files."""
     code, report = _run(
         "tests/faults/bit_flips.py", "--trials", str(_count(1000, share)), "--seed", str(_seed())
     )

@@ -1,4 +1,4 @@
-"""Records per second that one member of a group reads: the SDK, and Kafka's Python clients on Kafka's broker.
+"""Rate at which one member of a group reads records with the SDK, and with Kafka's Python clients on Kafka's broker.
 
 `groups.py` calls this module. Both topics contain the same number of records of the same size. Every side (a client
 with one way of reading) reads as the only member of a new group, in a separate process, while the other broker is

@@ -205,7 +205,7 @@ class SparkBench:
         return rate
 
     def triggers(self, rounds: int, measured: int, folder: Path) -> dict[str, object]:
-        """Compare the milliseconds of a trigger with a hundred records with Spark's rate source."""
+        """Compare the duration of a trigger with a hundred records to that of Spark's rate source."""
         self._alone("fairlead")
         records = TRIGGER_RECORDS * (TRIGGERS_WARM + measured + 20)
         small = Data(

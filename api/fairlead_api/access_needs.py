@@ -1,4 +1,4 @@
-"""Operations and kinds of resources of access rules, and the needs of calls (rules Z5 and Z15).
+"""Operations and resource kinds in access rules, and the permissions that calls need (rules Z5 and Z15).
 
 Each route of the route table has one `Access`. The broker decides needs on names in the path and on `*` before it
 reads the query, and needs on names in the body or in the answer in the endpoint. This module must not depend on any

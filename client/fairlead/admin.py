@@ -608,7 +608,8 @@ class Admin:
         is not retried, because a retry could create a second token. Raises `InvalidPrincipalError`.
         """
         seconds = None if expires_in is None else max(1, int(seconds_of(expires_in, "expires_in")))
-        # A dictionary, because the checks of the request's type would raise a problem instead of the SDK's error.
+        # The body is a dictionary, because the checks of the request's type would raise a problem instead of the SDK's
+        # error.
         body: dict[str, object] = {"principal": principal, "expires_in_seconds": seconds, "note": note}
         if owner is not None:
             body["owner"] = owner
@@ -625,7 +626,7 @@ class Admin:
     async def acls(
         self, principal: str | None = None, *, kind: str | None = None, name: str | None = None
     ) -> list[AclDescription]:
-        """Return the ACLs, all of them or those whose principal a pattern matches.
+        """Return all ACLs, or the ACLs whose principal a pattern matches.
 
         `kind` and `name` select the ACLs on resources of this kind, and the ACLs whose pattern matches this name.
         """
@@ -665,7 +666,7 @@ class Admin:
         return answer.applied_everywhere
 
     async def quotas(self, subject: str | None = None, *, usage: bool = False) -> list[QuotaDescription]:
-        """Return the quotas, all of them or those whose subject a pattern matches, with their use if requested."""
+        """Return all quotas, or the quotas whose subject a pattern matches, with their usage if requested."""
         query: dict[str, str] = {} if subject is None else {"subject": subject}
         if usage:
             query["usage"] = "true"

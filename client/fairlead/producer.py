@@ -1,4 +1,4 @@
-"""The public producer: records and tables in, deliveries out.
+"""The public producer, which sends records and tables and returns deliveries.
 
     async with Producer("http://127.0.0.1:9520") as producer:
         delivery = await producer.send("flights", b"UA1545", key=b"UA")

@@ -114,7 +114,7 @@ _WITH_OFFSETS: Final = _Layout((*_COLUMNS, _OFFSET_DELTA))
 
 
 class ArrowMessage(msgspec.Struct, frozen=True, gc=False):
-    """Contents of metadata that has been checked."""
+    """Contents of checked metadata."""
 
     rows: int
     null_counts: tuple[int, ...]
@@ -131,7 +131,7 @@ def read_message(message: Buffer, *, offset_column: bool = False) -> ArrowMessag
     The check guarantees metadata version 5, a record batch, no IPC compression, no custom metadata, and exactly the
     nodes and buffers of the schema. The lengths in the metadata are consistent. Buffers are in order, 8-aligned, inside
     the message and long enough for their rows. Columns with a null count of zero have no nulls in their validity
-    bitmaps. Offsets and data are left to Arrow's full validation. Raises `malformed_batch`.
+    bitmaps. Arrow's full validation checks offsets and data. Raises `malformed_batch`.
     """
     try:
         return _read(message, _WITH_OFFSETS if offset_column else _PLAIN)

@@ -68,7 +68,7 @@ _NO_OFFSETS: Final = bytes(4)
 
 
 class MessageLayout:
-    """Positions of the numbers that differ between the metadata of messages of the schema.
+    """Positions of the numbers in which the metadata of two messages of the schema can differ.
 
     `template` is any message of the schema.
     """

@@ -21,7 +21,7 @@ _LENGTHS: Final = struct.Struct("<II")
 _ALIGNMENT: Final = 8
 META_BYTES_MAX: Final = 64 * 1024
 """Maximum size of a frame's metadata, which is sufficient for the longest problem document; metadata without a problem
-document need about 250 bytes."""
+document takes about 250 bytes."""
 FRAMES_MAX: Final = 10_000
 """Maximum number of partitions in a request, equal to the maximum that a consumer group may consume."""
 

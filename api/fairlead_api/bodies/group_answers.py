@@ -50,7 +50,7 @@ class CommitResult(Answer, frozen=True, kw_only=True):
 
 
 class CommitAnswer(Answer, frozen=True, kw_only=True):
-    """Answer of `PUT /v1/groups/{group}/offsets`."""
+    """Answer to `PUT /v1/groups/{group}/offsets`."""
 
     offsets: list[CommitResult]
 
@@ -89,7 +89,7 @@ class ResetOffset(Answer, frozen=True, kw_only=True):
 
 
 class ResetAnswer(Answer, frozen=True, kw_only=True):
-    """Answer of `POST /v1/groups/{group}/offsets:reset`; a dry run has the same answer."""
+    """Answer to `POST /v1/groups/{group}/offsets:reset`; a dry run has the same answer."""
 
     offsets: list[ResetOffset]
 
@@ -102,7 +102,7 @@ class GroupSummary(Answer, frozen=True, kw_only=True):
 
 
 GroupListing: TypeAlias = Page[GroupSummary]
-"""Answer of `GET /v1/groups`: one page of groups, in a stable order."""
+"""Answer to `GET /v1/groups`: one page of groups, in a stable order."""
 
 
 class MemberDescription(Answer, frozen=True, kw_only=True):
@@ -124,7 +124,7 @@ class MemberDescription(Answer, frozen=True, kw_only=True):
 
 
 class GroupDescription(Answer, frozen=True, kw_only=True):
-    """Answer of `GET /v1/groups/{group}`; `epoch` increases with every change of members, subscriptions or topics."""
+    """Answer to `GET /v1/groups/{group}`; `epoch` increases with every change of members, subscriptions or topics."""
 
     group: str
     state: GroupStateName
@@ -156,7 +156,7 @@ class PartitionLag(Answer, frozen=True, kw_only=True):
 
 
 class LagAnswer(Answer, frozen=True, kw_only=True):
-    """Answer of `GET /v1/groups/{group}/lag`; the totals exclude partitions with a problem."""
+    """Answer to `GET /v1/groups/{group}/lag`; the totals exclude partitions with a problem."""
 
     group: str
     lag: list[PartitionLag]

@@ -116,7 +116,7 @@ class FetchedColumns:
 
 
 class FetchedRecord(Answer, frozen=True, kw_only=True):
-    """Record of a JSON fetch answer; the encoding determines the types of key and value."""
+    """Record in a JSON answer to a fetch; the encoding determines the types of key and value."""
 
     partition: int
     offset: int
@@ -127,7 +127,7 @@ class FetchedRecord(Answer, frozen=True, kw_only=True):
 
 
 class JsonFetchAnswer(Answer, frozen=True, kw_only=True):
-    """JSON fetch answer of one partition."""
+    """JSON answer to a fetch from one partition."""
 
     records: list[FetchedRecord]
     next_offset: int

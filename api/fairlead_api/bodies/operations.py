@@ -1,4 +1,4 @@
-"""Requests and answers of the operations on brokers and partitions.
+"""Requests and answers for operations on brokers and partitions.
 
 The broker, the SDK and the CLI use these bodies for the calls in `routes.operations`. This module contains only types.
 """

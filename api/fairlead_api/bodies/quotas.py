@@ -44,13 +44,13 @@ class QuotaRequest(Request, frozen=True, kw_only=True):
 
 
 class QuotaUse(Answer, frozen=True, kw_only=True):
-    """Use of one limit of a quota, as known to the answering broker."""
+    """Usage of one limit of a quota, as known to the answering broker."""
 
     limit: str
     principal: str | None
     """Principal, or address of an anonymous caller; null for a limit that principals share."""
     per_second: float
-    """Use per second in the whole cluster; for `concurrent_requests`, the requests in progress on this broker."""
+    """Usage per second in the whole cluster; for `concurrent_requests`, the requests in progress on this broker."""
 
 
 class QuotaDescription(Answer, frozen=True, kw_only=True):
@@ -63,11 +63,11 @@ class QuotaDescription(Answer, frozen=True, kw_only=True):
     changed_by: str
     owner: str | None
     usage: list[QuotaUse] | None = None
-    """Use of the limits, present only if the request has `usage=true`."""
+    """Usage of the limits, present only if the request has `usage=true`."""
 
 
 class ChangedQuota(QuotaDescription, frozen=True, kw_only=True):
-    """Answer of `PUT /v1/quotas/{subject}`."""
+    """Answer to `PUT /v1/quotas/{subject}`."""
 
     applied_everywhere: bool
 

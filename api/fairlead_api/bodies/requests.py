@@ -224,7 +224,7 @@ class PartitionProduceResult(Answer, frozen=True, kw_only=True):
 
 
 class ProduceAnswer(Answer, frozen=True, kw_only=True):
-    """Answer of `POST /v1/produce` with one entry per frame, in the order of the frames."""
+    """Answer to `POST /v1/produce` with one entry per frame, in the order of the frames."""
 
     results: list[PartitionProduceResult]
 
@@ -239,7 +239,7 @@ class RecordStatus(Answer, frozen=True, kw_only=True):
 
 
 class TopicProduceAnswer(Answer, frozen=True, kw_only=True):
-    """Answer of `POST /v1/topics/{topic}/records`; with status 207, `records` has one entry per record."""
+    """Answer to `POST /v1/topics/{topic}/records`; with status 207, `records` has one entry per record."""
 
     topic: str
     topic_id: str
@@ -271,7 +271,7 @@ class ProducedSummary(Answer, frozen=True, kw_only=True):
 
 
 class PartitionOffsets(Answer, frozen=True, kw_only=True):
-    """Answer of `GET .../offsets`: start and end of the log, as known to the leader of the epoch `leader_epoch`."""
+    """Answer to `GET .../offsets`: start and end of the log, as known to the leader of the epoch `leader_epoch`."""
 
     log_start_offset: int
     high_watermark: int
@@ -281,7 +281,7 @@ class PartitionOffsets(Answer, frozen=True, kw_only=True):
 
 
 class OffsetAtTime(Answer, frozen=True, kw_only=True):
-    """Answer of `GET .../offsets?timestamp=`: the first record at or after the time, or two nulls if there is none."""
+    """Answer to `GET .../offsets?timestamp=`: the first record at or after the time, or two nulls if there is none."""
 
     offset: int | None
     timestamp: str | None
@@ -324,7 +324,7 @@ class OffsetsLookupRequest(Request, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class PartitionOffsetsLookup(Answer, frozen=True, kw_only=True):
-    """Answer of a lookup for one partition, in the order of the request.
+    """Entry of one partition in the answer to a lookup, in the order of the request.
 
     Offset and timestamp are null if all records are older than the requested time. If `problem` is set, the partition
     could not be queried, and offset and timestamp are null.
@@ -340,7 +340,7 @@ class PartitionOffsetsLookup(Answer, frozen=True, kw_only=True):
 
 
 class OffsetsLookupAnswer(Answer, frozen=True, kw_only=True):
-    """Answer of `POST /v1/offsets:lookup`."""
+    """Answer to `POST /v1/offsets:lookup`."""
 
     partitions: list[PartitionOffsetsLookup]
 

@@ -49,7 +49,7 @@ class TokenDescription(Answer, frozen=True, kw_only=True):
 
 
 class CreatedToken(Answer, frozen=True, kw_only=True):
-    """Answer of `POST /v1/tokens`, the only answer that contains the text of the token."""
+    """Answer to `POST /v1/tokens`, the only answer that contains the text of the token."""
 
     token: str
     token_id: str
@@ -59,7 +59,7 @@ class CreatedToken(Answer, frozen=True, kw_only=True):
 
 
 class Applied(Answer, frozen=True, kw_only=True):
-    """Answer of a removal: whether all running brokers have applied the removal."""
+    """Answer to a removal: whether all running brokers have applied the removal."""
 
     applied_everywhere: bool
 
@@ -100,7 +100,7 @@ class AclDescription(Answer, frozen=True, kw_only=True):
 
 
 class CreatedAcl(AclDescription, frozen=True, kw_only=True):
-    """Answer of `POST /v1/acls`."""
+    """Answer to `POST /v1/acls`."""
 
     applied_everywhere: bool
 
@@ -131,9 +131,9 @@ class OwnLimit(Answer, frozen=True, kw_only=True):
     subject: str
     """Principals to which the quota applies."""
     shared: bool
-    """Whether these principals share the limit."""
+    """Whether the principals to which the quota applies share the limit."""
     use: float
-    """Use by the caller, or by all principals that share the limit, as known to the answering broker."""
+    """Usage by the caller, or by all principals that share the limit, as known to the answering broker."""
 
 
 class WhoAmI(Answer, frozen=True, kw_only=True):
@@ -160,7 +160,7 @@ class DeniedDescription(Answer, frozen=True, kw_only=True):
 
 
 class IssuerDescription(Answer, frozen=True, kw_only=True):
-    """Issuer of signed tokens, in the answer of `GET /v1/security`."""
+    """Issuer of signed tokens, in the answer to `GET /v1/security`."""
 
     name: str
     """Name of the issuer in principals."""
@@ -175,7 +175,7 @@ class IssuerDescription(Answer, frozen=True, kw_only=True):
 
 
 class CertificateDescription(Answer, frozen=True, kw_only=True):
-    """Certificate that a broker uses now, in the answer of `GET /v1/security`."""
+    """Certificate that a broker uses now, in the answer to `GET /v1/security`."""
 
     broker: int
     listener: Literal["data", "peer"]
@@ -189,7 +189,7 @@ class CertificateDescription(Answer, frozen=True, kw_only=True):
 
 
 class SecurityStatus(Answer, frozen=True, kw_only=True):
-    """Answer of `GET /v1/security`: the certificates of all running brokers, and the state of the answering broker."""
+    """Answer to `GET /v1/security`: the certificates of all running brokers, and the state of the answering broker."""
 
     mode: str
     floor: str

@@ -57,7 +57,7 @@ class BeginRequest(Request, frozen=True, kw_only=True):
 
 
 class TransactionAnswer(Answer, frozen=True, kw_only=True):
-    """Answer of `POST /v1/transactions`: the new transaction, such as `17.4`.
+    """Answer to `POST /v1/transactions`: the new transaction, such as `17.4`.
 
     `metadata` is the text that the last commit with this name contained.
     """
@@ -101,7 +101,7 @@ class CommitTransactionRequest(Request, frozen=True, kw_only=True):
 
 
 class DecidedTransaction(Answer, frozen=True, kw_only=True):
-    """Answer of a commit or abort. `next` is the next transaction of the producer, null after the last epoch.
+    """Answer to a commit or abort. `next` is the next transaction of the producer, null after the last epoch.
 
     `duplicate` is true if an earlier request made the decision.
     """
@@ -176,7 +176,7 @@ class PartitionTransaction(Answer, frozen=True, kw_only=True):
 
 
 class PartitionTransactions(Answer, frozen=True, kw_only=True):
-    """Answer of `GET .../partitions/{partition}/transactions`: the open transactions, oldest first."""
+    """Answer to `GET .../partitions/{partition}/transactions`: the open transactions, oldest first."""
 
     last_stable_offset: int
     high_watermark: int

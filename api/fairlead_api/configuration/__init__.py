@@ -193,7 +193,7 @@ def merge_patch(
 
 
 TOPIC_CONFIGS_KEPT_MAX: Final = 256
-"""Maximum number of effective configurations that are kept, a few KB each."""
+"""Maximum number of cached effective configurations, a few KB each."""
 
 
 def effective_topic_config(

@@ -100,13 +100,13 @@ class QuotaLimits(Part):
     """Limits of a principal in the whole cluster."""
 
     produce_bytes_per_second: Rate | None = None
-    """Bytes of produce requests per second, such as 10Mi."""
+    """Maximum number of bytes per second in produce requests, such as 10Mi."""
     fetch_bytes_per_second: Rate | None = None
-    """Bytes of answers with records per second."""
+    """Maximum number of bytes per second in answers with records."""
     requests_per_second: Annotated[int, Field(ge=1)] | None = None
-    """Requests of every kind per second."""
+    """Maximum number of requests of all kinds per second."""
     concurrent_requests: Annotated[int, Field(ge=1)] | None = None
-    """Concurrent requests, including long polls."""
+    """Maximum number of concurrent requests, including long polls."""
 
 
 class Quota(Part):

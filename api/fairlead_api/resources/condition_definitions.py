@@ -79,6 +79,6 @@ MOVED: Final = (ResourceKind.TOPIC, ResourceKind.REBALANCE)
 IN_A_CLUSTER: Final = (*MOVED, ResourceKind.USER, ResourceKind.ETCD_BACKUP)
 """Kinds whose objects belong to a Cluster."""
 CALLING: Final = (*MOVED, ResourceKind.USER)
-"""Kinds whose objects need an answer of the brokers."""
+"""Kinds whose objects need an answer from the brokers."""
 BACKUP_ONLY: Final = (ResourceKind.ETCD_BACKUP,)
 WITHOUT_BACKUPS: Final = (ResourceKind.CLUSTER, *MOVED, ResourceKind.USER)

@@ -33,7 +33,7 @@ Size = Annotated[str, kubernetes(NOT_A_SIZE, NO_SHRINKING, maxLength=QUANTITY_LE
 """Size of storage, which can only be increased."""
 
 Rate = Annotated[str, kubernetes(NOT_A_SIZE, maxLength=QUANTITY_LENGTH_MAX)]
-"""Number of bytes per second, which can be changed in both directions."""
+"""Number of bytes per second, which can be increased and decreased."""
 
 AmountOfResource = Annotated[
     int | str,

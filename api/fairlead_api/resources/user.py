@@ -105,7 +105,8 @@ class UserSpec(Part):
     ]
     """The Cluster that the User belongs to. The reference cannot be changed."""
     service_account_name: ObjectName | None = None
-    """Service account in the User's namespace. Its pods call with their projected token, so no token is created."""
+    """Service account in the User's namespace. Pods of the account call with their projected \
+token, so no token is created."""
     token: UserToken | None = None
     """Token of a User without a service account."""
     acls: Annotated[tuple[UserAcl, ...], kubernetes(maxItems=LISTED_MAX)] = Field(default=())

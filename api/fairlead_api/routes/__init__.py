@@ -1,6 +1,6 @@
 """Table of all calls that a broker serves.
 
-The broker's dispatch and decisions of access, the OpenAPI document and the reference page use the table. This module
+The broker's dispatch and access decisions, the OpenAPI document and the reference page use the table. This module
 must not depend on how a call is carried out.
 """
 

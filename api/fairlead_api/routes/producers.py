@@ -27,7 +27,7 @@ class AllocateProducerRequest(Request, frozen=True, kw_only=True):
 
 
 class ProducerAnswer(Answer, frozen=True, kw_only=True):
-    """Answer of `POST /v1/producers`: id and epoch for the producer's batches; sequences start at 0 per partition."""
+    """Answer to `POST /v1/producers`: id and epoch for the producer's batches; sequences start at 0 per partition."""
 
     producer_id: int
     producer_epoch: int

@@ -174,7 +174,7 @@ SECURITY_ROUTES: Final = (
                 name="usage",
                 kind=ParameterKind.FLAG,
                 default=False,
-                explanation="show the use of each limit",
+                explanation="show the usage of each limit",
             ),
             LIMIT,
             AFTER,

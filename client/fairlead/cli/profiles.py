@@ -39,7 +39,7 @@ class HomeUnknown(ProfilesUnreadable):
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """How to reach one cluster. The fields have the names of the file and of the clients' arguments."""
+    """Access to one cluster. The fields have the names of the file and of the clients' arguments."""
 
     bootstrap: str
     token_file: str | None = None

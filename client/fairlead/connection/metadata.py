@@ -28,7 +28,7 @@ accept request heads of 8 to 32 KiB only."""
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One metadata answer of the cluster, indexed by topic and broker.
+    """Metadata in one answer of a broker, indexed by topic and broker.
 
     `asked` contains the requested topics; a requested topic that is not in `topics` does not exist. `etag` is the
     entity tag of the answer that contained `topics`.
@@ -101,7 +101,7 @@ class MetadataCache:
         return bool(self._wanted) and age > self._transport.settings.metadata_age_seconds_max
 
     async def refresh(self) -> None:
-        """Refresh the metadata. Concurrent callers share the answer of one request."""
+        """Refresh the metadata. Concurrent callers share the answer to one request."""
         await self._refresh(compared=True)
 
     async def _refresh(self, *, compared: bool) -> None:

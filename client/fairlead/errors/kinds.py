@@ -237,8 +237,8 @@ class ProcessingTimeoutError(FairleadError):
 class CommitUnknownError(FairleadError):
     """A commit received no definite answer in time: the transaction is committed or aborted as a whole.
 
-    The producer continues with a new transaction. If the producer has a name, the new transaction aborts the unknown
-    transaction, unless that is committed.
+    The producer continues with a new transaction. If the producer has a name, the new transaction aborts the
+    transaction with the unknown outcome, unless that transaction is committed.
     """
 
     def __init__(self, transaction: str, waited_seconds: float) -> None:

@@ -27,7 +27,7 @@ other as coordinator."""
 
 
 class GroupCalls:
-    """Calls of a member to its coordinator. `heartbeat_seconds_max` is the timeout of a heartbeat."""
+    """Calls from a member to its coordinator. `heartbeat_seconds_max` is the timeout of a heartbeat."""
 
     def __init__(
         self, transport: Transport, group: str, member_id: str, *, heartbeat_seconds_max: float

@@ -1,4 +1,4 @@
-"""State machine of a consumer group member: outcomes of heartbeats go in, actions come out.
+"""State machine of a consumer group member, which turns the outcomes of heartbeats into actions.
 
 The module performs no I/O: `session` carries out the actions and reports their outcomes, and times and random numbers
 are arguments. The member is the client side of KIP-848: it reports the partitions that it owns to the coordinator,

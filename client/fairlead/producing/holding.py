@@ -28,7 +28,7 @@ class Holding:
         self._logged_at = -LOG_SECONDS
 
     def hold(self, broker: str, seconds: float, now: float) -> None:
-        """Record the seconds to wait from an answer of a broker; 0 if the broker did not request a wait."""
+        """Record the seconds to wait from the answer of a broker; 0 if the broker did not request a wait."""
         if seconds <= 0:
             return
         self._until[broker] = max(now + seconds, self._until.get(broker, 0.0))

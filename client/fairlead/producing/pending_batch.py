@@ -265,7 +265,7 @@ class RecordsBatch(PendingBatch):
         self.headers: dict[int, Headers] = {}
 
     def describe(self, index: int, key: bytes | None, headers: Headers | None) -> None:
-        """Set key and headers of the newest record, and fill the missing keys of earlier records with None."""
+        """Set the key and headers of the newest record, and fill the missing keys of earlier records with None."""
         if key is not None:
             keys = self.keys
             if len(keys) < index:

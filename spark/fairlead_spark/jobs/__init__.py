@@ -31,8 +31,8 @@ class Job:
     options: Mapping[str, str]
     """Options given by the user; all other options have the defaults of the pipeline."""
     checkpoint: str | None = None
-    """Checkpoint folder from which the job continues after a stop. With None, the folder is temporary, and every run
-    starts from the beginning."""
+    """Checkpoint folder from which the job continues after a stop. If None, the checkpoint folder is temporary, and
+    every run starts from the beginning."""
     once: bool = False
     """Whether the job ends when all available records are processed."""
     seconds: float | None = None

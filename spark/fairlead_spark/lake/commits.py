@@ -4,7 +4,7 @@ In addition to the files, Delta's log contains the last version of each applicat
 application, and a batch as its version. If Spark repeats a batch, for example after the driver crashed between the
 commit to the table and Spark's own commit, the log therefore shows that the batch was already committed.
 
-A commit that failed may still be in the log if the answer of the store was lost. An exception alone is therefore no
+A commit that failed may still be in the log if the store's answer was lost. An exception alone is therefore no
 reason to delete files: the table is read to find which files it contains, and no file is deleted if the table cannot be
 read.
 """

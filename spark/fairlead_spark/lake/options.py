@@ -152,7 +152,7 @@ def take_compression(options: Mapping[str, str]) -> Codec:
 
 
 def take_application(options: Mapping[str, str]) -> tuple[str, int] | None:
-    """Return application id and version of a batch write; None if not set. Raises `OptionError`."""
+    """Return the application id and the version of a batch write; None if not set. Raises `OptionError`."""
     name, version = options.get("txnAppId"), take_number(options, "txnVersion", least=0)
     if name is None and version is None:
         return None

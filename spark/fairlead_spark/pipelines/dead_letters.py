@@ -113,7 +113,7 @@ def split(records: DataFrame, reason: Column, *, pipeline: str, topic: str) -> t
 
 
 def without_headers(records: DataFrame) -> DataFrame:
-    """Return topic, key, value and null headers of records, so that a union with dead letters is possible."""
+    """Return the topic, key, value and null headers of records, so that a union with dead letters is possible."""
     from pyspark.sql import functions as sql
 
     none = sql.lit(None).cast("array<struct<key:string,value:binary>>")

@@ -185,7 +185,7 @@ class ClusterView:
         selection, reads = self._options.selection, self._connection.reads
         if isinstance(selection, SubscribePattern):
             matching = [name for name in await reads.topic_names() if selection.matches(name)]
-            # A matching topic may be deleted between both calls.
+            # A matching topic may be deleted between the two calls.
             return await reads.topics(matching, missing_ok=True)
         return await reads.topics(self._named(), missing_ok=missing_ok)
 

@@ -190,7 +190,7 @@ def check(
 
 
 def parts_of(resource: str) -> tuple[str, str]:
-    """Return kind and name of `KIND:NAME`; end the command if the text does not have this form."""
+    """Return the kind and the name of `KIND:NAME`; end the command if the text does not have this form."""
     kind, colon, name = resource.partition(":")
     if not colon or not name:
         fail_usage(f"{resource!r} is not KIND:NAME, such as topic:orders or cluster:*")

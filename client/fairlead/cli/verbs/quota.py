@@ -94,7 +94,7 @@ def set_quota(
 
 @app.command("list")
 def list_quotas(
-    usage: Annotated[bool, typer.Option("--usage", help="Show the use of each limit.")] = False,
+    usage: Annotated[bool, typer.Option("--usage", help="Show the usage of each limit.")] = False,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:

@@ -15,7 +15,7 @@ from fairlead_api.bodies.security import WhoAmI
 def whoami(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE) -> None:
     """Show the principal of your token, and the security mode of the cluster.
 
-    A table shows the limits of quotas that apply to you, with their use.
+    A table shows the quota limits that apply to you, with their usage.
 
     Example: fairlead whoami
     """
