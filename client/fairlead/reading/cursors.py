@@ -260,8 +260,7 @@ class Prefetch:
         return stop is not None and cursor.fetch_offset >= stop
 
     def _ask_last(self, cursor: Cursor) -> None:
-        """Move a partition that received data to the end of the fetch order, because brokers fill answers in order
-        (KIP-74)."""
+        """Move a partition that received data to the end of the fetch order: brokers fill answers in order (KIP-74)."""
         self.cursors[cursor.topic_partition] = self.cursors.pop(cursor.topic_partition)
 
     def delayed(self, cursor: Cursor, life: int, retry_at: float) -> None:

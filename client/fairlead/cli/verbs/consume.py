@@ -220,8 +220,7 @@ async def _seek(consumer: Consumer, whole: ReadRange, exit_at_end: bool) -> dict
 
 
 def _within(place: TopicPartition, offset: int, first: int, end: int) -> int:
-    """Return the offset at which reading starts; report an offset outside the log and return the nearest valid
-    offset."""
+    """Return the offset at which reading starts; report an offset outside the log and use the nearest one."""
     nearest = min(max(offset, first), end)
     if nearest != offset:
         edge = f"ends at offset {end}" if offset > end else f"begins at offset {first}"
