@@ -83,7 +83,7 @@ settings.load_profile("fairlead")
 # libyaml parses ten times faster than PyYAML's own parser, and charts and resource definitions are parsed often.
 yaml.SafeLoader = yaml.CSafeLoader  # type: ignore[assignment, misc]
 
-# The garbage collector runs seldom, because a full pass over the thousands of collected tests costs a tenth of a run.
+# The garbage collector runs rarely, because a full pass over the thousands of collected tests costs a tenth of a run.
 gc.set_threshold(50_000, 20, 100)
 
 

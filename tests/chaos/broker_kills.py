@@ -227,7 +227,7 @@ async def one_history(place: Path, rng: random.Random, plan: Plan, count: int) -
 
 
 async def work(folder: Path, number: int, seed: int, plan: Plan) -> None:
-    """Run histories, each on a new cluster, until all kills are made."""
+    """Run histories, each on a new cluster, until all requested kills are done."""
     rng, history = random.Random(f"{seed}.{number}"), 0
     while count := plan.take():
         history += 1

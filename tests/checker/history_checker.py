@@ -79,7 +79,7 @@ class Report:
     unanswered_stored: int = 0
     values_read: int = 0
     lag_seconds_max: float = 0.0
-    """Lower bound of the maximum distance between a reader and the tail."""
+    """Lower bound, in seconds, of the largest lag of a reader behind the end of a log."""
 
 
 class History:

@@ -54,7 +54,7 @@ def etcdutl_binary() -> Path:
 
 
 def built(name: str, module: Path, packages: Mapping[str, str]) -> Path:
-    """Return the folder of programs built from a module, in the cache under `name`, after building the missing ones.
+    """Return the folder of a module's programs, in the cache under `name`, after building the missing programs.
 
     One process builds and others wait for it. Raise `EtcdNotBuilt` if a build fails.
     """

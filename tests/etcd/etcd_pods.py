@@ -1,7 +1,7 @@
 """Real members of etcd in place of pods: a small StatefulSet manages processes, and claims are folders.
 
-The actions of the plan of a managed etcd are carried out as Kubernetes would, so that etcd itself checks the plan. A
-process that ends is restarted with the same arguments, as a kubelet would.
+The actions that the plan of a managed etcd requests are executed as by Kubernetes, so that etcd itself checks the plan.
+A process that ends is restarted with the same arguments, as a kubelet would.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class EtcdPods:
         self.pods: dict[int, RunningPod] = {}
         self.claims: dict[int, EtcdClaim] = {}
         self.orders: list[EtcdAction] = []
-        """All actions that were planned and carried out, except records of members."""
+        """All actions that were planned and executed, except records of members."""
         self.unschedulable: set[int] = set()
         self.quota_bytes = 64 << 20
         """Quota of a store in the template; a test that enlarges volumes increases the quota."""

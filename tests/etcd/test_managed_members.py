@@ -50,7 +50,7 @@ async def write(pods: EtcdPods, value: bytes) -> None:
 
 
 async def fill(pods: EtcdPods) -> None:
-    """Store large values until etcd refuses one."""
+    """Store large values until etcd refuses a value."""
     async with EtcdCoordination(EtcdOptions(tuple(map(pods.url, pods.pods)))) as client:
         for number in range(100):
             await client.transact((), (Put(f"/large/{number}", bytes(1 << 20)),))
@@ -209,7 +209,7 @@ async def test_a_lost_volume_makes_a_new_member(pods: EtcdPods) -> None:
 
 
 async def test_a_lost_majority_is_reported_and_nothing_is_done(pods: EtcdPods) -> None:
-    """With two of three volumes lost, nothing changes, whatever is requested, and the third member keeps its data."""
+    """After the loss of two of three volumes, no request changes anything, and the third member keeps its data."""
     await pods.bring(pods.wish(3))
     pods.lose(1)
     pods.lose(2)

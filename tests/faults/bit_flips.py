@@ -169,8 +169,8 @@ def judge(origin: Origin, box: LogBox, done: str) -> str | None:
     by_start = "found at the start" if log.damaged or box.opened.corrupt else None
     served, by_read = read_carefully(origin, log, done)
     if not origin.clean:
-        # A log that was stopped cleanly is not read here: a read may report the damage, and the scrub must also find it
-        # alone.
+        # A log that was stopped cleanly is not read here: a read may report the damage, and the scrub must also find
+        # the damage without a read.
         read_everywhere(log, done)
     before = log.damaged
     for segment in log.segments:

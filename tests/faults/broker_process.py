@@ -95,7 +95,7 @@ class BrokerProcess:
         return self._process is not None and self._process.poll() is None
 
     def kill(self) -> None:
-        """Kill the current process with SIGKILL, and wait until it is gone."""
+        """Kill the current process with SIGKILL, and wait until the process has ended."""
         self._end(signal.SIGKILL)
 
     def stop(self, timeout_seconds: float = 20) -> int:

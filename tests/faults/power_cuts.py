@@ -77,9 +77,9 @@ class Witness:
     acknowledged: int = 0
     """Offset below which every batch was synced before its acknowledgement."""
     log_start: int = 0
-    """Lower bound of the log start."""
+    """Smallest possible log start."""
     log_start_asked: int = 0
-    """Upper bound of the log start."""
+    """Largest possible log start."""
     log_start_highest: int = 0
     """Highest requested log start; epochs that ended before this offset may be missing."""
     epochs: list[tuple[int, int]] = field(default_factory=list)

@@ -80,7 +80,7 @@ CHECKS = {
 
 @dataclass
 class Mutant:
-    """A batch in parts, which are changed and joined with correct or wrong lengths."""
+    """A batch in parts, which are changed, and joined with correct or incorrect lengths."""
 
     header: bytearray
     message: bytearray

@@ -142,7 +142,7 @@ def second_kubernetes(request: pytest.FixtureRequest) -> Iterator[Kubernetes]:
 
 @pytest.fixture
 def kubernetes_alone(second_kubernetes: Kubernetes) -> Iterator[Kubernetes]:
-    """Yield the second control plane for one test alone, initially without Fairlead's definitions."""
+    """Yield the second control plane for exclusive use by one test, initially without Fairlead's definitions."""
     with alone(second_kubernetes):
         yield second_kubernetes
 

@@ -146,7 +146,7 @@ def test_rules_count_with_counters_alone(rule: dict[str, Any]) -> None:
 
 
 def test_expressions_are_taken_apart_as_they_should_be() -> None:
-    """The functions behind the tests of rules find wrong expressions."""
+    """The functions behind the tests of rules detect invalid expressions."""
     wrong = 'sum by (fairlead_cluster) (fairlead_records_total{topic="fairlead_x"}) + rate(fairlead_held_bytes[5m])'
 
     assert metrics_of(wrong) == {"fairlead_records_total", "fairlead_held_bytes"}

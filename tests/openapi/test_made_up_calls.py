@@ -93,7 +93,7 @@ def furnished(base: str) -> Iterator[str]:
 
 
 def stage(case: schemathesis.Case) -> None:
-    """Replace names so that most calls find an existing resource and no call waits for a missing one."""
+    """Replace names so that most calls find an existing resource and no call waits for a missing resource."""
     parameters = case.path_parameters
     named = {"topic": TOPIC, "group": GROUP} if case.operation.label != "DELETE /v1/topics/{topic}" else {}
     for name, existing in named.items():

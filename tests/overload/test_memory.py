@@ -123,8 +123,8 @@ async def test_stalled_readers_of_text(start, full, patience, path, left) -> Non
     """A fetch of text that its client does not read uses memory of the budget, and further fetches are refused.
 
     The text of a small batch may be large. The bound allows for the open batches of two codec threads. Tails request
-    memory repeatedly and thereby close stalled readers, some each second; the few admitted JSON answers stay until
-    another request needs their memory.
+    memory repeatedly and so close stalled readers, some each second; the few admitted JSON answers stay until another
+    request needs their memory.
     """
     count = 400 if full else 100
     broker = await start(answers_bytes_max=32 * MIB, crowded_stall_seconds_max=1)
@@ -335,7 +335,7 @@ async def crowded(start) -> AsyncIterator[BrokerUnderLoad]:
 
 
 async def test_no_room_is_answered_before_the_body_is_sent(crowded, patience) -> None:
-    """Without memory, a request is refused before its body with `overloaded` and Retry-After in a tenth of a second."""
+    """Without free memory, a request is refused before its body, with `overloaded` and Retry-After, within 0.1 s."""
     times, answers = [], []
     for _ in range(5):
         late = Posting(crowded, 3 * MIB)

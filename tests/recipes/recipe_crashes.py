@@ -1,7 +1,7 @@
 """Crashes the programs of docs/how-to/delivery-guarantees.md many times, and counts the effects of every record.
 
 Each run of a program gets new records and a random crash point. After the last crash the program runs until no work is
-left. Afterwards the effects of every record are counted: at most, at least, or exactly one, as the page states. The
+left. Finally, the effects of every record are counted: at most, at least, or exactly one, as the page states. The
 harness removes the dead member of a group without waiting for its session to end.
 
 `python recipe_crashes.py --crashes 100 --seed 7` prints a JSON report and exits with 1 when a guarantee was broken.
@@ -43,7 +43,8 @@ PARTITIONS: Final = 2
 BATCHES_A_LIFE: Final = 6
 RECORDS_A_BATCH: Final = 3
 LINES_MAX: Final = 60
-"""Upper bound of the lines before a crash, below the lines of a run, so that most runs crash before their end."""
+"""Maximum number of lines before a crash, below the number of lines in a run, so that most runs crash before their
+end."""
 DELAY_SECONDS_MAX: Final = 0.03
 LIFE_SECONDS_MAX: Final = 5.0
 """Seconds after which a run that has not reached its line is killed, because it has no work left."""

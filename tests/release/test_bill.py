@@ -13,7 +13,7 @@ import pytest
 
 import checkout
 
-# The tools read the metadata of every package in the environment, which takes a quarter of a minute without load.
+# The tools read the metadata of every package in the environment, which takes 15 seconds without load.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 PROGRAM = checkout.ROOT / ".ci/release.py"

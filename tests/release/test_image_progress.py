@@ -1,4 +1,4 @@
-"""A build of images reports its steps while they run, since the longest takes a quarter of an hour."""
+"""A build of images reports its steps while they run, since the longest step takes a quarter of an hour."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages that explain installing: one page has the tested ways, and the others name the extra and link to it."""
+"""Pages that explain installing: one page has the tested ways, and the other pages name the extra and link to it."""
 
 from __future__ import annotations
 

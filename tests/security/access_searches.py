@@ -1,4 +1,4 @@
-"""Searches for a wrong decision and for an accepted forgery, with random rules, tokens and headers (proofs V4, V5).
+"""Searches for incorrect decisions and for accepted forgeries, with random rules, tokens and headers (proofs V4, V5).
 
 `python access_searches.py rule-sets --count 20000 --seed 1` runs one of four searches and prints a JSON report; it
 exits with 1 when the search has found a violation:

@@ -1,4 +1,4 @@
-"""Short searches for wrong decisions and accepted forgeries (V4, V5); `access_searches.py` accepts other counts."""
+"""Short searches for incorrect decisions and accepted forgeries (V4, V5); `access_searches.py` runs longer ones."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ def order(route: Route) -> tuple[bool, str]:
 
 @pytest.mark.parametrize("brokers", [1, pytest.param(3, marks=pytest.mark.scenario)])
 async def test_every_caller_has_the_outcome_of_its_rules(scene: Scene, brokers: int) -> None:
-    """Each route answers each kind of caller by its rules, on the leader and on brokers that forward.
+    """Each route answers each kind of caller according to its rules, on the leader and on brokers that forward.
 
     The short run sends each call to one broker, so that one in three reaches the leader of the topic.
     """

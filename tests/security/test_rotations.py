@@ -85,7 +85,7 @@ async def replace_authority(scene: Scene, old: Authority, later: Authority) -> N
 
 
 async def replace_token(scene: Scene, *_: Authority) -> None:
-    """Replace the token of a caller, and revoke the previous one."""
+    """Replace the token of a caller, and revoke the previous token."""
     before = scene.ann.read_text().split("_")[1]
     scene.ann.write_text((await scene.admin.create_token("user:ann")).token)
 

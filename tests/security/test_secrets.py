@@ -1,7 +1,7 @@
 """No output of a broker or client contains a secret (rule U3, proof V18).
 
-Secrets of every kind are sent to a broker, in the right place and in every wrong place. Afterwards all output of the
-broker and its clients is searched for the texts of the secrets.
+Secrets of every kind are sent to a broker, in the right place and in every wrong place. All output of the broker and
+its clients is then searched for the texts of the secrets.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ async def client_outputs(url: str, ca: Path, secrets: list[str], patch: pytest.M
     outputs: list[str] = []
     options: dict[str, Any] = {"ca_file": ca}
     for secret in secrets:
-        # Clients take the token from the environment when they are made.
+        # Clients take the token from the environment when they are created.
         patch.setenv("FAIRLEAD_TOKEN", secret)
         for client in (
             Admin(url, **options),

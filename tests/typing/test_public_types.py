@@ -1,4 +1,4 @@
-"""Four type checkers accept correct programs that use the SDK, and report an error on each wrong line."""
+"""Four type checkers accept correct programs that use the SDK, and report an error on each incorrect line."""
 
 from __future__ import annotations
 

@@ -104,7 +104,10 @@ class AuditLog:
         self._refuse(AuditEvent.AUTHENTICATION_FAILED, None, source, "", problem=problem, observed=observed)
 
     def denied(self, denied: DeniedOperation, *, observed: bool) -> None:
-        """Report an operation that is not allowed. `observed`: whether the operation is executed nevertheless."""
+        """Report an operation that is not allowed.
+
+        `observed`: whether the operation is executed although it is not allowed.
+        """
         event = AuditEvent.WOULD_BE_DENIED if observed else AuditEvent.DENIED
         self._refuse(event, denied.principal, denied.operation, denied.resource, observed=observed)
 

@@ -62,7 +62,8 @@ CALLERS_MAX: Final = 10_000
 class SecurityCounters:
     """Functions that count authentications, by source and outcome, and operations that are not allowed.
 
-    The last argument is whether the request is answered nevertheless, as in the mode `observe`.
+    The last argument states whether the request is answered although the operation is not allowed, as in the mode
+    `observe`.
     """
 
     authentication: Callable[[str, str, bool], None]

@@ -27,9 +27,9 @@ class Addresses:
     """Addresses of the listeners, each ``host:port``."""
 
     data: str | None = None
-    """First address of the data listener without TLS; None without such an address."""
+    """First address of the data listener without TLS; None if the listener has no address without TLS."""
     data_tls: str | None = None
-    """First address of the data listener with TLS; None without such an address."""
+    """First address of the data listener with TLS; None if the listener has no address with TLS."""
     peer: str | None = None
     ops: str | None = None
     external: str | None = None

@@ -104,7 +104,7 @@ async def test_a_broker_waits_for_etcd(alone: EtcdCluster, start: Start) -> None
 
 
 async def test_wrong_credentials_end_the_start(alone: EtcdCluster, start: Start) -> None:
-    """A broker does not wait when its credentials are wrong, because waiting would not help."""
+    """A broker does not wait when its credentials are invalid, because waiting would not help."""
     await alone.etcdctl("user", "add", "root:right")
     await alone.etcdctl("user", "grant-role", "root", "root")
     await alone.etcdctl("auth", "enable")

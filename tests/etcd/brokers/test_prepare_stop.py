@@ -167,7 +167,7 @@ async def test_addresses_and_rack_of_the_pod_are_registered(alone: EtcdCluster, 
 
 
 def test_a_hook_beside_a_broker_that_does_not_serve_ends_at_once(tmp_path: Path) -> None:
-    """The hook of a broker that does not serve ends at once, even with wrong settings."""
+    """The hook of a broker that does not serve ends at once, even with invalid settings."""
     port = next(free_ports())
     (tmp_path / "broker.yaml").write_text("{}")
     away = pod(tmp_path, "http://127.0.0.1:1", 4, [port, port, port])

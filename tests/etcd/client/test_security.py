@@ -204,7 +204,7 @@ async def test_a_user_works_within_its_role(guarded: EtcdCluster) -> None:
     ids=["wrong password", "unknown user", "no user"],
 )
 async def test_wrong_credentials_are_refused_at_once(guarded: EtcdCluster, user: EtcdUser | None) -> None:
-    """Wrong credentials are refused without retries, and the password is not in the message."""
+    """Invalid credentials are refused without retries, and the password is not in the message."""
     async with asyncio.timeout(QUICK.call_seconds / 2):
         with pytest.raises(CredentialsRefused) as refusal:
             await connect(guarded.options(user=user))

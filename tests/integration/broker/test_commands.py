@@ -160,7 +160,7 @@ def test_line_for_people_names_the_addresses(start: Start) -> None:
     ],
 )
 def test_wrong_usage_exits_2_and_names_the_mistake(arguments: list[str], names: str) -> None:
-    """A command with wrong usage starts no broker, and the message names the mistake."""
+    """A command with invalid usage starts no broker, and the message names the mistake."""
     app = typer.Typer(add_completion=False)
     app.command("broker-start")(broker_start)
     app.command("dev-up")(dev_up)
@@ -173,7 +173,7 @@ def test_wrong_usage_exits_2_and_names_the_mistake(arguments: list[str], names: 
 
 @pytest.mark.slow
 def test_a_wrong_setting_is_named_as_it_was_given(start: Start, tmp_path: Path) -> None:
-    """A broker names a wrong setting by its variable or by its key in the file, because limits have no flags."""
+    """A broker names an invalid setting by its variable or by its key in the file, because limits have no flags."""
     (tmp_path / "here.toml").write_text("pot = 9520\nlease_seconds = 1\n")
     variables = {"FAIRLEAD_ID": "one", "FAIRLEAD_LIMITS": '{"threads": 4}', "FAIRLEAD_LEASE_SECONDS": "1"}
     process = start("broker", "start", "--config", "here.toml", "--lease-seconds", "1", **variables)

@@ -162,7 +162,7 @@ def test_a_drained_broker_leads_nothing_until_it_is_undrained(cluster: CommandLi
 
 
 def test_a_partition_moves_and_a_move_is_refused(cluster: CommandLine) -> None:
-    """A partition moves from two brokers to a third, and an impossible move ends with the exit code of a refusal."""
+    """A partition moves from two brokers to a third; a move that cannot succeed ends with the code of a refusal."""
     numbers = [broker["id"] for broker in rows(cluster, "broker", "list")]
     cluster("topic", "create", "moving", "-p", "1", "-r", "2")
     cluster("produce", "moving", typed=b"one\ntwo\n")

@@ -108,7 +108,7 @@ def test_programs_get_the_offsets_of_records(fairlead: CommandLine) -> None:
 def test_the_rows_before_a_bad_one_are_stored(
     fairlead: CommandLine, tmp_path: Path, name: str, content: bytes, named: str
 ) -> None:
-    """Records of a file are stored up to its first wrong row, which the message names."""
+    """Records of a file are stored up to its first invalid row, which the message names."""
     path = tmp_path / name
     path.write_bytes(content)
     fairlead("topic", "create", name)

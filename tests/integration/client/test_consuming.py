@@ -53,7 +53,7 @@ async def topic(admin: Admin) -> None:
 
 
 async def test_a_reader_without_partitions_is_refused(bootstrap: str) -> None:
-    """A consumer without partitions is refused instead of waiting for ever, as is a topic name given as partitions."""
+    """A consumer without partitions is refused instead of waiting forever, as is a topic name given as partitions."""
     async with Consumer(bootstrap) as consumer:
         with pytest.raises(SettingError) as empty:
             await consumer.next_batch()
@@ -362,7 +362,7 @@ async def test_wrong_assignments_are_refused_by_name(bootstrap: str) -> None:
 
 
 async def test_a_deleted_topic_is_an_error_for_its_reader(bootstrap: str, admin: Admin) -> None:
-    """A read of a deleted topic fails instead of waiting for ever."""
+    """A read of a deleted topic fails instead of waiting forever."""
     async with Consumer(bootstrap) as consumer:
         await consumer.assign(topic="flights")
         await consumer.next_batch(timeout="50ms")
@@ -425,7 +425,7 @@ async def test_one_take_at_a_time(bootstrap: str) -> None:
 
 
 async def test_closing_ends_the_iteration(bootstrap: str) -> None:
-    """Iterating over a closed consumer raises an error instead of waiting for ever."""
+    """Iterating over a closed consumer raises an error instead of waiting forever."""
     async with Consumer(bootstrap) as consumer:
         await consumer.assign(topic="flights")
         async with asyncio.TaskGroup() as tasks:

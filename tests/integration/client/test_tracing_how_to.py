@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pytest
 
 PRODUCE, CONSUME = (block.text for block in blocks(sections("how-to/observability.md")["Traces"], "python"))
-# The program of the page runs for ever; this copy stops after one batch.
+# The program of the page runs forever; this copy stops after one batch.
 ENDING = CONSUME.replace("            ...\n", "            break\n")
 
 

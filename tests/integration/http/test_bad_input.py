@@ -109,7 +109,7 @@ def patched(at: int, form: str, value: int) -> Callable[[bytes], bytes]:
     ],
 )
 async def test_broken_batches(api, batch_of, change: Callable[[bytes], bytes], code: str) -> None:
-    """A broken batch is refused with the first rule that it violates, alone and in a frame."""
+    """A broken batch is refused with the first rule that it violates, both by itself and in a frame."""
     batch = change(batch_of(b"a" * 200, b"b" * 100))
     answer = await api.post_batch(RECORDS, batch)
 
@@ -127,7 +127,7 @@ async def test_bomb(api, batch_of) -> None:
 
 
 async def test_wrong_schema(api, batch_of) -> None:
-    """A batch with wrong Arrow columns is refused although its frame is correct."""
+    """A batch with invalid Arrow columns is refused although its frame is correct."""
     good = batch_of(b"a")
     message = pa.record_batch({"value": [b"a"]}).serialize().to_pybytes()
     batch = bytearray(good[:HEADER_BYTES] + message + bytes(-len(message) % 8))
@@ -293,7 +293,7 @@ def frame(meta: object, data: bytes = b"") -> bytes:
     ],
 )
 async def test_broken_frames(api, batch_of, flights: str, body: bytes, code: str) -> None:
-    """A request with a frame of a wrong length is refused as a whole, including correct frames before it."""
+    """A request with a frame of an incorrect length is refused as a whole, including correct frames before it."""
     good = frame({"topic_id": flights, "partition": 0}, batch_of(b"a"))
     answers = [
         await api.call("POST", "/v1/produce", before + body, {"content-type": FRAMES})
@@ -350,7 +350,7 @@ async def test_broken_frames(api, batch_of, flights: str, body: bytes, code: str
     ids=lambda value: value[-60:],
 )
 async def test_wrong_parameters(raw, method: str, target: str, code: str) -> None:
-    """A request with a wrong parameter, path or name is refused before it takes effect, and the mistake is named."""
+    """A request with an invalid parameter, path or name is refused before it takes effect, and the mistake is named."""
     answer = await raw.call(method, target, b'[{"value": "a"}]' if method == "POST" else b"")
 
     assert answer.code == code, answer.json

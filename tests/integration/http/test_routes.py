@@ -89,7 +89,7 @@ async def test_accept_is_used_where_the_contract_says_so(entry, api) -> None:
 
 
 async def test_wrong_method(api) -> None:
-    """A request with a wrong method for its path gets 405 with Allow."""
+    """A request with a method that its path does not support gets 405 with Allow."""
     answer = await api.call("PUT", "/v1/topics/flights")
 
     assert (answer.status, answer.code) == (405, "method_not_allowed")

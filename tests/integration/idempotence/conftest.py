@@ -22,7 +22,7 @@ async def start(tmp_path: Path) -> AsyncIterator[StartBroker]:
     running: list[RunningBroker] = []
 
     async def begin(clock: Clock | None = None, **settings: object) -> RunningBroker:
-        """Start a broker after stopping the previous one."""
+        """Start a broker after stopping the previous broker."""
         for before in running:
             await before.stop()
         running.clear()

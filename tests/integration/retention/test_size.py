@@ -4,7 +4,7 @@ from __future__ import annotations
 
 MIB = 1 << 20
 BATCH_VALUES = ["x" * 1000] * 250
-"""Values of a quarter of a MiB."""
+"""Values of 256 KiB."""
 
 
 async def fill(api, topic: str, mebibytes: int) -> None:

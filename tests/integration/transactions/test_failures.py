@@ -49,7 +49,7 @@ async def committed(url: str, count: int) -> list[bytes]:
 async def test_a_commit_survives_the_stop_of_its_broker_and_of_the_leader(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A committed transaction is ended by the next leader, even if the broker that wrote the commit is gone."""
+    """A committed transaction is ended by the next leader, even if the broker that wrote the commit has stopped."""
     topic_id = await cluster.topic("orders", min_insync_replicas=1)
     await cluster.led("orders", topic_id)
     leader = cluster.leader(topic_id)

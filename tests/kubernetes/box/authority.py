@@ -19,7 +19,7 @@ class Authority:
     """The certificate authority of one box, which later processes load from its files."""
 
     def __init__(self) -> None:
-        """Create the authority and the key of service account tokens, or load existing ones."""
+        """Create the authority and the key of service account tokens, or load existing files."""
         certificate, key = PKI / "ca.crt", PKI / "ca.key"
         if certificate.exists():
             self._ca = trustme.CA.from_pem(certificate.read_bytes(), key.read_bytes())

@@ -52,7 +52,7 @@ def start(authority: Authority, numbers: list[int], cgroup: str, pause_image: Pa
 
 
 class RealNode:
-    """One node, identified by its number, which is counted from 1."""
+    """One node, identified by its number; numbers begin at 1."""
 
     def __init__(self, number: int, cgroup: str) -> None:
         """Set the number of the node, without starting the node."""

@@ -134,7 +134,7 @@ def stage(kubernetes: Kubernetes, operators: Operators, namespace: str, tmp_path
 def test_a_changed_setting_restarts_each_broker_once(stage: Stage) -> None:
     """Brokers restart once each for a changed setting, the controller last, even when the operator is killed.
 
-    Afterwards a broker joins the Cluster, and leaves it after its data has moved.
+    A broker then joins the Cluster, and leaves the Cluster after its data has moved.
     """
     operator = stage.start_operator()
     stage.apply()
@@ -166,7 +166,7 @@ def test_a_changed_setting_restarts_each_broker_once(stage: Stage) -> None:
 
 
 def one_comes_and_leaves(stage: Stage) -> None:
-    """Check that a fourth broker joins, and leaves only after its replicas have moved to the others."""
+    """Check that a fourth broker joins, and leaves only after its replicas have moved to the other brokers."""
     config = {"num.io.threads": "6", "retention.ms": "70000"}
     stage.apply(4, config=config)
     stage.wait(

@@ -1,7 +1,7 @@
 """The operator's foundation on a real API server: rights, leadership, late definitions, faults of the server.
 
-Other tests check the objects of a Cluster and their changes. Here a deleted Service that is created again shows that
-the operator works.
+Other tests check the objects of a Cluster and their changes. In the tests of this file, a deleted Service that is
+created again shows that the operator works.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def test_namespaces_are_all_that_it_needs(
 def test_a_listed_namespace_that_is_not_there_keeps_no_other_waiting(
     kubernetes: Kubernetes, operators: Operators, namespace: str
 ) -> None:
-    """An operator reports a listed namespace that is missing with its role, and works in the others."""
+    """An operator reports a listed namespace that is missing with its role, and works in all other namespaces."""
     missing = f"{namespace}-gone"
     kubernetes.api.apply(a_cluster(), namespace)
     named = {"FAIRLEAD_OPERATOR_NAMESPACES": f"{missing},{namespace}"}

@@ -17,7 +17,7 @@ REBALANCE = "rebalances.fairlead.dev/grown"
 
 
 def test_partitions_move_onto_a_new_broker(stage: PodsStage) -> None:
-    """The proposal waits for approval, its moves are carried out under load, and no record is lost."""
+    """The proposal waits for approval, its moves are executed under load, and no record is lost."""
     api = stage.kubernetes.api
 
     def wait(reason: str) -> Manifest:

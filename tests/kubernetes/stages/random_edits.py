@@ -156,7 +156,7 @@ class World:
 
     @property
     def safe_to_lose_a_disk(self) -> bool:
-        """Whether every topic has more than one replica."""
+        """Whether every topic has at least two replicas."""
         return not self.wish.kept and all(each.replicas > 1 for each in self.wish.topics.values())
 
 

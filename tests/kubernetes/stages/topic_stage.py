@@ -131,7 +131,7 @@ class Stage:
         )
 
     def wait_gone(self, namespace: str, name: str) -> None:
-        """Wait until a Topic's resource is gone."""
+        """Wait until a Topic's resource is removed."""
         self.kubernetes.api.wait(f"topics.fairlead.dev/{name}", namespace, lambda topic: topic is None)
 
     def events(self, namespace: str, name: str) -> set[str]:

@@ -105,7 +105,7 @@ def of_pods(stage: EditStage, wish: Wish) -> str:
 
 
 def of_children(stage: EditStage, wish: Wish) -> str:
-    """Compare the other objects."""
+    """Compare the remaining objects of the Cluster."""
     get = stage.api.get
     bootstrap = get("service/main-bootstrap", stage.namespace) or {"spec": {}}
     external = get("service/main-external", stage.namespace) or {"spec": {}}

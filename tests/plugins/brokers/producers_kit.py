@@ -104,7 +104,7 @@ class Shell:
         return request
 
     def run(self, effects: Iterable[Effect[Request]]) -> None:
-        """Carry out the machine's effects."""
+        """Execute the machine's effects."""
         for effect in effects:
             match effect:
                 case Append(request):
@@ -156,7 +156,7 @@ class Shell:
         self.machine.step(Withdrawn(request))
 
     def store(self, *sequences: int, **who: Any) -> list[Request]:
-        """Store batches of one record, each appended alone."""
+        """Store batches of one record, each in a separate append."""
         requests = []
         for sequence in sequences:
             requests.append(self.send(sequence, **who))

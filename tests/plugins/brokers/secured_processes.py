@@ -58,7 +58,7 @@ class Processes:
         ]
 
     def set(self, **environment: str | None) -> None:
-        """Set variables of the next start; None removes one."""
+        """Set variables of the next start; None removes a variable."""
         for node in self.nodes:
             for name, value in environment.items():
                 if value is None:

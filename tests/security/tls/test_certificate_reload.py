@@ -237,7 +237,7 @@ async def test_only_brokers_of_the_cluster_reach_the_peer_listener(
 async def test_no_handshake_is_refused_while_a_certificate_is_replaced(
     broker: RunningBroker, authority: Authority, tls: Path
 ) -> None:
-    """Connections that are made at any moment of a replacement are served, even with slow handshakes."""
+    """Connections that are opened at any moment of a replacement are served, even with slow handshakes."""
     ca = tls / "ca.crt"
     host, _, port = str(broker.addresses.data_tls).rpartition(":")
     slow = [await asyncio.open_connection(host, int(port)) for _ in range(5)]

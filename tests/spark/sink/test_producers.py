@@ -217,7 +217,7 @@ def test_planning_and_commits_leave_no_garbage_collector_at_work() -> None:
 
 
 def test_a_failure_does_not_wait_for_undeliverable_records() -> None:
-    """A task fails long before the delivery timeout when the cluster is gone, and its producer is closed."""
+    """A task fails long before the delivery timeout when the cluster is unavailable, and its producer is closed."""
     lent: list[Producer] = []
     began = time.monotonic()
     with testing.running_cluster() as bootstrap:

@@ -75,7 +75,7 @@ def test_every_part_of_a_record_is_written_where_its_columns_say(
 
 
 def test_what_cannot_be_written_is_refused_by_name(spark: SparkSession, bootstrap: str, topic: str) -> None:
-    """A wrong schema, wrong options and overwriting are refused before a task runs.
+    """An invalid schema, invalid options and overwriting are refused before a task runs.
 
     The error names the column or option and the allowed values.
     """

@@ -53,8 +53,8 @@ QUIET_FAILURES: Final = 3
 """Number of consecutive failures of one partition at which a warning is logged. An ordinary election causes fewer
 failures."""
 WORTH_A_WARNING: Final = 4
-"""Number of consecutive failures of a leader at which a warning is logged. This number is reached within 0.35 seconds.
-An ordinary start or stop of a broker causes fewer failures."""
+"""Number of consecutive failures of a leader at which a warning is logged. Consecutive failures reach this number
+within 0.35 seconds. An ordinary start or stop of a broker causes fewer failures."""
 
 _Work = tuple[FollowerReplica, DiskWork]
 

@@ -314,7 +314,7 @@ class Groups:
         room = asyncio.Semaphore(RELEASES_AT_ONCE)
 
         async def release(coordinated: CoordinatedGroup) -> None:
-            # The refusal is definite, because nothing was written for the call. The client looks up the next
+            # The refusal is definite, because nothing was written for the call. The client then looks up the next
             # coordinator.
             coordinated.let_go(group_refusals.not_coordinator(coordinated.name, None, None))
             async with room:

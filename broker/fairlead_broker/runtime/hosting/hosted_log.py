@@ -61,7 +61,7 @@ async def no_role(hosted: HostedLog) -> None:
 
 
 def drop_damaged(log: PartitionLog) -> None:
-    """Truncate a log at the start of its damage, or drop all records if truncation is impossible.
+    """Truncate a log at the start of its damage, or drop all records if the log cannot be truncated there.
 
     Blocks. Raises LogError.
     """

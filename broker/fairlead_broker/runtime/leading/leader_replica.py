@@ -557,7 +557,10 @@ class LeaderReplica:
         self.leadership.directory_failed()
 
     def close(self, refusal: Refusal) -> None:
-        """End the leadership: fail all waiting calls, and ignore later events. No further decision or write is made."""
+        """End the leadership: fail all waiting calls, and ignore later events.
+
+        The ended leadership makes no further decision and no further write.
+        """
         self.closed = True
         self.refuse_writes(refusal)
         self.leadership.close()

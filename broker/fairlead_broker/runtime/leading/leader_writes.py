@@ -1,9 +1,9 @@
 """Writes by leaders to their own partition records, each by compare-and-set.
 
-One task sends the writes and combines writes of many partitions in one transaction, because a returning follower
-may join the isrs of a thousand partitions at once. A failed transaction is split into halves, so that a partition
-with a conflict does not block the others. Every write gets exactly one answer, after which the state machine
-decides whether to try again (protocol section 3, rules 3 and 4).
+One task sends the writes and combines writes of many partitions in one transaction, because a returning follower may
+join the isrs of a thousand partitions at once. A failed transaction is split into halves, so that a partition with a
+conflict does not block other partitions. Every write gets exactly one answer, after which the state machine decides
+whether to try again (protocol section 3, rules 3 and 4).
 """
 
 from __future__ import annotations

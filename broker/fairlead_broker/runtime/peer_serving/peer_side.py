@@ -54,7 +54,7 @@ class PeerSide:
 
     @property
     def registrations(self) -> Mapping[BrokerId, Versioned[BrokerRegistration]]:
-        """Every registered broker, including this one."""
+        """Every registered broker, including this broker."""
         return self.mirror.metadata.brokers
 
     @property

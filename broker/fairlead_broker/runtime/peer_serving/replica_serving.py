@@ -39,8 +39,8 @@ ON_LOOP_BYTES_MAX: Final = 4 << 20
 """Maximum number of bytes read on the event loop for one answer, which takes a quarter of a millisecond; other reads
 use the disk pool."""
 IDLE_SECONDS_MAX: Final = 60.0
-"""Number of seconds without a fetch after which a session is dropped: the follower is gone or follows no partition of
-this leader."""
+"""Number of seconds without a fetch after which a session is dropped, because the follower has stopped or follows no
+partition of this leader."""
 
 REFUSAL_CODES: Final = {
     FetchRefusal.STALE_LEADER_EPOCH: "stale_leader_epoch",

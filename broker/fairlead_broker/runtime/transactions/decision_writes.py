@@ -195,7 +195,7 @@ class DecisionWrites:
     async def _wait_or_fail(
         self, left: dict[ProducerId, _Pending[Any]], error: CoordinationError, effect: SideEffect
     ) -> None:
-        """Fail the changes whose time limit has passed, and wait before the next attempt of the others."""
+        """Fail the changes whose time limit has passed; wait before the next attempt of the remaining changes."""
         now = self._clock.monotonic()
         for producer_id, pending in left.items():
             self._cache.pop(producer_id, None)

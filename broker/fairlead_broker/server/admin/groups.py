@@ -211,8 +211,8 @@ class GroupCalls:
         listing = await self._broker.groups.listing(after, limit)
         shown, following = listing.items, listing.next
         if call.access.hides:
-            # A cursor must not name a hidden group, and the last page must not announce another one, so pages are
-            # read until they contain one entry too many, or the list ends.
+            # A cursor must not name a hidden group, and the last page must not have a cursor, so pages are read until
+            # they contain one entry too many or the list ends.
             shown = [each for each in shown if call.access.sees(Kind.GROUP, each.group)]
             while following is not None and len(shown) <= limit:
                 listing = await self._broker.groups.listing(following, limit)

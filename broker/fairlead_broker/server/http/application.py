@@ -333,9 +333,9 @@ class Application:
     async def _shed(self, scope: Scope, send: Send) -> None:
         """Refuse a produce call with as little work as possible, so that the event loop can serve admitted calls.
 
-        This refusal takes a third of the time of an ordinary refusal (measured). No `Call` is created and no body is
-        read. Over HTTP/2, a client that is still sending may see only the reset of its stream instead of the answer;
-        clients also treat the reset as a refusal.
+        Refusing a call in this way takes a third of the time of an ordinary refusal (measured). No `Call` is created
+        and no body is read. Over HTTP/2, a client that is still sending may see only the reset of its stream instead of
+        the answer; clients also treat the reset as a refusal.
         """
         self._note(scope)
         headers = SHED_HEADERS if self._gate is None else [*SHED_HEADERS, *self._gate.stamp()]
@@ -394,7 +394,7 @@ class Application:
             await self._refuse(call, problem)
 
     def _note(self, scope: Scope, *, refused: bool = False) -> None:
-        """Note in the guard that a connection has made a request (rule T11)."""
+        """Record in the guard that a connection has made a request (rule T11)."""
         if self._guard is not None:
             (self._guard.refused if refused else self._guard.admitted).add(scope["client"])
 

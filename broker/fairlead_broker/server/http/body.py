@@ -4,17 +4,17 @@ Callers: ``call``. A body is stored once: a single chunk is used as received, se
 ``BodyBudget`` limits the bytes of all request bodies together, because many large concurrent uploads would exhaust the
 memory of the process.
 
-``CallLimit`` limits the number of produce calls under way. This number determines how long each call waits, and the
-best number depends on the machine, the batches and the disk. The limit is adjusted to the lag of the event loop's
-timers, because every step of a request, including a refusal, waits in the loop's queue. The limit is increased
-additively and decreased multiplicatively, like TCP's congestion window (Jacobson 1988). A slow disk alone does not
-delay the loop, so the largest limit then applies.
+``CallLimit`` limits the number of produce calls under way. The number of calls under way determines how long each call
+waits, and the best number depends on the machine, the batches and the disk. The limit is adjusted to the lag of the
+event loop's timers, because every step of a request, including a refusal, waits in the loop's queue. The limit is
+increased additively and decreased multiplicatively, like TCP's congestion window (Jacobson 1988). A slow disk alone
+does not delay the loop, so the largest limit then applies.
 
-``HeldBodies`` chooses the incomplete body that is ended when request bodies use all their memory. A client can
-keep an incomplete body in memory for as long as the time limits of bodies allow, so a few clients could keep all
-other clients out. The choice first compares the bytes that each address holds, then the bytes that each
-connection of the request's own address holds. A body of another address or connection is ended if that address or
-connection holds at least as much as the request's own would.
+``HeldBodies`` chooses the incomplete body that is ended when request bodies use all their memory. A client can keep an
+incomplete body in memory for as long as the time limits of bodies allow, so a few clients could keep all other clients
+out. The choice first compares the bytes that each address holds, then the bytes that each connection of the request's
+own address holds. A body of another address or connection is ended if that address or connection holds at least as much
+as the address or connection of the request would hold.
 
 This code is in one file because a body, the budget that counts it and the choice that ends it change together.
 """

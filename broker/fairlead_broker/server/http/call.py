@@ -383,8 +383,8 @@ class Call:
 
     def _announced_bytes(self) -> int | None:
         given = self.headers.get(b"content-length")
-        # granian already refuses a Content-Length that is not a number. This check only protects the conversion to an
-        # integer.
+        # granian already refuses a Content-Length that is not a number. The check only protects the conversion of the
+        # header to an integer.
         return int(given) if given is not None and given.isdigit() and len(given) < 20 else None
 
 

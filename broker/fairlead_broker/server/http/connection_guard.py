@@ -58,7 +58,7 @@ class GuardLimits:
 
 @dataclass(slots=True)
 class ConnectionGuard:
-    """Connections to one bound port: the time at which each was first seen, and whether it has made a request."""
+    """Connections to one bound port: for each connection, when it was first seen, and whether it has made a request."""
 
     port: int
     limits: GuardLimits

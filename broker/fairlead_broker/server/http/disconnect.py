@@ -59,7 +59,7 @@ async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
 
     Raises ClientGone after a disconnect.
     """
-    # This function owns the tasks of the work and of the watch; all tasks have ended when the function returns.
+    # The function owns the tasks of the work and of the watch; all tasks have ended when the function returns.
     task = asyncio.get_running_loop().create_task(work)
     with DisconnectWatch(receive) as watch:
         leaving = asyncio.get_running_loop().create_task(watch.gone.wait())

@@ -28,7 +28,7 @@ async def wait_for_room(
         if left <= 0:
             return None
         pause = min(seconds, left)
-        # A bucket refills with time alone.
+        # A bucket refills as time passes; no event is needed.
         sleep = asyncio.sleep(pause)  # noqa: TID251
         await (sleep if is_watched else unless_gone(call.receive, sleep))
         left -= pause

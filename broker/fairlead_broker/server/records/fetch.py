@@ -203,7 +203,7 @@ class FetchCalls:
     async def _fetch_allowed(
         self, call: Call, request: FetchRequest, problems: Mapping[int, ProblemError], held: HeldAnswer
     ) -> None:
-        """Answer at once, with the problems of partitions that may not be read and the records of the others."""
+        """Answer at once, with problems for the partitions that may not be read and records of all other partitions."""
         places = [place for place in range(len(request.partitions)) if place not in problems]
         rest = msgspec.structs.replace(
             request, partitions=[request.partitions[place] for place in places], max_wait_ms=0

@@ -1,7 +1,7 @@
 """Grouping of the lines of a body of unlimited duration.
 
-Callers: ``line_produce``. A group ends when it is large enough or when no bytes arrive for 10 ms. Thus a file is stored
-in large batches, and a line that a person types is stored immediately.
+Callers: ``line_produce``. A group ends when it is large enough or when no bytes arrive for 10 ms. A file is therefore
+stored in large batches, and a line that a person types is stored immediately.
 """
 
 from __future__ import annotations

@@ -106,14 +106,14 @@ def passed_on_key(call: Call, digest_header: str) -> KeyedRequest | None:
 
 
 def refuse_producer_headers(call: Call, reason: str) -> None:
-    """Raise ProblemError malformed_request if a request that does not support producer headers has such a header."""
+    """Raise ProblemError malformed_request if a request has a producer header but does not support producer headers."""
     for header, _ in _PRODUCER:
         if header.lower().encode() in call.headers:
             _refuse(header, call.header_text(header.lower().encode()), reason)
 
 
 def refuse_idempotency_key(call: Call) -> None:
-    """Raise ProblemError malformed_request if a request that does not support an idempotency key has one."""
+    """Raise ProblemError malformed_request if a request has an idempotency key but does not support such keys."""
     if _KEY in call.headers:
         _refuse(
             Header.IDEMPOTENCY_KEY,

@@ -126,7 +126,7 @@ def refusal_by_id(call: Call, broker: Broker, operation: Operation, topic_id: To
 
 
 def topic_of(call: Call, broker: Broker) -> TopicView:
-    """Return the topic in the path. Raises topic_not_found, or topic_recreated if the caller expects another id."""
+    """Return the topic in the path. Raises topic_not_found, or topic_recreated if the caller expects a different id."""
     return checked_topic(broker.views.by_name(call.topic), call.topic_id)
 
 

@@ -63,7 +63,7 @@ async def test_a_missing_topic_is_named_once_and_read_once_it_exists(
 async def test_a_member_without_a_partition_warns_of_no_existing_topic(
     bootstrap: str, admin: Admin, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A member without a partition logs a warning only about a missing topic, not about an existing one."""
+    """A member without a partition logs a warning only about a missing topic, not about an existing topic."""
     await admin.create_topic("flights", partitions=1)
     async with Consumer(bootstrap, group="z2", topics="flights") as first:
         await until(lambda: bool(first.assignment))

@@ -209,7 +209,7 @@ async def test_groups_are_listed_by_pages(scene, calls) -> None:
 
 
 async def test_repeated_joins_leave_no_ghosts(scene, calls) -> None:
-    """A join that is repeated after a lost answer adds one member and leaves the others unchanged."""
+    """A join that is repeated after a lost answer adds one member and leaves the other members unchanged."""
     first, second = (Member(calls, scene.group, each) for each in ("m-1", "m-2"))
     for member in (first, second, first, second, first):
         member.epoch, member.assignment = 0, []

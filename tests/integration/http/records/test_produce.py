@@ -256,7 +256,7 @@ async def test_frames(api, batch_of) -> None:
 
 
 async def test_frames_in_part(api, batch_of) -> None:
-    """A produce request with a partition that cannot be written gets 207 with its problem and stores the others."""
+    """A produce request with an unwritable partition gets 207 with its problem, and stores all other batches."""
     topic_id = await api.create("flights")
     ghost = "00000000-0000-4000-8000-000000000000"
     broken = bytearray(batch_of(b"x"))

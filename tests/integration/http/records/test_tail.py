@@ -109,7 +109,7 @@ async def test_an_unknown_event_id(api, six, wrong: str) -> None:
     ],
 )
 async def test_wrong_parameters(api, six, query: str, status: int, code: str) -> None:
-    """A tail with wrong parameters is refused before its answer begins."""
+    """A tail with invalid parameters is refused before its answer begins."""
     answer = await api.get(f"{TAIL}?{query}")
 
     assert (answer.status, answer.code) == (status, code)
