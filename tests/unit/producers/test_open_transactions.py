@@ -47,6 +47,17 @@ class Model:
     open: dict[int, Transaction] = field(default_factory=dict)
 
 
+def test_an_ended_transaction_holds_readers_until_its_marker_is_committed() -> None:
+    """The last stable offset stays at the start of a transaction until the high watermark has passed its marker."""
+    transactions = OpenTransactions({ProducerId(1): Offset(10)}.items(), ())
+    transactions.ended(ProducerId(2), Offset(11))
+    transactions.ended(ProducerId(1), Offset(12))
+
+    assert transactions.stable_offset(Offset(12), Offset(0)) == 10
+    assert transactions.stable_offset(Offset(13), Offset(0)) == 13
+    assert transactions.stable_offset(Offset(5), Offset(7)) == 7
+
+
 class StableOffsets(RuleBasedStateMachine):
     """The last stable offset equals that of a naive walk over all transactions, and never goes back."""
 
