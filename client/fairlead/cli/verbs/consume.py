@@ -40,8 +40,7 @@ def consume(
         int | None, typer.Option("-n", "--count", min=1, help="Stop after this many records.")
     ] = None,
     exit_at_end: Annotated[
-        bool,
-        typer.Option("-e", "--exit", help="Stop at the end offsets that the partitions have at the start."),
+        bool, typer.Option("-e", "--exit", help="Stop at the end offsets that existed at the start.")
     ] = False,
     line_format: Annotated[
         str | None,
