@@ -290,12 +290,13 @@ class Limits(BaseModel):
     refusal costs little."""
 
     body_seconds_max: float = Field(default=60.0, gt=0)
-    """Maximum time to receive a request body, or one line of a body of lines; the slowest reasonable link transfers
-    64 MiB in less time."""
+    """Maximum time to receive a request body, or one line of a line-delimited body; the slowest reasonable link
+    transfers 64 MiB in less time.
+    """
 
     body_idle_seconds_max: float = Field(default=10.0, gt=0)
-    """Maximum pause within a request body, or within one line of a body of lines. A client that announces a body and
-    sends none occupies a stream.
+    """Maximum pause within a request body, or within one line of a line-delimited body. A client that announces a body
+    and sends none occupies a stream.
     """
 
     answers_bytes_max: int = Field(default=256 * MIB, ge=1 * MIB)
@@ -319,9 +320,9 @@ class Limits(BaseModel):
     connections wait in the listener's queue."""
 
     connections_per_address_max: int | None = Field(default=None, ge=0)
-    """Maximum number of connections of one address (of one network /64 with IPv6) to the data listener; by default half
-    of `connections_max`, so that one client cannot use all connections. The newest connections beyond the limit are
-    closed. 0 turns the limit off, for clients behind one proxy.
+    """Maximum number of connections of one client address (with IPv6, of one /64 network) to the data listener. The
+    default is half of `connections_max`, so that one client cannot use all connections. The newest connections beyond
+    the limit are closed. 0 turns the limit off, for clients behind one proxy.
     """
 
     first_request_seconds_max: float = Field(default=30.0, gt=0)

@@ -20,7 +20,7 @@ from fairlead_broker.clock import Clock
 from fairlead_broker.settings import Endpoint
 
 ATTEMPT_SECONDS = 10.0
-"""Timeout of one request in seconds. The election of a controller takes less time."""
+"""Timeout of one request in seconds. The election of a controller takes less time than this timeout."""
 RETRY_SECONDS = 1.0
 """Number of seconds between two requests. The restart of another broker takes several seconds."""
 UNANSWERED_SECONDS = 15.0

@@ -71,7 +71,7 @@ class TopicMetric(Collector):
     """Counter or gauge with a series for each topic or partition, whose values are read at each scrape.
 
     Adding a series only adds an entry to a dictionary: a broker that starts with thousands of partitions adds a dozen
-    series for each, and objects of prometheus_client would take half of the time of the start.
+    series for each, and objects of prometheus_client would take half of the startup time.
     """
 
     __slots__ = ("_family", "_reads", "definition")

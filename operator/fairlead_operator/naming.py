@@ -158,8 +158,9 @@ PEER_SCHEME_ANNOTATION: Final = f"{GROUP}/peer-scheme"
 ETCD_SCHEME_ANNOTATION: Final = f"{GROUP}/etcd-scheme"
 """Annotation on a broker's pod and its template: scheme of the calls to a managed etcd; absent for http."""
 ETCD_TRANSPORT_ANNOTATION: Final = f"{GROUP}/etcd-transport"
-"""Annotation on an etcd pod and its template: `both` for listeners without and with TLS, `tls` for listeners with TLS
-only; without the annotation, all listeners lack TLS."""
+"""Annotation on an etcd pod and its template: `both` for listeners both with and without TLS, `tls` for listeners with
+TLS only; without the annotation, all listeners lack TLS.
+"""
 ETCD_AUTHORITIES_ANNOTATION: Final = f"{GROUP}/etcd-authorities"
 """Annotation on an etcd pod and its template: fingerprint of the authorities, which a member reads at startup."""
 SECURITY_FLOOR_ANNOTATION: Final = f"{GROUP}/security-floor"

@@ -258,7 +258,10 @@ class Recovery:
         return False
 
     def _gap(self, number: int, tail: _Tail, following: Offset) -> bool:
-        """Handle missing offsets between two segments: cut the log or record damage. Returns False after a cut."""
+        """Handle missing offsets between two segments: cut the log or record damage.
+
+        Returns False if the log was cut.
+        """
         keep = self._may_keep(tail)
         if keep and tail.next_offset >= self._synced:
             keep = self._good_behind(number, tail.next_offset)

@@ -33,7 +33,7 @@ class SpaceReserve:
         """Whether the disk was too full for a reserve that `take` has requested."""
 
     def release(self) -> None:
-        """Delete the file, and stop refusing appends. Raises `StorageFailed`."""
+        """Delete the reserve file, and stop refusing appends. Raises `StorageFailed`."""
         with self._lock:
             self.missing = self.held = False
             try:

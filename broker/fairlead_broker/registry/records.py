@@ -181,7 +181,7 @@ class BrokerRegistration(Record, frozen=True, kw_only=True):
     """
     lease_seconds: Positive | None = None
     """Time to live of the broker's lease in seconds, or None if an older release wrote the registration. The broker
-    considers itself registered for this time.
+    considers itself registered for this time after a renewal.
     """
     feature_level: Positive = 1
     """Highest feature level that the broker's release supports. A registration without this field is from a release

@@ -158,7 +158,7 @@ class LocalCluster:
     def __init__(self, store: Coordination, brokers: Sequence[RunningBroker]) -> None:
         """Take ownership of `store` and of serving brokers, each with its own client of the store.
 
-        The store is closed last.
+        A stop closes the store last.
         """
         self._store = store
         self.brokers = tuple(brokers)

@@ -372,8 +372,8 @@ class ClusterReconciler:
     async def _delete_certificate(self, ref: ObjectRef, cluster: Cluster) -> None:
         """Delete the Certificate of an issuer that the Cluster no longer names.
 
-        Certificates are not watched, since the kind exists only where cert-manager is installed. Without the right to
-        read Certificates, the operator has created none.
+        Certificates are not watched, since the kind exists only where cert-manager is installed. If the operator may
+        not read Certificates, it cannot have created any.
         """
         try:
             live = await self._api.get(ref)

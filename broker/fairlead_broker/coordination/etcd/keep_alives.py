@@ -19,8 +19,8 @@ from fairlead_broker.coordination.etcd.members import Members
 from fairlead_broker.coordination.protocol import CoordinationUnavailable, Lease, LeaseNotFound
 
 ATTEMPTS_PER_TTL: Final = 4
-"""Number of attempts in one time to live. If a member does not answer within a quarter of the time to live, enough
-time is left to try another member.
+"""Number of keep-alive attempts within one time to live. If a member does not answer within a quarter of the time to
+live, enough time is left to try another member.
 """
 
 _Stream = grpc.aio.StreamStreamCall[messages.LeaseKeepAliveRequest, messages.LeaseKeepAliveResponse]

@@ -2,8 +2,8 @@
 
 A new etcd starts with TLS. The members of a running etcd first get listeners with TLS in addition to their listeners
 without TLS. Next, the peer URLs of members change one at a time, and the brokers restart with the other scheme.
-Finally, the members restart without the old listeners (section 7.3 of the security contract, step 4). The removal of
-TLS has the same order. The step is derived from live objects and from the member list alone, so that an interrupted
+Finally, the members restart without the old listeners (section 7.3 of the security contract, step 4). TLS is removed in
+steps of the same order. The step is derived from live objects and from the member list alone, so that an interrupted
 change continues.
 """
 
