@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fairlead import errors
     from fairlead.admin import Admin
     from fairlead.consumer import Consumer
+    from fairlead.consuming_transactions import ConsumingTransaction, exactly_once
     from fairlead.errors import FairleadError
     from fairlead.group.session import Membership
     from fairlead.group.settings import CommitMode
@@ -33,6 +34,7 @@ __all__ = [
     "CommitMode",
     "Consumer",
     "ConsumerBatch",
+    "ConsumingTransaction",
     "Delivery",
     "FairleadError",
     "Membership",
@@ -43,6 +45,7 @@ __all__ = [
     "RecordMetadata",
     "TopicPartition",
     "errors",
+    "exactly_once",
 ]
 
 _HOMES = {
@@ -53,6 +56,7 @@ _HOMES = {
     "CommitMode": "fairlead.group.settings",
     "Consumer": "fairlead.consumer",
     "ConsumerBatch": "fairlead.records",
+    "ConsumingTransaction": "fairlead.consuming_transactions",
     "Delivery": "fairlead.producing.delivery",
     "FairleadError": "fairlead.errors",
     "Membership": "fairlead.group.session",
@@ -62,6 +66,7 @@ _HOMES = {
     "Record": "fairlead.records",
     "RecordMetadata": "fairlead.producing.delivery",
     "TopicPartition": "fairlead.topic_partition",
+    "exactly_once": "fairlead.consuming_transactions",
 }
 
 # If type checkers saw `__getattr__`, they would accept any name.

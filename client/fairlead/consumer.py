@@ -24,6 +24,7 @@ from fairlead.connection.transport import Transport
 from fairlead.credentials import TokenProvider
 from fairlead.errors import ClosedError, SettingError, second_start
 from fairlead.group.commit_before import CommitBefore
+from fairlead.group.commits import JointCommit
 from fairlead.group.partitions import Reading
 from fairlead.group.session import GroupSession, Membership
 from fairlead.group.settings import CommitMode, GroupSettings, RebalanceCallback, group_settings_of
@@ -429,6 +430,40 @@ class Consumer:
             )
         await committer.commit(entries)
 
+    def _joint_commit(self) -> JointCommit:
+        """Return the commit, with a transaction, of the offsets after all records handed out since the last commit."""
+        self._check_open()
+        session = self._member_session()
+        if not session.commits_manually:
+            raise SettingError("commit", "after or before", '"manual": the transaction commits the offsets')
+        return session.committer.joint()
+
+    async def _begin_exactly_once(self) -> None:
+        """Check the settings for `exactly_once`, and return to the committed offsets after an interrupted loop."""
+        session = self._member_session()
+        if not session.commits_manually:
+            raise SettingError("commit", "after or before", '"manual" for exactly_once')
+        if self._settings.isolation != "read_committed":
+            raise SettingError("isolation", self._settings.isolation, '"read_committed" for exactly_once')
+        if session.committer.has_taken:
+            await self._rewind()
+
+    def _hold(self) -> None:
+        """Release revoked partitions only after `_end_hold`."""
+        self._member_session().hold()
+
+    def _end_hold(self) -> None:
+        if self._session is not None:
+            self._session.end_hold()
+
+    async def _rewind(self) -> None:
+        """Return to the committed offsets in all partitions of which batches were taken since the last commit."""
+        running, session = self._check_open(), self._member_session()
+        session.finished()
+        committed = await running.transport.retry(session.committed)
+        session.committer.rewind(committed)
+        self._look_again()
+
     async def committed(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, int | None]:
@@ -537,7 +572,11 @@ class Consumer:
             # A held-back batch was not handed out yet, so the batch is not finished.
             session.begin_take(finished=before is None or before.held is None)
             if before is None:
-                return await self._next_fetched(until)
+                batch = await self._next_fetched(until)
+                hand = self._reader.hand
+                if batch is not None and hand is not None and session.commits_manually:
+                    session.committer.took_batch(hand, self._reader.hand_offset, self._reader.hand_epoch)
+                return batch
             return await before.next(lambda: self._next_fetched(until))
         finally:
             session.end_take()

@@ -30,9 +30,11 @@ from fairlead.errors import (
     FairleadError,
     FencedError,
     FixError,
+    ProducerFencedError,
     SettingError,
     TopicNotFoundError,
     TransactionAbortedError,
+    TransactionNotFoundError,
     error_of,
     second_start,
 )
@@ -50,7 +52,7 @@ from fairlead.producing.pending_batch import (
 )
 from fairlead.producing.sender import Sender
 from fairlead.producing.table_pieces import NO_KEY, pieces, slices, table_of, whole
-from fairlead.producing.transactions import OpenTransaction, ProducerTransactions, aborted
+from fairlead.producing.transactions import JointCommit, OpenTransaction, ProducerTransactions, aborted
 from fairlead.records import Headers
 from fairlead.settings import (
     DEFAULT_BOOTSTRAP,
@@ -444,6 +446,11 @@ class Producer:
         self._transaction = transaction
         return transaction.id
 
+    def _join_offsets(self, joint_commit: JointCommit) -> None:
+        """Commit the open transaction by a function that also commits offsets of a group."""
+        assert self._transaction is not None, "a transaction is open"
+        self._transaction.joint_commit = joint_commit
+
     async def _commit_transaction(self) -> None:
         """Commit the open transaction once all of its records are acknowledged, otherwise abort it."""
         transaction = self._transaction
@@ -456,11 +463,11 @@ class Producer:
             raise error
         try:
             await self._transactions.commit(transaction)
-        except FencedError as error:
+        except ProducerFencedError as error:
             self._sender_halted(error)
             raise
-        except FixError as error:
-            if not isinstance(error, TransactionAbortedError):
+        except (FixError, FencedError) as error:
+            if not isinstance(error, TransactionAbortedError | TransactionNotFoundError):
                 await self._transactions.abort(transaction)
             raise
         finally:

@@ -21,6 +21,7 @@ from fairlead.records import Headers
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from fairlead.consumer import Consumer
     from fairlead.producer import Producer
 
 
@@ -86,3 +87,14 @@ class Transaction:
     ) -> list[BatchDelivery]:
         """Send a table in the transaction; see `Producer.send_batch`."""
         return await self._producer.send_batch(topic, data, partition)
+
+    async def commit_offsets(self, consumer: Consumer) -> None:
+        """Commit the group's offsets after all records that a consumer has handed out, if the transaction commits.
+
+        Readers of the group's offsets see the offsets if and only if the transaction is committed. The consumer is a
+        member of a group with `commit="manual"`. A transaction has offsets of one consumer; a later call replaces the
+        offsets of an earlier call. If a partition was revoked in the meantime, the transaction is aborted, and leaving
+        the block raises `MemberFencedError`. After an abort, the consumer must return to its committed offsets;
+        `exactly_once` does this.
+        """
+        self._producer._join_offsets(consumer._joint_commit())  # noqa: SLF001 - parts of one exchange

@@ -30,6 +30,7 @@ PAGES = {
         ("Consumer", "ConsumerBatch", "Record", "TopicPartition", "Membership", "CommitMode", "OffsetPolicy",
          "OffsetAndTimestamp"),
     ),
+    "exactly-once": ("Exactly once", ("exactly_once", "ConsumingTransaction")),
     "admin": ("Admin", ("Admin",)),
 }  # fmt: skip
 """Title of each page, and the names of the exports of `fairlead` on the page."""

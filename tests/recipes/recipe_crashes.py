@@ -65,6 +65,8 @@ class Recipe:
     effects: Counts
     group: str | None = None
     uses_postgresql: bool = False
+    output: str | None = None
+    """Topic with the effects of a program that writes to a topic."""
 
 
 def _lines(name: str) -> Counts:
@@ -94,7 +96,8 @@ RECIPES: Final = (
     Recipe("at_least_once.py", 1, None, _lines("shipped.txt"), "shipper"),
     Recipe("exactly_once_sqlite.py", 1, 1, _in_sqlite, "revenue"),
     Recipe("exactly_once_postgresql.py", 1, 1, _in_postgresql, "revenue-shared", uses_postgresql=True),
-    Recipe("outbox.py", 1, 1, _lines("stored.txt")),
+    Recipe("outbox.py", 1, 1, _lines("stored.txt"), output=TOPIC),
+    Recipe("exactly_once_topic.py", 1, 1, _lines("stored.txt"), "pricing", output="priced"),
 )
 
 
@@ -257,8 +260,8 @@ class CrashedProgram:
         return path.read_text(encoding="utf-8")[-2000:] if path.exists() else ""
 
     async def _judge(self) -> None:
-        if self.recipe.group is None:
-            await self._write_stored()
+        if self.recipe.output is not None:
+            await self._write_stored(self.recipe.output)
         effects = self.recipe.effects(self.folder, self.environment)
         counts = {f"customer-{number}": 0 for number in range(self.report.records)}
         if unknown := effects.keys() - counts.keys():
@@ -273,10 +276,10 @@ class CrashedProgram:
                 message = f"the order of {name} had its effect {count} times"
                 raise Wrong(message)
 
-    async def _write_stored(self) -> None:
-        """Record the effects of a program that writes to the topic, which are the records in the topic."""
-        async with Consumer(self.address) as consumer:
-            await consumer.assign(topic=TOPIC)
+    async def _write_stored(self, topic: str) -> None:
+        """Record the effects of a program that writes to a topic, which are the committed records in the topic."""
+        async with Consumer(self.address, isolation="read_committed") as consumer:
+            await consumer.assign(topic=topic)
             until = await consumer.end_offsets()
             names = [
                 json.loads(record.value or b"")["customer"] async for record in consumer.records(until=until)
@@ -314,7 +317,8 @@ async def crashed_program(recipe: Recipe, seed: int) -> AsyncIterator[CrashedPro
             environment = stack.enter_context(postgresql_server()) if recipe.uses_postgresql else {}
             address = await stack.enter_async_context(_broker(folder / "broker"))
             admin = await stack.enter_async_context(Admin(address))
-            await admin.create_topic(TOPIC, partitions=PARTITIONS)
+            for topic in {TOPIC, recipe.output or TOPIC}:
+                await admin.create_topic(topic, partitions=PARTITIONS)
             yield CrashedProgram(
                 recipe=recipe,
                 report=Report(recipe.program, seed),

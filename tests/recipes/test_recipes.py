@@ -12,6 +12,8 @@ CRASHES = {"at_most_once.py": 8, "at_least_once.py": 8}
 FEWER_CRASHES = 4
 """Crashes of all other programs."""
 SEED = 1
+ALREADY_STORED = "is stored already: another worker reads orders-"
+BEFORE_THE_RESULT = "                        order = price(json.loads(record.value))"
 BEFORE_THE_TRANSACTION = '    place = {"topic": batch.topic, "partition": batch.partition}'
 
 
@@ -35,12 +37,19 @@ async def test_a_crashed_program_keeps_its_promise(recipe: Recipe) -> None:
 
 @pytest.mark.scenario
 @pytest.mark.slow
-@pytest.mark.parametrize("program", ["exactly_once_sqlite.py", "exactly_once_postgresql.py"])
-async def test_a_ghost_stores_nothing_twice(program: str) -> None:
+@pytest.mark.parametrize(
+    ("program", "line", "refusal"),
+    [
+        ("exactly_once_sqlite.py", BEFORE_THE_TRANSACTION, ALREADY_STORED),
+        ("exactly_once_postgresql.py", BEFORE_THE_TRANSACTION, ALREADY_STORED),
+        ("exactly_once_topic.py", BEFORE_THE_RESULT, "producer_fenced"),
+    ],
+)
+async def test_a_ghost_stores_nothing_twice(program: str, line: str, refusal: str) -> None:
     """A record is not stored twice by a worker that was paused before its transaction and replaced."""
     recipe = next(recipe for recipe in RECIPES if recipe.program == program)
     async with crashed_program(recipe, SEED) as crashed:
-        said = await crashed.run_beside_ghost(BEFORE_THE_TRANSACTION)
+        said = await crashed.run_beside_ghost(line)
 
-    assert "is stored already: another worker reads orders-" in said
+    assert refusal in said
     assert (crashed.report.never, crashed.report.repeated) == (0, 0)

@@ -107,6 +107,21 @@ async def test_a_name_in_a_body_is_decided(secured: Secured) -> None:
     assert [topic["name"] for topic in present.json["items"]] == ["hidden", "shown"]
 
 
+async def test_offsets_of_a_commit_need_rights_on_group_and_topics(secured: Secured) -> None:
+    """A caller commits its own transaction only with offsets of a group and of topics that the caller may read."""
+    token, _, _ = await scene(secured)
+    begun = (await secured.call("POST", "/v1/transactions", token, {})).json["transaction"]
+    path = f"/v1/transactions/{begun}:commit"
+    answers = [
+        await secured.call("POST", path, token, {"offsets": {"group": group, "offsets": [OFFSET]}})
+        for group in ("g", "other")
+    ]
+    empty = await secured.call("POST", path, token, {})
+
+    assert [answer.code for answer in answers] == ["forbidden", "forbidden"]
+    assert empty.status == 200
+
+
 async def test_an_answer_leaves_hidden_names_out(secured: Secured) -> None:
     """Lists and descriptions contain no topic and no group that the caller may not describe."""
     token, _, transaction = await scene(secured)

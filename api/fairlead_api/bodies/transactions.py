@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal, NoReturn, TypeAlias
 
 from msgspec import UNSET, Meta, UnsetType
 
+from fairlead_api.bodies.group_requests import CommitRequest
 from fairlead_api.bodies.json_bodies import Request
 from fairlead_api.bodies.metadata import Answer
 from fairlead_api.bodies.requests import EpochNumber, PartitionNumber, TopicIdText
@@ -83,15 +84,27 @@ class TopicPartitions(Request, frozen=True, kw_only=True):
             _refuse("partitions", "an entry without topic", "topic, topic_id or both")
 
 
+class TransactionOffsets(CommitRequest, frozen=True, kw_only=True):
+    """Offsets of a consumer group that are committed together with a transaction; a member sends its id and epoch."""
+
+    group: str
+
+    def __post_init__(self) -> None:
+        """Raise `invalid_group_name`, and the problems of a commit of offsets."""
+        check_group_name(self.group)
+        super().__post_init__()
+
+
 class CommitTransactionRequest(Request, frozen=True, kw_only=True):
     """Body of `POST /v1/transactions/{transaction}:commit`.
 
     `partitions` are all partitions with acknowledged records of the transaction. Partitions of produce calls with the
-    header `Fairlead-Transaction` may be left out. `metadata` is a text that the answer to the next begin of the name
-    contains.
+    header `Fairlead-Transaction` may be left out. `offsets` are offsets of a group that are stored if and only if the
+    transaction is committed. `metadata` is a text that the answer to the next begin of the name contains.
     """
 
     partitions: tuple[TopicPartitions, ...] = ()
+    offsets: TransactionOffsets | None = None
     metadata: str | None = None
 
     def __post_init__(self) -> None:

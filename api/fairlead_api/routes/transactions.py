@@ -31,6 +31,10 @@ _DECISION: Final = (
     "transaction_not_found", "transaction_committed", "transaction_aborted", "producer_fenced", "not_possible_now",
     *_BODY, *_STORE,
 )  # fmt: skip
+_OFFSETS: Final = (
+    "invalid_group_name", "not_coordinator", "member_not_found", "stale_member_epoch", "member_fenced",
+    "group_not_empty", "group_too_large", "offset_out_of_range",
+)  # fmt: skip
 _STATE: Final = QueryParameter(
     name="state",
     kind=ParameterKind.CHOICE,
@@ -71,7 +75,10 @@ TRANSACTION_ROUTES: Final = (
         path="/v1/transactions/{transaction}:commit",
         summary="Commit a transaction: all of its records become visible to readers of committed records, or none",
         access=self_with(
-            each_in_body(Operation.WRITE, Kind.PRODUCER), each_in_body(Operation.WRITE, Kind.TOPIC)
+            each_in_body(Operation.WRITE, Kind.PRODUCER),
+            each_in_body(Operation.WRITE, Kind.TOPIC),
+            each_in_body(Operation.READ, Kind.GROUP),
+            each_in_body(Operation.READ, Kind.TOPIC),
         ),
         path_parameters=_TRANSACTION,
         request=CommitTransactionRequest,
@@ -85,6 +92,8 @@ TRANSACTION_ROUTES: Final = (
             "topic_not_found",
             "topic_recreated",
             "partition_not_found",
+            "invalid_topic_name",
+            *_OFFSETS,
         ),
     ),
     Route(

@@ -187,14 +187,32 @@ class GroupStore:
         Raises `ClaimLost`, `TransactionTooLarge` or `UnknownOutcome`. After `UnknownOutcome` a caller claims the
         group again before the next write.
         """
-        keys = self.of(claim.group)
-        compares = (
-            unchanged_since(keys.coordinator, claim.revision),
-            created_at(self._keys.broker(claim.broker), claim.broker_epoch),
+        if not (await self._transact(self._compares(claim), operations)).succeeded:
+            raise _claim_lost(claim)
+
+    async def write_if(
+        self, claim: Claim, operations: Sequence[Operation], compares: Sequence[Compare]
+    ) -> Revision | None:
+        """Run write operations in one transaction, if the claim is still valid and every compare succeeds.
+
+        Returns the revision of the write, or None if the claim is valid and a compare failed, in which case nothing was
+        written. Raises the errors of `write`.
+        """
+        own, registration = self.of(claim.group).coordinator, self._keys.broker(claim.broker)
+        result = await self._transact(
+            (*self._compares(claim), *compares), operations, (Get(own), Get(registration))
         )
-        if not (await self._transact(compares, operations)).succeeded:
-            message = f"group {claim.group} is no longer coordinated by broker {claim.broker}"
-            raise ClaimLost(message)
+        if result.succeeded:
+            return result.revision
+        claimed, registered = result.reads
+        if (
+            claimed is None
+            or claimed.mod_revision != claim.revision
+            or registered is None
+            or int(registered.create_revision) != claim.broker_epoch
+        ):
+            raise _claim_lost(claim)
+        return None
 
     async def write_offsets(self, claim: Claim, blocks: Mapping[Block, OffsetsRecord | None]) -> None:
         """Write offsets records, and delete the records given as None, in as few transactions as their sizes allow.
@@ -253,11 +271,18 @@ class GroupStore:
         """Return the keys of a group."""
         return GroupKeys(self._keys, group)
 
+    def _compares(self, claim: Claim) -> tuple[Compare, ...]:
+        """Return the compares that succeed only while a claim is valid."""
+        return (
+            unchanged_since(self.of(claim.group).coordinator, claim.revision),
+            created_at(self._keys.broker(claim.broker), claim.broker_epoch),
+        )
+
     async def _transact(
-        self, compares: Sequence[Compare], operations: Sequence[Operation]
+        self, compares: Sequence[Compare], operations: Sequence[Operation], failure: Sequence[Operation] = ()
     ) -> TransactionResult:
         async with self._room:
-            return await self._coordination.transact(compares, operations)
+            return await self._coordination.transact(compares, operations, failure)
 
     async def _list(
         self,
@@ -305,6 +330,10 @@ def size_of(operation: Operation) -> int:
     """Return the number of bytes that an operation counts for in a transaction."""
     value = operation.value if isinstance(operation, Put) else b""
     return OPERATION_OVERHEAD_BYTES + len(operation.key) + len(value)
+
+
+def _claim_lost(claim: Claim) -> ClaimLost:
+    return ClaimLost(f"group {claim.group} is no longer coordinated by broker {claim.broker}")
 
 
 def _holder(item: KeyValue) -> Holder:

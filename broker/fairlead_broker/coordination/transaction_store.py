@@ -79,14 +79,22 @@ class TransactionStore:
 
         Returns whether the records were written, and the current state of all records.
         """
-        key = self._keys.transaction
-        compares = [unchanged_since(key(each), read.revision) for each, (read, _) in changes.items()]
-        puts = [Put(key(each), encode(record)) for each, (_, record) in changes.items()]
-        gets = [Get(key(each)) for each in changes]
+        compares, puts = self.replacement(changes)
+        gets = [Get(self._keys.transaction(each)) for each in changes]
         result = await self._coordination.transact(compares, puts, gets)
         if not result.succeeded:
             return False, dict(zip(changes, map(_standing, result.reads), strict=True))
         return True, {each: Standing(record, result.revision) for each, (_, record) in changes.items()}
+
+    def replacement(
+        self, changes: Mapping[ProducerId, tuple[Standing, TransactionRecord]]
+    ) -> tuple[list[Compare], list[Operation]]:
+        """Return the compares and the puts that replace records if none of them has changed since it was read."""
+        key = self._keys.transaction
+        compares: list[Compare] = [
+            unchanged_since(key(each), read.revision) for each, (read, _) in changes.items()
+        ]
+        return compares, [Put(key(each), encode(record)) for each, (_, record) in changes.items()]
 
     async def find_name(self, name: str) -> NamedProducer | None:
         """Return the producer of a name, or None."""

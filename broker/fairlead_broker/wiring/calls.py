@@ -138,6 +138,7 @@ def build_groups(engine: Engine, entry: Entry, parts: ReplicaParts) -> Groups:
     meters = GroupMeters(engine.telemetry)
     groups = Groups(
         GroupStore(entry.coordination, entry.keys),
+        TransactionStore(entry.coordination, entry.keys),
         entry.mirror,
         entry.incarnation,
         engine.clock,

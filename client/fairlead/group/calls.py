@@ -39,6 +39,7 @@ class GroupCalls:
         self._subject = f"group {group}"
         self._coordinator: str | None = None
         self._turn = 0
+        self.group = group
         self.member_id = member_id
 
     async def heartbeat(self, request: HeartbeatRequest) -> HeartbeatAnswer:

@@ -11,7 +11,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Final, TypeAlias
 
 from fairlead import clock
 from fairlead.errors import (
@@ -31,9 +32,14 @@ from fairlead.reading.reader import BatchReader
 from fairlead.settings import ConnectionSettings
 from fairlead.topic_partition import TopicPartition
 from fairlead_api.bodies.group_requests import OffsetCommit
+from fairlead_api.bodies.transactions import TransactionOffsets
 from fairlead_api.problems import ProblemError
 
 _LOG: Final = logging.getLogger("fairlead")
+SendCommit: TypeAlias = Callable[[TransactionOffsets | None], Awaitable[None]]
+"""Function that sends the commit of a transaction with these offsets of a group, if any."""
+JointCommit: TypeAlias = Callable[[SendCommit], Awaitable[None]]
+"""Function that commits a transaction with offsets, by calls of the given function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +75,8 @@ class OffsetCommitter:
         self._heard = heard
         self._lock = asyncio.Lock()
         self._committed: dict[TopicPartition, int] = {}
+        self._taken: dict[Cursor, tuple[int, int | None]] = {}
+        """Position and leader epoch of each partition before the first batch that was taken since the last commit."""
 
     def took(self, cursor: Cursor) -> None:
         """Record the start position of a partition as already committed."""
@@ -86,6 +94,29 @@ class OffsetCommitter:
     def handed_out(self) -> list[OffsetCommit]:
         """Return the offsets after all records handed out, leaving out offsets that are already committed."""
         return self._moved(None, self._reader.handed_out)
+
+    def took_batch(self, cursor: Cursor, offset: int, leader_epoch: int | None) -> None:
+        """Record that the program takes a batch at an offset, for a commit with a transaction."""
+        self._taken.setdefault(cursor, (offset, leader_epoch))
+
+    @property
+    def has_taken(self) -> bool:
+        """Whether batches were taken since the last commit, if the program commits by itself."""
+        return bool(self._taken)
+
+    def joint(self) -> JointCommit:
+        """Return the commit, with a transaction, of the offsets after all records handed out since the last commit."""
+        taken = {cursor: _entry(cursor, *self._reader.handed_out(cursor)) for cursor in self._taken}
+        return partial(self._commit_with, taken)
+
+    def rewind(self, committed: Mapping[TopicPartition, int]) -> None:
+        """Move the partitions of which batches were taken since the last commit back to their committed offsets."""
+        for cursor, (offset, leader_epoch) in self._taken.items():
+            if self._prefetch.cursors.get(cursor.topic_partition) is cursor:
+                start = committed.get(cursor.topic_partition, offset)
+                self._prefetch.seek(cursor, start, leader_epoch if start == offset else None)
+                self._committed.pop(cursor.topic_partition, None)
+        self._taken.clear()
 
     async def commit(self, offsets: Iterable[OffsetCommit]) -> None:
         """Commit offsets of the member's partitions, with retries until `retry_timeout`.
@@ -140,6 +171,53 @@ class OffsetCommitter:
             if cursor.rest_until is not None:
                 unseen = Unseen(cursor, cursor.position, cursor.position_epoch, cursor.rest_until)
                 await self.take_back(unseen)
+
+    async def _commit_with(self, taken: Mapping[Cursor, OffsetCommit], send: SendCommit) -> None:
+        """Commit offsets with a transaction; repeat the commit after a stale member epoch, until `retry_timeout`.
+
+        Raises `MemberFencedError` if a partition was revoked since its batch was taken, even if it is assigned again:
+        another member may have read the same records. `send` raises the other errors.
+        """
+        if not taken:
+            await send(None)
+            return
+        deadline = clock.monotonic() + self._settings.retry_timeout_seconds
+        entries = {cursor.topic_partition: entry for cursor, entry in taken.items()}
+        attempts = 0
+        async with self._lock:
+            while True:
+                self._check_owned(taken)
+                request = TransactionOffsets(
+                    group=self._calls.group,
+                    member_id=self._calls.member_id,
+                    member_epoch=self._member.epoch,
+                    offsets=tuple(taken.values()),
+                )
+                try:
+                    await send(request)
+                except StaleMemberEpochError as error:
+                    attempts += 1
+                    pause = self._pause(error, attempts)
+                    if pause is None or clock.monotonic() + pause > deadline:
+                        raise
+                    await self._until_heard(deadline)
+                    await asyncio.sleep(pause)  # noqa: TID251 - the pause before a retry
+                except (FairleadError, asyncio.CancelledError):
+                    self.forget(entries)
+                    raise
+                else:
+                    self._note_stored(entries, {})
+                    return
+
+    def _check_owned(self, taken: Iterable[Cursor]) -> None:
+        """Raise `MemberFencedError` if a partition was revoked since its batch was taken."""
+        now = self._prefetch.cursors
+        lost = [cursor for cursor in taken if now.get(cursor.topic_partition) is not cursor]
+        for cursor in lost:
+            self._taken.pop(cursor, None)
+        if lost or self._member.epoch == 0:
+            places = [cursor.topic_partition for cursor in lost or taken]
+            raise _no_member(min(places), self._calls.member_id)
 
     def _with_cursors(
         self, offsets: Iterable[OffsetCommit]
@@ -225,8 +303,11 @@ class OffsetCommitter:
     ) -> None:
         for place, entry in left.items():
             if place not in errors and place in self._prefetch.cursors:
+                cursor = self._prefetch.cursors[place]
                 self._committed[place] = entry.offset
-                self._reader.committed(self._prefetch.cursors[place], entry.offset)
+                self._reader.committed(cursor, entry.offset)
+                if entry.offset >= cursor.position:
+                    self._taken.pop(cursor, None)
 
     async def _until_heard(self, deadline: float) -> None:
         """Wait for the next heartbeat, whose answer contains the coordinator's newer epoch."""

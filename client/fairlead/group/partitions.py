@@ -86,6 +86,8 @@ class GroupPartitions:
         beginning."""
         self._closing = False
         self._moved = asyncio.Event()
+        self.is_held = False
+        """Whether revoked partitions are kept until a transaction with their records has ended."""
 
     def order(self, action: Revoke | Assign | Drop) -> None:
         """Queue an order; stop handing out revoked partitions, and remove dropped partitions, at once."""
@@ -129,7 +131,7 @@ class GroupPartitions:
 
     async def _revoke(self, action: Revoke) -> None:
         cursors = self._cursors(action.partitions)
-        while self._reader.hand in cursors and self._is_current(action):
+        while (self.is_held or self._reader.hand in cursors) and self._is_current(action):
             self._moved.clear()
             await self._moved.wait()
         if not self._is_current(action):

@@ -146,6 +146,11 @@ class GroupSession:
         )
 
     @property
+    def commits_manually(self) -> bool:
+        """Whether only the program commits."""
+        return self._settings.commit is CommitMode.MANUAL
+
+    @property
     def commits_before(self) -> bool:
         """Whether each batch is committed before it is handed out."""
         return self._settings.commit is CommitMode.BEFORE
@@ -178,6 +183,15 @@ class GroupSession:
         """Mark the batch that was taken last as finished, so that its partition may be released."""
         self._reader.finished()
         self._partitions.moved()
+
+    def hold(self) -> None:
+        """Keep revoked partitions until `end_hold`, so that a transaction with their records can be committed."""
+        self._partitions.is_held = True
+
+    def end_hold(self) -> None:
+        """Mark the batch that was taken last as finished, and release revoked partitions."""
+        self._partitions.is_held = False
+        self.finished()
 
     def end_take(self) -> None:
         """Mark the end of a take: from now on the program processes a batch or does other work."""

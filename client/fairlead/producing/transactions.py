@@ -6,8 +6,8 @@ are built and sent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final, TypeAlias
 
 from fairlead import clock
 from fairlead.connection.transport import Transport, decoded, json_call
@@ -18,6 +18,8 @@ from fairlead.errors import (
     RefreshError,
     RetryError,
     TransactionAbortedError,
+    TransactionCommittedError,
+    TransactionNotFoundError,
     UnreachableError,
     error_of,
 )
@@ -28,17 +30,20 @@ from fairlead_api.bodies.transactions import (
     DecidedTransaction,
     TopicPartitions,
     TransactionAnswer,
+    TransactionOffsets,
 )
 from fairlead_api.problems import ProblemError
 from fairlead_api.transaction_id import TransactionId, parse_transaction_id
 
 BEGIN_PATH: Final = "/v1/transactions"
+JointCommit: TypeAlias = Callable[[Callable[[TransactionOffsets | None], Awaitable[None]]], Awaitable[None]]
+"""Function that commits a transaction with offsets of a group, by calls of the given function, which sends a commit."""
 
 
 class OpenTransaction:
     """Identity of the open transaction, and the outcomes of its batches."""
 
-    __slots__ = ("failure", "identity", "partitions")
+    __slots__ = ("failure", "identity", "joint_commit", "partitions")
 
     def __init__(self, identity: ProducerIdentity) -> None:
         self.identity = identity
@@ -46,6 +51,8 @@ class OpenTransaction:
         """Partitions with acknowledged batches, by topic id."""
         self.failure: FairleadError | None = None
         """Failure of the first failed batch."""
+        self.joint_commit: JointCommit | None = None
+        """Function that commits the transaction together with offsets of a group."""
 
     @property
     def id(self) -> str:
@@ -90,19 +97,42 @@ class ProducerTransactions:
         Raises `TransactionAbortedError`, `ProducerFencedError`, `CommitUnknownError`, and the errors of a refused
         commit, after which the transaction can be aborted.
         """
+        if transaction.joint_commit is not None:
+            await transaction.joint_commit(lambda offsets: self._commit(transaction, offsets))
+        else:
+            await self._commit(transaction, None)
+
+    async def _commit(self, transaction: OpenTransaction, offsets: TransactionOffsets | None) -> None:
+        if not transaction.partitions and offsets is None:
+            # Nothing would be written.
+            self._next = transaction.identity
+            return
         request = CommitTransactionRequest(
             partitions=tuple(
                 TopicPartitions(topic_id=topic_id, partitions=tuple(sorted(partitions)))
                 for topic_id, partitions in transaction.partitions.items()
-            )
+            ),
+            offsets=offsets,
         )
         began = clock.monotonic()
         try:
             await self._end(transaction, "commit", request)
         except (UnreachableError, RetryError, RefreshError) as error:
-            # An earlier attempt of the commit may have decided the transaction.
+            await self._settle_unknown(transaction, began, error)
+
+    async def _settle_unknown(self, transaction: OpenTransaction, began: float, cause: FairleadError) -> None:
+        """Find the outcome of a commit that received no answer, by an abort; return if the commit was written.
+
+        Raises `TransactionAbortedError` for an abort, and `CommitUnknownError` if no broker answers.
+        """
+        try:
+            await self._end(transaction, "abort", None)
+        except TransactionCommittedError:
+            return
+        except (UnreachableError, RetryError, RefreshError):
             self._next = None
-            raise CommitUnknownError(transaction.id, clock.monotonic() - began) from error
+            raise CommitUnknownError(transaction.id, clock.monotonic() - began) from cause
+        raise aborted(transaction, [cause])
 
     async def abort(self, transaction: OpenTransaction) -> None:
         """Abort a transaction. Raises `ProducerFencedError`.
@@ -127,7 +157,7 @@ class ProducerTransactions:
             following = error.data.get("next")
             if isinstance(following, str):
                 self._next = _identity(parse_transaction_id(following))
-            elif not isinstance(error, TransactionAbortedError):
+            elif not isinstance(error, TransactionAbortedError | TransactionNotFoundError):
                 self._next = transaction.identity
             raise
         decided = decoded(answer, DecidedTransaction, subject)

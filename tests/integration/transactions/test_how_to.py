@@ -53,4 +53,5 @@ async def test_every_example_of_the_page(tmp_path: Path) -> None:
 
     assert outputs[1].split() == ["b'paid'"]
     assert outputs[2].count('"value":"paid"') == 2
-    assert "billing" in outputs[3]
+    assert '"offset":1' in outputs[3]
+    assert "billing" in outputs[4]

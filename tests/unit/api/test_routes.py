@@ -138,7 +138,10 @@ NEEDS = {
     "self, read topic (each in the request)": "fetch",
     "self, describe topic (each in the request)": "lookup_offsets",
     "self, write producer (each in the request)": "allocate_producer begin_transaction abort_transaction",
-    "self, write producer (each in the request), write topic (each in the request)": "commit_transaction",
+    (
+        "self, write producer (each in the request), write topic (each in the request),"
+        " read group (each in the request), read topic (each in the request)"
+    ): "commit_transaction",
     "self, delete producer (each in the request)": "delete_transaction",
     "self, describe producer (each in the answer)": "list_transactions describe_transaction",
     "self, describe security (each in the request)": "check_acls",

@@ -4,7 +4,7 @@ Used by `groups`. A turn passes all queued events to the pure `Group`, writes th
 answers once the changes are stored. Commits use the same queue and are checked when they are written, so that a
 previous owner of a partition cannot commit after the next owner has read the offsets. A heartbeat that causes no
 changes is answered at once from memory. When the state of the store is uncertain, the group is dropped, and the next
-request loads the group again.
+request loads the group again. The module is a single file because turns and commits share one worker and its state.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 
 from fairlead_api.identifiers import TimestampUs, TopicId
 from fairlead_api.problems import ProblemError
@@ -27,7 +27,8 @@ from fairlead_broker.coordination.group_store import (
     portions,
 )
 from fairlead_broker.coordination.membership import Incarnation
-from fairlead_broker.coordination.protocol import CoordinationError, UnknownOutcome
+from fairlead_broker.coordination.protocol import CoordinationError, TransactionTooLarge, UnknownOutcome
+from fairlead_broker.coordination.transaction_store import TransactionStore
 from fairlead_broker.groups import (
     Group,
     GroupEvent,
@@ -38,12 +39,22 @@ from fairlead_broker.groups import (
     rest_interval_ms,
 )
 from fairlead_broker.registry.group_records import OffsetEntry
+from fairlead_broker.registry.records import RecordUnreadable
 from fairlead_broker.registry.store_writes import Operation
 from fairlead_broker.runtime.groups import refusals as group_refusals
+from fairlead_broker.runtime.groups.joint_writes import JointWrite
 from fairlead_broker.runtime.groups.meters import GroupMeters
 from fairlead_broker.runtime.groups.offset_budget import OffsetBudget
 from fairlead_broker.runtime.groups.offsets import CommittedOffsets, Entries
+from fairlead_broker.runtime.groups.queued_commits import (
+    ATTEMPTS_MAX,
+    QueuedCommit,
+    refuse,
+    take_joint,
+    take_plain,
+)
 from fairlead_broker.runtime.groups.topics import GroupTopics
+from fairlead_broker.runtime.transactions.joint_decisions import JointDecision
 from fairlead_broker.telemetry import Log
 
 
@@ -69,11 +80,6 @@ RETRY_SECONDS: Final = 1.0
 BREATH_SECONDS: Final = 0.01
 """Minimum number of seconds between two periodic turns of a group, so that other groups can use the event loop in
 between."""
-MERGED_PARTITIONS_MAX: Final = 4096
-"""Maximum number of offsets in one transaction: 64 records if the partitions are adjacent, which is a small load for
-the store."""
-
-A = TypeVar("A")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,7 @@ class GroupShared:
     """Components that all groups of one broker share."""
 
     store: GroupStore
+    transactions: TransactionStore
     topics: GroupTopics
     budget: OffsetBudget
     incarnation: Incarnation
@@ -98,19 +105,11 @@ class _Asked:
     event: GroupEvent
     answer: asyncio.Future[Reply]
 
-
-@dataclass(slots=True)
-class _Commit:
-    admit: Callable[[], Entries]
-    """Function that is called at the time of the write and returns the entries that may be written; a raised problem
-    refuses the whole commit."""
-    entries_max: int
-    answer: asyncio.Future[None]
-    gives_way: bool
-    """Whether other commits in the same transaction take precedence for the same partition."""
+    def refuse(self, problem: ProblemError) -> None:
+        refuse(self.answer, problem)
 
 
-_Waiting: TypeAlias = _Asked | _Commit
+_Waiting: TypeAlias = _Asked | QueuedCommit
 
 
 class _NotWritten(Exception):
@@ -130,7 +129,7 @@ class CoordinatedGroup:
         self._counted = 0
         """Number of this group's members that are included in the heartbeat pace."""
         self._asked: list[_Asked] = []
-        self._commits: list[_Commit] = []
+        self._commits: list[QueuedCommit] = []
         self._granted = False
         self._asking = False
         self._due = False
@@ -221,11 +220,24 @@ class CoordinatedGroup:
         the same transaction take precedence, because `admit` reads only the stored offsets.
         """
         self._check()
-        began = self._shared.clock.monotonic()
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._commits.append(_Commit(admit, len(admit()), answer, gives_way))
+        await self._write_queued(QueuedCommit(admit, len(admit()), answer, gives_way))
+
+    async def decide(self, decision: JointDecision, admit: Callable[[], Entries], entries_max: int) -> None:
+        """Write offsets and the commit of a transaction together; return once both are stored (rule 7.5).
+
+        A transaction that is already committed is answered without `admit` and without a write, so that a repeated
+        request gets the answer of the first request. `entries_max`: maximum number of entries of `admit`.
+        """
+        self._check()
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        await self._write_queued(QueuedCommit(admit, entries_max, answer, decision=decision))
+
+    async def _write_queued(self, commit: QueuedCommit) -> None:
+        began = self._shared.clock.monotonic()
+        self._commits.append(commit)
         self._ask_budget()
-        await answer
+        await commit.answer
         self._shared.meters.committed(self._shared.clock.monotonic() - began)
 
     async def forget_old(self, old_before: TimestampUs, is_gone: Callable[[TopicId], bool]) -> None:
@@ -351,51 +363,107 @@ class CoordinatedGroup:
             if self.group.epoch != epoch:
                 self._shared.meters.rebalanced()
         for each, reply in zip(asked, turn.replies, strict=True):
-            _settle(each.answer, reply)
+            # The calling task may have been cancelled.
+            if not each.answer.done():
+                each.answer.set_result(reply)
 
     async def _write_commits(self) -> None:
         self._granted = False
-        standing, merged = self._merge_commits()
+        joint = take_joint(self._commits)
+        plain = [] if joint else take_plain(self._commits)
+        self._current = plain or [commit for commit, _ in joint]
         if self._commits:
             self._ask_budget()
-        self._current = standing
-        if not merged:
-            _settle_all(standing)
-            return
-        blocks = self.offsets.changed(merged)
-        store, clock = self._shared.store, self._shared.clock
-        pieces: list[Sequence[Operation]] = list(portions(store.offset_operations(self.name, blocks)))
-        # The first commit from outside a group creates the group; an existing group needs no change.
-        founding = self.group.founding(clock.monotonic(), clock.now_us())
-        if founding.change is not None:
-            pieces = [*change_pieces(store.of(self.name), founding.change), *pieces]
-        self._shared.budget.spend(len(pieces) - 1)
-        self._shared.meters.transactions(len(pieces))
         with suppress(_NotWritten):
-            await self._write(pieces, standing)
-            if founding.change is not None:
-                self.group.commit(founding)
-            self.offsets.take(blocks)
-            _settle_all(standing)
+            if joint:
+                await self._write_decisions(joint)
+            else:
+                await self._write_plain(plain)
 
-    def _merge_commits(self) -> tuple[list[_Commit], dict[tuple[TopicId, int], OffsetEntry | None]]:
-        """Return the commits of one transaction in order, with their merged entries; fail commits that are refused."""
-        standing: list[_Commit] = []
+    async def _write_plain(self, commits: Sequence[QueuedCommit]) -> None:
+        standing: list[QueuedCommit] = []
         merged: dict[tuple[TopicId, int], OffsetEntry | None] = {}
-        commits, self._commits = self._commits, []
-        for at, commit in enumerate(commits):
-            if standing and len(merged) + commit.entries_max > MERGED_PARTITIONS_MAX:
-                self._commits = commits[at:]
-                break
+        for commit in commits:
             try:
                 self._check()
                 entries = commit.admit()
             except ProblemError as problem:
-                _fail((commit,), problem)
+                commit.refuse(problem)
             else:
                 merged |= {**entries, **merged} if commit.gives_way else entries
                 standing.append(commit)
-        return standing, merged
+        if merged:
+            blocks = self.offsets.changed(merged)
+            pieces: list[Sequence[Operation]] = list(
+                portions(self._shared.store.offset_operations(self.name, blocks))
+            )
+            await self._write_founding(standing)
+            self._shared.budget.spend(len(pieces) - 1)
+            self._shared.meters.transactions(len(pieces))
+            await self._write(pieces, standing)
+            self.offsets.take(blocks)
+        for commit in standing:
+            commit.settle()
+
+    async def _write_decisions(self, joint: Sequence[tuple[QueuedCommit, JointDecision]]) -> None:
+        """Write the commits of transactions with their offsets in one transaction of the store (rule 7.5).
+
+        The transactions are read first: after a write with an unknown outcome this broker has claimed the group again,
+        so the earlier write can no longer succeed, and the read shows whether it has.
+        """
+        shared = self._shared
+        try:
+            standings = await shared.transactions.read([decision.producer_id for _, decision in joint])
+        except CoordinationError as error:
+            self._not_written(error, self._current)
+            return
+        except RecordUnreadable as error:
+            _fail(self._current, group_refusals.unreadable(error, self.name))
+            return
+        write = JointWrite.of(joint, standings, shared.clock.now_us(), self._check)
+        if not write.changes:
+            return
+        commits, blocks = write.commits, self.offsets.changed(write.entries)
+        compares, puts = shared.transactions.replacement(write.records)
+        await self._write_founding(commits)
+        shared.meters.transactions(1)
+        try:
+            operations = [*puts, *shared.store.offset_operations(self.name, blocks)]
+            revision = await shared.store.write_if(self.claim, operations, compares)
+        except CoordinationError as error:
+            if not isinstance(error, TransactionTooLarge) or len(commits) == 1:
+                self._not_written(error, commits)
+                raise _NotWritten from error
+            revision = None
+        if revision is None:
+            self._repeat(commits)
+            return
+        self.offsets.take(blocks)
+        write.written(revision)
+
+    def _repeat(self, commits: Sequence[QueuedCommit]) -> None:
+        """Queue commits again, each for a write of its own, because a transaction of the write was changed."""
+        if self._gone is not None:
+            _fail(commits, self._gone)
+            return
+        self._current = ()
+        for commit in commits:
+            commit.attempts += 1
+        _fail(
+            (each for each in commits if each.attempts == ATTEMPTS_MAX),
+            group_refusals.transaction_changed(self.name),
+        )
+        self._commits[:0] = [each for each in commits if each.attempts < ATTEMPTS_MAX]
+        if self._commits:
+            self._ask_budget()
+
+    async def _write_founding(self, waiting: Sequence[_Waiting]) -> None:
+        """Create the group before its first commit from outside the group."""
+        clock, shared = self._shared.clock, self._shared
+        founding = self.group.founding(clock.monotonic(), clock.now_us())
+        if founding.change is not None:
+            await self._write(change_pieces(shared.store.of(self.name), founding.change), waiting)
+            self.group.commit(founding)
 
     async def _write(self, pieces: Sequence[Sequence[Operation]], waiting: Sequence[_Waiting]) -> None:
         """Write pieces in order. If a write fails, answer the waiting calls with the failure and raise `_NotWritten`.
@@ -408,14 +476,17 @@ class CoordinatedGroup:
                 await self._shared.store.write(self.claim, piece)
                 written += 1
         except CoordinationError as error:
-            partly = written > 0
-            problem = group_refusals.of_store(error, self.name, maybe=partly)
-            _fail(waiting, problem)
-            if partly or isinstance(error, ClaimLost | UnknownOutcome):
-                self._shared.log.warning("group dropped", group=self.name, reason=str(error))
-                self.let_go(group_refusals.restarted(self.name))
-            self._pause = True
+            self._not_written(error, waiting, partly=written > 0)
             raise _NotWritten from error
+
+    def _not_written(
+        self, error: CoordinationError, waiting: Iterable[_Waiting], *, partly: bool = False
+    ) -> None:
+        _fail(waiting, group_refusals.of_store(error, self.name, maybe=partly))
+        if partly or isinstance(error, ClaimLost | UnknownOutcome):
+            self._shared.log.warning("group dropped", group=self.name, reason=str(error))
+            self.let_go(group_refusals.restarted(self.name))
+        self._pause = True
 
     # -- time
 
@@ -453,21 +524,6 @@ def _given(reply: Reply) -> Reply:
     return reply
 
 
-def _settle(answer: asyncio.Future[A], value: A) -> None:
-    # The calling task may have been cancelled.
-    if not answer.done():
-        answer.set_result(value)
-
-
-def _settle_all(commits: Iterable[_Commit]) -> None:
-    for commit in commits:
-        _settle(commit.answer, None)
-
-
 def _fail(waiting: Iterable[_Waiting], problem: ProblemError) -> None:
     for each in waiting:
-        if not each.answer.done():
-            each.answer.set_exception(problem)
-            # The calling task may have been cancelled. Reading the exception here keeps asyncio from reporting it as
-            # never retrieved.
-            each.answer.exception()
+        each.refuse(problem)

@@ -3,7 +3,8 @@
 `Groups` finds or becomes the coordinator, owns the coordinated groups, and drops them when the broker's
 incarnation ends. The functions at the end convert requests to events and replies to answers. The package
 `fairlead_broker.groups`, which performs no I/O, decides which requests from a member are accepted. Offsets are stored
-as the client sends them. The module does not use HTTP.
+as the client sends them. The module does not use HTTP. It is a single file because all calls share the look-up of the
+group.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from fairlead_broker.coordination.group_store import GroupStore
 from fairlead_broker.coordination.membership import Incarnation
 from fairlead_broker.coordination.mirror import Mirror, MirrorUpdate
 from fairlead_broker.coordination.protocol import CoordinationError
+from fairlead_broker.coordination.transaction_store import TransactionStore
 from fairlead_broker.groups import (
     Group,
     Heartbeat,
@@ -71,6 +73,7 @@ from fairlead_broker.runtime.groups.offsets import (
 )
 from fairlead_broker.runtime.groups.topics import GroupTopics
 from fairlead_broker.runtime.peer_serving.positions import Positions
+from fairlead_broker.runtime.transactions.joint_decisions import JointDecision
 from fairlead_broker.telemetry import Log
 
 RELEASES_AT_ONCE: Final = 32
@@ -90,6 +93,7 @@ class Groups:
     def __init__(
         self,
         store: GroupStore,
+        transactions: TransactionStore,
         mirror: Mirror,
         incarnation: Incarnation,
         clock: Clock,
@@ -115,6 +119,7 @@ class Groups:
         self.pace = HeartbeatPace()
         self._shared = GroupShared(
             store=store,
+            transactions=transactions,
             topics=GroupTopics(mirror.metadata, self._topics_changed),
             budget=OffsetBudget(clock, lambda: own_rate(mirror.metadata)),
             incarnation=incarnation,
@@ -173,16 +178,36 @@ class Groups:
 
     async def commit(self, group: str, request: CommitRequest, principal: str | None = None) -> CommitAnswer:
         """Store offsets; return one result per entry. Raises a problem if the member may not commit."""
-        member_id = request.member_id
-        beyond = await self._positions.beyond(offsets_named(request, self._mirror.metadata))
-        coordinated = await self._of_member(member_id, group, make=member_id is None)
-        # No await may come between this line and the commit, since the claim on a new group without changes could be
-        # released during an await.
-        now_us = self._shared.clock.now_us()
-        asked = OffsetsAsked(request, coordinated.group, self._mirror.metadata, now_us, beyond, principal)
+        coordinated, asked = await self._asked(group, request, principal)
         if asked.admit():
             await coordinated.commit(asked.admit)
         return asked.answer()
+
+    async def decide(
+        self, group: str, request: CommitRequest, decision: JointDecision, principal: str | None = None
+    ) -> None:
+        """Commit a transaction and store offsets in one write (rule 7.5).
+
+        Raises a problem, and neither commits the transaction nor stores an offset, if the member may not commit one of
+        the offsets or if the transaction cannot be committed.
+        """
+        coordinated, asked = await self._asked(group, request, principal)
+        await coordinated.decide(decision, asked.admit_all, len(request.offsets))
+
+    async def _asked(
+        self, group: str, request: CommitRequest, principal: str | None
+    ) -> tuple[CoordinatedGroup, OffsetsAsked]:
+        """Return the group of a commit, and the commit with the positions of its partitions.
+
+        The caller must not await before the commit, since the claim on a new group without changes could be released
+        during an await.
+        """
+        member_id = request.member_id
+        beyond = await self._positions.beyond(offsets_named(request, self._mirror.metadata))
+        coordinated = await self._of_member(member_id, group, make=member_id is None)
+        now_us = self._shared.clock.now_us()
+        metadata = self._mirror.metadata
+        return coordinated, OffsetsAsked(request, coordinated.group, metadata, now_us, beyond, principal)
 
     async def offsets(self, group: str, topics: Sequence[str] | None) -> OffsetsAnswer:
         """Return the committed offsets of all topics, or only of `topics`. Raises `group_not_found`."""

@@ -122,23 +122,34 @@ class OffsetsAsked:
 
         Raises a problem, which refuses the whole request, if the member may not commit.
         """
-        member_id = self._request.member_id
-        self._group.check_commit(member_id, self._request.member_epoch, self._principal)
+        self._check_member()
         self._results = []
         entries: dict[tuple[TopicId, int], OffsetEntry | None] = {}
         for each in self._request.offsets:
             result = CommitResult(topic=each.topic, topic_id=each.topic_id, partition=each.partition)
             try:
-                topic_id = self._topic_id(each)
-                partition = PartitionIndex(each.partition)
-                self._group.check_committed_partition(member_id, topic_id, partition)
-                self._check_within(each, TopicIdPartition(topic_id, partition))
-                entries[topic_id, partition] = self._entry(each)
-                self._results.append(msgspec.structs.replace(result, topic_id=topic_id))
+                key = self._checked(each)
+                entries[key] = self._entry(each)
+                self._results.append(msgspec.structs.replace(result, topic_id=key[0]))
             except ProblemError as problem:
                 document = dict(problem.to_document())
                 self._results.append(msgspec.structs.replace(result, problem=document))
         return entries
+
+    def admit_all(self) -> Entries:
+        """Return all entries. Raises a problem if the member may not commit one of the entries."""
+        self._check_member()
+        return {self._checked(each): self._entry(each) for each in self._request.offsets}
+
+    def _check_member(self) -> None:
+        self._group.check_commit(self._request.member_id, self._request.member_epoch, self._principal)
+
+    def _checked(self, entry: OffsetCommit) -> tuple[TopicId, int]:
+        """Return the partition of an entry that may be stored. Raises the problem of the entry."""
+        topic_id, partition = self._topic_id(entry), PartitionIndex(entry.partition)
+        self._group.check_committed_partition(self._request.member_id, topic_id, partition)
+        self._check_within(entry, TopicIdPartition(topic_id, partition))
+        return topic_id, partition
 
     def answer(self) -> CommitAnswer:
         """Return the result of each entry according to the last check."""

@@ -74,6 +74,16 @@ def restarted(group: str, *, maybe: bool = False) -> ProblemError:
     )
 
 
+def transaction_changed(group: str) -> ProblemError:
+    """Return the problem for a transaction that other calls changed during each attempt to commit it with offsets."""
+    return ProblemError(
+        "coordination_unavailable",
+        f"other calls changed the transaction during each attempt to commit it with offsets of group {group}",
+        retry_after_seconds=RETRY_SOON_SECONDS,
+        side_effect=SideEffect.NONE,
+    )
+
+
 def unreadable(error: RecordUnreadable, group: str) -> ProblemError:
     """Return the problem for a group with a stored value that is damaged or was written by a later release.
 

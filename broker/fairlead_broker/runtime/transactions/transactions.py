@@ -22,8 +22,9 @@ from fairlead_broker.peers.transaction_messages import OpenAt
 from fairlead_broker.registry.metadata import ClusterMetadata
 from fairlead_broker.registry.transaction_records import Outcome, TransactionRecord
 from fairlead_broker.runtime import refusals
-from fairlead_broker.runtime.transactions.decision_writes import DecisionWrites
+from fairlead_broker.runtime.transactions.decision_writes import Change, DecisionWrites
 from fairlead_broker.runtime.transactions.ends import TransactionEnds
+from fairlead_broker.runtime.transactions.joint_decisions import JointDecision
 from fairlead_broker.runtime.transactions.looks import TransactionLooks
 from fairlead_broker.transactions.decisions import (
     Begin,
@@ -53,6 +54,16 @@ class Begun:
 
     transaction: TransactionId
     record: TransactionRecord
+
+
+@dataclass(slots=True)
+class _Seen:
+    """Records of the last attempt of a decision."""
+
+    stored: TransactionRecord | None = None
+    """Record that was read or written before."""
+    changed: TransactionRecord | None = None
+    """Record that the attempt writes."""
 
 
 class Transactions:
@@ -106,31 +117,46 @@ class Transactions:
         Raises `transaction_not_found`, `producer_fenced`, `transaction_committed`, `transaction_aborted`,
         `transaction_unfinished`, `transaction_too_large`, `coordination_unavailable`.
         """
-        transaction = TransactionId(producer_id, request.epoch)
-        seen: list[TransactionRecord] = []
-
-        def change(
-            record: TransactionRecord | None, now_us: TimestampUs
-        ) -> tuple[TransactionRecord | None, Decided]:
-            if record is not None:
-                authorize(record)
-                seen[:] = [record]
-            outcome = decide(record, request, self.ends.confirmed(producer_id), now_us)
-            if isinstance(outcome, Write):
-                seen[:] = [outcome.record]
-                return outcome.record, outcome.answer
-            if isinstance(outcome, Decided):
-                return None, outcome
-            raise refusals.from_transactions(outcome, transaction)
-
+        seen = _Seen()
         try:
-            decided = await self._writes.change(producer_id, change)
-        finally:
-            for record in seen:
-                self.ends.written(producer_id, record)
+            decided = await self._writes.change(
+                producer_id, self._change(producer_id, request, authorize, seen)
+            )
+        except ProblemError:
+            # The change may have failed because of a commit that another broker left unfinished. The record of this
+            # change is not reported, because it may not have been written.
+            self._report(producer_id, seen.stored)
+            raise
+        self._report(producer_id, seen.changed or seen.stored)
         if decided.outcome is Outcome.ABORT:
             self._hint(producer_id)
         return decided
+
+    async def commit_with(
+        self,
+        producer_id: ProducerId,
+        request: Decide,
+        authorize: Authorize,
+        write: Callable[[JointDecision], Awaitable[None]],
+    ) -> Decided:
+        """Commit a transaction by `write`, which also stores offsets of a group (rule 7.5).
+
+        Raises the problems of `decide` and of `write`.
+        """
+        seen = _Seen()
+        decision = JointDecision(
+            producer_id,
+            self._change(producer_id, request, authorize, seen),
+            lambda standing: self._writes.noted(producer_id, standing),
+        )
+        try:
+            await write(decision)
+        except ProblemError:
+            self._report(producer_id, seen.stored)
+            raise
+        self._report(producer_id, seen.changed or seen.stored)
+        assert decision.answer is not None, "a written decision has an answer"
+        return decision.answer
 
     async def name_partition(
         self, transaction: TransactionId, topic_id: TopicId, partition: PartitionIndex, authorize: Authorize
@@ -232,6 +258,33 @@ class Transactions:
         return forgotten
 
     # -- inside
+
+    def _change(
+        self, producer_id: ProducerId, request: Decide, authorize: Authorize, seen: _Seen
+    ) -> Change[Decided]:
+        """Return the change of a record that decides a transaction. `seen` receives the records of the last call."""
+
+        def change(
+            record: TransactionRecord | None, now_us: TimestampUs
+        ) -> tuple[TransactionRecord | None, Decided]:
+            seen.stored = seen.changed = None
+            if record is not None:
+                authorize(record)
+                seen.stored = record
+            outcome = decide(record, request, self.ends.confirmed(producer_id), now_us)
+            if isinstance(outcome, Write):
+                seen.changed = outcome.record
+                return outcome.record, outcome.answer
+            if isinstance(outcome, Decided):
+                return None, outcome
+            raise refusals.from_transactions(outcome, TransactionId(producer_id, request.epoch))
+
+        return change
+
+    def _report(self, producer_id: ProducerId, record: TransactionRecord | None) -> None:
+        """Report the unfinished commits of a stored record to the leaders."""
+        if record is not None:
+            self.ends.written(producer_id, record)
 
     async def _find(self, name: str) -> NamedProducer | None:
         named = await self._store.find_name(name)

@@ -88,24 +88,29 @@ class AtCoordinator:
                 # A body is refused, because a caller that sends the members to delete in a body would delete the whole
                 # group.
                 await call.body(0)
-            if not call.may_forward:
-                await _send(call, await _bounded(call, group_call(call, body), _effect(call)))
-            elif not await self._attempt(call, group_call, body, last=False):
-                await self._attempt(call, group_call, body, last=True)
+            await self.answer(call, call.parameters["group"], group_call, body)
 
         return answer
 
-    async def _attempt(self, call: Call, group_call: GroupCall, body: bytes, *, last: bool) -> bool:
+    async def answer(self, call: Call, group: str, group_call: GroupCall, body: bytes) -> None:
+        """Answer a call about a group, whose body has been read, here or at the coordinator of the group."""
+        if not call.may_forward:
+            await _send(call, await _bounded(group, group_call(call, body), _effect(call)))
+        elif not await self._attempt(call, group, group_call, body, last=False):
+            await self._attempt(call, group, group_call, body, last=True)
+
+    async def _attempt(
+        self, call: Call, group: str, group_call: GroupCall, body: bytes, *, last: bool
+    ) -> bool:
         """Answer the call here or forward it to the coordinator.
 
         Return False if the coordinator should be looked up again.
         """
-        group = call.parameters["group"]
         lookup = self._broker.groups.coordinator_elsewhere(group, again=last)
-        coordinator = await _bounded(call, lookup, SideEffect.NONE)
+        coordinator = await _bounded(group, lookup, SideEffect.NONE)
         if coordinator is None:
             try:
-                answered = await _bounded(call, group_call(call, body), _effect(call))
+                answered = await _bounded(group, group_call(call, body), _effect(call))
             except ProblemError as problem:
                 if last or problem.code != NOT_COORDINATOR:
                     raise
@@ -123,7 +128,7 @@ class AtCoordinator:
             )
         except PeerUnavailable as unavailable:
             if last or unavailable.sent:
-                raise _no_answer(call, unavailable) from unavailable
+                raise _no_answer(call, group, unavailable) from unavailable
             return False
         if heard.status == HTTPStatus.MISDIRECTED_REQUEST and not last:
             await self._see_what_it_saw(heard)
@@ -136,7 +141,7 @@ class AtCoordinator:
         await self._forwarding.see(Revision(int(heard.headers.get(identity.MIRROR_REVISION, "0"))))
 
 
-async def _bounded(call: Call, work: Awaitable[T], effect: SideEffect) -> T:
+async def _bounded(group: str, work: Awaitable[T], effect: SideEffect) -> T:
     """Return the result of the work. Raises coordination_unavailable with this side effect when the work times out."""
     try:
         async with asyncio.timeout(COORDINATOR_SECONDS_MAX):
@@ -144,7 +149,7 @@ async def _bounded(call: Call, work: Awaitable[T], effect: SideEffect) -> T:
     except TimeoutError as timeout:
         raise ProblemError(
             "coordination_unavailable",
-            f"group {call.parameters['group']} did not answer within {COORDINATOR_SECONDS_MAX:.0f} s",
+            f"group {group} did not answer within {COORDINATOR_SECONDS_MAX:.0f} s",
             side_effect=effect,
             retry_after_seconds=RETRY_SECONDS,
         ) from timeout
@@ -157,14 +162,14 @@ async def _send(call: Call, answered: Answered) -> None:
         await call.answer_json(answered.value, answered.status)
 
 
-def _no_answer(call: Call, unavailable: PeerUnavailable) -> ProblemError:
+def _no_answer(call: Call, group: str, unavailable: PeerUnavailable) -> ProblemError:
     """Return the problem for a coordinator that did not answer.
 
     The problem states whether the call was certainly not executed or may have been executed.
     """
     return ProblemError(
         "coordination_unavailable",
-        f"the coordinator of group {call.parameters['group']} does not answer: {unavailable}",
+        f"the coordinator of group {group} does not answer: {unavailable}",
         side_effect=_effect(call) if unavailable.sent else SideEffect.NONE,
         retry_after_seconds=RETRY_SECONDS,
     )
@@ -252,7 +257,7 @@ class GroupCalls:
         # If a JSON key is repeated, the last value is used, as on every hot path. A check for repeated keys would parse
         # the body again.
         request = decode_request(HeartbeatRequest, body, unique_keys=False)
-        _require_read(call, request.topics or ())
+        require_read(call, request.topics or ())
         if request.topic_pattern:
             call.access.require_all(Operation.READ, Kind.TOPIC, literal_prefix(request.topic_pattern))
         return Answered(
@@ -287,7 +292,7 @@ class GroupCalls:
         # loop.
         is_small = len(body) <= WHOLE_BYTES_MAX
         request = decode_commit(body) if is_small else await in_thread(decode_commit, body)
-        _require_read(call, (each.topic for each in request.offsets))
+        require_read(call, (each.topic for each in request.offsets))
         answer = await self._broker.groups.commit(_group(call), request, call.access.owner)
         return Answered(answer, _status(answer.offsets))
 
@@ -305,14 +310,14 @@ class GroupCalls:
             named = request.topics
             if named is None:
                 present = await self._broker.groups.offsets(_group(call), None)
-                _require_read(call, {each.topic for each in present.offsets})
+                require_read(call, {each.topic for each in present.offsets})
             else:
-                _require_read(call, (each if isinstance(each, str) else each.topic for each in named))
+                require_read(call, (each if isinstance(each, str) else each.topic for each in named))
         answer = await self._broker.groups.reset(_group(call), request, dry_run=dry_run)
         return Answered(answer, _status(answer.offsets))
 
 
-def _require_read(call: Call, topics: Iterable[str]) -> None:
+def require_read(call: Call, topics: Iterable[str]) -> None:
     """Raise `forbidden` for the first topic that the caller may not read."""
     if not call.access.is_open:
         for topic in topics:

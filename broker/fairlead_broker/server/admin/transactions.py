@@ -1,6 +1,7 @@
 """Calls about transactions of producers: begin, commit, abort, list, describe, abort by an operator.
 
-Callers: ``application`` for the routes named in ``endpoints``. Any broker answers; the coordination store decides.
+Callers: ``application`` for the routes named in ``endpoints``. Any broker answers; the coordination store decides. A
+commit with offsets of a group is answered by the coordinator of the group.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from fairlead_broker.registry.transaction_records import EndReason, Outcome, Tra
 from fairlead_broker.runtime import Broker
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 from fairlead_broker.runtime.refusals import partition_not_found
+from fairlead_broker.server.admin.groups import Answered, AtCoordinator, require_read
 from fairlead_broker.server.http.call import Call, Endpoint, json_body
 from fairlead_broker.server.http.paging import cursor_of, name_behind
 from fairlead_broker.server.routing.forwarding import Forwarding
@@ -59,6 +61,7 @@ class TransactionCalls:
     def __init__(self, broker: Broker, forwarding: Forwarding) -> None:
         self._broker = broker
         self._forwarding = forwarding
+        self._at_coordinator = AtCoordinator(broker, forwarding)
 
     def endpoints(self) -> Mapping[str, Endpoint]:
         """Return the endpoint of each route of this family, by route name."""
@@ -103,11 +106,39 @@ class TransactionCalls:
 
     async def commit(self, call: Call) -> None:
         """``POST /v1/transactions/{transaction}:commit``."""
+        transaction, body = transaction_in_path(call), await json_body(call) or b"{}"
+        request = decode_request(CommitTransactionRequest, body)
+        if request.offsets is None:
+            await self._decide(call, transaction, self._commit(call, transaction, request))
+        else:
+            await self._at_coordinator.answer(call, request.offsets.group, self._commit_with_offsets, body)
+
+    async def _commit_with_offsets(self, call: Call, body: bytes) -> Answered:
+        """Commit a transaction with offsets of a group that this broker coordinates."""
         transaction = transaction_in_path(call)
-        request = decode_request(CommitTransactionRequest, await json_body(call) or b"{}")
-        partitions = self._partitions(call, request.partitions)
-        wanted = Decide(transaction.epoch, Outcome.COMMIT, partitions=partitions, metadata=request.metadata)
-        await self._decide(call, transaction, wanted)
+        request = decode_request(CommitTransactionRequest, body)
+        offsets = request.offsets
+        assert offsets is not None, "only commits with offsets are answered by the coordinator of a group"
+        self._broker.admit()
+        check_level(self._broker)
+        call.access.require(Operation.READ, Kind.GROUP, offsets.group)
+        require_read(call, (each.topic for each in offsets.offsets))
+        decided = await self._broker.transactions.commit_with(
+            transaction.producer_id,
+            self._commit(call, transaction, request),
+            lambda record: authorize(call.access, record),
+            lambda decision: self._broker.groups.decide(offsets.group, offsets, decision, call.access.owner),
+        )
+        return Answered(_answer(transaction, decided))
+
+    def _commit(self, call: Call, transaction: TransactionId, request: CommitTransactionRequest) -> Decide:
+        return Decide(
+            transaction.epoch,
+            Outcome.COMMIT,
+            partitions=self._partitions(call, request.partitions),
+            metadata=request.metadata,
+            has_offsets=request.offsets is not None,
+        )
 
     async def abort(self, call: Call) -> None:
         """``POST /v1/transactions/{transaction}:abort``."""

@@ -44,6 +44,18 @@ def test_requests_have_defaults() -> None:
         ),
         (
             CommitTransactionRequest,
+            b'{"offsets": {"group": "a b", "offsets": [{"topic": "a", "partition": 0, "offset": 1}]}}',
+            "invalid_group_name",
+        ),
+        (CommitTransactionRequest, b'{"offsets": {"group": "g", "offsets": []}}', "malformed_request"),
+        (
+            CommitTransactionRequest,
+            b'{"offsets": {"group": "g", "member_id": "m",'
+            b' "offsets": [{"topic": "a", "partition": 0, "offset": 1}]}}',
+            "malformed_request",
+        ),
+        (
+            CommitTransactionRequest,
             b'{"metadata": "%s"}' % (b"m" * (METADATA_BYTES_MAX + 1)),
             "malformed_request",
         ),

@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from fairlead_api.identifiers import ProducerEpoch, ProducerId, Revision, TimestampUs
+from fairlead_api.identifiers import ProducerEpoch, ProducerId, Revision, TimestampUs, TopicId
 from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_broker.coordination.embedded import EmbeddedCoordination
 from fairlead_broker.coordination.protocol import CoordinationUnavailable, UnknownOutcome
@@ -22,6 +23,7 @@ from fairlead_broker.registry.store_writes import Compare, Operation, Put, Trans
 from fairlead_broker.registry.transaction_records import Outcome, TransactionRecord
 from fairlead_broker.runtime.transactions import decision_writes
 from fairlead_broker.runtime.transactions.decision_writes import DecisionWrites
+from fairlead_broker.runtime.transactions.transactions import Transactions
 from fairlead_broker.transactions.decisions import Begin, Decide, Write, begin, decide
 from log_kit import SteppingClock
 
@@ -191,3 +193,21 @@ async def test_a_stale_record_in_memory_answers_nothing(scene: Scene) -> None:
 
     assert (answer.outcome, record) == (Outcome.COMMIT, 1)  # type: ignore[attr-defined]
     assert ABSENT.revision == Revision(0)
+
+
+@pytest.mark.parametrize("fault", ["away", "lost", "applied"])
+async def test_only_written_commits_are_reported(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    """A commit whose write may have failed is not reported to the leaders, which would append its markers."""
+    monkeypatch.setattr(decision_writes, "SECONDS_MAX", 0.0)
+    standing = await scene.create()
+    reported: list[TransactionRecord] = []
+    ends = SimpleNamespace(confirmed=lambda _: frozenset(), written=lambda _, record: reported.append(record))
+    parts: Any = (scene.store, scene.writes, ends, None, None, None, None, scene.clock, scene.spawn)
+    request = Decide(ProducerEpoch(0), Outcome.COMMIT, partitions={TopicId("orders"): (0,)})
+    scene.faulty.faults += [fault]
+    with pytest.raises(ProblemError):
+        await Transactions(*parts).decide(PRODUCER, request, lambda _: None)
+
+    assert reported == [standing.record]

@@ -1,0 +1,75 @@
+"""One write of offsets of a group together with commits of transactions (rule 7.5).
+
+Used by `coordinated_group` at the time of the write. Each commit is checked against the record of its producer first
+and against the group afterwards: a repeated request about a committed transaction gets the answer of the first request,
+even if the member has lost its partitions since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fairlead_api.identifiers import ProducerId, Revision, TimestampUs, TopicId
+from fairlead_api.problems import ProblemError
+from fairlead_broker.coordination.transaction_store import Standing
+from fairlead_broker.registry.group_records import OffsetEntry
+from fairlead_broker.registry.transaction_records import TransactionRecord
+from fairlead_broker.runtime.groups.queued_commits import QueuedCommit
+from fairlead_broker.runtime.transactions.joint_decisions import JointDecision
+
+
+@dataclass(slots=True)
+class JointWrite:
+    """Commits of transactions that are not decided yet, and their offsets."""
+
+    changes: list[tuple[QueuedCommit, JointDecision, Standing, TransactionRecord]] = field(
+        default_factory=list
+    )
+    """Commits with their decisions, the records that were read, and the records to write."""
+    entries: dict[tuple[TopicId, int], OffsetEntry | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        joint: Sequence[tuple[QueuedCommit, JointDecision]],
+        standings: Mapping[ProducerId, Standing],
+        now_us: TimestampUs,
+        check: Callable[[], None],
+    ) -> JointWrite:
+        """Return the write of the commits that stand; answer the commits that need no write, and refuse the others.
+
+        `check` raises the problem of a group that may not be written now.
+        """
+        write = cls()
+        for commit, decision in joint:
+            standing = standings[decision.producer_id]
+            try:
+                check()
+                record = decision.record(standing, now_us)
+                entries = {} if record is None else commit.admit()
+            except ProblemError as problem:
+                commit.refuse(problem)
+                continue
+            if record is None:
+                commit.settle()
+            else:
+                write.entries |= entries
+                write.changes.append((commit, decision, standing, record))
+        return write
+
+    @property
+    def commits(self) -> list[QueuedCommit]:
+        """Commits of the write."""
+        return [commit for commit, _, _, _ in self.changes]
+
+    @property
+    def records(self) -> dict[ProducerId, tuple[Standing, TransactionRecord]]:
+        """Records that were read, and the records to write."""
+        return {decision.producer_id: (standing, record) for _, decision, standing, record in self.changes}
+
+    def written(self, revision: Revision) -> None:
+        """Answer the commits of a successful write."""
+        for commit, decision, _, record in self.changes:
+            decision.written(Standing(record, revision))
+            commit.settle()
