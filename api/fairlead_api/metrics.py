@@ -3,7 +3,7 @@
 The broker registers the metrics from these definitions, dashboards and alert rules use the names, and the reference
 page is generated from them. This module must not depend on Prometheus' client library. Names follow Prometheus'
 conventions: prefix, base unit, `_total` for counters. A label never contains values that callers can create without
-limit, such as paths or unknown topics.
+limit, such as paths or unknown topics. The module is a single file because the catalogue is read as a whole.
 """
 
 from __future__ import annotations
@@ -365,6 +365,45 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
         name="fairlead_group_offset_transactions_total",
         kind=_COUNTER,
         help="Transactions with which this broker has stored committed offsets; commits of a group can share one.",
+    ),
+    MetricDefinition(
+        name="fairlead_transactions_total",
+        kind=_COUNTER,
+        help="Transactions that this broker has decided, by outcome (commit, abort) and reason (client, fenced,"
+        " timeout, operator, restored).",
+        labels=("outcome", "reason"),
+    ),
+    MetricDefinition(
+        name="fairlead_transaction_commit_seconds",
+        kind=_HISTOGRAM,
+        help="Time from the request of a commit until its decision is stored.",
+        buckets=LATENCY_BUCKETS,
+    ),
+    MetricDefinition(
+        name="fairlead_transaction_writes_total",
+        kind=_COUNTER,
+        help="Writes of the coordination store with changes of transactions. Writes with offsets of groups are counted"
+        " by fairlead_group_offset_transactions_total.",
+    ),
+    MetricDefinition(
+        name="fairlead_transaction_decisions_total",
+        kind=_COUNTER,
+        help="Changes of transactions in these writes; changes that arrive together share a write.",
+    ),
+    MetricDefinition(
+        name="fairlead_transactions_open",
+        kind=_GAUGE,
+        help="Open transactions in partitions led by this broker, one for each partition of a transaction.",
+    ),
+    MetricDefinition(
+        name="fairlead_transaction_oldest_open_seconds",
+        kind=_GAUGE,
+        help="Time since this broker first saw its oldest open transaction; 0 without an open transaction.",
+    ),
+    MetricDefinition(
+        name="fairlead_transaction_unfinished_partitions",
+        kind=_GAUGE,
+        help="Partitions that have not confirmed commits written by this broker.",
     ),
     MetricDefinition(
         name="fairlead_group_lag_records",

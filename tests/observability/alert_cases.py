@@ -391,6 +391,26 @@ GROUPS: Final = (
         {of_broker("fairlead_group_lag_hidden_partitions"): "0+0x16"},
     ),
 )
+TRANSACTIONS: Final = (
+    *pair(
+        "FairleadTransactionHangs",
+        2,
+        {of_broker("fairlead_transaction_oldest_open_seconds"): "1000+60x2"},
+        "A transaction in cluster main in shop has been open for 18m 40s. Readers of committed records wait for its"
+        " end.",
+        WHERE,
+        {of_broker("fairlead_transaction_oldest_open_seconds"): "100+60x2"},
+    ),
+    *pair(
+        "FairleadTransactionsUnfinished",
+        6,
+        {of_broker("fairlead_transaction_unfinished_partitions"): "3+0x6"},
+        "3 partitions of cluster main in shop do not confirm commits of transactions, whose records readers of"
+        " committed records do not get.",
+        WHERE,
+        {of_broker("fairlead_transaction_unfinished_partitions"): "3 0 3 0 3 0 3"},
+    ),
+)
 LATENCY_OF_QUERY: Final = "metrics_fairlead_driver_spark_streaming_flight_windows_latency_Number"
 SPARK: Final = (
     *pair(
@@ -443,6 +463,7 @@ CASES: Final[tuple[Case, ...]] = (
     *SECURITY,
     *REQUESTS,
     *GROUPS,
+    *TRANSACTIONS,
     *SPARK,
     *OPERATOR,
     *SILENT_TOPICS,

@@ -120,11 +120,14 @@ def build_transactions(
     spawn = engine.supervisor.spawn
     writes = parts.disk.decision_writes
     ends = TransactionEnds(parts.replicas.find, metadata, peers, clock, spawn)
+    looks, meters = parts.disk.looks, parts.disk.transaction_meters
+    meters.watch(lambda: looks.open_count, lambda: looks.oldest_seconds, lambda: ends.unconfirmed)
     return Transactions(
         TransactionStore(entry.coordination, entry.keys),
         writes,
         ends,
-        parts.disk.looks,
+        looks,
+        meters,
         registry.new_id,
         metadata,
         peers,

@@ -32,6 +32,7 @@ from fairlead_broker.runtime.peer_serving.replica_serving import ReplicaServing
 from fairlead_broker.runtime.topic_views import TopicViews
 from fairlead_broker.runtime.transactions.decision_writes import DecisionWrites
 from fairlead_broker.runtime.transactions.looks import TransactionLooks
+from fairlead_broker.runtime.transactions.meters import TransactionMeters
 from fairlead_broker.wiring.engine import Engine
 
 
@@ -45,6 +46,7 @@ class DiskParts:
     leader_writes: LeaderWrites
     decision_writes: DecisionWrites
     looks: TransactionLooks
+    transaction_meters: TransactionMeters
     shared: SharedParts
 
 
@@ -134,8 +136,9 @@ def build_disk(engine: Engine, entry: Entry, syncing: Syncing) -> DiskParts:
     )
     spawn = engine.supervisor.spawn
     store = TransactionStore(entry.coordination, entry.keys)
-    decision_writes = DecisionWrites(store, clock, spawn)
-    looks = TransactionLooks(store, decision_writes, clock, spawn, engine.log)
+    meters = TransactionMeters(engine.telemetry)
+    decision_writes = DecisionWrites(store, clock, spawn, meters)
+    looks = TransactionLooks(store, decision_writes, clock, spawn, meters, engine.log)
     shared = SharedParts(
         clock=clock,
         pool=engine.disk,
@@ -149,7 +152,7 @@ def build_disk(engine: Engine, entry: Entry, syncing: Syncing) -> DiskParts:
         lease_confirmed=entry.incarnation.confirms,
         looks=looks,
     )
-    return DiskParts(health, syncing, rounds, leader_writes, decision_writes, looks, shared)
+    return DiskParts(health, syncing, rounds, leader_writes, decision_writes, looks, meters, shared)
 
 
 def build_peer_serving(engine: Engine, entry: Entry, peers: Peers, replicas: Replicas) -> PeerParts:

@@ -145,5 +145,37 @@ BOARD: Final = Board(
                 ),
             ),
         ),
+        Row(
+            "Transactions",
+            (
+                graph(
+                    "Decisions",
+                    "Transactions decided, by outcome and reason.",
+                    "cps",
+                    (
+                        f"sum by (outcome, reason) (rate(fairlead_transactions_total{{{CLUSTER}}}{PER_SECOND}))",
+                        "{{outcome}} {{reason}}",
+                    ),
+                ),
+                graph(
+                    "Latency of transaction commits",
+                    "Time from the request of a commit until its decision is stored.",
+                    "s",
+                    *quantiles("fairlead_transaction_commit_seconds", CLUSTER),
+                ),
+                graph(
+                    "Oldest open transaction",
+                    "Age of the oldest open transaction, for which readers of committed records wait.",
+                    "s",
+                    (f"max(fairlead_transaction_oldest_open_seconds{{{CLUSTER}}})", "age"),
+                ),
+                graph(
+                    "Unfinished partitions",
+                    "Partitions that have not confirmed commits.",
+                    "short",
+                    (f"sum(fairlead_transaction_unfinished_partitions{{{CLUSTER}}})", "partitions"),
+                ),
+            ),
+        ),
     ),
 )

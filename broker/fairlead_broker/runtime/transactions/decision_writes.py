@@ -21,6 +21,7 @@ from fairlead_broker.coordination.transaction_store import Standing, Transaction
 from fairlead_broker.registry.records import RecordUnreadable
 from fairlead_broker.registry.transaction_records import TransactionRecord
 from fairlead_broker.runtime import refusals
+from fairlead_broker.runtime.transactions.meters import TransactionMeters
 
 GATHERED_MAX: Final = 60
 """Maximum number of changes in one write, which has a compare, a put and a read for each change."""
@@ -62,15 +63,17 @@ class _Pending(Generic[A]):
 class DecisionWrites:
     """Queue of changes, and the records that this broker read or wrote last."""
 
-    __slots__ = ("_busy", "_cache", "_clock", "_queue", "_spawn", "_store", "_writers")
+    __slots__ = ("_busy", "_cache", "_clock", "_meters", "_queue", "_spawn", "_store", "_writers")
 
     def __init__(
         self,
         store: TransactionStore,
         clock: Clock,
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+        meters: TransactionMeters,
     ) -> None:
         """`spawn` starts a supervised task."""
+        self._meters = meters
         self._store = store
         self._clock = clock
         self._spawn = spawn
@@ -159,6 +162,8 @@ class DecisionWrites:
             for pending in left.values():
                 pending.fail(ProblemError("internal", str(error)))
         else:
+            if written:
+                self._meters.wrote(len(changes))
             for producer_id, standing in standings.items():
                 self.noted(producer_id, standing)
                 pending = left[producer_id]

@@ -24,6 +24,7 @@ from fairlead_broker.registry.transaction_records import EndReason, Outcome, Tra
 from fairlead_broker.runtime.leading.shared_parts import TransactionalPartition
 from fairlead_broker.runtime.requests import TransactionEnd
 from fairlead_broker.runtime.transactions.decision_writes import DecisionWrites
+from fairlead_broker.runtime.transactions.meters import TransactionMeters
 from fairlead_broker.telemetry import Log
 from fairlead_broker.transactions.decisions import Decide, Write, decide, restored
 from fairlead_broker.transactions.looking import Looks
@@ -55,7 +56,8 @@ class TransactionLooks:
     """Watch over the open transactions of the partitions that this broker leads."""
 
     __slots__ = (
-        "_clock", "_hints", "_log", "_looks", "_partitions", "_spawn", "_store", "_wake", "_watched", "_writes",
+        "_clock", "_hints", "_log", "_looks", "_meters", "_partitions", "_spawn", "_store", "_wake", "_watched",
+        "_writes",
     )  # fmt: skip
 
     def __init__(
@@ -64,9 +66,11 @@ class TransactionLooks:
         writes: DecisionWrites,
         clock: Clock,
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+        meters: TransactionMeters,
         log: Log,
     ) -> None:
         self._store = store
+        self._meters = meters
         self._writes = writes
         self._clock = clock
         self._spawn = spawn
@@ -203,6 +207,7 @@ class TransactionLooks:
                     each.producer_id, lambda record, now_us: _expired(each, record, now_us)
                 )
                 if found is Finding.ABORT:
+                    self._meters.decided(Outcome.ABORT, EndReason.TIMEOUT)
                     self._log.warning(
                         "transaction aborted after its timeout",
                         transaction=f"{each.producer_id}.{each.epoch}",
@@ -212,6 +217,8 @@ class TransactionLooks:
                 found = await self._writes.change(
                     each.producer_id, lambda record, now_us: _restored(each, record, now_us)
                 )
+                if found is Finding.ABORT:
+                    self._meters.decided(Outcome.ABORT, EndReason.RESTORED)
             if found in (Finding.ABORT, Finding.COMMIT):
                 kind = MarkerKind.COMMIT if found is Finding.COMMIT else MarkerKind.ABORT
                 end = TransactionEnd(each.producer_id, each.epoch, kind, decided_us)

@@ -26,6 +26,7 @@ from fairlead_broker.runtime.transactions.decision_writes import Change, Decisio
 from fairlead_broker.runtime.transactions.ends import TransactionEnds
 from fairlead_broker.runtime.transactions.joint_decisions import JointDecision
 from fairlead_broker.runtime.transactions.looks import TransactionLooks
+from fairlead_broker.runtime.transactions.meters import TransactionMeters
 from fairlead_broker.transactions.decisions import (
     Begin,
     Decide,
@@ -75,6 +76,7 @@ class Transactions:
         writes: DecisionWrites,
         ends: TransactionEnds,
         looks: TransactionLooks,
+        meters: TransactionMeters,
         new_id: Callable[[], Awaitable[ProducerId]],
         metadata: ClusterMetadata,
         peers: Peers,
@@ -86,6 +88,7 @@ class Transactions:
         self._writes = writes
         self.ends = ends
         self.looks = looks
+        self._meters = meters
         self._new_id = new_id
         self._metadata = metadata
         self._peers = peers
@@ -117,7 +120,7 @@ class Transactions:
         Raises `transaction_not_found`, `producer_fenced`, `transaction_committed`, `transaction_aborted`,
         `transaction_unfinished`, `transaction_too_large`, `coordination_unavailable`.
         """
-        seen = _Seen()
+        seen, began = _Seen(), self._clock.monotonic()
         try:
             decided = await self._writes.change(
                 producer_id, self._change(producer_id, request, authorize, seen)
@@ -128,6 +131,7 @@ class Transactions:
             self._report(producer_id, seen.stored)
             raise
         self._report(producer_id, seen.changed or seen.stored)
+        self._measure(request, decided, began)
         if decided.outcome is Outcome.ABORT:
             self._hint(producer_id)
         return decided
@@ -143,7 +147,7 @@ class Transactions:
 
         Raises the problems of `decide` and of `write`.
         """
-        seen = _Seen()
+        seen, began = _Seen(), self._clock.monotonic()
         decision = JointDecision(
             producer_id,
             self._change(producer_id, request, authorize, seen),
@@ -156,6 +160,7 @@ class Transactions:
             raise
         self._report(producer_id, seen.changed or seen.stored)
         assert decision.answer is not None, "a written decision has an answer"
+        self._measure(request, decision.answer, began)
         return decision.answer
 
     async def name_partition(
@@ -281,6 +286,12 @@ class Transactions:
 
         return change
 
+    def _measure(self, request: Decide, decided: Decided, began: float) -> None:
+        if not decided.duplicate:
+            self._meters.decided(decided.outcome, request.reason)
+            if decided.outcome is Outcome.COMMIT:
+                self._meters.committed(self._clock.monotonic() - began)
+
     def _report(self, producer_id: ProducerId, record: TransactionRecord | None) -> None:
         """Report the unfinished commits of a stored record to the leaders."""
         if record is not None:
@@ -308,6 +319,8 @@ class Transactions:
             return begun, begun
 
         record = await self._writes.change(producer_id, change)
+        if record is not None:
+            self._meters.decided(Outcome.ABORT, request.reason)
         for each in seen:
             self.ends.written(producer_id, each)
         self._hint(producer_id)

@@ -23,7 +23,9 @@ from fairlead_broker.registry.store_writes import Compare, Operation, Put, Trans
 from fairlead_broker.registry.transaction_records import Outcome, TransactionRecord
 from fairlead_broker.runtime.transactions import decision_writes
 from fairlead_broker.runtime.transactions.decision_writes import DecisionWrites
+from fairlead_broker.runtime.transactions.meters import TransactionMeters
 from fairlead_broker.runtime.transactions.transactions import Transactions
+from fairlead_broker.telemetry import Telemetry
 from fairlead_broker.transactions.decisions import Begin, Decide, Write, begin, decide
 from log_kit import SteppingClock
 
@@ -64,7 +66,8 @@ class Scene:
         self.faulty = FaultyStore(store)
         self.store = TransactionStore(self.faulty, KEYS)  # type: ignore[arg-type]
         self.other = TransactionStore(store, KEYS)
-        self.writes = DecisionWrites(self.store, self.clock, self.spawn)
+        self.meters = TransactionMeters(Telemetry())
+        self.writes = DecisionWrites(self.store, self.clock, self.spawn, self.meters)
         self.tasks: list[asyncio.Task[None]] = []
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
@@ -204,7 +207,18 @@ async def test_only_written_commits_are_reported(
     standing = await scene.create()
     reported: list[TransactionRecord] = []
     ends = SimpleNamespace(confirmed=lambda _: frozenset(), written=lambda _, record: reported.append(record))
-    parts: Any = (scene.store, scene.writes, ends, None, None, None, None, scene.clock, scene.spawn)
+    parts: Any = (
+        scene.store,
+        scene.writes,
+        ends,
+        None,
+        scene.meters,
+        None,
+        None,
+        None,
+        scene.clock,
+        scene.spawn,
+    )
     request = Decide(ProducerEpoch(0), Outcome.COMMIT, partitions={TopicId("orders"): (0,)})
     scene.faulty.faults += [fault]
     with pytest.raises(ProblemError):

@@ -1,0 +1,45 @@
+"""Metrics of transactions. Counters are updated at each decision, gauges are computed at each scrape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fairlead_broker.registry.transaction_records import EndReason, Outcome
+from fairlead_broker.telemetry import Telemetry
+
+
+class TransactionMeters:
+    """Metrics of the transactions that one broker decides and ends."""
+
+    __slots__ = ("_commit_seconds", "_decided", "_decisions", "_telemetry", "_writes")
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        self._telemetry = telemetry
+        self._decided = telemetry.metric("fairlead_transactions_total")
+        self._commit_seconds = telemetry.metric("fairlead_transaction_commit_seconds")
+        self._writes = telemetry.metric("fairlead_transaction_writes_total")
+        self._decisions = telemetry.metric("fairlead_transaction_decisions_total")
+
+    def watch(
+        self,
+        open_count: Callable[[], int],
+        oldest_seconds: Callable[[], float],
+        unfinished: Callable[[], int],
+    ) -> None:
+        """Export the open transactions, the age of the oldest, and the unconfirmed markers, computed at each scrape."""
+        self._telemetry.metric("fairlead_transactions_open").set_function(open_count)
+        self._telemetry.metric("fairlead_transaction_oldest_open_seconds").set_function(oldest_seconds)
+        self._telemetry.metric("fairlead_transaction_unfinished_partitions").set_function(unfinished)
+
+    def decided(self, outcome: Outcome, reason: EndReason) -> None:
+        """Count a transaction whose decision this broker has written."""
+        self._decided.labels(outcome.value, reason.value).inc()
+
+    def committed(self, seconds: float) -> None:
+        """Record the time from the request of a commit until its decision is written."""
+        self._commit_seconds.observe(seconds)
+
+    def wrote(self, decisions: int) -> None:
+        """Count a write of the coordination store with a number of changes of transactions."""
+        self._writes.inc()
+        self._decisions.inc(decisions)
