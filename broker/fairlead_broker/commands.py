@@ -234,6 +234,7 @@ def broker_prepare_stop(
         report,
         settings.tls,
         Path(token_file) if (token_file := os.environ.get("FAIRLEAD_TOKEN_FILE")) else None,
+        settings.peer_tls,
     )
     preparation.run(seconds)
 

@@ -442,8 +442,8 @@ class BrokerSettings(BaseSettings):
     by an authority in its `ca.crt`, for server and client use. The default is the folder `tls`."""
 
     client_ca: Path | None = None
-    """PEM file with authorities. Clients of the data listener need a certificate that one of these authorities has
-    signed. The certificate does not determine the principal of a client.
+    """PEM file with authorities. Clients of the data listener need a certificate that one of these authorities, or an
+    authority in the folder `peer_tls`, has signed. The certificate does not determine the principal of a client.
     """
 
     tls_min: Literal["1.2", "1.3"] = "1.3"

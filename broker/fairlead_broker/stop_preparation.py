@@ -55,15 +55,18 @@ class StopPreparation:
         report: Callable[[str], None],
         tls: Path | None = None,
         token_file: Path | None = None,
+        peer_tls: Path | None = None,
     ) -> None:
         """`listen`: bound address of the broker's data listener, with its scheme.
 
-        `wait` sleeps for a number of seconds, and `report` prints a line. `tls`: folder with the broker's certificate,
-        for a data listener that uses TLS. `token_file`: file with the token of the pod's service account, which is read
-        for each request. An unreadable file is ignored.
+        `wait` sleeps for a number of seconds, and `report` prints a line. `tls`: folder with the certificate of a data
+        listener that uses TLS. `token_file`: file with the token of the pod's service account, which is read for each
+        request. An unreadable file is ignored. `peer_tls`: folder with the certificate that the broker shows its peers,
+        and the hook a data listener that requests certificates of clients; by default `tls`.
         """
         self._token_file = token_file
         self._tls = tls if listen.scheme == "https" else None
+        self._identity = peer_tls or self._tls
         self._broker = broker
         self._host = "127.0.0.1" if listen.everywhere else listen.host
         self._port = listen.port
@@ -134,22 +137,22 @@ class StopPreparation:
         return {"Authorization": f"Bearer {token}"}
 
     def _connection(self, seconds_max: float) -> http.client.HTTPConnection:
-        if self._tls is None:
+        if self._tls is None or self._identity is None:
             return http.client.HTTPConnection(self._host, self._port, timeout=seconds_max)
         try:
-            context = _context(self._tls)
+            context = _context(self._tls, self._identity)
         except ssl.SSLError as error:
             message = f"the certificate in {self._tls} cannot be used: {error}"
             raise OSError(message) from error
         return http.client.HTTPSConnection(self._host, self._port, timeout=seconds_max, context=context)
 
 
-def _context(folder: Path) -> ssl.SSLContext:
-    """Return the context for calls to the broker of this pod, with the broker's own certificate."""
-    context = ssl.create_default_context(cafile=folder / CA_FILE)
+def _context(listener: Path, identity: Path) -> ssl.SSLContext:
+    """Return the context for calls to the broker of this pod, with a certificate of the broker."""
+    context = ssl.create_default_context(cafile=listener / CA_FILE)
     # The certificate contains the addresses for clients, not the loopback address, and the call stays on this machine.
     context.check_hostname = False
-    context.load_cert_chain(folder / CHAIN_FILE, folder / KEY_FILE)
+    context.load_cert_chain(identity / CHAIN_FILE, identity / KEY_FILE)
     return context
 
 

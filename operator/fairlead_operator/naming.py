@@ -342,6 +342,11 @@ def brokers_policy_name(cluster: str) -> str:
     return f"{cluster}-brokers"
 
 
+def metrics_user_name(cluster: str) -> str:
+    """Return the name of the User, and of its Secret, with whose token Prometheus reads metrics."""
+    return f"{cluster}-metrics"
+
+
 def pod_monitor_name(cluster: str) -> str:
     """Return the name of the PodMonitor."""
     return cluster

@@ -68,6 +68,14 @@ WARNING: Final = ConditionType(
             CLUSTER_ONLY,
         ),
         Reason(
+            "QuotaConflict",
+            ("True",),
+            "Another program has set a quota for the Users of a namespace, so the `quotaMax.shared` of this namespace "
+            "does not apply.",
+            "Remove the quota of the subject that the message names, or remove `quotaMax.shared` of the namespace.",
+            CLUSTER_ONLY,
+        ),
+        Reason(
             "BrokersUnreachable",
             ("True",),
             "Brokers are ready, but no broker answers the operator. The objects in Kubernetes are maintained; changes "

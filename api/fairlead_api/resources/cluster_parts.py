@@ -244,7 +244,7 @@ class AddressBlock(Part):
 
 
 class NetworkPeer(Part):
-    """Peers that may connect, as in a NetworkPolicy: pods and namespaces by labels, or IP addresses."""
+    """Peers of a connection, as in a NetworkPolicy: pods and namespaces by labels, or IP addresses."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
@@ -271,6 +271,10 @@ class NetworkPolicySettings(Part):
     clients: Annotated[tuple[NetworkPeer, ...], kubernetes(maxItems=PEERS_MAX)] | None = None
     """Peers that may connect to the data port; by default all peers. With an empty list only the operator and the \
 brokers may connect."""
+    egress: Annotated[tuple[NetworkPeer, ...], kubernetes(maxItems=PEERS_MAX)] | None = None
+    """Peers that the brokers may call in addition to the brokers, the managed etcd and DNS, such as the API server \
+and other issuers of tokens, or an external etcd; by default all peers. Members of a managed etcd may then call only \
+each other and DNS."""
 
 
 class PodMonitorSettings(Part):

@@ -14,6 +14,7 @@ from fairlead_api.resources.texts import ObjectName
 
 SecurityModeName: TypeAlias = Literal["Open", "Observe", "Enforce"]
 TlsMode: TypeAlias = Literal["Off", "Both", "Required"]
+MetricsAccess: TypeAlias = Literal["Open", "Token"]
 
 LISTED_MAX: Final = 32
 ISSUERS_MAX: Final = 8
@@ -110,10 +111,20 @@ class QuotaLimits(Part):
 
 
 class Quota(Part):
-    """Quota of a User, or the largest quota of the Users of a namespace."""
+    """Quota of a User."""
 
     each: QuotaLimits
     """Limits of each principal."""
+
+
+class NamespaceQuota(Part):
+    """Largest limits of the Users of a namespace, one by one and together."""
+
+    each: QuotaLimits | None = None
+    """Largest limits that the quota of a User may set."""
+    shared: QuotaLimits | None = None
+    """Limits of all Users of the namespace together: of all with tokens, and of all with service accounts. The quota \
+of a User may set limits up to these if `each` has none."""
 
 
 class NamespaceUsers(Part):
@@ -127,9 +138,8 @@ class NamespaceUsers(Part):
     """Consumer groups, by name or prefix."""
     producers: NamePatterns = ()
     """Named producers, by name or prefix."""
-    quota_max: Quota | None = None
-    """Largest limits that the quota of a User may set. By default, a User of \
-the namespace must not set a quota."""
+    quota_max: NamespaceQuota | None = None
+    """Largest limits of the Users of the namespace. By default, these Users share no limit and may have no quota."""
 
 
 class IssuerReference(Part):
@@ -164,6 +174,16 @@ class ClientCertificate(Part):
 class ClusterTls(Part):
     """TLS of the data listener."""
 
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            Rule(
+                "!has(self.clientCaConfigMap) || self.mode != 'Off'",
+                "clientCaConfigMap needs the mode Both or Required",
+                ".clientCaConfigMap",
+            )
+        )
+    )
+
     mode: TlsMode = "Off"
     """Off: clients use http on port 9520. Both: clients use http on port 9520 or https on port 9524, during a \
 migration to TLS. Required: clients use https on both ports. A change restarts the brokers one at a time."""
@@ -175,6 +195,9 @@ migration to TLS. Required: clients use https on both ports. A change restarts t
         tuple[Annotated[str, kubernetes(maxLength=253, minLength=1)], ...], kubernetes(maxItems=LISTED_MAX)
     ] = ()
     """Further host names and IP addresses in the certificate of the operator's own authority."""
+    client_ca_config_map: AuthorityReference | None = None
+    """Authorities that sign the certificates of clients. Clients need a certificate of one of them in addition to \
+their token; the certificate does not determine the principal. By default clients need no certificate."""
     client_overlap: Hours = "168h"
     """Time between the publication of a new authority and the use of certificates that it has signed. Clients must \
 load the new authority in this period; clients that mount the ConfigMap with the authorities load it within minutes."""
@@ -226,6 +249,10 @@ fairlead/<namespace>/<cluster>. The principal is k8s:<namespace>:<account>, and 
         ),
     ] = ()
     """Further issuers of signed tokens."""
+    metrics: MetricsAccess = "Open"
+    """Callers of /metrics of the brokers. Open: all pods that the network policy allows. Token: only callers that may \
+describe the cluster. The operator then creates a User <cluster>-metrics, whose token the PodMonitor uses, and the \
+brokers serve metrics with TLS unless tls.mode is Off. A change restarts the brokers one at a time."""
     users: Annotated[
         tuple[NamespaceUsers, ...],
         kubernetes(

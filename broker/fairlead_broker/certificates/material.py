@@ -95,9 +95,9 @@ def read_material(
     *,
     hosts: Iterable[str],
     now_us: int,
-    client_ca: Path | None = None,
+    client_ca: tuple[Path, ...] = (),
 ) -> Material:
-    """Read and check `tls.crt`, `tls.key` and `ca.crt` in `folder`, and the file `client_ca`.
+    """Read and check `tls.crt`, `tls.key` and `ca.crt` in `folder`, and the files `client_ca`.
 
     `hosts` are the names and IP addresses that callers of the listener use. Callers of the peer listener need a
     certificate that an authority in `ca.crt` has signed. Raises `MaterialRefused`.
@@ -111,7 +111,7 @@ def read_material(
     _check_names(chain_file, leaf, hosts)
     key_pem = _key(folder / KEY_FILE, leaf)
     authorities = _authorities(ca_file)
-    client_ca_pem = None if client_ca is None else _pem(_authorities(client_ca))
+    client_ca_pem = b"".join(_pem(_authorities(file)) for file in client_ca) or None
     if side is Side.PEER:
         _check_signed_by(chain_file, chain, ca_file, authorities)
         client_ca_pem = _pem(authorities)

@@ -35,7 +35,8 @@ class Source:
     side: Side
     folder: Path
     hosts: tuple[str, ...]
-    client_ca: Path | None = None
+    client_ca: tuple[Path, ...] = ()
+    """Files with the authorities of clients; empty if clients need no certificate."""
 
     def read(self, now_us: int) -> Material:
         """Read and check the files. Raises `MaterialRefused`."""
@@ -46,7 +47,7 @@ class Source:
     def states(self) -> tuple[FileState, ...]:
         """Return the identity, size and modification time of each file, which change with its content."""
         names = [self.folder / name for name in (CHAIN_FILE, KEY_FILE, CA_FILE)]
-        return tuple(_state(file) for file in (*names, self.client_ca) if file is not None)
+        return tuple(_state(file) for file in (*names, *self.client_ca))
 
 
 class Certificates:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from fairlead_api.audit_events import AuditEvent
 from fairlead_api.identifiers import TimestampUs
 from fairlead_api.timestamps import format_timestamp
+from fairlead_broker.certificates.files import CA_FILE
 from fairlead_broker.certificates.material import Material, Side
 from fairlead_broker.certificates.watching import Certificates, Source
 from fairlead_broker.clock import Clock
@@ -28,7 +31,7 @@ def _sources(settings: BrokerSettings) -> list[Source]:
     listeners, found = settings.listeners, []
     if settings.tls is not None:
         hosts = _hosts(settings.advertised("https"))
-        found.append(Source(Side.DATA, settings.tls, hosts, settings.client_ca))
+        found.append(Source(Side.DATA, settings.tls, hosts, _client_ca(settings)))
         if listeners.ops.scheme == "https":
             # Prometheus and supervisors call the ops listener by names that the broker does not know.
             found.append(Source(Side.OPS, settings.tls, ()))
@@ -36,6 +39,14 @@ def _sources(settings: BrokerSettings) -> list[Source]:
     if peer_folder := settings.peer_tls or peer_folder:
         found.append(Source(Side.PEER, peer_folder, _hosts(settings.peer_advertise or settings.peer_listen)))
     return found
+
+
+def _client_ca(settings: BrokerSettings) -> tuple[Path, ...]:
+    """Return the files with the authorities of clients, among them the brokers' own authority from `peer_tls`."""
+    if settings.client_ca is None:
+        return ()
+    own = () if settings.peer_tls is None else (settings.peer_tls / CA_FILE,)
+    return (settings.client_ca, *own)
 
 
 def _hosts(address: Endpoint | None) -> tuple[str, ...]:

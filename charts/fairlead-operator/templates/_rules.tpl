@@ -6,6 +6,10 @@ commands in pods. Secrets are read by name only: those that the operator creates
 - apiGroups: [fairlead.dev]
   resources: [clusters, topics, users, rebalances, etcdbackups]
   verbs: [get, list, watch, patch]
+# The User with whose token Prometheus reads metrics.
+- apiGroups: [fairlead.dev]
+  resources: [users]
+  verbs: [create, delete]
 - apiGroups: [fairlead.dev]
   resources: [clusters/status, topics/status, users/status, rebalances/status, etcdbackups/status]
   verbs: [patch]

@@ -110,8 +110,11 @@ class BrokerCalls:
         clients, now = self._open.setdefault((namespace, cluster), {}), self._clock.monotonic()
         known = clients.get(addresses)
         if known is None:
+            certificate, key = (None, None) if secure is None else secure.certificate_files or (None, None)
             admin = Admin(
                 addresses,
+                client_cert_file=certificate,
+                client_key_file=key,
                 request_timeout=CONNECT,
                 connect_timeout=CONNECT,
                 retry_timeout=RETRY,

@@ -1,8 +1,9 @@
 """How the operator calls the brokers of a Cluster with security: over TLS, as its own service account (rule A22).
 
 The authorities come from the ConfigMap that the operator itself writes for clients. The token comes from the API
-server, and is valid for the audience of one cluster and for ten minutes. Authorities and token are stored in files that
-only this process may read, because the SDK reads changed files again without a restart.
+server, and is valid for the audience of one cluster and for ten minutes. The certificate is that of the brokers, which
+passes listeners that request certificates of clients. All are stored in files that only this process may read, because
+the SDK reads changed files again without a restart.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from base64 import b64decode
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -17,10 +19,12 @@ from typing import Final, Protocol
 from fairlead_operator.clock import Clock
 from fairlead_operator.naming import (
     CONFIG_MAP,
+    SECRET,
     Manifest,
     ObjectRef,
     audience_of,
     authority_name,
+    brokers_tls_name,
 )
 
 TOKEN_SECONDS: Final = 600
@@ -28,8 +32,12 @@ RENEW_SECONDS: Final = TOKEN_SECONDS / 2
 BUNDLE: Final = "ca.crt"
 
 
-class TokenApi(Protocol):
+class IdentityApi(Protocol):
     """The calls of the API server that the identity needs."""
+
+    async def get(self, ref: ObjectRef) -> Manifest | None:
+        """Return an object; None if the object does not exist. Raises `ApiError`."""
+        ...
 
     async def account_token(self, account: ObjectRef, audience: str, seconds: int) -> str:
         """Return a token of a service account. Raises `ApiError`."""
@@ -51,6 +59,8 @@ class SecureAccess:
     url: str
     ca_file: Path | None
     token_file: Path | None
+    certificate_files: tuple[Path, Path] | None = None
+    """Certificate and key for listeners that request certificates of clients."""
     allow_insecure: bool = False
     """Whether the token is sent without TLS, because a mesh terminates TLS."""
 
@@ -60,13 +70,20 @@ class _Files:
     folder: Path
     authorities: str = ""
     token_at: float | None = None
+    certificate_at: float | None = None
 
 
 class OperatorIdentity:
     """Identity of the operator in calls to brokers, with its own files for each Cluster."""
 
     def __init__(
-        self, api: TokenApi, cache: Objects, clock: Clock, account: ObjectRef | None, url: str, tls_url: str
+        self,
+        api: IdentityApi,
+        cache: Objects,
+        clock: Clock,
+        account: ObjectRef | None,
+        url: str,
+        tls_url: str,
     ) -> None:
         """`account`: service account of the operator; None if the operator has no token.
 
@@ -107,7 +124,13 @@ class OperatorIdentity:
         token_file = (
             await self._write_token(cluster, files) if security.get("serviceAccounts", True) else None
         )
-        return SecureAccess(self._tls_url if is_tls else self._url, ca_file, token_file, is_insecure)
+        return SecureAccess(
+            self._tls_url if is_tls else self._url,
+            ca_file,
+            token_file,
+            await self._write_certificate(cluster, files) if is_tls else None,
+            is_insecure,
+        )
 
     def forget(self, namespace: str, cluster: str) -> None:
         """Remove the files of a deleted Cluster."""
@@ -157,6 +180,22 @@ class OperatorIdentity:
             _replace(path, await self._api.account_token(self._account, audience, TOKEN_SECONDS))
             files.token_at = now
         return path
+
+    async def _write_certificate(self, cluster: Manifest, files: _Files) -> tuple[Path, Path] | None:
+        """Write the brokers' certificate and key; None before the Secret exists."""
+        paths, now = (files.folder / "tls.crt", files.folder / "tls.key"), self._clock.monotonic()
+        if files.certificate_at is None or now - files.certificate_at > RENEW_SECONDS:
+            metadata = cluster["metadata"]
+            secret = await self._api.get(
+                ObjectRef(SECRET, metadata["namespace"], brokers_tls_name(metadata["name"]))
+            )
+            content = (secret or {}).get("data") or {}
+            if not all(path.name in content for path in paths):
+                return None
+            for path in paths:
+                _replace(path, b64decode(content[path.name]).decode())
+            files.certificate_at = now
+        return paths
 
 
 def _replace(path: Path, text: str) -> None:

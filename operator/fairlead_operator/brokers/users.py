@@ -9,17 +9,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Final
 
 from fairlead import Admin
 from fairlead.errors import AclNotFoundError, QuotaNotFoundError, TokenNotFoundError
+from fairlead_api.access_needs import Kind
 from fairlead_api.bodies.quotas import QuotaDescription
 from fairlead_api.bodies.security import AclDescription, CreatedToken, TokenDescription
 from fairlead_operator.brokers.calls import broker_deadline
-from fairlead_operator.plan.securing.user import WantedAcl
-
-CLUSTER_OWNER: Final = "cluster"
-"""Owner of the access rules that belong to a Cluster itself."""
+from fairlead_operator.plan.securing.cluster_records import CLUSTER_OWNER, plan_shared_quotas
+from fairlead_operator.plan.securing.user import WantedAcl, plan_acls
 
 
 async def quota_of(admin: Admin, principal: str) -> QuotaDescription | None:
@@ -64,11 +62,29 @@ async def create_acls(admin: Admin, principal: str, acls: Iterable[WantedAcl], o
             )
 
 
-async def allow_stops(admin: Admin, principal: str) -> None:
-    """Allow the brokers' own service account to ask for the permit to stop a broker. Raises `BrokersUnavailable`."""
-    async with broker_deadline(f"access rules of {principal}"):
-        if not any(each.owner == CLUSTER_OWNER for each in await admin.acls(principal)):
-            await admin.create_acl(principal, ["alter"], "cluster", "*", owner=CLUSTER_OWNER)
+async def bring_cluster_acls(admin: Admin, wanted: Mapping[str, frozenset[WantedAcl]]) -> None:
+    """Create and remove the access rules of a Cluster itself, by principal. Raises `BrokersUnavailable`."""
+    async with broker_deadline("access rules of the Cluster"):
+        stored = await admin.acls(kind=Kind.CLUSTER)
+    for principal, rules in wanted.items():
+        plan = plan_acls(rules, CLUSTER_OWNER, [each for each in stored if each.principal == principal])
+        await create_acls(admin, principal, plan.missing, CLUSTER_OWNER)
+        await remove_acls(admin, plan.unwanted)
+
+
+async def bring_shared_quotas(admin: Admin, wanted: Mapping[str, Mapping[str, int]]) -> tuple[str, ...]:
+    """Set and remove the quotas that Users share; return reasons why quotas cannot be set.
+
+    Raises `BrokersUnavailable`.
+    """
+    async with broker_deadline("quotas of the Cluster"):
+        plan = plan_shared_quotas(wanted, await admin.quotas())
+    for subject, limits in plan.put.items():
+        async with broker_deadline(f"quota of {subject}"):
+            await admin.put_quota(subject, shared=limits, owner=CLUSTER_OWNER)
+    for subject in plan.remove:
+        await remove_quota(admin, subject)
+    return plan.conflicts
 
 
 async def remove_acls(admin: Admin, acl_ids: Iterable[str]) -> None:

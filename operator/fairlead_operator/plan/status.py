@@ -383,6 +383,7 @@ def _warning(facts: Facts) -> Iterable[tuple[str, str]]:
         found.append(("ForbiddenConfig", forbidden_text(facts.forbidden)))
     found.extend(("InvalidConfigValue", each) for each in facts.outcomes.refused_calls)
     found.extend(("ObjectsRefused", each) for each in _refused(facts))
+    found.extend(("QuotaConflict", each) for each in facts.outcomes.refused_quotas)
     answer, ready = facts.observed.brokers, facts.scale.staying - facts.missing
     if answer is None and ready:
         found.append(("BrokersUnreachable", facts.observed.silence))

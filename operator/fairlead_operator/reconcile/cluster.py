@@ -19,7 +19,7 @@ from fairlead_api.resources.condition_definitions import ConditionName
 from fairlead_api.resources.conditions import Condition
 from fairlead_api.resources.resource import InvalidResource
 from fairlead_operator.brokers.calls import BrokerCalls, BrokersUnavailable, survey
-from fairlead_operator.brokers.users import allow_stops
+from fairlead_operator.brokers.users import bring_cluster_acls, bring_shared_quotas
 from fairlead_operator.clock import Clock
 from fairlead_operator.naming import (
     API_VERSION,
@@ -38,9 +38,11 @@ from fairlead_operator.naming import (
     SERVICE,
     SERVICE_ACCOUNT,
     STATEFUL_SET,
+    USER,
     Manifest,
     ObjectRef,
     clients_tls_name,
+    metrics_user_name,
 )
 from fairlead_operator.plan.actions import Outcomes, ReplaceSet
 from fairlead_operator.plan.cluster import (
@@ -62,9 +64,9 @@ from fairlead_operator.plan.observed import (
     pods_expected,
 )
 from fairlead_operator.plan.securing.certificates import Certificates
+from fairlead_operator.plan.securing.cluster_records import cluster_acls, shared_limits
 from fairlead_operator.plan.securing.steps import (
     SECURITY_LEVEL,
-    brokers_account,
     certificates_condition,
     peer_scheme,
     reports_of,
@@ -194,7 +196,7 @@ class ClusterReconciler:
         await self._apply(cluster, _with_certificates(plan, cluster, certificates), objects, actions.outcomes)
         done = await self._etcd.act(cluster, manifest, look)
         await actions.run(plan.actions)
-        await self._allow_stops(cluster, manifest, observed)
+        actions.outcomes.refused_quotas += await self._bring_records(cluster, manifest, observed)
         etcd = look.facts(cluster, observed.now, done, cluster.metadata.generation)
         judged = certificates_condition(cluster, observed, certificates)
         facts = cluster_facts(cluster, observed, plan, actions.outcomes, etcd, judged)
@@ -215,15 +217,23 @@ class ClusterReconciler:
         reports = reports_of(observed.brokers, etcd_authorities(objects.pods))
         return await self._certificates.take(cluster, reports)
 
-    async def _allow_stops(self, cluster: Cluster, manifest: Manifest, observed: Observed) -> None:
-        """Allow the brokers' pods to ask for the permit to stop; after a failure, the next pass tries again."""
-        principal, answer = brokers_account(cluster), observed.brokers
-        if principal is None or answer is None or answer.feature_level < SECURITY_LEVEL:
-            return
+    async def _bring_records(
+        self, cluster: Cluster, manifest: Manifest, observed: Observed
+    ) -> tuple[str, ...]:
+        """Bring the access rules and quotas of the Cluster itself; return reasons why quotas cannot be set.
+
+        After a failure, the next pass tries again.
+        """
+        answer = observed.brokers
+        if cluster.spec.security is None or answer is None or answer.feature_level < SECURITY_LEVEL:
+            return ()
         try:
-            await allow_stops(await self._brokers.admin(manifest), principal)
+            admin = await self._brokers.admin(manifest)
+            await bring_cluster_acls(admin, cluster_acls(cluster))
+            return await bring_shared_quotas(admin, shared_limits(cluster))
         except (BrokersUnavailable, ClusterError) as error:
-            self._log.info("stops not allowed yet", cluster=str(_key(manifest)), why=str(error))
+            self._log.info("access rules and quotas not current", cluster=str(_key(manifest)), why=str(error))
+            return ()
 
     def _transport(
         self, observed: Observed, certificates: Certificates | None, *, wants_tls: bool
@@ -349,12 +359,14 @@ class ClusterReconciler:
                 self._log.info("object changed at the same time", object=str(ref), why=error.message)
         for kind in PRUNED_KINDS:
             for live in self._cache.owned_by(cluster.namespace, cluster.name, kind):
-                unwanted = _ref(live) not in rendered and _is_ours(live, cluster)
-                if unwanted and "deletionTimestamp" not in live["metadata"]:
-                    await self._delete(live)
+                if _ref(live) not in rendered:
+                    await self._delete_own(live, cluster)
         certificate = ObjectRef(CERTIFICATE, cluster.namespace, clients_tls_name(cluster.name))
         if cluster.spec.security is not None and certificate not in rendered:
             await self._delete_certificate(certificate, cluster)
+        user = ObjectRef(USER, cluster.namespace, metrics_user_name(cluster.name))
+        if (scraper := self._cache.get(user)) is not None and user not in rendered:
+            await self._delete_own(scraper, cluster)
 
     async def _apply_one(
         self, ref: ObjectRef, manifest: Manifest, cluster: Cluster, objects: Objects
@@ -379,10 +391,13 @@ class ClusterReconciler:
             live = await self._api.get(ref)
         except Forbidden:
             return
-        if live is not None and _is_ours(live, cluster) and "deletionTimestamp" not in live["metadata"]:
-            await self._delete(live)
+        if live is not None:
+            await self._delete_own(live, cluster)
 
-    async def _delete(self, live: Manifest) -> None:
+    async def _delete_own(self, live: Manifest, cluster: Cluster) -> None:
+        """Delete an object, unless the operator did not create it or its deletion has begun."""
+        if not _is_ours(live, cluster) or "deletionTimestamp" in live["metadata"]:
+            return
         try:
             await self._api.delete(_ref(live), uid=live["metadata"]["uid"])
         except Conflict:
@@ -435,7 +450,7 @@ def _component(manifest: Manifest) -> str:
 
 
 def _ref(manifest: Manifest) -> ObjectRef:
-    kind = next(each for each in (*OWNED_KINDS, CERTIFICATE) if each.kind == manifest["kind"])
+    kind = next(each for each in (*OWNED_KINDS, CERTIFICATE, USER) if each.kind == manifest["kind"])
     return ObjectRef(kind, manifest["metadata"]["namespace"], manifest["metadata"]["name"])
 
 

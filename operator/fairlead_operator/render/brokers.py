@@ -183,6 +183,7 @@ def _parts(cluster: Cluster, pool: BrokerPool, inputs: RenderInputs) -> PodParts
 def _container(
     cluster: Cluster, pool: BrokerPool, inputs: RenderInputs, variables: list[Manifest]
 ) -> Manifest:
+    scheme = "http" if inputs.transport is None else security.ops_scheme(cluster.spec.security)
     return {
         "name": BROKER_CONTAINER,
         "image": inputs.images.broker,
@@ -201,8 +202,8 @@ def _container(
         **container_resources(BROKER_CONTAINER, pool.resources, pool.template, REQUESTS),
         # A broker is ready when it has caught up with the leaders. A broker is alive while its process answers, even
         # during a long recovery.
-        "readinessProbe": http_probe("/readyz", OPS_PORT_NAME, period_seconds=5, failures=2),
-        "livenessProbe": http_probe("/healthz", OPS_PORT_NAME, period_seconds=10, failures=6),
+        "readinessProbe": http_probe("/readyz", OPS_PORT_NAME, period_seconds=5, failures=2, scheme=scheme),
+        "livenessProbe": http_probe("/healthz", OPS_PORT_NAME, period_seconds=10, failures=6, scheme=scheme),
         "lifecycle": {"preStop": {"exec": {"command": _before_stop()}}},
         "securityContext": container_security(),
         "volumeMounts": _mounts(cluster, inputs),

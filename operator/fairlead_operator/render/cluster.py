@@ -10,7 +10,7 @@ from fairlead_operator.render.inputs import RenderInputs
 from fairlead_operator.render.metadata import framed
 from fairlead_operator.render.policies import disruption_budgets, network_policies, pod_monitors
 from fairlead_operator.render.routes import routes
-from fairlead_operator.render.security import authorities_map, client_certificates
+from fairlead_operator.render.security import authorities_map, client_certificates, metrics_users
 from fairlead_operator.render.services import broker_services
 
 
@@ -20,6 +20,7 @@ def _security(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
     return [
         authorities_map(cluster, inputs.transport),
         *client_certificates(cluster, inputs.transport.names),
+        *metrics_users(cluster),
     ]
 
 

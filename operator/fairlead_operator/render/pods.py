@@ -19,6 +19,7 @@ from fairlead_operator.naming import (
     USER_ID,
     ZONE_LABEL,
     Manifest,
+    Scheme,
 )
 from fairlead_operator.render.fingerprints import said
 from fairlead_operator.render.merge import MERGE_KEYS, strategic_merge
@@ -107,10 +108,12 @@ def temporary_mount() -> Manifest:
     return {"name": TEMPORARY_VOLUME, "mountPath": "/tmp"}  # noqa: S108 - the container's own empty volume
 
 
-def http_probe(path: str, port: str, *, period_seconds: int, failures: int) -> Manifest:
-    """Return an HTTP probe with a timeout of five seconds."""
+def http_probe(
+    path: str, port: str, *, period_seconds: int, failures: int, scheme: Scheme = "http"
+) -> Manifest:
+    """Return an HTTP probe with a timeout of five seconds; the kubelet does not verify certificates."""
     return {
-        "httpGet": {"path": path, "port": port},
+        "httpGet": {"path": path, "port": port, **({"scheme": "HTTPS"} if scheme == "https" else {})},
         "periodSeconds": period_seconds,
         "timeoutSeconds": 5,
         "failureThreshold": failures,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, Literal
 
 from fairlead_api.resources.cluster import Cluster
 from fairlead_operator.naming import (
@@ -25,9 +25,12 @@ from fairlead_operator.naming import (
     POD_MONITOR,
     TLS_PORT,
     Manifest,
+    authority_name,
+    bootstrap_service_name,
     brokers_budget_name,
     brokers_policy_name,
     etcd_name,
+    metrics_user_name,
     pod_monitor_name,
     pod_selector,
 )
@@ -36,9 +39,12 @@ from fairlead_operator.render.etcd import etcd_ports
 from fairlead_operator.render.fingerprints import said
 from fairlead_operator.render.inputs import RenderInputs
 from fairlead_operator.render.metadata import framed
+from fairlead_operator.render.security import BUNDLE_FILE, ops_scheme
+from fairlead_operator.render.users import TOKEN
 
 PROMETHEUS: Final = {NAME_LABEL: "prometheus"}
 """Label of pods in any namespace that scrape metrics."""
+DNS_PORT: Final = 53
 NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
 SCRAPE_INTERVAL: Final = "30s"
 COMPONENT_META_LABEL: Final = "__meta_kubernetes_pod_label_app_kubernetes_io_component"
@@ -66,9 +72,9 @@ def disruption_budgets(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]
 
 
 def network_policies(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
-    """Return NetworkPolicies for ingress.
+    """Return NetworkPolicies for ingress and, if the Cluster lists peers, for egress.
 
-    Egress is not restricted, and NetworkPolicies never block probes of the kubelet.
+    NetworkPolicies never block probes of the kubelet.
     """
     if not cluster.spec.network_policy.enabled:
         return []
@@ -83,7 +89,8 @@ def pod_monitors(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
     if not cluster.spec.pod_monitor.enabled or POD_MONITOR.kind not in inputs.kinds:
         return []
     manifest = framed(cluster, POD_MONITOR, pod_monitor_name(cluster.name))
-    endpoints = [_endpoint(cluster, OPS_PORT_NAME, BROKER_COMPONENT, also=[BROKER_NAMED])]
+    brokers = _endpoint(cluster, OPS_PORT_NAME, BROKER_COMPONENT, also=[BROKER_NAMED])
+    endpoints = [{**brokers, **_scraper(cluster)}]
     if inputs.etcd is not None:
         endpoints.append(_endpoint(cluster, ETCD_METRICS_PORT_NAME, ETCD_COMPONENT))
     manifest["spec"] = {
@@ -91,6 +98,21 @@ def pod_monitors(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
         "podMetricsEndpoints": endpoints,
     }
     return [manifest]
+
+
+def _scraper(cluster: Cluster) -> Manifest:
+    """Return the fields with which Prometheus proves its right to metrics of brokers, and verifies the brokers."""
+    security = cluster.spec.security
+    if security is None or security.metrics == "Open":
+        return {}
+    credentials = {"name": metrics_user_name(cluster.name), "key": TOKEN}
+    authorization = {"authorization": {"type": "Bearer", "credentials": credentials}}
+    if ops_scheme(security) == "http":
+        return authorization
+    authority = {"configMap": {"name": authority_name(cluster.name), "key": BUNDLE_FILE}}
+    # Prometheus calls the addresses of pods, which certificates do not contain.
+    name = f"{bootstrap_service_name(cluster.name)}.{cluster.namespace}.svc"
+    return {"scheme": "https", "tlsConfig": {"ca": authority, "serverName": name}, **authorization}
 
 
 def _endpoint(cluster: Cluster, port: str, component: str, also: Sequence[Manifest] = ()) -> Manifest:
@@ -135,7 +157,22 @@ def _broker_policy(cluster: Cluster, inputs: RenderInputs) -> Manifest:
             _rule([PEER_PORT], [brokers]),
             _rule([OPS_PORT], [*operator, _anywhere(PROMETHEUS)]),
         ],
+        _broker_egress(cluster, inputs),
     )
+
+
+def _broker_egress(cluster: Cluster, inputs: RenderInputs) -> list[Manifest] | None:
+    """Return the egress rules of brokers; None if brokers may call every peer."""
+    peers = cluster.spec.network_policy.egress
+    if peers is None:
+        return None
+    rules = [_rule([PEER_PORT], [_pods(pod_selector(cluster.name, BROKER_COMPONENT))], way="to"), _dns()]
+    if inputs.etcd is not None:
+        clients, _ = etcd_ports(inputs.etcd.transport.phase)
+        rules.append(_rule(clients, [_pods(pod_selector(cluster.name, ETCD_COMPONENT))], way="to"))
+    if peers:
+        rules.append({"to": [dict(said(peer)) for peer in peers]})
+    return rules
 
 
 def _etcd_policy(cluster: Cluster, inputs: RenderInputs) -> Manifest:
@@ -153,25 +190,39 @@ def _etcd_policy(cluster: Cluster, inputs: RenderInputs) -> Manifest:
             _rule(peers, [members]),
             _rule([ETCD_METRICS_PORT], [*operator, _anywhere(PROMETHEUS)]),
         ],
+        # The JSON gateway of a member calls the client port of the member's own address.
+        None
+        if cluster.spec.network_policy.egress is None
+        else [_rule([*clients, *peers], [members], way="to"), _dns()],
     )
 
 
-def _policy(cluster: Cluster, name: str, component: str, ingress: list[Manifest]) -> Manifest:
+def _policy(
+    cluster: Cluster, name: str, component: str, ingress: list[Manifest], egress: list[Manifest] | None
+) -> Manifest:
     manifest = framed(cluster, NETWORK_POLICY, name, component=component)
     manifest["spec"] = {
         "podSelector": {"matchLabels": pod_selector(cluster.name, component)},
-        "policyTypes": ["Ingress"],
+        "policyTypes": ["Ingress"] if egress is None else ["Ingress", "Egress"],
         "ingress": ingress,
+        **({} if egress is None else {"egress": egress}),
     }
     return manifest
 
 
-def _rule(ports: Sequence[int], peers: list[Manifest] | None) -> Manifest:
-    """Return an ingress rule for the given ports; if `peers` is None, the rule allows every source."""
+def _rule(
+    ports: Sequence[int], peers: list[Manifest] | None, *, way: Literal["from", "to"] = "from"
+) -> Manifest:
+    """Return a rule for the given ports, for ingress or egress; if `peers` is None, the rule allows every peer."""
     rule: Manifest = {"ports": [{"protocol": "TCP", "port": port} for port in ports]}
     if peers is not None:
-        rule["from"] = peers
+        rule[way] = peers
     return rule
+
+
+def _dns() -> Manifest:
+    """Return the egress rule for queries of names to every server."""
+    return {"ports": [{"protocol": protocol, "port": DNS_PORT} for protocol in ("UDP", "TCP")]}
 
 
 def _operator(inputs: RenderInputs) -> list[Manifest]:

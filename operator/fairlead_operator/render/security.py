@@ -10,7 +10,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from fairlead_api.resources.cluster import Cluster
-from fairlead_api.resources.cluster_security import ClusterSecurity, Issuer, SecurityModeName, TlsMode
+from fairlead_api.resources.cluster_security import (
+    AuthorityReference,
+    ClusterSecurity,
+    Issuer,
+    SecurityModeName,
+    TlsMode,
+)
 from fairlead_operator.naming import (
     BROKER_COMPONENT,
     CERTIFICATE,
@@ -21,11 +27,14 @@ from fairlead_operator.naming import (
     OPS_PORT,
     PEER_PORT,
     TLS_PORT,
+    USER,
     Manifest,
+    Scheme,
     audience_of,
     authority_name,
     brokers_tls_name,
     clients_tls_name,
+    metrics_user_name,
 )
 from fairlead_operator.render.fingerprints import said
 from fairlead_operator.render.inputs import Transport
@@ -37,6 +46,7 @@ TOKEN_SECONDS: Final = 3600
 EVERY_ADDRESS: Final = "[::]"
 PEER_TLS_FOLDER: Final = f"{CONFIG_FOLDER}-peer-tls"
 TLS_FOLDER: Final = f"{CONFIG_FOLDER}-tls"
+CLIENT_CA_FOLDER: Final = f"{CONFIG_FOLDER}-client-ca"
 TOKEN_FOLDER: Final = "/var/run/secrets/fairlead"  # noqa: S105 - a folder
 ACCOUNT_FOLDER: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 BUNDLE_FILE: Final = "ca.crt"
@@ -73,6 +83,18 @@ def data_tls_name(cluster: Cluster) -> str:
     return chosen.secret_name or clients_tls_name(cluster.name)
 
 
+def client_ca(security: ClusterSecurity) -> AuthorityReference | None:
+    """Return the authorities of clients; None if clients need no certificate."""
+    return None if security.tls.mode == "Off" else security.tls.client_ca_config_map
+
+
+def ops_scheme(security: ClusterSecurity | None) -> Scheme:
+    """Return the scheme of the ops listener, which has TLS only if it receives tokens."""
+    if security is None or security.metrics == "Open" or security.tls.mode == "Off":
+        return "http"
+    return "https"
+
+
 def settings(cluster: Cluster, transport: Transport) -> list[tuple[str, str]]:
     """Return the variables of a broker, in addition to those of a Cluster without security."""
     security = _security(cluster)
@@ -81,10 +103,10 @@ def settings(cluster: Cluster, transport: Transport) -> list[tuple[str, str]]:
     variables = [
         ("FAIRLEAD_LISTEN", _LISTENERS[tls.mode]),
         ("FAIRLEAD_PEER_LISTEN", f"{transport.peer_scheme}://{EVERY_ADDRESS}:{PEER_PORT}"),
-        ("FAIRLEAD_OPS_LISTEN", f"http://{EVERY_ADDRESS}:{OPS_PORT}"),
+        ("FAIRLEAD_OPS_LISTEN", f"{ops_scheme(security)}://{EVERY_ADDRESS}:{OPS_PORT}"),
         # Metrics contain no secrets, and the network policy limits the callers of the ops port. In mode enforce, a
         # broker would otherwise refuse Prometheus.
-        ("FAIRLEAD_METRICS_ACCESS", "open"),
+        ("FAIRLEAD_METRICS_ACCESS", security.metrics.lower()),
         ("FAIRLEAD_EXTERNAL_LISTEN", f"{scheme}://{EVERY_ADDRESS}:{EXTERNAL_PORT}"),
         ("FAIRLEAD_BOOTSTRAP", f"{scheme}://localhost:{DATA_PORT}"),
         ("FAIRLEAD_PEER_TLS", PEER_TLS_FOLDER),
@@ -94,6 +116,13 @@ def settings(cluster: Cluster, transport: Transport) -> list[tuple[str, str]]:
         variables.append(("FAIRLEAD_ALLOW_PLAINTEXT", "true"))
     if tls.mode != "Off":
         variables += [("FAIRLEAD_TLS", TLS_FOLDER), ("FAIRLEAD_TLS_MIN", tls.min_version)]
+    if client_ca(security) is not None:
+        # The command line in the pod, such as the stop hook, passes the listener with the brokers' certificate.
+        variables += [
+            ("FAIRLEAD_CLIENT_CA", f"{CLIENT_CA_FOLDER}/{BUNDLE_FILE}"),
+            ("FAIRLEAD_CLIENT_CERT_FILE", f"{PEER_TLS_FOLDER}/tls.crt"),
+            ("FAIRLEAD_CLIENT_KEY_FILE", f"{PEER_TLS_FOLDER}/tls.key"),
+        ]
     if security.service_accounts:
         variables.append(("FAIRLEAD_TOKEN_FILE", f"{TOKEN_FOLDER}/token"))
     return variables
@@ -116,6 +145,9 @@ def volumes(cluster: Cluster) -> list[tuple[Manifest, str]]:
             [_token(), _bundle("kube-root-ca.crt")],
         )
         found += [(own, TOKEN_FOLDER), (account, ACCOUNT_FOLDER)]
+    if (clients := client_ca(security)) is not None:
+        source = _bundle(clients.name, key=clients.key)
+        found.append(({"name": "client-ca", **source}, CLIENT_CA_FOLDER))
     for issuer in security.issuers:
         if issuer.ca_config_map is not None:
             source = _bundle(issuer.ca_config_map.name, key=issuer.ca_config_map.key)
@@ -159,11 +191,14 @@ def pod_words(cluster: Cluster, transport: Transport | None) -> dict[str, object
     security = cluster.spec.security
     if security is None or transport is None:
         return {}
+    clients = client_ca(security)
     return {
         "peers": transport.peer_scheme,
         "tls": {"mode": security.tls.mode, "min": security.tls.min_version, "secret": data_tls_name(cluster)},
         "file": file_settings(cluster, transport),
         "authorities": [said(each.ca_config_map) for each in security.issuers],
+        **({} if clients is None else {"clients": said(clients)}),
+        **({} if security.metrics == "Open" else {"metrics": security.metrics}),
         "plaintext": security.allow_plaintext,
     }
 
@@ -172,6 +207,15 @@ def authorities_map(cluster: Cluster, transport: Transport) -> Manifest:
     """Return the ConfigMap with all authorities that clients trust."""
     manifest = framed(cluster, CONFIG_MAP, authority_name(cluster.name), component=BROKER_COMPONENT)
     return {**manifest, "data": {BUNDLE_FILE: transport.authorities}}
+
+
+def metrics_users(cluster: Cluster) -> list[Manifest]:
+    """Return the User of Prometheus, if metrics need a token; the Cluster itself grants its right (rule K13)."""
+    security = cluster.spec.security
+    if security is None or security.metrics == "Open":
+        return []
+    manifest = framed(cluster, USER, metrics_user_name(cluster.name), component=BROKER_COMPONENT)
+    return [{**manifest, "spec": {"clusterRef": {"name": cluster.name}}}]
 
 
 def client_certificates(cluster: Cluster, names: tuple[str, ...]) -> list[Manifest]:

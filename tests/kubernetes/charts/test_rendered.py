@@ -43,14 +43,15 @@ SPECS: dict[str, dict[str, Any]] = {
             "clients": [
                 {"podSelector": {}, "namespaceSelector": {"matchLabels": {"team": "orders"}}},
                 {"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"]}},
-            ]
+            ],
+            "egress": [{"ipBlock": {"cidr": "192.0.2.0/24"}}],
         },
     },
     "secure": {
         "brokers": [POOL],
         "security": {
             "mode": "Enforce",
-            "tls": {"mode": "Required"},
+            "tls": {"mode": "Required", "clientCaConfigMap": {"name": "staff"}},
             "issuers": [
                 {"name": "corp", "issuer": "https://login.example", "caConfigMap": {"name": "login"}}
             ],

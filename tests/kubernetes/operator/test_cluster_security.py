@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import base64
+import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from http.client import HTTPSConnection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from broker_processes import processes_of
+from certificate_kit import Authority
 from cluster_words import a_cluster, condition_of, is_done
 from fairlead import Admin
 from fairlead.errors import FairleadError
@@ -38,6 +42,8 @@ class Secure:
     namespace: str
     brokers: PodBrokers
     folder: Path
+    identity: Path | None = None
+    """Folder with the certificate of clients; None if clients have none."""
 
     @property
     def api(self) -> KubeClient:
@@ -105,12 +111,36 @@ class Secure:
         bundle = self.api.get("configmap/main-ca", self.namespace)
         if bundle is not None:
             file.write_text(bundle["data"]["ca.crt"])
-        return self.brokers.runner.run(_called(url, file if url.startswith("https") else None, token, action))
+        return self.brokers.runner.run(
+            _called(url, file if url.startswith("https") else None, token, self.identity, action)
+        )
+
+    def metrics(self, token: bytes | None) -> int:
+        """Return the status of a scrape of a broker over TLS, with or without a token."""
+        context = ssl.create_default_context(cafile=self.folder / "ca.crt")
+        connection = HTTPSConnection("127.0.1.0", self.brokers.port(9522), context=context)
+        connection.request(
+            "GET", "/metrics", headers={} if token is None else {"Authorization": f"Bearer {token.decode()}"}
+        )
+        status = connection.getresponse().status
+        connection.close()
+        return status
 
 
-async def _called(url: str, ca: Path | None, token: bytes | None, action: Callable[[Admin], Any]) -> Any:
+async def _called(
+    url: str, ca: Path | None, token: bytes | None, identity: Path | None, action: Callable[[Admin], Any]
+) -> Any:
     text = None if token is None else token.decode()
-    async with Admin(url, ca_file=ca, retry_timeout="5s", token=text, allow_insecure_token=True) as admin:
+    certificate, key = (None, None) if identity is None else (identity / "tls.crt", identity / "tls.key")
+    async with Admin(
+        url,
+        ca_file=ca,
+        client_cert_file=certificate,
+        client_key_file=key,
+        retry_timeout="5s",
+        token=text,
+        allow_insecure_token=True,
+    ) as admin:
         return await action(admin)
 
 
@@ -138,12 +168,24 @@ def secure(kubernetes: Kubernetes, operators: Operators, namespace: str, tmp_pat
 
 
 def test_a_new_cluster_is_closed_from_its_first_moment(secure: Secure) -> None:
-    """With TLS and Enforce, only the operator, superusers and Users with their rules are served, over TLS only."""
+    """With TLS and Enforce, only the operator, superusers and Users with their rules are served, over TLS only.
+
+    Clients need a certificate, and Prometheus needs the token of the User that the operator creates (rule K13).
+    """
+    staff = Authority.make()
+    authorities = {"kind": "ConfigMap", "metadata": {"name": "staff"}, "data": {"ca.crt": staff.pem.decode()}}
+    secure.api.apply({"apiVersion": "v1", **authorities}, secure.namespace)
     secure.start_operator()
-    secure.apply({"mode": "Enforce", "tls": {"mode": "Required", "extraNames": NAMES}})
+    tls = {"mode": "Required", "extraNames": NAMES, "clientCaConfigMap": {"name": "staff"}}
+    secure.apply({"mode": "Enforce", "metrics": "Token", "tls": tls})
     cluster = secure.wait(has_certificates)
     url = secure.brokers.tls_url.format(id=0)
+    unknown = _refusal(lambda: secure.call(url, None, lambda admin: admin.list_topics()))
+    secure.identity = staff.issue([], uses=[ExtendedKeyUsageOID.CLIENT_AUTH]).write(
+        secure.folder / "staff", staff
+    )
     anonymous = _refusal(lambda: secure.call(url, None, lambda admin: admin.list_topics()))
+    secure.brokers.wait_until(lambda: secure.metrics(secure.secret("main-metrics").get("token")) == 200)
     user = secure.user(
         "ann",
         acls=[{"operations": ["create", "write"], "topics": ["shop.*"]}],
@@ -161,7 +203,8 @@ def test_a_new_cluster_is_closed_from_its_first_moment(secure: Secure) -> None:
     revoked = _refusal(lambda: secure.call(url, token, lambda admin: admin.list_topics()))
 
     assert cluster["status"]["listeners"][0]["bootstrap"].startswith("https://")
-    assert anonymous == "UnauthenticatedError"
+    assert (unknown, anonymous) == ("UnreachableError", "UnauthenticatedError")
+    assert (secure.metrics(None), secure.metrics(token)) == (401, 401)
     assert user["status"]["principal"] == f"user:{secure.namespace}.ann"
     assert made.name == "shop.orders"
     assert forbidden == "ForbiddenError"

@@ -15,7 +15,9 @@ from certificate_kit import Authority
 from fairlead import Admin, Consumer, Producer, clock
 from fairlead.connection.pool import LOOK_SECONDS
 from fairlead.errors import UnreachableError
-from fairlead_broker.settings import BrokerSettings
+from fairlead_broker.clock import SystemClock
+from fairlead_broker.settings import BrokerSettings, Endpoint
+from fairlead_broker.stop_preparation import StopPreparation
 from fairlead_broker.wiring.start import RunningBroker, start_broker
 from refusals import raises
 
@@ -67,21 +69,31 @@ async def test_a_wrong_way_to_call_is_explained(
 
 
 async def test_a_listener_with_an_authority_of_clients_wants_certificates(
-    authority: Authority, tls: Path, tmp_path: Path
+    authority: Authority, tls: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With `client_ca`, a client needs a certificate; the error of a client without a certificate names the setting."""
+    """With `client_ca`, a client needs a certificate; the error of a client without a certificate names the setting.
+
+    The certificate of a broker, which an authority in `peer_tls` has signed, suffices too; the stop hook uses it.
+    """
+    brokers = Authority.make()
+    peer = brokers.issue().write(tmp_path / "peer", brokers)
     given = {"listen": FREE, "peer_listen": FREE, "ops_listen": FREE, "tls": tls, "client_ca": tls / "ca.crt"}
+    given |= {"peer_tls": peer}
     broker = await start_broker(BrokerSettings.load({"data": tmp_path / "data", **given}))
     own = authority.issue([], uses=[ExtendedKeyUsageOID.CLIENT_AUTH]).write(tmp_path / "own", authority)
     bootstrap, ca = f"https://{broker.addresses.data_tls}", tls / "ca.crt"
     try:
-        async with Admin(
-            bootstrap, ca_file=ca, client_cert_file=own / "tls.crt", client_key_file=own / "tls.key"
-        ) as admin:
-            assert await admin.list_topics() == []
+        for folder in (own, peer):
+            files = {"client_cert_file": folder / "tls.crt", "client_key_file": folder / "tls.key"}
+            async with Admin(bootstrap, ca_file=ca, **files) as admin:
+                assert await admin.list_topics() == []
         async with Admin(bootstrap, ca_file=ca, retry_timeout="1s") as admin:
             with raises(UnreachableError, "client_cert_file"):
                 await admin.list_topics()
+        listen = Endpoint.parse_listener(bootstrap)
+        hook = StopPreparation(0, listen, SystemClock(), float, print, tls, None, peer)
+        await asyncio.to_thread(hook.run, 0.0)
+        assert "no answer" not in capsys.readouterr().out
     finally:
         await broker.stop()
 

@@ -15,7 +15,7 @@ from fairlead_api.access_needs import Kind
 from fairlead_api.bodies.quotas import QuotaDescription
 from fairlead_api.bodies.security import AclDescription, TokenDescription
 from fairlead_api.patterns import contains
-from fairlead_api.resources.cluster_security import Quota
+from fairlead_api.resources.cluster_security import NamespaceQuota, QuotaLimits
 from fairlead_api.resources.quantities import quantity
 from fairlead_api.resources.user import User, UserAcl
 from fairlead_operator.naming import RENEW_TOKEN_ANNOTATION, Manifest
@@ -114,8 +114,9 @@ def _above(user: User, granted: Mapping[str, Any]) -> Iterable[str]:
 
     The check is needed because the quota of a principal takes precedence over lower quotas of patterns.
     """
-    most = granted.get("quotaMax")
-    allowed = {} if most is None else limits_of(Quota.model_validate(most))
+    most = NamespaceQuota.model_validate(granted.get("quotaMax") or {})
+    # A limit that the Users of the namespace share holds beside the User's own limit.
+    allowed = limits_of(most.shared) | limits_of(most.each)
     for name, limit in wanted_limits(user).items():
         if limit > allowed.get(name, 0):
             yield f"{name} {limit}"
@@ -147,12 +148,13 @@ def plan_acls(wanted: frozenset[WantedAcl], owner: str, stored: Iterable[AclDesc
 
 def wanted_limits(user: User) -> dict[str, int]:
     """Return the limits of the User's quota; empty for a User without a quota."""
-    return {} if user.spec.quota is None else limits_of(user.spec.quota)
+    return {} if user.spec.quota is None else limits_of(user.spec.quota.each)
 
 
-def limits_of(quota: Quota) -> dict[str, int]:
-    """Return the limits of a quota, keyed by their names in the API of the brokers."""
-    limits = quota.each
+def limits_of(limits: QuotaLimits | None) -> dict[str, int]:
+    """Return the limits of a quota, keyed by their names in the API of the brokers; empty for None."""
+    if limits is None:
+        return {}
     sizes = {
         "produce_bytes_per_second": limits.produce_bytes_per_second,
         "fetch_bytes_per_second": limits.fetch_bytes_per_second,

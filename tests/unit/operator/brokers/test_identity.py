@@ -1,35 +1,49 @@
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from fairlead_operator.brokers.identity import RENEW_SECONDS, OperatorIdentity
-from fairlead_operator.naming import CONFIG_MAP, SERVICE_ACCOUNT, Manifest, ObjectRef
+from fairlead_operator.naming import CONFIG_MAP, SECRET, SERVICE_ACCOUNT, Manifest, ObjectRef
 from memory_api import StandingClock
 
 PLAIN, TLS = "http://brokers:9520", "https://brokers:9524"
 ACCOUNT = ObjectRef(SERVICE_ACCOUNT, "ops", "operator")
 
 
+class Authorities:
+    """A cache with the authorities of a Cluster."""
+
+    text = "PEM"
+
+    def get(self, ref: ObjectRef) -> Manifest | None:
+        """Return the ConfigMap with the authorities."""
+        is_known = ref == ObjectRef(CONFIG_MAP, "shop", "main-ca")
+        return {"data": {"ca.crt": self.text}} if is_known else None
+
+
 class Tokens:
-    """An API server with numbered tokens for the operator's account, and a cache with the authorities of a Cluster."""
+    """An API server with numbered tokens for the operator's account, and the brokers' certificate of a Cluster."""
 
     def __init__(self) -> None:
-        """Begin without tokens."""
+        """Begin without tokens and without a certificate."""
         self.audiences: list[str] = []
-        self.authorities = "PEM"
+        self.certificate = ""
 
     async def account_token(self, account: ObjectRef, audience: str, seconds: int) -> str:
         """Return a token."""
         self.audiences.append(audience)
         return f"token-{len(self.audiences)} of {account.name} for {seconds} s"
 
-    def get(self, ref: ObjectRef) -> Manifest | None:
-        """Return the ConfigMap with the authorities."""
-        is_known = ref == ObjectRef(CONFIG_MAP, "shop", "main-ca")
-        return {"data": {"ca.crt": self.authorities}} if is_known else None
+    async def get(self, ref: ObjectRef) -> Manifest | None:
+        """Return the Secret with the certificate."""
+        if ref != ObjectRef(SECRET, "shop", "main-brokers-tls") or not self.certificate:
+            return None
+        content = {"tls.crt": self.certificate, "tls.key": "key"}
+        return {"data": {name: b64encode(each.encode()).decode() for name, each in content.items()}}
 
 
 class Clock(StandingClock):
@@ -58,15 +72,21 @@ def tokens() -> Tokens:
 
 
 @pytest.fixture
+def authorities() -> Authorities:
+    """Return a cache."""
+    return Authorities()
+
+
+@pytest.fixture
 def clock() -> Clock:
     """Return a clock."""
     return Clock()
 
 
 @pytest.fixture
-def identity(tokens: Tokens, clock: Clock) -> Iterator[OperatorIdentity]:
+def identity(tokens: Tokens, authorities: Authorities, clock: Clock) -> Iterator[OperatorIdentity]:
     """Yield the operator's identity, whose files are removed at the end."""
-    identity = OperatorIdentity(tokens, tokens, clock, ACCOUNT, PLAIN, TLS)
+    identity = OperatorIdentity(tokens, authorities, clock, ACCOUNT, PLAIN, TLS)
     yield identity
     identity.close()
 
@@ -97,7 +117,7 @@ async def test_brokers_are_called_by_tls_and_a_token_as_soon_as_they_have_them(
 
 
 async def test_the_token_is_for_one_cluster_and_renewed_at_half_of_its_life(
-    identity: OperatorIdentity, tokens: Tokens, clock: Clock
+    identity: OperatorIdentity, tokens: Tokens, authorities: Authorities, clock: Clock
 ) -> None:
     """The operator's token for a Cluster has the audience of that Cluster only, and is renewed at half of its lifetime.
 
@@ -107,7 +127,7 @@ async def test_the_token_is_for_one_cluster_and_renewed_at_half_of_its_life(
     first = await identity.access(cluster)
     await identity.access(cluster)
     clock.seconds = RENEW_SECONDS + 1
-    tokens.authorities = "PEM of two"
+    authorities.text = "PEM of two"
     second = await identity.access(cluster)
     assert first is not None
     assert second is not None
@@ -120,3 +140,19 @@ async def test_the_token_is_for_one_cluster_and_renewed_at_half_of_its_life(
     assert texts == ("token-2 of operator for 600 s", "PEM of two")
     assert identity.superusers == ("k8s:ops:operator",)
     assert not second.token_file.exists()
+
+
+async def test_the_operator_passes_listeners_that_request_certificates(
+    identity: OperatorIdentity, tokens: Tokens, clock: Clock
+) -> None:
+    """The operator calls brokers with the brokers' certificate, and reads a replaced certificate again."""
+    cluster, texts = a_cluster({}, "https://a"), []
+    for certificate in ("", "one", "two"):
+        tokens.certificate = certificate
+        for _ in range(2):
+            access = await identity.access(cluster)
+            files = None if access is None else access.certificate_files
+            texts.append(files and [file.read_text() for file in files])
+            clock.seconds += RENEW_SECONDS / 2 + 1
+
+    assert texts == [None, None, ["one", "key"], ["one", "key"], ["two", "key"], ["two", "key"]]

@@ -438,7 +438,7 @@ def test_warnings_are_reported_one_by_one_or_together() -> None:
             READY,
             staying={0},
             spec={"formatVersion": 3},
-            outcomes=Outcomes(refused_calls=["no"], refused_objects=["quota"]),
+            outcomes=Outcomes(refused_calls=["no"], refused_objects=["quota"], refused_quotas=["user:a.*"]),
         )
     )
 
@@ -446,9 +446,9 @@ def test_warnings_are_reported_one_by_one_or_together() -> None:
     assert state_of(silent, ConditionName.WARNING) == ("True", "BrokersUnreachable")
     assert state_of(several, ConditionName.WARNING) == ("True", "SeveralWarnings")
     parts = found(several, ConditionName.WARNING).message.split("; ")
-    assert parts[:2] == ["InvalidConfigValue: no", "ObjectsRefused: quota"]
-    assert [part.partition(": ")[0] for part in parts[2:]] == ["SingleBroker", "FormatNotSupported"]
-    assert re.findall(r"\d", parts[3]) == ["3", "1"]
+    assert parts[:3] == ["InvalidConfigValue: no", "ObjectsRefused: quota", "QuotaConflict: user:a.*"]
+    assert [part.partition(": ")[0] for part in parts[3:]] == ["SingleBroker", "FormatNotSupported"]
+    assert re.findall(r"\d", parts[4]) == ["3", "1"]
 
 
 def test_refused_objects_keep_a_new_cluster_from_being_ready() -> None:

@@ -12,6 +12,7 @@ from fairlead_operator.naming import (
     CLUSTER,
     OWNED_KINDS,
     SECRET,
+    USER,
     Kind,
     Manifest,
     ObjectRef,
@@ -70,7 +71,9 @@ class WholeApi(MemoryApi):
 
     async def apply(self, manifest: Manifest, *, force: bool = True, dry_run: bool = False) -> Manifest:
         """Store an object."""
-        kind = next(each for each in (*OWNED_KINDS, SECRET, CERTIFICATE) if each.kind == manifest["kind"])
+        kind = next(
+            each for each in (*OWNED_KINDS, SECRET, CERTIFICATE, USER) if each.kind == manifest["kind"]
+        )
         if kind == CERTIFICATE and not self._has_certificates:
             raise NotFound(404, "NotFound", "no such kind")
         self.objects[ObjectRef(kind, "shop", manifest["metadata"]["name"])] = manifest
@@ -95,11 +98,13 @@ class WholeApi(MemoryApi):
 async def test_a_cluster_may_name_an_issuer_of_cert_manager(*, has_certificates: bool) -> None:
     """A Cluster with an issuer gets a Certificate, which is deleted when the Cluster no longer names the issuer.
 
-    Without the kind Certificate, the other objects are created and the status has a warning.
+    The same holds for the User of Prometheus, while metrics need a token. Without the kind Certificate, the other
+    objects are created and the status has a warning.
     """
     api, log = WholeApi(has_certificates=has_certificates), structlog.get_logger()
     tls: Manifest = {"mode": "Required", "certificate": {"issuerRef": {"name": "corp"}}}
-    ref = api.put(CLUSTER, "main", spec={"brokers": [POOL], "security": {"mode": "Enforce", "tls": tls}})
+    security = {"mode": "Enforce", "metrics": "Token", "tls": tls}
+    ref = api.put(CLUSTER, "main", spec={"brokers": [POOL], "security": security})
     reconciler = ClusterReconciler(
         api,
         MemoryCache(api),
@@ -115,15 +120,16 @@ async def test_a_cluster_may_name_an_issuer_of_cert_manager(*, has_certificates:
     stored = {f"{each.kind.kind}/{each.name}" for each in api.objects}
     conditions = {each["type"]: each for each in api.objects[ref]["status"]["conditions"]}
     foreign = api.put(CERTIFICATE, "other-clients-tls")
-    del tls["certificate"]
+    del tls["certificate"], security["metrics"]
     await reconciler.reconcile(KEY)
 
-    assert {ref for ref in api.objects if ref.kind == CERTIFICATE} == {foreign}
+    assert {ref for ref in api.objects if ref.kind in (CERTIFICATE, USER)} == {foreign}
     assert {
         "StatefulSet/main-a",
         "StatefulSet/main-etcd",
         "Secret/main-etcd-client",
         "ConfigMap/main-ca",
+        "User/main-metrics",
     } <= stored
     assert ("Certificate/main-clients-tls" in stored) == has_certificates
     assert (conditions.get("Warning", {}).get("reason") == "ObjectsRefused") != has_certificates

@@ -181,6 +181,36 @@ def test_an_operator_of_an_unknown_namespace_is_not_admitted() -> None:
     assert len(peer["from"]) == len(ops["from"]) == 1
 
 
+@pytest.mark.parametrize("is_managed", [True, False])
+@pytest.mark.parametrize("listed", [[], [{"ipBlock": {"cidr": "192.0.2.0/24"}}]])
+def test_egress_is_closed_but_for_listed_peers(listed: list[dict[str, Any]], *, is_managed: bool) -> None:
+    """With `egress`, brokers may call each other, a managed etcd, DNS and the listed peers, and etcd only itself."""
+    etcd = {"managed": {"replicas": 3}} if is_managed else {"external": {"endpoints": ["http://a:2379"]}}
+    cluster = render_kit.cluster_of(etcd=etcd, networkPolicy={"egress": listed})
+    inputs = render_kit.inputs_of() if is_managed else render_kit.inputs_of(etcd=None)
+    objects = render_kit.drawn(cluster, inputs)
+    policies = {
+        name: each["spec"] for name, each in objects.items() if name.startswith("NetworkPolicy/main-")
+    }
+    ports = {
+        name: [[port["port"] for port in rule.get("ports", ())] for rule in each["egress"]]
+        for name, each in policies.items()
+    }
+    brokers = policies["NetworkPolicy/main-brokers"]
+
+    assert {tuple(each["policyTypes"]) for each in policies.values()} == {("Ingress", "Egress")}
+    assert ports == {
+        "NetworkPolicy/main-brokers": [
+            [9521],
+            [53, 53],
+            *([[2379]] if is_managed else []),
+            *([[]] if listed else []),
+        ],
+        **({"NetworkPolicy/main-etcd": [[2379, 2380], [53, 53]]} if is_managed else {}),
+    }
+    assert [rule["to"] for rule in brokers["egress"] if "ports" not in rule] == ([listed] if listed else [])
+
+
 def test_the_port_of_the_nodes_is_the_bootstraps() -> None:
     """The external bootstrap Service has the node port, and internal clients use a different Service."""
     cluster = render_kit.cluster_of(

@@ -203,6 +203,54 @@ def test_clients_may_see_another_certificate(certificate: dict[str, Any] | None,
         }  # fmt: skip
 
 
+@pytest.mark.parametrize(("mode", "scheme"), [("Off", "http"), ("Both", "https"), ("Required", "https")])
+def test_metrics_may_need_a_token(mode: str, scheme: str) -> None:
+    """With `metrics: Token`, Prometheus has the token of a User, and tokens are sent with TLS (rule K13)."""
+    objects, open_ = drawn({"metrics": "Token", "tls": {"mode": mode}}), drawn({"tls": {"mode": mode}})
+    brokers = objects["StatefulSet/main-a"]
+    variables = render_kit.variables_of(brokers)
+    container = render_kit.container_of(brokers)
+    endpoint, of_etcd = objects["PodMonitor/main"]["spec"]["podMetricsEndpoints"]
+    names = {each["metadata"]["annotations"]["fairlead.dev/pod-spec-hash"] for each in (
+        found["StatefulSet/main-a"]["spec"]["template"] for found in (objects, open_)
+    )}  # fmt: skip
+
+    assert variables["FAIRLEAD_METRICS_ACCESS"] == "token"
+    assert str(variables["FAIRLEAD_OPS_LISTEN"]).startswith(f"{scheme}://")
+    assert container["livenessProbe"]["httpGet"].get("scheme") == ("HTTPS" if scheme == "https" else None)
+    assert endpoint["authorization"]["credentials"] == {"name": "main-metrics", "key": "token"}
+    assert endpoint.get("scheme", "http") == scheme
+    if scheme == "https":
+        assert endpoint["tlsConfig"]["serverName"] == "main-bootstrap.shop.svc"
+    assert "authorization" not in of_etcd
+    assert objects["User/main-metrics"]["spec"] == {"clusterRef": {"name": "main"}}
+    assert "authorization" not in open_["PodMonitor/main"]["spec"]["podMetricsEndpoints"][0]
+    assert "User/main-metrics" not in open_
+    assert len(names) == 2
+
+
+@pytest.mark.parametrize("mode", ["Off", "Required"])
+def test_clients_may_need_a_certificate(mode: str) -> None:
+    """With `clientCaConfigMap`, brokers request certificates, and programs in their pods have the brokers' own."""
+    tls = {"mode": mode, "clientCaConfigMap": {"name": "staff", "key": "root.pem"}}
+    asks = mode != "Off"
+    brokers = drawn({"tls": tls})["StatefulSet/main-a"]
+    variables = render_kit.variables_of(brokers)
+    volumes = {each["name"]: each for each in brokers["spec"]["template"]["spec"]["volumes"]}
+    other = drawn({"tls": {"mode": mode}})["StatefulSet/main-a"]
+    hashes = {
+        each["spec"]["template"]["metadata"]["annotations"]["fairlead.dev/pod-spec-hash"]
+        for each in (brokers, other)
+    }
+
+    assert variables.get("FAIRLEAD_CLIENT_CA") == ("/etc/fairlead-client-ca/ca.crt" if asks else None)
+    assert variables.get("FAIRLEAD_CLIENT_KEY_FILE") == ("/etc/fairlead-peer-tls/tls.key" if asks else None)
+    assert volumes.get("client-ca", {}).get("configMap") == (
+        {"name": "staff", "items": [{"key": "root.pem", "path": "ca.crt"}]} if asks else None
+    )
+    assert (len(hashes) == 2) == asks
+
+
 def test_the_secret_of_a_user_has_all_that_a_program_needs() -> None:
     """The Secret of a User has token, address, authorities and a profile (rule K9).
 

@@ -23,7 +23,13 @@ def nodes(schema: Any, path: str) -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
-REPLACED_AS_A_WHOLE = (".networkPolicy.clients", ".proposal.moves", ".proposal.brokers", "spec.acls")
+REPLACED_AS_A_WHOLE = (
+    ".networkPolicy.clients",
+    ".networkPolicy.egress",
+    ".proposal.moves",
+    ".proposal.brokers",
+    "spec.acls",
+)
 """Lists that have a single writer and whose items are never merged."""
 
 

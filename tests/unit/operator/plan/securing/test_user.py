@@ -121,6 +121,30 @@ def a_token(
             None,
             "",
         ),
+        (
+            a_user(quota={"each": {"produceBytesPerSecond": "1Mi"}}),
+            a_cluster({"users": [{**GRANT, "quotaMax": {"shared": {"produceBytesPerSecond": "1Mi"}}}]}),
+            None,
+            "",
+        ),
+        (
+            a_user(quota={"each": {"requestsPerSecond": 9}}),
+            a_cluster(
+                {
+                    "users": [
+                        {
+                            **GRANT,
+                            "quotaMax": {
+                                "each": {"requestsPerSecond": 8},
+                                "shared": {"requestsPerSecond": 9},
+                            },
+                        }
+                    ]
+                }
+            ),
+            "NotAllowed",
+            "requests_per_second 9",
+        ),
     ],
 )
 def test_a_namespace_grants_only_what_the_cluster_gives_it(
