@@ -148,7 +148,9 @@ def run(
 
 def report(text: str) -> None:
     """Print a line of progress on stderr."""
-    print(text, file=sys.stderr, flush=True)
+    # `print` would write the end of the line separately.
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
 
 
 def _recipe(name: str) -> list[str]:

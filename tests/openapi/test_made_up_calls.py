@@ -14,7 +14,9 @@ import pytest
 import requests
 import schemathesis
 from hypothesis import HealthCheck, settings
+from requests.adapters import HTTPAdapter
 from schemathesis.specs.openapi import checks
+from urllib3.util import Retry
 
 import fairlead.testing
 from fairlead_api.bodies.media_types import ARROW_STREAM, BATCHES, FRAMES, NDJSON, PROBLEM
@@ -73,23 +75,25 @@ def base() -> Iterator[str]:
 @pytest.fixture
 def furnished(base: str) -> Iterator[str]:
     """Create a topic with records and a group, and end the drain of the broker after the calls."""
+    calls = requests.Session()
+    # Like clients, the fixture repeats calls that the broker refuses for a moment after earlier calls of a test.
+    patience = Retry(total=10, status_forcelist={503}, allowed_methods=None)
+    calls.mount("http://", HTTPAdapter(max_retries=patience))
     specification = {"name": TOPIC, "partitions": PARTITIONS}
-    assert requests.post(f"{base}/v1/topics", json=specification, timeout=30).status_code in {200, 201, 409}
+    assert calls.post(f"{base}/v1/topics", json=specification, timeout=30).status_code in {200, 201, 409}
     records = {"records": [{"key": str(number), "value": "x"} for number in range(9)]}
-    assert requests.post(f"{base}/v1/topics/{TOPIC}/records", json=records, timeout=30).status_code == 200
+    assert calls.post(f"{base}/v1/topics/{TOPIC}/records", json=records, timeout=30).status_code == 200
     offsets = {
         "member_id": None,
         "member_epoch": -1,
         "offsets": [{"topic": TOPIC, "partition": 0, "offset": 1}],
     }
     # A group with members of earlier calls refuses commits without a member.
-    assert requests.put(f"{base}/v1/groups/{GROUP}/offsets", json=offsets, timeout=30).status_code in {
-        200,
-        409,
-    }
+    committed = calls.put(f"{base}/v1/groups/{GROUP}/offsets", json=offsets, timeout=30)
+    assert committed.status_code in {200, 409}
     yield base
     for verb in ("undrain", "uncordon"):
-        assert requests.post(f"{base}/v1/brokers/0:{verb}", timeout=30).status_code == 200
+        assert calls.post(f"{base}/v1/brokers/0:{verb}", timeout=30).status_code == 200
 
 
 def stage(case: schemathesis.Case) -> None:

@@ -63,9 +63,10 @@ async def test_damage_is_accepted_as_the_page_says(tmp_path: Path) -> None:
             refused = await calls.call("GET", path, None, {"accept": "application/json"})
             await shell.run(examples()[0].text)
             read = await calls.call("GET", path, None, {"accept": "application/json"})
-        command = SECTION.partition("`fairlead partition accept-damage")[2].partition("`")[0]
-        await shell.run(f"fairlead partition accept-damage{command}")
-        other = await shell.answer(f"fairlead partition accept-damage{command}".replace("1260", "1270"))
+        options = SECTION.partition("`fairlead partition accept-damage")[2].partition("`")[0].split()
+        command = f"fairlead partition accept-damage {' '.join(options)}"
+        await shell.run(command)
+        other = await shell.answer(command.replace("1260", "1270"))
     finally:
         broker.kill()
 
