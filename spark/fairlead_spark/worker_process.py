@@ -13,8 +13,8 @@ from typing import Final
 from fairlead_api.process_memory import keep_freed_memory
 
 _done: Final[set[tuple[int, str]]] = set()
-"""Completed setups by process id and name. The entries include the process id, since a fork inherits the set but loads
-more modules."""
+"""Completed setups by process id and name. The entries include the process id, since a forked process inherits the set
+but must repeat the setup for the modules that it loads."""
 
 
 def spare_collector() -> None:

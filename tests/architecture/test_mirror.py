@@ -15,13 +15,13 @@ HOMES = {
     "operator": Path("operator/fairlead_operator"),
     "spark": Path("spark/fairlead_spark"),
 }
-"""Folder of sources for each folder directly below `tests/unit/` that is not named like a package of the broker."""
+"""Source folder of each folder directly below `tests/unit/` whose name is not that of a broker package."""
 PROGRAMS = {Path("tests/unit/spark/image"): Path("spark/image")}
 BROKER = Path("broker/fairlead_broker")
 
 
 def mirrored(folder: Path) -> Path:
-    """Return the folder of the sources that a folder of unit tests covers."""
+    """Return the source folder that a folder of unit tests covers."""
     if folder in PROGRAMS:
         return PROGRAMS[folder]
     first, *further = folder.relative_to(UNIT).parts or ("",)

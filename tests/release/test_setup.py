@@ -1,4 +1,4 @@
-"""`.ci/setup.sh` when it may not install: it lists everything missing, and leaves the machine unchanged."""
+"""`.ci/setup.sh` without permission to install: it lists all that is missing, and leaves the machine unchanged."""
 
 from __future__ import annotations
 

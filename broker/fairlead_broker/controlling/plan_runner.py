@@ -48,8 +48,8 @@ class PlanRunner:
     async def begin(self, plan: Plan) -> bool:
         """Compute and run the plan until its first transaction succeeds. The other transactions are left to the caller.
 
-        Use this method for a plan that must not be computed again from a state that another broker changed after
-        the plan's first write. Returns False for an empty plan. Raises the errors of `complete`.
+        Use this method if the plan must not be recomputed after its first write, when another broker may have changed
+        the state. Returns False for an empty plan. Raises the errors of `complete`.
         """
         return await self._drive(plan, only_first=True)
 

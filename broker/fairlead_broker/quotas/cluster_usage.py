@@ -1,7 +1,7 @@
-"""Use of limits in the whole cluster, which the controller computes from the reports of all brokers (rule Q4).
+"""Usage of limits in the whole cluster, which the controller computes from the reports of all brokers (rule Q4).
 
-Each broker reports its use once a second. The answer contains the use of the other brokers, and whether the cluster is
-in debt. A new controller begins without debts.
+Each broker reports its usage once a second. The answer reports the usage of the other brokers, and whether the cluster
+is in debt. A new controller begins without debts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Use:
 
 
 class ClusterUsage:
-    """Use of limits, from the reports of all brokers."""
+    """Usage of limits, from the reports of all brokers."""
 
     __slots__ = ("_reported", "_uses")
 
@@ -47,7 +47,7 @@ class ClusterUsage:
     def report(
         self, broker: int, uses: Iterable[tuple[str, float, float]], now: float
     ) -> Mapping[str, Heard]:
-        """Count a broker's report, and return the use of each limit by the other brokers.
+        """Count a broker's report, and return the usage of each limit by the other brokers.
 
         `uses`: name, limit and amount since the broker's last report.
         """

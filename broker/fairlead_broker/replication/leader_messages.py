@@ -39,7 +39,7 @@ class WriteOutcome(Enum):
 
 
 class FetchRefusal(Enum):
-    """Reason for refusing a follower's fetch. The report in a refused fetch is never counted."""
+    """Reason for refusing a follower's fetch. The leader ignores the offsets in a refused fetch."""
 
     STALE_LEADER_EPOCH = "stale_leader_epoch"
     """The follower must read a newer version of the partition record before the leader serves the follower."""

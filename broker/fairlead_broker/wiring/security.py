@@ -155,7 +155,7 @@ def _age(keys: IssuerKeys, clock: Clock) -> float:
 
 
 def _source(name: str, settings: IssuerSettings, cluster: str) -> tuple[IssuerKeys, KeySource]:
-    """Return the empty key set of an issuer, and the location of its keys (rules A14, A18)."""
+    """Return a new key set for an issuer, still without keys, and the source of its keys (rules A14, A18)."""
     issuer, own = settings.issuer, ACCOUNT_FOLDER / "token"
     if issuer is None:
         issuer = issuer_in(own.read_text(encoding="ascii", errors="replace")) if own.exists() else None

@@ -117,7 +117,8 @@ def settings(cluster: Cluster, transport: Transport) -> list[tuple[str, str]]:
     if tls.mode != "Off":
         variables += [("FAIRLEAD_TLS", TLS_FOLDER), ("FAIRLEAD_TLS_MIN", tls.min_version)]
     if client_ca(security) is not None:
-        # The command line in the pod, such as the stop hook, passes the listener with the brokers' certificate.
+        # The command line in the pod, as the stop hook uses it, authenticates to the listener with the brokers'
+        # certificate.
         variables += [
             ("FAIRLEAD_CLIENT_CA", f"{CLIENT_CA_FOLDER}/{BUNDLE_FILE}"),
             ("FAIRLEAD_CLIENT_CERT_FILE", f"{PEER_TLS_FOLDER}/tls.crt"),

@@ -65,7 +65,7 @@ def new_environment(folder: Path) -> Path:
 
 
 def install(programs: Path, *what: str | Path) -> str:
-    """Install packages in the versions of the constraints; return the installer's output."""
+    """Install packages at the versions pinned in the constraints file; return the installer's output."""
     command = (UV, "pip", "install", "--python", programs / "python", "-c", CONSTRAINTS, *what)
     # uv would download and build PySpark for each environment when a registry reports changed files.
     done = run(*command, "--offline", cwd=programs.parent)

@@ -1,4 +1,4 @@
-"""The faults of groups: those of brokers and members, and changes of members and topics."""
+"""Faults in the simulation of groups: faults of brokers and members, and changes to the members and topics."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ class Judge:
         self.counts["commits"] += 1
 
     def _commits_deposed(self, truth: Partition, leading: Leading, start: int, offset: int) -> None:
-        """Check a leader that does not yet know the unclean election that deposed it.
+        """Check a leader that has not yet received the result of the unclean election that replaced it.
 
         A leader alone in the ISR must have stopped according to its own clock (protocol section 3, rule 7). A leader
         with in-sync followers may continue, which is part of the price of unclean elections.

@@ -129,7 +129,10 @@ class World(Frame):
                 number += 1
 
     def unrest(self) -> str | None:
-        """Describe a partition without leader or complete replicas, or an unanswered request; return None at rest."""
+        """Return the first reason why the cluster is not at rest, or None if it is at rest.
+
+        Reasons are a partition without a leader or with incomplete replicas, and an unanswered request.
+        """
         for partition, item in self.records().items():
             wrong = self._unrest_of(partition, item.value)
             if wrong is not None:

@@ -1,4 +1,4 @@
-"""The next step of a partition record, in single cases and after any history of brokers."""
+"""The next step of a partition record, in individual cases and after arbitrary sequences of events."""
 
 from __future__ import annotations
 

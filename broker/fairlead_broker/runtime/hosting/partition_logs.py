@@ -68,8 +68,8 @@ class PartitionLogs:
     async def delete(self, key: TopicIdPartition) -> None:
         """Delete the folder of a partition that moved to other brokers or whose topic was deleted.
 
-        After the call returns, no restart reads the folder. `removals` deletes the files one by one in the background,
-        because a folder can have many files.
+        After the call returns, a restarted broker does not read the folder. `removals` deletes the files one by one in
+        the background, because a folder can have many files.
         """
         self._begin_removal(key, await self._give_up(key))
 

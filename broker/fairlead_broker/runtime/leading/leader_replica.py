@@ -413,7 +413,8 @@ class LeaderReplica:
             if not poll.committed:
                 poll.advanced(nbytes)
             elif self._stable_limit > before:
-                # The bytes between two last stable offsets are not counted, so the poll is answered.
+                # The number of bytes below the new last stable offset is unknown, so the poll is answered without
+                # comparing it with the poll's minimum.
                 poll.wake()
 
     @property

@@ -12,9 +12,9 @@ does not delay the loop, so the largest limit then applies.
 
 ``HeldBodies`` chooses the incomplete body that is ended when request bodies use all their memory. A client can keep an
 incomplete body in memory for as long as the time limits of bodies allow, so a few clients could keep all other clients
-out. The choice first compares the bytes that each address holds, then the bytes that each connection of the request's
-own address holds. A body of another address or connection is ended if that address or connection holds at least as much
-as the address or connection of the request would hold.
+out. To choose the body that is ended, ``HeldBodies`` first compares the bytes held by each client address, and then the
+bytes held by each connection from the address of the new request. A body of another address or connection is ended if
+that address or connection holds at least as much as the address or connection of the request would hold.
 
 This code is in one file because a body, the budget that counts it and the choice that ends it change together.
 """

@@ -44,7 +44,7 @@ def create(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Create an API token. The token is printed or written into a file now, and cannot be shown again.
+    """Create an API token. The token is printed or written to a file only once, and cannot be shown again.
 
     Example: fairlead token create user:orders --file orders.token
     """

@@ -210,7 +210,7 @@ async def test_an_invalid_pattern_is_an_error_for_the_reader(bootstrap: str) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("milliseconds", [0, 1, 5, 20, 60, 150, 400])
 async def test_a_cancelled_member_leaves_no_task_behind(bootstrap: str, milliseconds: int) -> None:
-    """A member that is cancelled while joining, starting, reading or leaving leaves no task."""
+    """No task remains after a member is cancelled while it joins, starts, reads or leaves."""
     await fill(bootstrap, range(12))
 
     async def consume() -> None:

@@ -360,7 +360,7 @@ async def test_much_to_read_is_asked_for_in_two_requests_and_no_more(
         shares.append(tuple(each["partition"] for each in asked_for))
         open_now += 1
         open_most = max(open_most, open_now)
-        await asyncio.sleep(0)  # noqa: TID251 - the other request's turn
+        await asyncio.sleep(0)  # noqa: TID251 - lets the other request run
         open_now -= 1
         parts = []
         for each in asked_for:

@@ -124,7 +124,7 @@ def test_a_read_passes_a_gap_that_an_accepted_loss_follows(
 
 
 def test_a_read_in_a_gap_reports_the_damage_behind_it(box: LogBox, make: BatchMaker) -> None:
-    """A read in a gap returns nothing up to the end of the gap, and with a higher limit reports the damage after it."""
+    """A read in a gap returns no data up to the end of the gap; with a higher limit, it reports the damage after it."""
     log = box.open()
     begin(log)
     make.fill(log, 9, 1)

@@ -13,7 +13,7 @@ from partition_kit import TOPIC_ID, record, registered
 
 
 def test_a_move_under_way_is_shown() -> None:
-    """A partition that is being moved is listed with adding and removing replicas, the minimum and offline replicas."""
+    """A partition that is being moved is listed with its adding, removing and offline replicas, and its minimum ISR."""
     moving = record(1, "123", replicas="1243", adding=(BrokerId(4),), removing=(BrokerId(3),))
     config, entries = effective_topic_config({}, {}, {}, replication_factor=3)
     view = TopicView(
