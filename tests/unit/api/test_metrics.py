@@ -21,6 +21,7 @@ UNITS = (
         "_callers",
         "_failed",
         "_ratio",
+        "_open",
     ),
 )
 

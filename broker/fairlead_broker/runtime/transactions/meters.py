@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from fairlead_broker.registry.transaction_records import EndReason, Outcome
 from fairlead_broker.telemetry import Telemetry
+
+REASONS: Final[Mapping[Outcome, Sequence[EndReason]]] = {
+    Outcome.COMMIT: (EndReason.CLIENT,),
+    Outcome.ABORT: tuple(EndReason),
+}
 
 
 class TransactionMeters:
@@ -15,7 +21,13 @@ class TransactionMeters:
 
     def __init__(self, telemetry: Telemetry) -> None:
         self._telemetry = telemetry
-        self._decided = telemetry.metric("fairlead_transactions_total")
+        decided = telemetry.metric("fairlead_transactions_total")
+        # The series exist from the start, so that rates are 0 before the first decision.
+        self._decided = {
+            (outcome, reason): decided.labels(outcome.value, reason.value)
+            for outcome, reasons in REASONS.items()
+            for reason in reasons
+        }
         self._commit_seconds = telemetry.metric("fairlead_transaction_commit_seconds")
         self._writes = telemetry.metric("fairlead_transaction_writes_total")
         self._decisions = telemetry.metric("fairlead_transaction_decisions_total")
@@ -33,7 +45,7 @@ class TransactionMeters:
 
     def decided(self, outcome: Outcome, reason: EndReason) -> None:
         """Count a transaction whose decision this broker has written."""
-        self._decided.labels(outcome.value, reason.value).inc()
+        self._decided[outcome, reason].inc()
 
     def committed(self, seconds: float) -> None:
         """Record the time from the request of a commit until its decision is written."""
