@@ -141,7 +141,8 @@ NO_RESTARTS_ANNOTATION: Final = f"{GROUP}/no-restarts"
 """Annotation on a Cluster: if the value is `true`, the operator reconciles the Cluster but restarts no broker."""
 RESTART_ANNOTATION: Final = f"{GROUP}/restart"
 """Annotation that requests a restart. On a Cluster, the annotation restarts all brokers; on a broker's Pod, it restarts
-only this broker. The value is a reason or `true`. The operator removes the annotation when the restart is done."""
+only this broker. The value of the annotation is a reason or `true`. The operator removes the annotation when the
+restart is done."""
 DELETE_POD_AND_CLAIM_ANNOTATION: Final = f"{GROUP}/delete-pod-and-claim"
 """Annotation on a broker's Pod: if the value is `true`, the operator deletes the pod and its volume, and the broker
 copies its replicas from the other brokers to an empty disk.
@@ -166,7 +167,7 @@ ETCD_AUTHORITIES_ANNOTATION: Final = f"{GROUP}/etcd-authorities"
 SECURITY_FLOOR_ANNOTATION: Final = f"{GROUP}/security-floor"
 """Annotation on a pod and its template: least strict security mode of the broker."""
 RENEW_CA_ANNOTATION: Final = f"{GROUP}/renew-ca"
-"""Annotation on a Cluster that requests another authority. The operator removes the annotation."""
+"""Annotation on a Cluster that requests the replacement of its authority. The operator removes the annotation."""
 SKIP_OVERLAP_ANNOTATION: Final = f"{GROUP}/skip-overlap"
 """Annotation on a Cluster: if the value is `true`, the replacement of an authority does not wait for clients."""
 RENEW_TOKEN_ANNOTATION: Final = f"{GROUP}/renew-token"

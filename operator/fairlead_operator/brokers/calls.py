@@ -29,7 +29,7 @@ RETRY: Final = "1s"
 """Retry timeout of a client. The timeout is short, since a failed reconcile is retried anyway."""
 CONNECT: Final = "1s"
 UNUSED_SECONDS_MAX: Final = 60.0
-"""Idle time after which a client with outdated broker addresses is closed; every call is shorter."""
+"""Idle time after which a client with outdated broker addresses is closed; longer than any call."""
 
 
 class BrokersUnavailable(Exception):

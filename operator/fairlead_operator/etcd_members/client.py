@@ -104,7 +104,8 @@ class EtcdMembersClient:
 
         The pod of the learner must start with the new member list.
 
-        Raises `EtcdRefused` while another change is in progress or members are missing, and `EtcdUnavailable`.
+        Raises `EtcdRefused` while another change is in progress or while members are missing, and `EtcdUnavailable` if
+        the member does not answer.
         """
         await self._call(url, "cluster/member/add", {"peerURLs": [peer_url], "isLearner": True})
 

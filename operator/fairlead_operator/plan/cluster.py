@@ -340,7 +340,8 @@ def _notes(cluster: Cluster, observed: Observed, advertised: Mapping[int, str]) 
 def _advertised(cluster: Cluster, observed: Observed, replicas: Mapping[str, int]) -> dict[int, str]:
     """Return the address for external clients of each broker with its own Service; may contain a placeholder.
 
-    A broker of an older release, without a listener for these clients, refuses a placeholder that it does not know.
+    A broker of an older release, which has no listener for external clients, refuses an address with a placeholder that
+    it does not know.
     """
     addresses = {
         **_last_addresses(cluster, observed, replicas),

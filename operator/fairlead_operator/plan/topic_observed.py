@@ -134,7 +134,7 @@ def fewest_brokers(replicas: int | None, desired_brokers: int) -> int:
     """Return the number of brokers that must accept replicas before a topic is created.
 
     If no replication factor is given, the cluster uses the number of brokers, up to three. A topic that is created
-    while only the first of three brokers runs would therefore permanently have one replica.
+    while only the first of three brokers runs would permanently have one replica.
     """
     return min(3, desired_brokers) if replicas is None else replicas
 

@@ -338,7 +338,7 @@ def _speaker(observed: ObservedEtcd, action: MemberChange) -> int:
     }
     leads = [ordinal for ordinal, answer in able.items() if answer.leader_id == answer.member_id]
     candidates = leads or sorted(able)
-    # The call is sent to the member that is changed only if no other voter is healthy.
+    # The call is sent to the member that is to be changed only if no other voter is healthy.
     return candidates[0] if candidates else action.ordinal
 
 

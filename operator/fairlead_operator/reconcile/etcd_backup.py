@@ -98,7 +98,7 @@ class EtcdBackupReconciler:
         )
         live = self._cache.get(ref)
         view = await self._look(backup, live)
-        # The template of a Job cannot be changed, and a snapshot that was made is not made again.
+        # The template of a Job is immutable, and a completed snapshot is not repeated.
         wanted = backup.spec.schedule is not None or (live is None and newest(backup, view) is None)
         if finding is None and wanted:
             try:

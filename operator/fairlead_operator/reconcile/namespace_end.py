@@ -48,8 +48,9 @@ class NamespaceEnd:
     async def let_go(self, namespace: str, *, all_topics: bool = False) -> bool:
         """Release the resources of a namespace that is being deleted; return whether the namespace is being deleted.
 
-        A Topic whose Cluster is in another namespace is not released, since its topic must be deleted first.
-        `all_topics` also releases these Topics, and is set when the operator itself stops.
+        A Topic whose Cluster is in another namespace is not released, since its topic must be deleted first. With
+        `all_topics`, Topics whose Cluster is in another namespace are also released; the operator sets it when the
+        operator itself stops.
         """
         if not await self.has_begun(namespace):
             return False

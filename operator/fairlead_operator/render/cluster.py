@@ -27,8 +27,8 @@ def _security(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
 def render_cluster(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
     """Return all desired objects in a fixed order; every object precedes the objects that depend on it.
 
-    All other objects that the Cluster owns should be deleted. Raises `TemplateRefused` if a pod template has a field
-    that cannot be merged over a pod.
+    The caller deletes every object of the Cluster that is not in the list. Raises `TemplateRefused` if a pod template
+    has a field that cannot be merged over a pod.
     """
     account = framed(cluster, SERVICE_ACCOUNT, service_account_name(cluster.name))
     return [

@@ -27,8 +27,8 @@ MERGE_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Fields with lists that are merged, each with the merge keys of the entries, as declared by Kubernetes."""
 ONE_OF_A_KIND: Final = frozenset({"env", "volumes"})
-"""Lists whose entries have one of several alternative forms. Entries in these lists are replaced, since a merged entry
-could have two forms at once."""
+"""Lists whose entries have one of several alternative forms. A user's entry replaces the rendered entry of the same
+name, since a merged entry could have two forms at once."""
 _DEFAULTS: Final[Mapping[str, str]] = {"protocol": "TCP"}
 
 

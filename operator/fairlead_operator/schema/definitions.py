@@ -127,7 +127,7 @@ class _Dumper(yaml.SafeDumper):
     """YAML dumper that writes repeated parts in full, since a definition without anchors is easier to read."""
 
     def ignore_aliases(self, data: object) -> bool:
-        """Return True, so that no value is written as an alias."""
+        """Return True, so that no value is written as a YAML alias."""
         return True
 
 

@@ -35,7 +35,7 @@ class SharedQuotaPlan:
 
 
 def cluster_acls(cluster: Cluster) -> Mapping[str, frozenset[WantedAcl]]:
-    """Return the access rules of each principal; a principal without rules keeps none of the Cluster's."""
+    """Return the access rules of each principal; for an empty set, the operator removes the principal's rules."""
     security = cluster.spec.security
     assert security is not None, "only Clusters with security have access rules"
     reads = _on_cluster("describe") if security.metrics == "Token" else frozenset()

@@ -48,8 +48,8 @@ def reports_of(answer: BrokersAnswer | None, etcd: frozenset[str] = frozenset())
 def until_removed(cluster: Cluster, observed: Observed) -> Cluster:
     """Return the Cluster; a default `spec.security` is added while pods still need certificates after its removal.
 
-    After `spec.security` was removed, the security mode is lowered first, while the operator still has a token. Next,
-    TLS between brokers and to etcd is removed, and finally the certificates are removed.
+    After `spec.security` was removed, the security mode is lowered first, while the operator still has a token. After
+    the security mode, TLS between brokers and to etcd is removed, and finally the certificates.
     """
     if cluster.spec.security is not None or not _needs_certificates(observed):
         return cluster
