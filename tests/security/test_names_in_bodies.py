@@ -19,7 +19,7 @@ RECORD: Final = {"records": [{"value": "x"}]}
 
 
 def frames(topic_id: str) -> bytes:
-    """Return a body with one batch for a topic."""
+    """Return a produce body with one batch for a topic."""
     meta = {"topic_id": topic_id, "partition": 0}
     return b"".join(bytes(part) for part in encode_frame(meta, [sequenced(0, [b"x"])]))
 

@@ -42,7 +42,8 @@ def denials(route: Route, principal: str) -> set[tuple[str, str, str]]:
 
 
 async def test_observe_lists_what_enforce_refuses(open_: Secured) -> None:
-    """In `observe` no call is refused, and the list has the first missing right of each call that `enforce` refuses.
+    """In `observe` no call is refused, and the list contains the first missing right of each call that `enforce`
+    refuses.
 
     After the listed rights have been granted, `enforce` refuses none of these calls.
     """
@@ -87,7 +88,7 @@ async def test_observe_lists_what_enforce_refuses(open_: Secured) -> None:
 
 @pytest.mark.parametrize("states", [6, pytest.param(200, marks=pytest.mark.scenario)])
 async def test_enforce_is_accepted_from_callers_that_can_set_it_back(open_: Secured, states: int) -> None:
-    """With random rules, `enforce` is accepted exactly from callers that may undo the change."""
+    """With random ACLs, a change to `enforce` is accepted exactly from callers that may undo the change."""
     chance = random.Random(states)
     callers = [f"user:c{number}" for number in range(3)]
     tokens: dict[str, str | None] = {each: (await open_.token(each))["token"] for each in callers}

@@ -1,7 +1,8 @@
 """The simulator finds each dropped rule in the world of a recorded seed.
 
 The page docs/explanation/simulation.md records the first seed that finds each dropped rule. A change of the simulator
-changes the seeds: `make sim SIM="--switches --write"` records them again, with `--groups` those of groups.
+changes the seeds: `make sim SIM="--switches --write"` records the seeds of partitions again, and with `--groups` also
+the seeds of groups.
 """
 
 from __future__ import annotations

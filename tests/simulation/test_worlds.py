@@ -1,6 +1,6 @@
 """A small fixed set of worlds of each suite violates no invariant, and each run is reproducible.
 
-`test_many_worlds.py` runs a large set, and `make sim` runs other worlds for a given time.
+`test_many_worlds.py` runs a large set of worlds, and `make sim` runs other worlds for a given time.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 The program `query_program.py` reads one topic into Parquet files, into another topic and into a Delta table while a
 producer sends records. At random moments SIGKILL ends the driver (its Python process and its JVM together) or one of
-the Python workers (a task, or the reader that plans the source). At the end the queries run up to the end of the topic.
-The files and the table must contain every record once, and each micro-batch must contain exactly the offsets of its
-checkpoint. The topic must contain every record at least once; the program counts repeated records.
+the Python workers (a task, or the reader that plans the source). At the end of a run the queries read up to the end of
+the topic. The files and the table must contain every record once, and each micro-batch must contain exactly the offsets
+of its checkpoint. The topic must contain every record at least once; the program counts repeated records.
 
 `python killed_queries.py --kills 50 --seed 7` prints a JSON report and exits with 1 if a guarantee was broken.
 """

@@ -122,7 +122,7 @@ def _rows(table: pa.Table) -> Places:
 def _files_by_batch(sink: Path) -> dict[int, set[Path]]:
     """Return the files that each micro-batch added, from the log of Spark's file sink.
 
-    A compact entry lists all earlier files.
+    A compact entry of the sink's log lists all earlier files.
     """
     entries: dict[int, set[Path]] = {}
     known: set[Path] = set()

@@ -45,7 +45,7 @@ def session(settings: dict[str, Any]) -> SparkSession:
 
 
 class Program:
-    """Reads and writes of one session."""
+    """Reads and writes of one Spark session with tokens."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = settings

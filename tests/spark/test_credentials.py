@@ -22,8 +22,8 @@ PROGRAM = Path(__file__).parent / "secured_program.py"
 def test_spark_names_its_callers_and_shows_no_token(tmp_path: Path) -> None:
     """Batches, streams and writes work with token files of driver and executor, a file option, or a token's text.
 
-    The token of a running stream is replaced and revoked. No plan, error, log, event, checkpoint or printed line has a
-    token.
+    The token of a running stream is replaced and revoked. No plan, error, log, event, checkpoint or printed line
+    contains a token.
     """
     pytest.importorskip("pyspark.sql", reason="this test needs the extra spark")
     own = tmp_path / "tokens"

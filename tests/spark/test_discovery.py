@@ -15,7 +15,7 @@ import importlib, json
 modules = [importlib.import_module(name) for name in ("pyspark_fairlead", "pyspark_fairlead_delta")]
 print(json.dumps([[hasattr(module, "DefaultSource"), module.reason] for module in modules]))
 """
-"""The relevant steps that Spark takes with each module."""
+"""Program that performs the relevant steps of Spark's search for a source with each module."""
 
 FAKES = {
     "none": {

@@ -18,7 +18,7 @@ TIMEOUT_SECONDS = 600
 @pytest.mark.scenario
 @pytest.mark.timeout(TIMEOUT_SECONDS)
 def test_killed_queries_lose_and_repeat_nothing_against_their_checkpoint(tmp_path: Path) -> None:
-    """After kills, files and the Delta table have every record once, and the topic has every record at least once."""
+    """After kills, files and the Delta table contain every record once, and the topic every record at least once."""
     report = run(tmp_path, KILLS, seed=7)
 
     assert report.passed, report.as_json()

@@ -1,4 +1,4 @@
-"""Source and sink of Spark where driver and executors reach a single address of three brokers."""
+"""Spark's source and sink, with a driver and executors that reach three brokers through a single address."""
 
 from __future__ import annotations
 

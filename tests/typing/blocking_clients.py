@@ -34,7 +34,7 @@ def consume(bootstrap: str) -> None:
 
 
 def administer(bootstrap: str) -> None:
-    """Make the same calls with the same types of answers."""
+    """Make the calls of the asynchronous admin client, with the same types of answers."""
     with Admin(bootstrap) as admin:
         assert_type(admin.create_topic("flights", partitions=3), TopicDescription)
         assert_type(admin.list_topics(), list[TopicDescription])

@@ -28,7 +28,7 @@ class Time:
     """A clock that advances only by waiting."""
 
     def __init__(self) -> None:
-        """Start at an arbitrary time."""
+        """Start the clock at an arbitrary time."""
         self.seconds = 1000.0
 
     def now_us(self) -> int:

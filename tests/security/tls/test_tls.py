@@ -99,7 +99,7 @@ async def test_a_listener_with_an_authority_of_clients_wants_certificates(
 
 
 async def test_a_client_learns_addresses_of_its_own_scheme(tls: Path, tmp_path: Path) -> None:
-    """From a broker with an address of each scheme, a client gets addresses with the scheme that it uses."""
+    """A client gets addresses with its own scheme from a broker that has an address of each scheme."""
     given = {"listen": f"http://{FREE},https://{FREE}", "peer_listen": FREE, "ops_listen": FREE, "tls": tls}
     broker = await start_broker(BrokerSettings.load({"data": tmp_path / "data", **given}))
     plain, secure = f"http://{broker.addresses.data}", f"https://{broker.addresses.data_tls}"

@@ -5,8 +5,8 @@ partition gets another owner. After a write with an unknown outcome the group is
 revision, which makes that write fail.
 
 This module is a twin of `fairlead_broker.runtime.groups.coordinated_group` without tasks and timers of an event loop,
-which would make a world too slow for rules that only one of hundreds of worlds tests. The shipped coordinator runs in
-`virtual_time`.
+which would make a world too slow for rules that only one of hundreds of worlds tests. The production coordinator runs
+in `virtual_time`.
 """
 
 from __future__ import annotations
@@ -93,12 +93,12 @@ class Coordinator:
         self.load()
 
     def load(self) -> None:
-        """Read the group at one revision after the claim."""
+        """Read the group's records at a single revision after the claim."""
         store = self._world.store
         self.broker.ask_store(lambda: group_items(store, self.name), self.loaded)
 
     def loaded(self, items: dict[Key, Item] | None) -> None:
-        """Coordinate the group that was read."""
+        """Coordinate the group after its records were read from the store."""
         if self.closed:
             return
         if items is None:

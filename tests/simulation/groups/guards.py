@@ -36,7 +36,7 @@ def claimed(group: str, revision: int) -> tuple[Compare, ...]:
 
 
 def may_answer(broker: Broker) -> bool:
-    """Return whether no other broker can have taken the group over, so an answer is current."""
+    """Return whether an answer is current: no other broker can have taken over the group."""
     return broker.leased
 
 

@@ -114,7 +114,7 @@ class Truth:
 
 
 def partitions_of(table: dict[TopicId, tuple[int, ...]]) -> set[Partition]:
-    """Return the partitions of a record's table."""
+    """Return the partitions of a record's table, which lists partitions by topic id."""
     return {(topic_id, partition) for topic_id, partitions in table.items() for partition in partitions}
 
 

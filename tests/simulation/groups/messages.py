@@ -60,7 +60,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """Committed offsets of those partitions that have a committed offset."""
+    """Committed offsets by partition, without partitions that have no committed offset."""
 
     offsets: Mapping[Partition, int]
 

@@ -40,7 +40,7 @@ class Fault(Enum):
 BROKER_FAULTS = tuple(fault for fault in Fault if not fault.name.startswith(("MEMBER", "TOPIC")))
 
 DEPOSED_SHARE = 0.15
-"""Fraction of worlds about coordinators that were deposed and have not noticed it."""
+"""Fraction of worlds that test coordinators that do not know that they were deposed."""
 
 
 @dataclass(slots=True)

@@ -80,7 +80,7 @@ class World(Frame):
         return frozenset(NAMES), None
 
     def twin(self, member: Member) -> Member | None:
-        """Return the other process that has a member's instance id, or None for a dynamic member."""
+        """Return the other process with the instance id of a member, or None for a dynamic member."""
         if member.instance_id is None:
             return None
         number = member.number

@@ -58,7 +58,7 @@ class Broker(Frame):
         self.ready = False
         """Whether the broker is registered and its identity file has the broker epoch."""
         self.failed = False
-        """Whether the directory accepts no writes before a restart."""
+        """Whether the directory accepts no writes until a restart."""
         self.full_until = 0.0
         """Time until which the volume is full."""
         self.roles: dict[int, Leading | Following] = {}
@@ -181,7 +181,7 @@ class Broker(Frame):
         )
 
     def _look_for_old_copy(self, records: dict[int, Versioned[PartitionRecord]]) -> None:
-        """Before this incarnation is stored, leave the records that count more bytes than the disk has."""
+        """Before this incarnation is stored, leave the ISR of partitions that count more bytes than the disk has."""
         for partition, item in records.items():
             if self._is_older_than(item.value):
                 self._take_out(partition, item, lambda: self._read_again(self._look_for_old_copy))
@@ -436,7 +436,7 @@ class Broker(Frame):
         """Remove this broker from the record, with retries until it succeeds, and then continue.
 
         If no other replica would be left, nothing may be dropped: damaged bytes stay and are served as far as possible,
-        and an old copy of a disk waits.
+        and a broker with an old copy of a disk waits.
         """
         if partition in self._taking_out:
             return
@@ -461,7 +461,7 @@ class Broker(Frame):
         self.ask_store(lambda: store.transact(transaction), self._taken_out, partition, then)
 
     def without_this(self, record: PartitionRecord) -> PartitionRecord | None:
-        """Return the record without this broker, with its replica in another generation.
+        """Return the partition record without this broker in ISR and ELR, and with a new generation of its replica.
 
         A directory that the record does not name starts at generation 0. The record names the directory from now on, so
         that reports from before the loss of the bytes differ from later ones.

@@ -64,7 +64,7 @@ class Producer(Client):
     """A producer that stores values, one after the other or a few at once."""
 
     def __init__(self, world: World, number: int, partition: int) -> None:
-        """Start to produce the first value."""
+        """Start a producer that has not yet sent a value."""
         super().__init__(world, number, partition)
         self._idempotent = world.plan.idempotent
         self._producer = world.next_producer() if self._idempotent else -1
@@ -143,7 +143,7 @@ class Reader(Client):
     """A client that reads a partition from its beginning, and keeps the newest leader epoch that it has received."""
 
     def __init__(self, world: World, number: int, partition: int) -> None:
-        """Start at offset 0."""
+        """Start a reader at offset 0."""
         super().__init__(world, number, partition)
         self._position = 0
         self._seen = (-1, 0)

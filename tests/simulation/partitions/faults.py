@@ -136,7 +136,7 @@ class Faults(Storm):
         return all(item.value.durability is DurabilityState.SYNCED for item in self._world.records().values())
 
     def may_impair(self, broker: Broker) -> bool:
-        """Return whether a broker may lose committed records: min_isr - 1 brokers at a time."""
+        """Return whether a broker may lose committed records, which at most min_isr - 1 brokers may do at a time."""
         world = self._world
         for number, epoch in list(self._impaired.items()):
             other = world.brokers[number]
@@ -181,7 +181,7 @@ class Faults(Storm):
             self.bring_back(broker)
 
     def _epochs_reveal(self, broker: Broker, copy: Disk) -> bool:
-        """Return whether a record names a newer incarnation than the copy; nothing else reveals the copy's age."""
+        """Return whether a record names a newer incarnation than the disk copy, which reveals the copy's age."""
         entries = [
             entry.broker_epoch
             for item in self._world.records().values()

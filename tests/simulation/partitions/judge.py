@@ -46,7 +46,7 @@ class OneLeaderPerEpoch(Violation):
 
 
 class AcknowledgedIsCommitted(Violation):
-    """A value was acknowledged to a client, and is not committed at its offset."""
+    """A value was acknowledged to a client, but is not committed at its offset."""
 
 
 class CommitsAlone(Violation):

@@ -51,7 +51,7 @@ class Outcome(Enum):
 
     OK = "ok"
     FAILED = "failed"
-    """The request has certainly not stored the value."""
+    """The request has failed, and the value is not stored."""
     MAYBE = "maybe"
     """The value may be stored or not."""
     UNKNOWN_PRODUCER = "unknown producer"
@@ -60,7 +60,7 @@ class Outcome(Enum):
 
 @dataclass(slots=True)
 class Produce:
-    """A value to store."""
+    """A value that a client asks a leader to store."""
 
     value: int
     producer: int

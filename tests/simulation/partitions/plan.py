@@ -145,7 +145,7 @@ def draw(rng: Random) -> Plan:
         readers=rng.choice((0, 1, 2)),
         lease_seconds=1.0,
         lag_seconds=rng.choice((0.6, 1.2)),
-        # At least the lease, because a leader whose lease ended early still acts as the leader.
+        # The delay is at least the lease, because a leader whose lease ended early still acts as the leader.
         unclean_seconds=rng.choice((1.0, 1.5)),
         sync_seconds=rng.choice((0.01, 0.3, 1.0)),
         think_seconds=rng.choice((0.1, 0.3)),

@@ -80,7 +80,7 @@ class World(Frame):
     # -- calls of clients
 
     def produce(self, broker: int, partition: int, produce: Produce) -> None:
-        """Pass a value to the leader on a broker."""
+        """Pass a produced value to the leader on a broker."""
         role = self.brokers[broker].roles.get(partition)
         if isinstance(role, Leading):
             # A repeated message counts as a second request.
@@ -105,7 +105,7 @@ class World(Frame):
             self.store.transact(Transaction((), ((partition_key(partition), self._first_record(), None),)))
 
     def _first_record(self) -> PartitionRecord:
-        """Return a record of empty in-sync replicas; the first replica leads once its broker is registered."""
+        """Return a partition record with empty in-sync replicas; the first replica leads after its broker registers."""
         plan, homes = self.plan, [self.brokers[home] for home in self._homes]
         return PartitionRecord(
             leader=None,

@@ -49,7 +49,7 @@ class Broker(Process):
         self.mirror = Mirror(self)
         self._leased_until = 0.0
 
-    # -- methods of a suite
+    # -- methods that each suite overrides
 
     def registration(self, *context: Any) -> BrokerRegistration:
         """Return the registration of the new incarnation."""

@@ -86,7 +86,7 @@ class Mirror:
         self._broker.mirrored([key for key, item in changes if self._set(key, item)])
 
     def _set(self, key: Key, item: Item | None) -> bool:
-        """Set or delete one item, and return whether this changes it."""
+        """Set or delete one item, and return whether the item has changed."""
         kind, number = key
         table = self.tables[kind]
         before = table.get(number)

@@ -1,6 +1,6 @@
 """Messages between brokers and clients: late, lost, repeated, out of order, or in one direction only.
 
-Messages have no order, because each is sent on its own. A message over a cut link is lost.
+Messages may arrive in any order, because each has its own delay. A message over a cut link is lost.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Time of a simulated world: one heap of future actions, and the only source of randomness.
 
 Every action of a world is added to the heap with a delay. Actions that are due at the same time run in an order drawn
-from the seed. The schedule does not depend on what the actions do.
+from the seed. The schedule does not depend on the effects of the actions.
 """
 
 from __future__ import annotations

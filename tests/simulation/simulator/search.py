@@ -49,14 +49,14 @@ class Suite:
     run: Callable[..., Verdict]
     switches: tuple[Switch, ...]
     option: str = ""
-    """Option of the command line that selects these worlds."""
+    """Option of the command line that selects the worlds of the suite."""
 
     def __str__(self) -> str:
         return self.name
 
     @property
     def begin(self) -> str:
-        """Return the page's line before the table."""
+        """Return the line of the page that precedes the table."""
         return f"<!-- made by: make sim SIM='{self.option}--switches --write' -->"
 
     @property

@@ -2,7 +2,7 @@
 
 The store has keys with create and mod revisions, transactions, leases that end early or late, and watches that lag, are
 cancelled and repeat events. Outcomes stay unknown as in practice: a request or its answer is lost, or the request is
-carried out long after its sender gave up. Values are the records themselves, which the store does not read.
+carried out long after its sender gave up. Values are record objects, which the store does not inspect.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fairlead_broker.registry.metadata import Versioned
 from simulator.schedule import Schedule
 
 Key: TypeAlias = tuple[Any, ...]
-"""Kind and name of a key."""
+"""Kind and name of an item in the store."""
 Item: TypeAlias = Versioned[Any]
 Change: TypeAlias = tuple[Key, Item | None, Item | None]
 """Key with its previous and new value."""

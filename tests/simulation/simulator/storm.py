@@ -1,6 +1,6 @@
-"""The faults of a world at random times: those of brokers, links and store, which every suite has.
+"""Faults of brokers, links and store at random times, which the worlds of every suite have.
 
-Each fault of a plan is carried out by the method with its name. Damage that can be healed is healed when the faults
+Each fault of a plan is carried out by the method of the same name. Damage that can be healed is healed when the faults
 stop.
 """
 
@@ -116,7 +116,7 @@ class Storm:
             self.cut_for(self.links(broker.number, [self._world.schedule.rng.choice(others)]))
 
     def cut_for(self, links: list[tuple[int, int]], *, one_way: bool = True) -> None:
-        """Cut links for some time, in some cases only one of them."""
+        """Cut links for some time, in some cases only one of the links."""
         rng = self._world.schedule.rng
         if one_way and rng.random() < 0.4:
             links = [rng.choice(links)]

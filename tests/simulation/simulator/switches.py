@@ -22,7 +22,7 @@ class Switch:
     """A rule, and the replacements that drop it."""
 
     def __init__(self, name: str, rule: str, *replacements: Replacement, shell: bool = False) -> None:
-        """Create the switch of a rule; `shell` marks a rule of a shell, which the simulator replaces by a twin."""
+        """Create the switch of a rule; `shell` marks a rule of asynchronous code that the simulator replaces."""
         self.name = name
         self.rule = rule
         self.shell = shell
@@ -48,7 +48,7 @@ def replaced(*replacements: Replacement) -> Iterator[None]:
 
 
 def _importers(owner: ModuleType, name: str) -> list[ModuleType]:
-    """Return the modules to replace in: for a function of `owner` itself, all modules that import it."""
+    """Return the modules with the name to replace: for a function of `owner` itself, all modules that import it."""
     original = owner.__dict__[name]
     if original.__module__ != owner.__name__:
         return [owner]

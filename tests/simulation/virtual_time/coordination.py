@@ -1,7 +1,7 @@
 """The coordination store for brokers on virtual time: the embedded store over an unreliable link.
 
-The results of requests are those of the shipped store. Requests and answers are delayed, lost, or carried out after
-their sender has given up; watches lag and break; leases end early.
+The results of requests are those of the production store. Requests and answers are delayed or lost; a request may be
+carried out after its sender has given up; watches lag and break; leases end early.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class FarCoordination:
         self._weather = weather
         self._life = life
         self.leases: list[Lease] = []
-        """Granted leases in order, from which the storm ends one early."""
+        """Granted leases in order; the storm ends one of them early."""
 
     async def list(
         self,

@@ -29,7 +29,7 @@ class InlineExecutor:
         return future
 
     def map(self, call: Callable[..., Any], *iterables: Any) -> list[Any]:
-        """Run a call for each item at once."""
+        """Run a call for each item immediately, in this thread."""
         return list(map(call, *iterables))
 
     def shutdown(self, *arguments: object, **named: object) -> None:

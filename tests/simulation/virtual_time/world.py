@@ -1,7 +1,7 @@
 """The world of a seed: brokers, clients, a storm of faults, the rest after it, and the verdict.
 
-Brokers, log, HTTP application, SDK and coordination store are the shipped ones. The parts below them are replaced: the
-loop's clock, threads, the disk, connections (`substitution`).
+Brokers, log, HTTP application, SDK and coordination store are the production code. The parts below them are replaced:
+the loop's clock, threads, the disk, connections (`substitution`).
 """
 
 from __future__ import annotations
@@ -342,7 +342,7 @@ class World:
             await self._rest(20.0)
 
     async def _rest(self, seconds: float = SETTLE_SECONDS) -> None:
-        """Wait until every partition is led and every replica in sync."""
+        """Wait until every partition has a leader and every replica is in sync."""
         deadline = self._loop.time() + seconds
         while not all(self._is_whole(each) for each in await self._partitions()):
             if self._loop.time() > deadline:

@@ -91,7 +91,7 @@ def test_a_driver_killed_between_both_commits_writes_the_batch_once(
 ) -> None:
     """After the kill the batch is in the table and not in the checkpoint.
 
-    The next driver runs the batch again, and the table contains it once.
+    The next driver runs the batch again, and the table contains the batch once.
     """
     table, checkpoint = tmp_path / "table", tmp_path / "checkpoint"
     source = {
@@ -208,7 +208,7 @@ def test_frames_in_batches_are_appended_replaced_and_repeated(spark: SparkSessio
 
 
 def test_a_frame_that_does_not_fit_the_table_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """Rows of a type that differs from the table's are refused with the column; table and files are unchanged."""
+    """Rows of another type than the table's are refused, naming the column; table and files are unchanged."""
     table = str(tmp_path / "table")
     spark.range(5).write.format("fairlead-delta").mode("append").save(table)
     with raises(PySparkException, "id", "string", "long"):

@@ -37,7 +37,7 @@ COLUMNS = columns_of(
 
 @pytest.fixture(scope="module")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """Run a server with the bucket `lake`."""
+    """Run an S3 server with the bucket `lake`."""
     with running_s3(tmp_path_factory.mktemp("s3")) as server:
         yield server
 

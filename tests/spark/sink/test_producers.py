@@ -69,7 +69,7 @@ def frozen_after_planning() -> tuple[int, int]:
 def test_one_task_after_the_other_has_the_same_producer(bootstrap: str, topic: str) -> None:
     """A returned producer is used again.
 
-    Two concurrent tasks have two producers, and different options have a different producer.
+    Two concurrent tasks have separate producers, and so have tasks with different options.
     """
     options = options_of(bootstrap)
     first = send(options, topic, b"0")
@@ -208,7 +208,7 @@ def test_a_worker_is_prepared_once(bootstrap: str, topic: str) -> None:
 
 
 def test_planning_and_commits_leave_no_garbage_collector_at_work() -> None:
-    """Planning exempts loaded objects from the garbage collection that Spark runs after steps; a commit adds none."""
+    """Planning exempts the loaded objects from garbage collection, and a commit does not exempt any more objects."""
     with get_context("forkserver").Pool(1) as worker:
         planned, committed = worker.apply_async(frozen_after_planning).get(SECONDS_MAX)
 

@@ -41,7 +41,7 @@ def test_every_part_of_a_record_is_written_where_its_columns_say(
 ) -> None:
     """Columns choose the partition and the topic, and a null partition is chosen by the key as in Kafka.
 
-    Timestamps and headers are unchanged.
+    Timestamps and headers of rows are written unchanged.
     """
     other = f"{topic}-other"
     with Admin(bootstrap) as admin:

@@ -102,7 +102,7 @@ def published(bootstrap: str, group: str, topic: str, total: int) -> int:
 
 
 def main(bootstrap: str, source: str, folder: str) -> None:
-    """Run all steps once."""
+    """Run all steps of the program once."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     program = Program(bootstrap, source, folder)
     told: dict[str, object] = {"version": __version__, "count": program.count()}

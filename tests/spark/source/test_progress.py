@@ -124,7 +124,7 @@ def test_a_cluster_that_is_gone_does_not_stop_a_query(
 def test_a_trigger_that_is_done_is_the_groups_offset(bootstrap: str, topic: str) -> None:
     """With groupId, the offsets that Spark commits are published as the offsets of the group.
 
-    Without groupId nothing is published.
+    Without the option groupId, no offsets are published.
     """
     options = {"bootstrap": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
     with Producer(bootstrap) as producer:

@@ -74,7 +74,7 @@ class LostLog:
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[LostLog]:
-    """Yield the empty partition on brokers in a separate thread."""
+    """Yield an empty partition on three brokers, which run in a separate thread."""
     with loop_thread() as thread:
         cluster = thread.run(Cluster.open(tmp_path))
         try:
@@ -127,7 +127,7 @@ def of(failure: DataLoss) -> list[tuple[LossKind, str, int | None]]:
 def test_a_log_that_ends_before_a_checkpoint_fails_the_query(
     spark: SparkSession, log: LostLog, tmp_path: Path
 ) -> None:
-    """By default the query ends with an error that has the offsets.
+    """By default the query ends with an error that contains the offsets.
 
     With failOnDataLoss=false the query continues from the log end.
     """
@@ -202,7 +202,7 @@ def test_rewritten_records_of_a_cut_log_are_read(log: LostLog) -> None:
 
 @pytest.mark.scenario
 def test_a_log_that_loses_its_end_under_a_task_is_reported(log: LostLog) -> None:
-    """A task that reads after the election fails with an error that has the offsets, or skips the lost records."""
+    """A task that reads after the election fails with an error that names the offsets, or skips the lost records."""
     strict, lenient = reader_of(log, fails=True), reader_of(log, fails=False)
     leader = log.grow()
     start = {"topics": {TOPIC: {"id": str(log.topic_id), "offsets": {"0": [4, -1]}}}, "v": 1}

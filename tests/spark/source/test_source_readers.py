@@ -178,9 +178,9 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_an_old_plan_reports_what_it_leaves_out(
     bootstrap: str, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Spark reuses the plan of a view: planning logs a warning, and later queries report newer records.
+    """Spark reuses the plan of a view: planning logs a warning, and later queries log the records that they miss.
 
-    A read with a given end leaves out nothing, and a table of the catalog has a plan for each query.
+    A read with a given end misses no records, and each query of a catalog table gets a plan of its own.
     """
     with Admin(bootstrap) as admin:
         admin.create_topic(topic, partitions=1)
@@ -332,7 +332,7 @@ def test_available_now_ends_where_it_began_to(bootstrap: str, topic: str) -> Non
 
 @pytest.mark.parametrize("fails", [True, False])
 def test_records_deleted_before_they_were_read_are_a_loss(bootstrap: str, topic: str, fails: bool) -> None:
-    """If retention deletes unread records, the query fails with the offsets, or continues at the log start."""
+    """If retention deletes unread records, the query fails and names the offsets, or continues at the log start."""
     send(bootstrap, topic, *[b"%d" % number for number in range(10)])
     reader = stream(bootstrap, subscribe=topic, startingOffsets="earliest", failOnDataLoss=str(fails))
     place = reader.initialOffset()
@@ -383,7 +383,7 @@ def test_a_limited_trigger_begins_where_the_log_does(bootstrap: str, topic: str,
 
 
 def test_a_topic_that_is_deleted_under_a_limit_ends_no_query(bootstrap: str, topic: str) -> None:
-    """If a topic is deleted after the request for the log ends, the trigger uses no log starts at all.
+    """If a topic is deleted after a trigger has requested the log ends, the trigger ignores all log starts.
 
     The next trigger reports the deletion.
     """

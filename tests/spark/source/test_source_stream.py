@@ -71,7 +71,7 @@ def test_a_query_continues_from_its_checkpoint_with_its_progress(
 def test_retention_that_overtakes_a_query_ends_it_or_is_passed(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
-    """By default a query whose next records were deleted fails with an error that has the offsets.
+    """By default a query whose next records were deleted fails with an error that contains the offsets.
 
     With failOnDataLoss=false the same checkpoint continues after the deleted records.
     """

@@ -54,7 +54,7 @@ def within_a_minute(early: str, late: str) -> Column:
 def test_two_topics_are_joined_over_a_restart(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
-    """An order of the first run matches its payment of the second run once.
+    """An order that the first run has read is joined once with its payment, which the second run reads.
 
     An order that is paid too late matches no payment.
     """
@@ -82,7 +82,7 @@ def test_two_topics_are_joined_over_a_restart(
 def test_a_topic_is_joined_with_itself(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
-    """The same topic twice in a query is two sources, and each source reads all records once."""
+    """A topic that occurs twice in a query has two sources, and each source reads all records once."""
     left, right = stream(spark, bootstrap, topic, "left"), stream(spark, bootstrap, topic, "right")
     pairs = (col("left_key") == col("right_key")) & (col("left") < col("right"))
     joined = left.join(right, pairs & within_a_minute("left", "right")).select("left", "right")

@@ -178,7 +178,7 @@ def test_every_route_has_the_needs_of_the_contract() -> None:
 
 @pytest.mark.parametrize("entry", ROUTES, ids=by_name)
 def test_a_need_names_a_parameter_of_the_path(entry: Route) -> None:
-    """An access need on a name refers to a path parameter, and each parameter with a topic or group name has a need."""
+    """An access requirement on a name refers to a path parameter, and each topic or group parameter has one."""
     of_path = {need.kind.value for need in entry.access.needs if need.source is NameSource.PATH}
 
     assert of_path == {kind for kind in ("topic", "group", "producer") if f"{{{kind}}}" in entry.path}

@@ -360,7 +360,7 @@ class Replies:
 
 @pytest.fixture
 def replies() -> Replies:
-    """Return the functions that build the answers of scripts."""
+    """Return the functions that build scripted answers."""
     return Replies()
 
 

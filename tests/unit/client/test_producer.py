@@ -276,7 +276,7 @@ async def test_flush_raises_failures_that_were_not_awaited(
 
 
 async def test_leaving_the_block_flushes_and_raises(broker: ScriptedBroker) -> None:
-    """The end of a producer's block flushes the producer and raises failures."""
+    """The end of a producer's `with` block flushes the producer and raises failures."""
 
     async def work() -> None:
         """Use the producer as a program does."""

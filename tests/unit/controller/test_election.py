@@ -102,7 +102,7 @@ def test_the_next_life_leads_with_its_own_epoch(cluster: Cluster, kit: Any) -> N
 
 
 def test_an_old_copy_of_the_disk_does_not_lead(cluster: Cluster, kit: Any) -> None:
-    """A directory that is older than its recorded incarnation is not elected, because records may be missing."""
+    """A replica in a directory older than its recorded incarnation is not elected, because records may be missing."""
     cluster.add(1, 20, last_broker_epoch=10)
 
     assert cluster.elect(kit.partition(kit.entries((1, 11)), replicas=(1,))) is None

@@ -150,7 +150,7 @@ def test_a_replica_whose_disk_has_failed_is_not_waited_for() -> None:
 
 
 def test_no_leader_is_elected_on_a_restored_record() -> None:
-    """On a partition record from a backup of the store no leader is elected, because the ISR may have shrunk since."""
+    """On a partition record from a store's backup, no leader is elected, because the ISR may have shrunk since."""
     view = ClusterView(brokers(R1, R2, R3))
     led, leaderless = (msgspec.structs.replace(record(leader, "23"), restored=True) for leader in (4, None))
 
@@ -289,7 +289,7 @@ HAPPENINGS = st.lists(
 def test_whatever_happens_the_record_comes_to_rest_and_stays_sound(
     happenings: list[tuple[str, BrokerId, bool]], min_isr: int, durability: DurabilityState
 ) -> None:
-    """After any events ISR or ELR has a member, each new leader has a higher epoch, and the leader is live."""
+    """After any events, the ISR or ELR has a member, each new leader has a higher epoch, and the leader is live."""
     history = History(min_isr, durability)
     for what, broker, settles in happenings:
         history.happen(what, broker)

@@ -74,7 +74,7 @@ def test_without_another_broker_the_replica_stays() -> None:
 def test_as_many_distinct_brokers_and_staying_ones_keep_their_position(
     replicas: list[int], leaving: set[int], racks: dict[int, str | None], load: dict[int, int]
 ) -> None:
-    """A replacement has as many distinct brokers as before.
+    """A replacement has as many distinct brokers as the replicas that it replaces.
 
     Staying brokers keep their position, and no leaving broker is added.
     """

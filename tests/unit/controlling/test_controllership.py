@@ -214,7 +214,7 @@ async def test_a_broker_that_comes_back_after_all_were_gone_leads_if_it_was_the_
 
 
 async def test_an_eligible_replica_leads_when_the_last_in_sync_is_gone(cluster: Any) -> None:
-    """An eligible replica leads when the last in-sync one is lost, because it has every acknowledged record."""
+    """An eligible replica leads when the last in-sync replica is lost, because it has every acknowledged record."""
     await three(cluster, min_insync_replicas=2)
     epochs = {broker: await cluster.kill(broker) for broker in (1, 2)}
     await cluster.until(every(lambda record: len(record.isr) == 1 and bool(record.elr)))

@@ -46,7 +46,7 @@ EMPTY_CONFIG = encode(ConfigRecord(values={}))
 
 @pytest.fixture
 async def new(tmp_path: Path, clock: Any, kit: Any) -> AsyncIterator[Any]:
-    """Yield the target store, of any kind."""
+    """Yield the target store, once for each kind of store."""
     async with await EmbeddedCoordination.open(tmp_path / "new.sqlite", clock) as opened:
         yield kit.unreliable(opened)
 
@@ -71,7 +71,7 @@ async def put(store: Coordination, **values: Record | bytes) -> None:
 
 
 async def everything(store: Coordination) -> dict[str, bytes]:
-    """Return every key and value."""
+    """Return every key and value of a store."""
     page = await store.list("/")
     found = {item.key: item.value for item in page.items}
     while page.next is not None:
@@ -82,7 +82,7 @@ async def everything(store: Coordination) -> dict[str, bytes]:
 
 @pytest.fixture
 async def old(store: EmbeddedCoordination, kit: Any, clock: Any) -> EmbeddedCoordination:
-    """Return a store with one partition and more producer names than one transaction can have."""
+    """Return a store with one partition and with more producer names than fit into one transaction."""
     keys = kit.keys
     await put(
         store,

@@ -104,7 +104,7 @@ async def test_an_id_in_use_is_waited_for_and_then_refused(
 ) -> None:
     """A broker whose id is in use waits, and is then refused with the address of the broker that uses the id.
 
-    The registration of the broker that uses the id stays unchanged.
+    The running broker's registration stays unchanged.
     """
     holder = await bootstrap.register(ONE, kit.registration(), kit.ttl_seconds)
     with (

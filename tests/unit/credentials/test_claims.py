@@ -83,7 +83,7 @@ def test_a_caller_has_the_names_of_its_claims() -> None:
 def test_claims_that_name_no_caller(changes: dict[str, object]) -> None:
     """A token is refused if a claim is missing, wrong or of a wrong type, or if the token is not valid now.
 
-    A token with too long a lifetime is refused as well.
+    A token with too long a lifetime is refused.
     """
     assert caller(**changes) == "refused"
 

@@ -242,7 +242,7 @@ def test_most_members_choose_the_assignor(driven: Driven) -> None:
 def test_the_last_one_to_leave_empties_the_group(driven: Driven) -> None:
     """When its last member leaves, a group becomes empty and records the time.
 
-    The next member of an empty group gets a higher epoch than all members before.
+    The next member of an empty group gets a higher epoch than all earlier members.
     """
     driven.join("a")
     driven.leave("a")

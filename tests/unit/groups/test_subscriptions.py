@@ -171,7 +171,7 @@ def test_a_group_consumes_at_most_ten_thousand_partitions() -> None:
 
 
 def test_topics_of_replaced_subscriptions_do_not_count() -> None:
-    """Topics of replaced subscriptions and removed members are not counted, even for static members."""
+    """Topics of replaced subscriptions and removed members do not count towards the limit, even for static members."""
     driven = Driven(topics=shape("a", 6_000) | shape("b", 6_000) | shape("c", 6_000))
     driven.join("x", wanting("a", instance_id="i"))
     taken = driven.heard(Heartbeat("x", 1, wanting("b")))
@@ -189,7 +189,7 @@ def test_topics_of_replaced_subscriptions_do_not_count() -> None:
 
 
 def test_a_leave_makes_room_within_the_turn() -> None:
-    """A member that leaves in a turn is not counted for later events of the turn."""
+    """A member that leaves in a turn does not count towards the group's limits for later events of the turn."""
     driven = Driven(topics=shape("a", 6_000) | shape("b", 4_000) | shape("c", 4_000))
     driven.join("x", wanting("a"))
     driven.join("y", wanting("b"))
@@ -217,7 +217,7 @@ def test_a_group_uses_at_most_sixteen_patterns() -> None:
 
 
 def test_a_replaced_pattern_does_not_count() -> None:
-    """A replaced pattern is not counted, unless another member uses it."""
+    """A replaced pattern does not count towards the group's limit of patterns, unless another member uses it."""
     driven = Driven()
     for number in range(PATTERNS_MAX):
         driven.join(f"m{number}", Subscription(pattern=f"f{number}"))

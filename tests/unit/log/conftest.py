@@ -26,7 +26,7 @@ def box(tmp_path: Path) -> Iterator[LogBox]:
 
 @pytest.fixture
 def faults(box: LogBox) -> FaultyStorage:
-    """Return a disk that can fail and that holds the data directory."""
+    """Return a disk that can fail and that contains the data directory."""
     storage = FaultyStorage()
     box.storage = storage
     return storage

@@ -152,7 +152,7 @@ def test_a_damaged_file_is_made_again_from_the_markers(box: LogBox) -> None:
 
 
 def test_a_segment_closed_by_recovery_gets_its_file(box: LogBox) -> None:
-    """A segment whose file was lost before its sync gets the file again when recovery reads the segment."""
+    """A segment whose index file was lost before its sync gets the file again when recovery reads the segment."""
     log = box.open()
     kept = fill(log)
     box.kill()

@@ -35,7 +35,7 @@ def test_a_new_log_is_empty(box: LogBox) -> None:
 
 
 def test_what_was_appended_is_read_byte_for_byte(box: LogBox, make: BatchMaker) -> None:
-    """A read of any size returns the stored bytes of stamps and contents."""
+    """A read of any size returns stamps and contents of batches as they are stored."""
     log = box.open()
     batches = make.fill(log, 50, records=3)
 

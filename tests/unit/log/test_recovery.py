@@ -410,7 +410,7 @@ def test_a_bad_last_batch_below_the_synced_offset_is_damage(
 def test_a_torn_tail_behind_the_synced_offset_is_cut(
     box: LogBox, make: BatchMaker, durability: Durability
 ) -> None:
-    """A torn batch that no sync covered is cut, regardless of the syncs before it."""
+    """A torn batch that no sync covered is cut, regardless of earlier syncs."""
     log = box.open(TopicConfig(durability=durability))
     batches = make.fill(log, 3)
     log.sync()

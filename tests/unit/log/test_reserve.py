@@ -19,7 +19,7 @@ class GatedReserve(SpaceReserve):
 
     @property
     def missing(self) -> bool:  # type: ignore[override]
-        """Whether space is missing, read before the gate is opened and returned afterwards."""
+        """Whether space is missing: the value from before the gate opens, returned after it has opened."""
         value = self.value
         if self.armed:
             self.looked.set()

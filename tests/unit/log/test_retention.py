@@ -107,7 +107,7 @@ def test_time(ages: tuple[float | None, ...], retention_ms: int, expected: list[
     ],
 )
 def test_size(retention_bytes: int, expected: list[int]) -> None:
-    """Segments expire while the rest of the log has at least `retention.bytes`."""
+    """Segments are deleted by size while the rest of the log has at least `retention.bytes`."""
     config = TopicConfig(retention_ms=-1, retention_bytes=retention_bytes)
     expiry = decide(log_of(3, 2, 1, 0), config)
 

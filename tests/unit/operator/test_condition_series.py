@@ -19,7 +19,7 @@ def resource(kind: Kind, name: str, *conditions: tuple[str, str, str]) -> Manife
 
 
 def test_conditions_are_series_with_names_and_reasons() -> None:
-    """A Cluster shows all conditions, and other resources only conditions that need attention."""
+    """The metrics contain all conditions of a Cluster, and of other resources only conditions that need attention."""
     cache, telemetry = WatchedObjects(), Telemetry(structlog.get_logger())
     telemetry.show_conditions(lambda: condition_rows(cache))
     ready, lost = ("Ready", "True", "Available"), ("EtcdHealthy", "False", "QuorumLost")

@@ -61,7 +61,7 @@ CLUSTER_ID = "11111111-2222-4333-8444-555555555555"
 
 
 class Transactions:
-    """Stub that confirms the ends in partitions with even numbers, and stores the hints that it gets."""
+    """Stub that confirms the ends of transactions in partitions with even numbers, and stores the hints it gets."""
 
     def __init__(self) -> None:
         self.ends = self.looks = self
@@ -102,7 +102,7 @@ class Replicas:
     transactions: Transactions = field(default_factory=Transactions)
 
     async def fetch(self, peer: PeerIncarnation, request: ReplicaFetchRequest) -> ReplicaFetchAnswer:
-        """Return the answer, after the event if there is one."""
+        """Return the answer, after waiting for the event `parked` if it is set."""
         self.asked.append((peer, request))
         self.begun.set()
         if self.parked is not None:

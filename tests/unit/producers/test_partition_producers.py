@@ -69,7 +69,7 @@ class TestSequences:
         assert shell.answers[late] == OutOfOrder(7, 0, 1, 7)
 
     def test_a_batch_cut_differently_is_no_repeat(self, shell: Shell) -> None:
-        """A batch with a stored first sequence and a different count is refused, because a part of it is stored."""
+        """A batch with a stored first sequence and another record count is refused, because a part of it is stored."""
         shell.send(0, 3)
         shell.append()
         cut = shell.send(0, 2)
@@ -280,7 +280,7 @@ class TestKeys:
         assert len(shell.log) == 1
 
     def test_another_body_is_refused(self, shell: Shell) -> None:
-        """A known key with a different body is refused, in the same group and later."""
+        """A known key with a different body is refused, both while the first append runs and later."""
         shell.send_key(b"k", b"one")
         assert shell.machine.digest_of(b"k") == b"one"
         beside = shell.send_key(b"k", b"two")

@@ -35,5 +35,5 @@ def test_sequences_wrap_to_zero(sequence: int, records: int, following: int) -> 
 
 
 def test_the_expected_sequence_is_not_ahead() -> None:
-    """The expected sequence is not ahead, so its batch does not wait."""
+    """A batch with the expected sequence does not wait, because this sequence is not ahead."""
     assert not is_ahead(5, 5)

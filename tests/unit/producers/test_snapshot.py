@@ -105,7 +105,7 @@ def test_a_snapshot_of_a_later_release_is_done_without() -> None:
 
 
 def test_a_snapshot_of_an_earlier_release_is_read() -> None:
-    """A snapshot without partition times is read, and its entries have the ages of their append times."""
+    """A snapshot without partition times is read, and the ages of its entries follow from their append times."""
     hour = 3600 * 1_000_000
     batches = struct.pack("<iiqq", 0, 4, 100, 20 * hour) + struct.pack("<iiqq", 5, 5, 105, 21 * hour)
     body = (

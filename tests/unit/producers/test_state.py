@@ -53,7 +53,7 @@ def test_an_entry_lives_a_day_behind_the_newest_append() -> None:
 
 @pytest.mark.parametrize("jump", [25 * HOUR, 1000 * DAY, -25 * HOUR, -1000 * DAY])
 def test_a_jump_of_the_clock_neither_expires_nor_keeps(jump: int) -> None:
-    """Entries from before, during and after a jump of the clock and back live for a day of regular appends."""
+    """Entries from before, during and after a temporary jump of the clock expire after a day of regular appends."""
     known = known_at(START)
     known.replay(ProducerId(8), EPOCH, stored_batch(0, 0, 1, START + jump))
     use_key(known, START + jump, b"false time")

@@ -70,7 +70,7 @@ def one(_: float, __: random.Random) -> Iterable[int]:
 @pytest.mark.parametrize("seeds", [1, pytest.param(50, marks=pytest.mark.scenario)])
 @pytest.mark.parametrize("count", [1, 3, 12])
 def test_the_cluster_keeps_its_limit(count: int, seeds: int) -> None:
-    """Whether one broker is busy or all are, the cluster admits its limit within a tenth, measured over 30 s."""
+    """Whether one broker or all brokers are busy, the cluster admits its limit within a tenth, measured over 30 s."""
     for seed, load in itertools.product(range(7, 7 + seeds), (one, lambda *_: range(count))):
         brokers = Brokers(count, seed)
         brokers.run(75, load)

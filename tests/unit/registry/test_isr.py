@@ -82,7 +82,7 @@ def test_nothing_else_of_the_record_changes() -> None:
 
 @given(data=st.data())
 def test_the_rule_for_every_isr(data: st.DataObject) -> None:
-    """The new ELR is empty if the new ISR has `min_isr` replicas; otherwise it has all others that can be elected."""
+    """The new ELR is empty if the new ISR has `min_isr` replicas; otherwise it has all other electable replicas."""
     brokers = st.sets(st.integers(1, 6))
     isr, elr = data.draw(brokers), data.draw(brokers)
     elr -= isr

@@ -129,7 +129,7 @@ def test_the_epochs_of_a_range(first: Offset, end: Offset, found: list[int]) -> 
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[Log, Log]:
-    """Draw two logs of a cluster: each epoch is written by one leader only, on top of its log.
+    """Draw two logs of a cluster: each epoch has a single leader, which appends to its own log.
 
     Leaders are elected with any log, so that tails are lost and epochs interleave.
     """
@@ -180,7 +180,7 @@ def test_a_follower_with_a_part_of_the_log_is_left_alone(logs: tuple[Log, Log]) 
 def test_an_emptied_follower_goes_on_exactly_where_its_leader_has_what_it_deleted(
     logs: tuple[Log, Log],
 ) -> None:
-    """An emptied follower continues only if the leader has the epoch of its last deleted record up to its end."""
+    """An emptied follower continues only if the leader's log has the same records up to its log start."""
     leader, follower = logs
     for start in range(1, len(follower) + 1):
         deleted = LeaderEpoch(follower[start - 1])

@@ -45,7 +45,7 @@ def test_a_replica_far_behind_has_no_known_time() -> None:
 
 
 def test_what_is_older_than_the_lag_time_is_forgotten() -> None:
-    """Log ends older than the lag time are dropped: a replica that has no newer record is out of sync anyway."""
+    """Log ends older than the lag time are dropped: a replica that reached no newer one is out of sync anyway."""
     ring = EndOffsets(Offset(10), 0.0, LAG_SECONDS)
     ring.appended(Offset(20), 3.0)
     ring.note(13.0)
@@ -74,7 +74,7 @@ def test_appends_in_quick_succession_share_an_entry() -> None:
 def test_the_returned_time_is_never_later_than_the_true_one(
     history: list[tuple[int, float]], counted: int
 ) -> None:
-    """The returned time is never later than the actual time."""
+    """The returned time is never later than the actual time at which the replica last had the whole log."""
     ring = EndOffsets(Offset(0), 0.0, LAG_SECONDS)
     now, end, complete_until = 0.0, 0, 0.0
     for grown, seconds in history:

@@ -75,7 +75,7 @@ class TestFetching:
     """Requests of the follower."""
 
     def test_says_all_that_the_leader_has_to_know(self) -> None:
-        """A fetch has the incarnation, generation, leader epoch, last epoch and offset of the follower."""
+        """A fetch contains the incarnation, generation, leader epoch, last epoch and offset of the follower."""
         report = following(end=10, synced=8, log_start=2).next_fetch()
 
         assert report == FollowerReport(
@@ -269,7 +269,7 @@ class TestCutting:
         assert follower.high_watermark == 7
 
     def test_never_cuts_below_its_log_start(self) -> None:
-        """A cut does not go below the log start offset."""
+        """A follower does not cut its log below the log start offset."""
         assert diverged(following(log_start=5), 3, 3) == [TruncateTo(Offset(5))]
 
     def test_an_answer_that_comes_while_something_is_ordered_is_ignored(self) -> None:

@@ -150,7 +150,7 @@ class TestGate:
     """Conditions under which the high watermark advances."""
 
     def test_stands_still_below_min_isr(self) -> None:
-        """Below min_isr stored in-sync replicas the high watermark stops, for every acks level."""
+        """With fewer than min_isr stored in-sync replicas, the high watermark stops, for every acks level."""
         leadership = Office(partition_record(isr=entries([LEADER])))
 
         assert leadership.append(5) == []
@@ -234,10 +234,10 @@ class TestEpochStart:
 
 
 class TestWaiting:
-    """The high watermark waits for a replica that could join, and that otherwise never caught up under load (4.4)."""
+    """The high watermark waits for a replica that could join, and that would never catch up otherwise (4.4)."""
 
     def test_a_follower_close_behind_joins_under_load(self) -> None:
-        """A follower two appends behind joins under load, because the high watermark waits for it."""
+        """A follower that is two appends behind joins under load, because the high watermark waits for it."""
         leadership = alone()
         for end in range(10, 1000, 10):
             leadership.now += 0.05
@@ -296,7 +296,7 @@ class TestDoubtfulLease:
     def test_weak_acks_need_that_no_other_replica_can_be_elected(
         self, fields: dict[str, object], serves: bool
     ) -> None:
-        """Weak acks are served with a valid lease, otherwise only if no other replica can be elected."""
+        """Weak acks are accepted with a valid lease, and without a lease only if no other replica can be elected."""
         leadership = Office(partition_record(**fields))
 
         assert leadership.machine.serves_weak_acks

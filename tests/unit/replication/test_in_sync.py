@@ -185,7 +185,7 @@ class TestProgress:
         assert advanced(leadership.progress(SECOND, 10)) == [10]
 
     def test_without_a_fetch_in_this_epoch_it_says_nothing(self) -> None:
-        """Progress without a fetch in this leader epoch is ignored."""
+        """Progress of a follower that has not fetched in this leader epoch is ignored."""
         leadership = Office(partition_record(durability=DurabilityState.SYNCED), end=10, synced=10)
         leadership.fetch(THIRD, 10)
 
@@ -242,7 +242,7 @@ class TestShrink:
         assert leavers == {THIRD}
 
     def test_a_joined_replica_has_the_lag_time_to_catch_up(self) -> None:
-        """A replica that joined far behind has the lag time to catch up while the high watermark stands still."""
+        """A replica that joined far behind has the lag time to catch up, while the high watermark does not advance."""
         leadership = Office(partition_record(isr=entries([LEADER])))
         leadership.append(100_000)
         leadership.pass_time(2 * LAG_SECONDS)
@@ -283,7 +283,7 @@ class TestShrink:
         assert leavers == {THIRD}
 
     def test_a_replica_that_leaves_a_small_isr_stays_eligible(self) -> None:
-        """A member that leaves an ISR that is too small becomes eligible, because the high watermark stands still."""
+        """A member that leaves an ISR that is too small becomes eligible, because the high watermark then stops."""
         leadership = Office(partition_record(min_isr=3), end=10)
         leadership.fetch(SECOND, 10)
         leadership.append(20)
@@ -294,7 +294,7 @@ class TestShrink:
         assert write.added == ()
 
     def test_a_member_whose_disk_has_failed_leaves_at_once(self) -> None:
-        """A member that registers no directory leaves at once, without the lag time."""
+        """A member that registers no directory leaves the ISR at once, without the lag time."""
         leadership = Office(end=10)
         write = only_write(leadership.register(THIRD, directories=()))
 
@@ -378,7 +378,7 @@ class TestUndecided:
         assert writes(leadership.pass_time(3 * LAG_SECONDS)) == []
 
     def test_after_a_write_that_came_to_nothing_time_passes_before_the_next(self) -> None:
-        """The leader pauses after a write that was not stored."""
+        """After a write that was not stored, the leader pauses before it proposes another write."""
         leadership = without_third()
         write = only_write(leadership.fetch(THIRD, 10))
 
@@ -406,7 +406,7 @@ class TestUndecided:
 
 
 class TestSyncing:
-    """The end of `syncing` by the leader (rule 4.6)."""
+    """The end of the durability state `syncing`, which the leader writes (rule 4.6)."""
 
     def leadership(self, **fields: object) -> Office:
         """Return a leadership with all replicas in sync and ten records, appended and committed but not synced."""
@@ -429,7 +429,7 @@ class TestSyncing:
         assert writes(leadership.sync(10)) == []
 
     def test_waits_for_what_was_committed_as_written(self) -> None:
-        """Syncing waits for the committed records below the high watermark."""
+        """The end of syncing waits until all records below the high watermark are synced."""
         leadership = self.leadership(durability=DurabilityState.SYNCING)
         leadership.sync(9)
         leadership.progress(SECOND, 10)
@@ -446,7 +446,7 @@ class TestSyncing:
         assert proposes(leadership.sync(10))
 
     def test_waits_while_there_are_eligible_replicas_outside(self) -> None:
-        """Syncing waits while an eligible replica is outside the ISR."""
+        """The end of syncing waits while an eligible replica is outside the ISR."""
         record = partition_record(
             isr=TWO, elr=entries([THIRD]), min_isr=3, durability=DurabilityState.SYNCING
         )
@@ -456,7 +456,7 @@ class TestSyncing:
         assert writes(leadership.sync(0)) == []
 
     def test_waits_for_members_that_have_not_reported(self) -> None:
-        """Syncing waits for every in-sync replica's report."""
+        """The end of syncing waits for the report of every in-sync replica."""
         leadership = Office(partition_record(durability=DurabilityState.SYNCING))
         leadership.fetch(SECOND, 0)
 
@@ -464,7 +464,7 @@ class TestSyncing:
 
 
 class TestRefusals:
-    """Fetches that are refused and not counted (rule 4.8)."""
+    """Fetches that are refused, and whose reported offsets are ignored (rule 4.8)."""
 
     @pytest.mark.parametrize(
         ("fields", "refusal"),

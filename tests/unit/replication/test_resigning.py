@@ -126,7 +126,7 @@ class TestSlowDisk:
         assert all(write.record.leader is not None for write in found)
 
     def test_counts_what_counts(self) -> None:
-        """With durability=replicated a slow fsync does not matter."""
+        """With durability=replicated, a slow fsync does not make the leader resign."""
         leadership = Office(partition_record(isr=entries([LEADER, SECOND])))
 
         assert writes(self.run(leadership, follower_synced=False)) == []

@@ -26,7 +26,7 @@ StartRuntime = Callable[..., Awaitable[Broker]]
 
 
 class TestLife:
-    """Starts, stops and restarts."""
+    """Starts, stops and restarts of a broker."""
 
     async def test_what_is_produced_is_fetched(self, make_topic: MakeTopic) -> None:
         """A produced batch is fetched at its offset."""
@@ -348,7 +348,7 @@ class TestTopics:
         assert flights.handle().log.synced_offset == 2
 
     async def test_synced_topic_becomes_replicated(self, make_topic: MakeTopic, runtime: Broker) -> None:
-        """A synced topic that becomes replicated acknowledges a batch after its append."""
+        """A topic whose durability changes from synced to replicated acknowledges a batch after appending it."""
         flights = await make_topic()
         await runtime.alter_topic("flights", AlterTopicRequest(config={"durability": "replicated"}))
 
@@ -386,7 +386,7 @@ class TestOffsets:
         assert await look_up(flights.handle(), times[1] + 1, runtime.disk) == (None, None)
 
     async def test_uncommitted_records_are_not_found(self, start_runtime: StartRuntime) -> None:
-        """Records above the high watermark are not found by time."""
+        """A lookup by time does not find records above the high watermark."""
         storage = WatchedStorage()
         runtime = await start_runtime(storage)
         flights = await topic(runtime)
@@ -416,7 +416,7 @@ class TestCluster:
         assert not runtime.configs.auto_create_topics
 
     async def test_auto_creation_is_a_setting(self, start_runtime: StartRuntime) -> None:
-        """`auto.create.topics.enable` is a setting of the broker."""
+        """The key `auto.create.topics.enable` can be set on a broker."""
         runtime = await start_runtime(
             config_values={"auto.create.topics.enable": True, "segment.bytes": 1 << 20}
         )

@@ -40,7 +40,7 @@ class SlowStorage(PosixStorage):
         self.may_unlink.set()
 
     def list_files(self, folder: Path) -> list[str]:
-        """List the files of a folder, as every opening of a log does first."""
+        """List the files of a folder, which is the first step of opening a log."""
         if not folder.name.endswith("-deleted"):
             self._wait(self.may_list)
         return super().list_files(folder)

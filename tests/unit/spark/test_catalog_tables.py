@@ -49,7 +49,7 @@ def test_a_table_keeps_its_options_in_its_schema() -> None:
 
 
 def test_a_frame_is_no_table() -> None:
-    """Options and schema of a plain frame are not taken for those of a table.
+    """Options and schema of a plain frame are not mistaken for those of a table.
 
     A table with an unknown option is refused.
     """

@@ -314,7 +314,7 @@ class ManyInstances(RuleBasedStateMachine):
 
     @invariant()
     def two_instances_never_share_an_open_transaction(self) -> None:
-        """At most one process has the epoch that can be committed."""
+        """At most one process has the producer epoch whose transaction can be committed."""
         if self.record is not None:
             assert sum(each.epoch == self.record.epoch for each in self.instances) <= 1
 

@@ -84,7 +84,7 @@ def test_lz4_frames_of_other_versions_or_with_a_dictionary_are_refused(flags: in
     [(0x00, 1), (0x40, 3), (0x80, 5), (0xC0, 9), (0x20, 1), (0x60, 2), (0xA0, 4), (0xE0, 8), (0xE4, 8)],
 )
 def test_every_form_of_a_zstd_header_is_walked(flags: int, rest: int) -> None:
-    """A zstd frame passes with every form of header: window, content size, checksum and run-length blocks."""
+    """A zstd frame is accepted with every form of header: window, content size, checksum and run-length blocks."""
     raw = (5 << 3).to_bytes(3, "little") + b"12345"
     run = (70_000 << 3 | 0b011).to_bytes(3, "little") + b"x"
     frame = struct.pack("<IB", 0xFD2FB528, flags) + bytes(rest) + raw + run + bytes(4 if flags & 4 else 0)

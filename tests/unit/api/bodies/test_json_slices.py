@@ -173,7 +173,7 @@ def test_a_refusal_names_the_place_in_the_body(body: bytes, code: str, data: dic
 
 
 def test_a_syntax_error_is_named_by_its_byte() -> None:
-    """The refusal of invalid JSON in a slice, and after the array, names the byte of the whole body."""
+    """The refusal of invalid JSON in a slice, and after the array, names the position in the whole body."""
     for body in (b'[RECORDS{"value":"a";}]', b'{"records":[RECORDS{"value":"a"}];}'):
         text = body.replace(b"RECORDS", LARGE[b"RECORDS"])
         with pytest.raises(ProblemError) as refused:

@@ -36,7 +36,7 @@ def test_a_whole_answer_says_nothing(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_partitions_stand_in_the_form_that_a_reset_takes() -> None:
-    """Partitions are printed in the format that --topic accepts, and as a dash for a member without partitions."""
+    """Partitions are printed in the format that --topic accepts; a member without partitions has a dash."""
     assigned = [AssignedPartitions(topic=name, topic_id="id", partitions=[0, 2]) for name in ("a", "b")]
 
     assert _cell(assigned) == "a:0,2 b:0,2"

@@ -342,7 +342,7 @@ def test_a_member_fenced_while_it_joins_pauses(joining: Driven) -> None:
 
 
 def test_an_order_from_before_the_fence_is_out_of_date(member: Driven) -> None:
-    """The outcome of an action from before the member was fenced is ignored."""
+    """The outcome of an action that began before the member was fenced is ignored."""
     member.beat()
     [revoke] = member.answer(3, 0)
     assert isinstance(revoke, Revoke)

@@ -111,7 +111,7 @@ async def opened(
     """Yield a function that opens a consumer of partition 0, which has two records from offset 0."""
 
     async def looked_up(_: Received) -> Reply:
-        """Answer with the start of the log."""
+        """Answer an offset lookup with the start of the log."""
         begins = {
             "topic": "flights",
             "topic_id": broker.topic_id,
@@ -179,7 +179,7 @@ async def test_a_program_that_blocks_the_loop_is_reported(
     await until(lambda: consumer.assignment == {PLACE})
 
     def was_logged() -> bool:
-        """Block the loop once more, and return whether that was logged."""
+        """Block the event loop once more, and return whether the block was logged."""
         Event().wait(0.5)
         return any("the event loop was blocked" in record.message for record in caplog.records)
 
@@ -327,7 +327,7 @@ async def test_a_reader_that_waits_at_the_close_leaves_its_batch(
 async def test_the_commit_of_a_batch_that_was_handed_out_stays(
     opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
 ) -> None:
-    """The commit of a batch is kept if the batch is delivered to a later call."""
+    """The commit of a batch is not undone if a later call returns the batch to the program."""
     consumer = await with_unseen_batch(opened, coordinator)
     coordinator.commits_open.set()
     batch = await consumer.next_batch(timeout="10s")

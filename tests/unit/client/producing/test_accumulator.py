@@ -252,7 +252,7 @@ def test_a_back_off_ends_with_another_leader(accumulator: Accumulator, append: A
 
 
 LIMIT = 10_000
-"""Size limit of the topic. The size of a batch that is not encoded is unknown, so the batch is cut in half."""
+"""Size limit of the topic. The size of a batch that is not encoded is unknown, so the batch is split in half."""
 
 
 def _six_records(accumulator: Accumulator, append: Append, queue: PartitionQueue) -> RecordsBatch:
@@ -291,7 +291,7 @@ def test_a_batch_that_is_too_large_is_sent_again_in_pieces(accumulator: Accumula
 
 
 def test_one_record_and_what_nothing_fits_are_not_cut(accumulator: Accumulator, append: Append) -> None:
-    """A batch of one record, or a batch over a limit that no batch can meet, is not cut."""
+    """A batch of one record, or a batch over a limit that no batch can meet, is not split."""
     one, six = PartitionQueue("flights", 0), PartitionQueue("flights", 1)
     single = append(one, b"x" * 50)
     one.close_open()
@@ -378,7 +378,7 @@ def test_nothing_is_sent_behind_a_record_that_will_be_refused(idempotent: Accumu
 
 
 def test_a_batch_that_seems_to_fit_is_cut_in_the_middle(accumulator: Accumulator, append: Append) -> None:
-    """A refused batch that seems to fit is cut in half, because otherwise it would be refused forever."""
+    """A refused batch that seems to fit is split in half, because otherwise it would be refused forever."""
     records = _six_records(accumulator, append, PartitionQueue("flights", 0))
     table = accumulator.append_columns(PartitionQueue("flights", 1), _columns([b"x"] * 6), 0.0)
 

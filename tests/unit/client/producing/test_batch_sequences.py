@@ -106,7 +106,7 @@ def test_a_batch_that_may_still_come_ends_the_epoch_of_those_before_it(
 
 
 def test_batches_behind_one_that_is_cut_have_new_numbers(sequences: PartitionSequences) -> None:
-    """Batches after a batch that was cut get new numbers but keep their state."""
+    """Batches after a batch that was split get new numbers but keep their state."""
     stamps = [sequences.stamp(1) for _ in range(5)]
     for number in (2, 4):
         sequences.given_up(number, stamps[number - 1], 1, CAUSE, doubtful=True)
@@ -134,7 +134,7 @@ def test_a_doubtful_batch_is_cleared_up_by_the_next(sequences: PartitionSequence
 
 
 def test_a_gap_needs_the_next_epoch_and_leaves_doubt(sequences: PartitionSequences) -> None:
-    """A batch in doubt that turns out to be missing ends its epoch, because it may still arrive."""
+    """A batch in doubt that turns out not to be stored ends its epoch, because it may still arrive."""
     stamp = sequences.stamp(1)
     sequences.given_up(1, stamp, 1, CAUSE, doubtful=True)
     news = sequences.refused(2, _refusal("unknown_producer"))

@@ -1,4 +1,4 @@
-"""The payload that fits after a refusal, and the positions at which records are cut."""
+"""The payload that fits after a refusal, and the positions at which a batch is split."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ def test_no_batch_is_smaller_than_the_least() -> None:
     [([], []), ([9], []), ([5, 5, 5], [2]), ([11, 1, 1], [1]), ([1, 11, 1], [1, 2]), ([6, 6, 6], [1, 2])],
 )
 def test_pieces_are_full_or_one_record(sizes: list[int], places: list[int]) -> None:
-    """A batch is cut into pieces of at most the given size, or of a single larger record."""
+    """A batch is split into pieces of at most the given size, or of a single larger record."""
     assert cuts(sizes, 10) == places

@@ -68,7 +68,7 @@ async def send(producer: Producer, count: int, start: int = 0) -> None:
 
 
 def numbers(count: int) -> list[bytes]:
-    """Return the numbers as stored values."""
+    """Return the numbers from 0 as encoded values of records."""
     return [str(row).encode() for row in range(count)]
 
 
@@ -245,7 +245,7 @@ async def test_a_refused_batch_does_not_stop_those_behind_it(
 ) -> None:
     """A refused batch does not stop later batches, which continue at its sequence in the same epoch.
 
-    A named producer continues in the same epoch too, because it must not take the next epoch of its name.
+    A named producer also continues in the same epoch, because it must not take the next epoch of its name.
     """
 
     async def too_large(_: Received) -> Reply:
@@ -328,7 +328,7 @@ async def test_a_batch_that_was_stored_before_it_was_too_large_is_not_stored_aga
 async def test_a_batch_in_doubt_is_cleared_up_by_the_next(
     broker: ScriptedBroker, storing_then: Callable[[str], Script]
 ) -> None:
-    """The next batch decides whether a failed batch was stored, and no new epoch is needed."""
+    """The outcome of the next batch shows whether a failed batch was stored, and no new epoch is needed."""
     async with Producer(broker.url, retries_max=0) as producer:
         broker.script(PRODUCE, storing_then("ack_timeout"))
         delivery = await producer.send("flights", b"0", partition=0)
@@ -341,7 +341,7 @@ async def test_a_batch_in_doubt_is_cleared_up_by_the_next(
 
 
 async def test_a_batch_in_doubt_that_is_missing_ends_its_epoch(broker: ScriptedBroker) -> None:
-    """A failed batch that turns out to be missing ends the epoch, so that the batch is fenced if it arrives late."""
+    """A failed batch that turns out not to be stored ends the epoch, so that the batch is fenced if it arrives late."""
     async with Producer(broker.url, retries_max=0) as producer:
         await producer.send_and_wait("flights", b"0", partition=0)
         broker.refuse(PRODUCE, "ack_timeout")

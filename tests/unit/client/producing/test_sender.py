@@ -51,7 +51,7 @@ async def test_a_leader_whose_time_runs_out_is_looked_up_again(
 async def test_a_broker_is_given_what_is_left_of_the_delivery_timeout(
     broker: ScriptedBroker, replies: Replies, seconds: list[float]
 ) -> None:
-    """The request timeout is the rest of the delivery timeout, and at least one second."""
+    """The request timeout is the remaining delivery timeout, but at least one second."""
     spent = [30.0, 9.0, 5.0]
 
     async def late(_: Received) -> Reply:

@@ -188,7 +188,7 @@ async def test_an_unanswered_reset_is_retried(broker: ScriptedBroker, replies: R
     """A failed reset is retried like a fetch, without an error for the reader."""
 
     async def looked_up(_: Received) -> Reply:
-        """Refuse until the reset has failed once and the partition was fetched again."""
+        """Refuse fetches until the reset has failed once and the partition was fetched again."""
         if len(broker.received(FETCH)) < 2:
             return replies.problem("offset_not_available")
         place = {"topic": "flights", "topic_id": broker.topic_id, "partition": 0}
@@ -354,7 +354,7 @@ async def test_much_to_read_is_asked_for_in_two_requests_and_no_more(
     ends = dict.fromkeys(range(4), 0)
 
     async def some(received: Received) -> Reply:
-        """Answer with one record of each requested partition, which has a hundred records."""
+        """Answer with one record of each requested partition, each of which has a hundred records."""
         nonlocal open_now, open_most
         asked_for = msgspec.json.decode(received.body)["partitions"]
         shares.append(tuple(each["partition"] for each in asked_for))

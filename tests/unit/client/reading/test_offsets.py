@@ -1,4 +1,4 @@
-"""An offset lookup waits until a new leader can give the end of its log."""
+"""An offset lookup waits until a new leader can return the end of its log."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def test_answers_left_out_delay_a_wish_but_do_not_lose_it() -> None:
 
 
 def test_requests_without_an_answer_are_not_waited_for() -> None:
-    """Requests that etcd left unanswered stop counting, so that a reader's repeated request is fulfilled soon."""
+    """Unanswered progress requests are given up, so that a reader's repeated request is fulfilled soon."""
     progress = begun(silence_seconds=100.0)
     progress.wish()
     now, caught_up, wished_at = 100.0, 104.0, 100.0
@@ -121,7 +121,7 @@ def test_requests_without_an_answer_are_not_waited_for() -> None:
 
 
 def test_a_wish_outlives_its_stream() -> None:
-    """A reader's request is sent at once on the next stream."""
+    """A reader's progress request is sent at once on the next stream."""
     progress = begun()
     progress.wish()
     progress.send(100.0)

@@ -103,7 +103,7 @@ def test_nothing_moves_beyond_the_high_watermark(log: PartitionLog) -> None:
 
 
 def test_dropping_twice_is_dropping_once(box: LogBox, log: PartitionLog) -> None:
-    """A second log start drops only the segments above the first log start, with their own removal time."""
+    """When the log start moves twice, the second move drops only later segments, with their own removal time."""
     log.advance_log_start(Offset(41), remove_us=NOW_US)
     log.advance_log_start(Offset(81), remove_us=LATER_US)
     log.remove_dropped(NOW_US)

@@ -56,7 +56,7 @@ def test_a_flipped_bit_ends_the_file_there() -> None:
 
 @pytest.mark.parametrize("nbytes", range(64))
 def test_a_short_file_is_good_up_to_its_last_whole_entry(nbytes: int) -> None:
-    """An entry file that is cut ends after its last whole entry, and is invalid with a torn header."""
+    """A truncated entry file ends after its last whole entry, and is invalid if its header is incomplete."""
     decoded = LAYOUT.decode(encoded()[:nbytes])
 
     assert (None if decoded is None else len(decoded)) == (None if nbytes < 16 else nbytes // 16 - 1)

@@ -70,7 +70,7 @@ def test_a_read_does_not_serve_stale_batches(
 def test_the_list_of_leader_epochs_shows_stale_batches(
     box: LogBox, make: BatchMaker, config: TopicConfig, numbers: tuple[int, ...], finder: str
 ) -> None:
-    """Reads and scrubs find a stale batch at the start of a read, a segment or an epoch, where none is before it."""
+    """Reads and scrubs find stale batches at the start of a read, segment or epoch, even after good batches only."""
     log, make.leader_epoch = box.open(config), 3
     begin(log, 3)
     batches = make.fill(log, 12)

@@ -39,7 +39,7 @@ def test_the_first_record_of_a_time_is_found(
 
 
 def test_append_times_count_where_the_stamp_says_so(box: LogBox, make: BatchMaker) -> None:
-    """A record has the append time of its batch with stamp flag 0, regardless of the producer's timestamp."""
+    """With stamp flag 0, a record has the append time of its batch, regardless of the producer's timestamp."""
     log = box.open(SMALL)
     make.stamp_flags = 1
     for number in range(30):

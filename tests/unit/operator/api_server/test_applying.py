@@ -99,7 +99,7 @@ CHANGES: dict[str, Any] = {
 
 @pytest.mark.parametrize("path", CHANGES)
 def test_a_changed_field_of_ours_is_seen(path: str) -> None:
-    """A field of the operator is reported if its value was changed or removed, or if its own list got an entry."""
+    """An operator's field is reported if its value was changed or removed, or if its list got another entry."""
     live = as_stored(marked(WANTED))
     CHANGES[path](live["spec"])
 

@@ -67,7 +67,7 @@ async def test_a_client_is_kept_while_the_addresses_stay() -> None:
 
 
 async def test_an_unused_client_is_closed_after_a_while() -> None:
-    """A client is closed after it was unused for longer than any call may take.
+    """A client is closed when it has been unused for longer than any call may take.
 
     Two clients that are used alternately both stay open.
     """

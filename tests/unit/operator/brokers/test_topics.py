@@ -42,7 +42,7 @@ class HandClock:
     """A clock that the test advances."""
 
     def __init__(self) -> None:
-        """Start at 100 seconds."""
+        """Start the clock at 100 seconds."""
         self.seconds = 100.0
 
     def now(self) -> datetime:

@@ -431,7 +431,7 @@ def test_a_volume_is_emptied_on_request() -> None:
 
 
 def test_an_alarm_and_a_member_without_a_leader_are_reported() -> None:
-    """An alarm and a member without a leader make etcd unhealthy, and the condition quotes etcd's message."""
+    """An alarm, or a member without a leader, makes etcd unhealthy, and the condition quotes etcd's message."""
     alarm = {**healthy().answers, 1: answer_of(1, errors=("NOSPACE",)), 2: replace(answer_of(2), leader_id=0)}
     plan = plan_etcd(wish_of(), replace(healthy(), answers=alarm))
 

@@ -66,7 +66,7 @@ ELEVEN, HALF_PAST = "2026-01-01T11:00:00Z", "2026-01-01T11:30:00Z"
 
 
 def test_the_newest_snapshot_stays_in_the_status() -> None:
-    """The newest snapshot of any pod is reported, and stays when its pod is gone."""
+    """The newest snapshot of any pod is reported, and remains in the status when its pod is gone."""
     running: Manifest = {"status": {"containerStatuses": [{"state": {"running": {}}}]}}
     view = seen(pod(HALF_PAST, snapshot(HALF_PAST)), pod(ELEVEN, snapshot(ELEVEN)), running, {})
     first = backup_status(backup(schedule="@hourly"), None, view, NOON)

@@ -123,7 +123,7 @@ def test_an_uncordoned_broker_keeps_its_pod_even_if_it_is_empty() -> None:
 
 
 def test_a_broker_keeps_its_pod_until_its_cordon_is_reported() -> None:
-    """A leaving broker keeps its pod until the broker that listed the replicas also reports the cordon."""
+    """A leaving broker keeps its pod until the listing of its replicas comes from a broker that reports the cordon."""
     cordoned = described_broker(3, cordoned=True)
     says = answer([0, 1, 2, cordoned], topics=ON_THREE)
     older = replace(says, metadata=metadata(ON_THREE, [*map(described_broker, range(4))]))

@@ -95,7 +95,7 @@ def types(status: ClusterStatus) -> set[str]:
 
 
 def test_the_status_of_a_cluster_at_rest() -> None:
-    """The status of a settled Cluster has its counts, pools, release and bootstrap address."""
+    """The status of a settled Cluster contains its counts, pools, release and bootstrap address."""
     assert state_of(READY, ConditionName.READY) == ("True", "Available")
     assert state_of(READY, ConditionName.PROGRESSING) == ("False", "UpToDate")
     assert types(READY) == {"Ready", "Progressing", "Warning"}
@@ -162,7 +162,7 @@ def test_a_cluster_that_starts_is_not_ready() -> None:
 
 
 def test_a_cluster_stays_ready_while_one_broker_is_away() -> None:
-    """A Cluster stays ready while one broker is missing, and is not ready while two are."""
+    """A Cluster stays ready while one broker is missing, and is not ready while two brokers are missing."""
     one = after(facts(READY, pods=(pod(0), pod(1), pod(2, ready=False))))
     two = after(facts(READY, pods=(pod(0), pod(1, ready=False), pod(2, terminating=True))))
     back = after(facts(two, pods=(pod(0), pod(1), pod(2, ready=False))))

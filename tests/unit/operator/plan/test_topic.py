@@ -198,7 +198,7 @@ def test_a_change_of_mind_takes_moves_back() -> None:
 
 
 def test_moves_at_once_are_bounded() -> None:
-    """The number of simultaneous moves is limited, and running moves count."""
+    """The number of simultaneous moves is limited, and running moves count towards the limit."""
     there = topic(
         partition(0, 1, 2, 3, adding=(3,), isr=(1, 2)),
         *(partition(index, 1, 2) for index in range(1, 2 * MOVES_MAX)),

@@ -78,7 +78,7 @@ def test_a_topic_is_claimed_by_its_name_or_the_resources() -> None:
 
 
 def test_only_permitted_claims_count() -> None:
-    """Claims of other topics, of namespaces that are not allowed, and of the given Topic itself do not count."""
+    """Claims of other topics, of namespaces that are not allowed, and of the given Topic itself are ignored."""
     mine = topic(uid="a")
     others = [topic("other", uid="b"), topic(namespace="apps", uid="c"), topic(uid="holder")]
     claims = claims_of(ClaimedTopic("shop", "main", "flights"), [mine, *others], cluster(), but="a")

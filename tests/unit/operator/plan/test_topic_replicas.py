@@ -87,7 +87,7 @@ def test_replicas_that_cannot_acknowledge_go_first() -> None:
 
 
 def test_load_is_what_brokers_are_to_keep() -> None:
-    """The load of a broker counts its replicas of all topics, with those being added, without those being removed."""
+    """The load of a broker counts its replicas of all topics and replicas being added, but not those being removed."""
     moving = LivePartition(0, (2, 3, 1), adding=(3,), removing=(1,))
     topics = {
         name: LiveTopic(name=name, topic_id=name, partitions=1, replication_factor=2, placement=(each,))

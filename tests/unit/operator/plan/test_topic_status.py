@@ -67,7 +67,7 @@ def test_the_same_again_changes_nothing() -> None:
 
 
 def test_the_gravest_finding_is_the_reason_and_all_are_in_the_message() -> None:
-    """The most severe finding sets the reason of Ready, the message has all findings, and known values are kept."""
+    """The most severe finding sets the reason of Ready, the message lists all findings, and known values are kept."""
     first = topic_status(topic(), Outcome(live=LIVE), BEFORE)
     findings = (Finding("InvalidConfig", "one"), Finding("PartitionsNotReducible", "two"))
     failed = topic_status(topic(first), Outcome(findings=findings), NOW)
@@ -140,7 +140,7 @@ def test_warnings_come_and_go() -> None:
 
 
 def test_a_pause_leaves_the_rest_as_it_was() -> None:
-    """A pause keeps the observed generation, and the next pass removes its condition."""
+    """A paused Topic keeps its observed generation, and the pass after the pause removes the condition of the pause."""
     first = topic_status(topic(), Outcome(live=LIVE), BEFORE)
     paused = interrupted_status(
         topic(first.model_copy(update={"observed_generation": 6})),

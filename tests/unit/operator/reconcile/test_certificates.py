@@ -47,7 +47,7 @@ class Time:
     """A clock that the test advances."""
 
     def __init__(self) -> None:
-        """Begin at a fixed time."""
+        """Start the clock at a fixed time."""
         self.at = datetime(2026, 3, 1, tzinfo=UTC)
 
     def now(self) -> datetime:

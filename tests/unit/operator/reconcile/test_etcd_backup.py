@@ -1,4 +1,4 @@
-"""Passes over EtcdBackups: the object that is applied, and what is reported."""
+"""Passes over EtcdBackups: the applied object, and the reported conditions."""
 
 from __future__ import annotations
 

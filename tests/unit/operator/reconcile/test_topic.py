@@ -120,7 +120,7 @@ async def test_a_refusal_is_one_event(api: MemoryApi, reconciler: TopicReconcile
 
 
 async def test_brokers_that_do_not_answer_are_waited_for(api: MemoryApi, reconciler: TopicReconciler) -> None:
-    """A Topic whose brokers do not answer is reconciled again after 2 s, and its failure is written once."""
+    """A Topic whose brokers do not answer is reconciled again after 2 s, and its status is written only once."""
     put_cluster(api)
     ref = put_topic(api)
     delays = [await reconciler.reconcile(KEY) for _ in range(2)]
@@ -211,7 +211,7 @@ async def test_an_ending_namespace_goes_before_brokers_that_are_silent(
 async def test_no_finalizer_comes_back_into_an_ending_namespace(
     api: MemoryApi, reconciler: TopicReconciler
 ) -> None:
-    """A Topic in a namespace being deleted does not get its finalizer back, and nothing else is written."""
+    """A Topic in a namespace that is being deleted does not get its finalizer back, and nothing else is written."""
     put_cluster(api)
     ref = put_topic(api, status={"topicName": "flights", "topicId": "t"})
     api.objects[ref]["metadata"]["finalizers"] = []

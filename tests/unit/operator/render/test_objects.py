@@ -45,7 +45,7 @@ def test_config_goes_where_its_key_belongs() -> None:
 
 
 def test_refused_keys_cause_one_list_of_all_allowed_keys() -> None:
-    """Several unknown keys cause one list of allowed keys: all supported keys that the operator does not set itself."""
+    """Several unknown keys are reported with one list of allowed keys: the supported keys except the operator's own."""
     told = forbidden_text(split_config({"no.such.key": "1", "num.io.thread": "8", "a.b": "1"}).forbidden)
     listed = told.rpartition("allowed are ")[2].split(", ")
     known = forbidden_text(split_config({"cordoned": "true"}).forbidden)
@@ -232,7 +232,7 @@ def test_the_port_of_the_nodes_is_the_bootstraps() -> None:
 
 
 def live(name: str, *, ingress: list[dict[str, str]] | None = None, node_port: int = 0) -> Manifest:
-    """Return a Service as Kubernetes has completed it."""
+    """Return a Service as the API server stores it, with node port and load balancer."""
     port: dict[str, Any] = {"port": 9520, **({"nodePort": node_port} if node_port else {})}
     balancer = {"ingress": ingress} if ingress is not None else {}
     return {"metadata": {"name": name}, "spec": {"ports": [port]}, "status": {"loadBalancer": balancer}}
@@ -258,7 +258,7 @@ def test_addresses_of_load_balancers_are_advertised_when_they_are_known() -> Non
 
 
 def test_addresses_by_the_ports_of_nodes() -> None:
-    """An address with a node port has the host from the spec, or the broker's node, and the port of its Service."""
+    """An address with a node port has the host of the spec or of the broker's node, and the port of its Service."""
     listener = {"type": "nodeport", "perBroker": True, "advertisedHost": "b{id}.{namespace}.example.com"}
     cluster = render_kit.cluster_of(listeners={"data": listener})
     services = [live("main-broker-0", node_port=30001), {"metadata": {"name": "main-broker-1"}}]

@@ -241,7 +241,7 @@ def test_what_a_user_says_about_pods_changes_their_hash() -> None:
 
 
 def test_what_needs_no_restart_changes_no_hash() -> None:
-    """Changes that need no restart leave the hashes unchanged."""
+    """Changes that need no restart leave the hashes of the pods unchanged."""
     same = [
         hashes(brokers=[{**render_kit.POOL, "replicas": 5, "storage": {"size": "20Gi"}}]),
         hashes(render_kit.inputs_of(etcd=EtcdInputs(5, "a=http://b:1")), etcd={"managed": {"replicas": 5}}),

@@ -55,7 +55,7 @@ def test_an_ingress_has_a_rule_for_each_host() -> None:
 
 
 def test_an_ingress_may_use_defaults() -> None:
-    """Without a class, a certificate and hosts of brokers the Ingress has one rule and nothing else."""
+    """Without a class, a certificate and hosts of brokers, the Ingress has a single rule."""
     for per_broker in (False, True):
         listener = {"type": "clusterip", "perBroker": per_broker, "route": {"kind": "Ingress", "host": HOST}}
         objects = render_kit.drawn(render_kit.cluster_of(listeners={"data": listener}))
@@ -133,7 +133,7 @@ def test_brokers_know_the_scheme_of_a_proxy_that_ends_tls(kind: str, scheme: str
     """Brokers restart with the scheme of the route, since they read no headers of proxies (rule T14)."""
 
     def brokers_of(listeners: dict[str, Any]) -> tuple[object, str]:
-        """Return the scheme that brokers get, and the fingerprint of their pods."""
+        """Return the external scheme of the brokers, and the fingerprint of their pods."""
         found = render_kit.drawn(render_kit.cluster_of(listeners=listeners))["StatefulSet/main-a"]
         annotations = found["spec"]["template"]["metadata"]["annotations"]
         told = render_kit.variables_of(found).get("FAIRLEAD_EXTERNAL_SCHEME")

@@ -231,7 +231,7 @@ def test_metrics_may_need_a_token(mode: str, scheme: str) -> None:
 
 @pytest.mark.parametrize("mode", ["Off", "Required"])
 def test_clients_may_need_a_certificate(mode: str) -> None:
-    """With `clientCaConfigMap`, brokers request certificates, and programs in their pods have the brokers' own."""
+    """With `clientCaConfigMap`, brokers request certificates, and programs in their pods use those of the brokers."""
     tls = {"mode": mode, "clientCaConfigMap": {"name": "staff", "key": "root.pem"}}
     asks = mode != "Off"
     brokers = drawn({"tls": tls})["StatefulSet/main-a"]

@@ -35,7 +35,7 @@ async def test_what_is_beyond_the_rate_waits_in_its_order() -> None:
 
 
 async def test_transactions_beyond_the_granted_one_hold_up_the_next() -> None:
-    """A commit that needs several transactions uses the budget of each, which delays the next commit."""
+    """A commit that needs several transactions uses budget for each of them, which delays the next commit."""
     now = asyncio.get_running_loop().time
     budget = OffsetBudget(SystemClock(), lambda: 50.0)
     granted = asyncio.Event()

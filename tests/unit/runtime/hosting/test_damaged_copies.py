@@ -47,7 +47,7 @@ def damage(log: PartitionLog) -> None:
 
 
 async def give_to_another(flights: TopicClient) -> PartitionRecord:
-    """Write a partition record with another leader, and wait only until the mirror has it."""
+    """Write a partition record with another leader, and wait until the mirror contains the record."""
     entry, parts = flights.broker.entry, flights.broker
     before = parts.metadata.partitions(flights.topic_id)[PartitionIndex(0)].value
     after = msgspec.structs.replace(

@@ -79,7 +79,7 @@ async def upkeep_of(
 
 @pytest.mark.slow
 async def test_a_checkpoint_is_written_after_so_many_bytes(directory: LogDirectory) -> None:
-    """A checkpoint is written after a number of appended bytes, and again after as many more."""
+    """A checkpoint is written after a number of appended bytes, and again after the same number."""
     checkpoint = directory.path / ".fairlead" / "checkpoint"
     checkpoint.unlink(missing_ok=True)
     appends = Appends(nbytes=5)
@@ -92,7 +92,7 @@ async def test_a_checkpoint_is_written_after_so_many_bytes(directory: LogDirecto
             appends.nbytes = enough
             await until(checkpoint.exists)
             checkpoint.unlink()
-            # The next time that the upkeep reads the number, it starts a new interval.
+            # When the upkeep reads the number of appended bytes again, it has started a new interval.
             await appends.wait_asked(1)
 
 

@@ -233,7 +233,7 @@ class TestLongPoll:
         assert waiting(flights.broker) == 0
 
     async def test_waits_for_min_bytes(self, make_topic: MakeTopic) -> None:
-        """A wait ends when all partitions together have `min_bytes`."""
+        """A fetch stops waiting when its partitions together have `min_bytes`."""
         flights = await make_topic(partitions=2)
         await flights.produce(b"x" * 1000)
         spec = many(flights, 0, 1, max_wait_seconds=30, min_bytes=20_000)

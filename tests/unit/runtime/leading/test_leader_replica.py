@@ -79,7 +79,7 @@ class TestAcknowledging:
         assert leading.partition.high_watermark == 2
 
     async def test_synced_counts_what_followers_have_synced(self, start: StartLeading) -> None:
-        """With durability=synced a follower's synced offset counts, which `progress` reports without a fetch."""
+        """With durability=synced the synced offsets of followers count, which `progress` reports without a fetch."""
         leading = await start(durability=DurabilityState.SYNCED, isr=(LEADER, SECOND))
         second = leading.follower(SECOND)
         await second.fetch()
@@ -94,7 +94,7 @@ class TestAcknowledging:
         assert (await waiting).last_offset == 0
 
     async def test_progress_of_another_life_does_not_count(self, start: StartLeading) -> None:
-        """Progress of an earlier incarnation of a broker does not count."""
+        """Progress reported by an earlier incarnation of a broker is ignored."""
         leading = await start(durability=DurabilityState.SYNCED, isr=(LEADER, SECOND))
         second = leading.follower(SECOND)
         await second.fetch()

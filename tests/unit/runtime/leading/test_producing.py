@@ -56,7 +56,7 @@ async def test_many_calls_share_one_append_and_one_sync(start_runtime: StartRunt
 async def test_synced_batch_is_acknowledged_only_after_its_fsync(
     start_runtime: StartRuntime, values: int
 ) -> None:
-    """A batch with acks=all is acknowledged after the sync of its bytes, and one with acks=1 or 0 before."""
+    """A batch with acks=all is acknowledged after its bytes are synced, and a batch with acks=1 or 0 before that."""
     storage = WatchedStorage()
     flights = await topic(await start_runtime(storage))
     storage.hold()
@@ -361,7 +361,7 @@ async def test_a_round_that_is_ahead_of_the_append_it_reached_promises_nothing(m
 
 
 def test_bytes_are_taken_up_to_the_bound() -> None:
-    """The first batch always fits, further batches fit below the limit, and released bytes are available again."""
+    """A free budget admits a batch of any size, a full budget admits none, and released bytes can be used again."""
     budget = ByteBudget(10)
 
     assert budget.take(15)

@@ -22,7 +22,7 @@ StartRuntime = Callable[..., Awaitable[Broker]]
 
 
 async def without_leader(flights: TopicClient, partition: int) -> None:
-    """Remove the leader from a partition record, and wait only until the mirror has the change."""
+    """Remove the leader from a partition record, and wait until the mirror has the change."""
     parts = flights.broker
     index = PartitionIndex(partition)
     record = parts.metadata.partitions(flights.topic_id)[index].value

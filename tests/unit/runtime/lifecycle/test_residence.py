@@ -51,7 +51,7 @@ def identity(last: int = 40, since: int | None = 20, home: str | None = HERE) ->
 def test_what_a_restart_has_kept(
     left: Identity, was_clean: bool, here: str | None, since: int | None
 ) -> None:
-    """A broker counts as intact since the first of consecutive restarts without a loss, and a loss resets this."""
+    """A broker counts as intact since the first of consecutive restarts without a loss of data."""
     assert kept_since(left, was_clean=was_clean, residence=here) == since
 
 

@@ -55,7 +55,7 @@ class TestSessions:
         assert second.copies[1].end == 1
 
     async def test_what_was_sent_is_sent_again_only_when_it_is_named_again(self, start: StartLeading) -> None:
-        """Sent records are sent again only when the follower names the partition again."""
+        """Records that were sent are sent again only if the follower names their partition again."""
         leading = await start()
         second = leading.follower()
         await leading.produce(b"a", acks=Acks.LEADER)
@@ -141,7 +141,7 @@ class TestSessions:
 
 
 class TestWaiting:
-    """Waiting fetches of followers."""
+    """Fetches of followers that wait for new records."""
 
     async def test_append_wakes_it(self, start: StartLeading) -> None:
         """An append ends a follower's wait, even before the leader's own fsync."""
@@ -225,10 +225,10 @@ class TestWaiting:
 
 
 class TestRefusals:
-    """Fetches that are refused with a reason, and whose reports do not count."""
+    """Fetches that are refused with a reason, and whose reported offsets are ignored."""
 
     async def test_diverged_log_is_refused_with_the_offset(self, start: StartLeading) -> None:
-        """The refusal of a log with records of an epoch that the leader never had has the offset of the divergence."""
+        """The refusal of a log with records of an epoch that the leader never had names the offset of divergence."""
         leading = await start()
         second = leading.follower()
         await leading.produce(b"a", acks=Acks.LEADER)

@@ -25,7 +25,7 @@ class KeptLog:
         self.events: list[tuple[str, dict[str, object]]] = []
 
     def bind(self, **facts: object) -> "KeptLog":
-        """Return this log, without recording the facts."""
+        """Return this log, without the bound facts."""
         return self
 
     def info(self, event: str, **facts: object) -> None:

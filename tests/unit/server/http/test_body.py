@@ -1,4 +1,4 @@
-"""The reading of request bodies within their limits."""
+"""Reading of request bodies within their limits."""
 
 import asyncio
 from collections.abc import Iterable
@@ -196,7 +196,7 @@ async def test_slow_bodies_do_not_count_while_they_come(monkeypatch: pytest.Monk
 
 
 async def test_a_held_body_ends_in_favour_of_another_client() -> None:
-    """If the budget is used up, an incomplete body of a client with more bytes is refused, and its bytes are freed."""
+    """If the budget is used up, incomplete bodies of the clients that hold the most bytes are refused, and freed."""
     budget = BodyBudget(BodyLimits(100))
     whole = BodyReader(Chunks([bytes(60)], complete=False), budget, ("10.0.0.1", 1))
     lines = BodyReader(Chunks([bytes(40)], complete=False), budget, ("10.0.0.2", 1))

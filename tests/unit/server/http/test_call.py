@@ -56,7 +56,7 @@ def call_of(sent: Sent, method: str = "GET", **headers: str) -> Call:
     ids=str,
 )
 def test_pieces_are_full_and_complete(sizes: list[int]) -> None:
-    """All pieces except small last ones have the maximum size, and all pieces together have the bytes of the parts."""
+    """All pieces except small last ones have the maximum size, and together they contain the bytes of the parts."""
     parts = [memoryview(bytes([number % 251]) * size) for number, size in enumerate(sizes)]
     pieces = list(pieces_of(parts))
 
@@ -67,7 +67,7 @@ def test_pieces_are_full_and_complete(sizes: list[int]) -> None:
 
 
 async def test_answer_in_parts() -> None:
-    """An answer in parts has its length in the headers, and its last piece ends it."""
+    """An answer in parts has its length in the headers, and ends with its last part."""
     sent = Sent()
     await call_of(sent).answer_parts(200, [], [bytes(PART_BYTES_MAX), b"rest"])
     start, *bodies = sent.messages

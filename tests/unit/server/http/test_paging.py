@@ -1,4 +1,4 @@
-"""Pages behind opaque cursors."""
+"""Pages of lists, with opaque cursors."""
 
 import pytest
 

@@ -82,7 +82,7 @@ def outcome(body: bytes) -> list[bytes] | str:
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
 def test_compressed_buffers(codec: str) -> None:
-    """Compressed buffers are refused unread, because their decompressed size is not limited."""
+    """Compressed buffers are refused without being read, because their decompressed size is not limited."""
     problem = refused(stream(values(b"a" * 100_000), compression=codec))
 
     assert problem.code == "malformed_request"

@@ -110,7 +110,7 @@ def test_a_driver_is_submitted_in_its_own_pod() -> None:
 
 
 def test_anything_else_is_a_command() -> None:
-    """A command other than driver and executor runs unchanged; the refusal of an empty one lists the known commands."""
+    """A command other than driver and executor runs unchanged; the refusal of an empty command lists the known ones."""
     said = run("entry.py", "printf", "%s", "ran")
     empty = run("entry.py")
     unknown = run("entry.py", "no-such-program")

@@ -1,4 +1,4 @@
-"""The files of one task: Parquet by partition, limited in number and memory, with bounds, and removed on failure."""
+"""The files of one task: Parquet by partition, limited in number and memory, with column bounds, removed on failure."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_moments_are_stored_in_utc(tmp_path: Path) -> None:
 
 def test_a_task_that_fails_leaves_no_file(tmp_path: Path) -> None:
     """A failed task deletes its finished and its open files."""
-    with pytest.raises(ZeroDivisionError), task(tmp_path, "day") as open_task:  # noqa: PT012 - fails midway
+    with pytest.raises(ZeroDivisionError), task(tmp_path, "day") as open_task:  # noqa: PT012 - the write fails midway
         for day in (1, 2, 3):
             open_task.write(batch(range(5), day=date(2026, 11, day)))
         open_task._close(("2026-11-01",))
@@ -190,7 +190,7 @@ def test_bounds_hold_every_value(rows: list[tuple[int | None, str | None, dateti
 
 
 def test_bounds_are_there_and_near() -> None:
-    """The bounds of a column exist and are close to its values."""
+    """The bounds of a column exist, and enclose its values closely."""
     long = "x" * 100
     moment = datetime(2026, 11, 22, 1, 2, 3, 456_001, tzinfo=UTC)
 

@@ -145,7 +145,7 @@ def test_less_than_the_limit_is_read_whole() -> None:
     rows_max=st.integers(1, 20_000),
 )
 def test_a_limit_is_used_up_and_never_passed(sizes: list[int], rows_max: int) -> None:
-    """A trigger reads exactly the limit or all records, and from each partition at most its records."""
+    """A trigger reads exactly the limit, or all records if there are fewer, and never more than a partition has."""
     start = stands(**{f"p{index}": 0 for index in range(len(sizes))})
     end = stands(**{f"p{index}": size for index, size in enumerate(sizes)})
 

@@ -175,7 +175,7 @@ def test_many_skipped_partitions_are_counted() -> None:
 
 
 def test_an_incomplete_proposal_is_followed_by_another() -> None:
-    """After the moves of a proposal that was cut, the next proposal is computed and needs its own approval."""
+    """After the moves of an incomplete proposal, another proposal is computed, which needs its own approval."""
     done = cluster(partition(0, 2), partition(1, 3), partition(2, 1), partition(3, 1))
     plan, told = after(rebalance(under_way(complete=False)), done)
     following, proposed = after(rebalance(told), FOUR)
@@ -224,7 +224,7 @@ def test_unknown_annotations_are_reported(state: str) -> None:
 
 
 def test_an_impossible_goal_is_reported_and_tried_again() -> None:
-    """A Rebalance whose brokers are missing has no proposal, and a goal that is reached is completed at once."""
+    """A Rebalance without its brokers has no proposal, and a Rebalance whose goal is reached completes at once."""
     plan, told = after(rebalance(mode="AddBrokers", brokers=[9]), FOUR)
     nothing, ended = after(rebalance(mode="RemoveBrokers", brokers=[2]), FOUR)
 

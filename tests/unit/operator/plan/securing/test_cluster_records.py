@@ -53,7 +53,7 @@ def test_the_cluster_grants_rights_to_its_own_callers(
 
 
 def test_the_users_of_a_namespace_share_limits() -> None:
-    """Limits of `quotaMax.shared` hold for all tokens of a namespace together, and for all its service accounts."""
+    """Limits of `quotaMax.shared` apply to all tokens of a namespace together, and to all its service accounts."""
     users = [
         {"namespace": "web", "quotaMax": {"shared": {"produceBytesPerSecond": "50Mi"}}},
         {"namespace": "each", "quotaMax": {"each": {"produceBytesPerSecond": "50Mi"}}},

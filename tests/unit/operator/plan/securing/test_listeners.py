@@ -17,7 +17,7 @@ BOTH = Inside(
 
 
 def with_status(inside: Inside) -> Cluster:
-    """Return a Cluster whose status has the listeners."""
+    """Return a Cluster whose status has the given listeners."""
     cluster = cluster_of()
     status = ClusterStatus(listeners=listeners_of(cluster, inside, None, rolls=False))
     return cluster.model_copy(update={"status": status})
