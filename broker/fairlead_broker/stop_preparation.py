@@ -30,7 +30,7 @@ election in etcd and longer than a broker's session. All brokers of a deleted cl
 its etcd stops with them.
 """
 UNANSWERED_CODES = frozenset({"coordination_unavailable", "no_answer"})
-"""Problem codes of a request that no controller has decided on. `no_answer` is the hook's own code."""
+"""Problem codes of a request to which no controller has responded. `no_answer` is the hook's own code."""
 GONE_CODES = frozenset({"broker_not_found", "shutting_down"})
 """Problem codes after which waiting is pointless: the broker is unregistered, or already stopping."""
 
@@ -150,7 +150,7 @@ class StopPreparation:
 def _context(listener: Path, identity: Path) -> ssl.SSLContext:
     """Return the context for calls to the broker of this pod, with a certificate of the broker."""
     context = ssl.create_default_context(cafile=listener / CA_FILE)
-    # The certificate contains the addresses for clients, not the loopback address, and the call stays on this machine.
+    # The host name is not checked: the certificate lacks the loopback address, and the call stays on this machine.
     context.check_hostname = False
     context.load_cert_chain(identity / CHAIN_FILE, identity / KEY_FILE)
     return context

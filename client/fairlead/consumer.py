@@ -392,7 +392,7 @@ class Consumer:
     async def offsets_for_times(
         self, times: Mapping[TopicPartition, Position]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the offset of the first record at or after each time; the result is None if no such record exists."""
+        """Return the offset of the first record at or after each time; None for a time after the last record."""
         return await self._check_open().lookup.lookup(times)
 
     @property
@@ -504,7 +504,7 @@ class Consumer:
                 reader.record = record
                 yield record
                 if not self.has_in_hand:
-                    # After a seek or a pause, the rest of the batch is not returned now.
+                    # After a seek or a pause, the loop does not return the rest of the batch.
                     break
             else:
                 reader.record = None

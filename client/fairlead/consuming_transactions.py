@@ -1,4 +1,4 @@
-"""Loop that reads records, processes them and sends the results, each record with effect exactly once.
+"""Loop that reads records, processes them and sends the results, so that each record takes effect exactly once.
 
     async with (
         Consumer(url, group="pricing", topics="orders", commit="manual", isolation="read_committed") as consumer,

@@ -261,7 +261,7 @@ def connection_of(
 
 
 def one_address_of(value: bool | None) -> bool:
-    """Return whether every call goes to a bootstrap address; None means the variable `FAIRLEAD_ONE_ADDRESS`."""
+    """Return whether every call goes to a bootstrap address; with None, `FAIRLEAD_ONE_ADDRESS` decides."""
     return truth_of(value, "one_address", ONE_ADDRESS_VARIABLE)
 
 

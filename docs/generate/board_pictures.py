@@ -1,4 +1,4 @@
-"""Draw the boards with the data of running programs, from the answers of a real Prometheus to their queries.
+"""Draw the Grafana boards with the data of running programs, by sending their queries to a real Prometheus.
 
     python docs/generate/board_pictures.py [--seconds 90] [--into DIRECTORY] [brokers] [spark] [operator]
 

@@ -36,7 +36,7 @@ def _cell(text: str) -> str:
 def field_texts(model: type) -> dict[str, str]:
     """Return the docstring below each field of a class, on one line, indexed by the name of the field.
 
-    Pydantic can read them too, but a broker would spend a tenth of a second of its start on it.
+    Pydantic can read field docstrings too, but would add a tenth of a second to the start of a broker.
     """
     [body] = ast.parse(textwrap.dedent(inspect.getsource(model))).body
     assert isinstance(body, ast.ClassDef), f"{model} is not a class"

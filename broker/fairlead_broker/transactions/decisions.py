@@ -57,7 +57,7 @@ class Decide:
     outcome: Outcome
     reason: EndReason = EndReason.CLIENT
     partitions: Partitions = field(default_factory=dict)
-    """Partitions with acknowledged batches of the transaction. Only commits name partitions."""
+    """Partitions with acknowledged batches of the transaction. An abort names no partitions."""
     metadata: str | None = None
     has_offsets: bool = False
     """Whether offsets of a group are written together with the decision."""

@@ -1,7 +1,7 @@
 """Schedule of the reads by which leaders of partitions learn the outcomes of open transactions (rule 7.3.2).
 
-A leader reads the record of a producer with an open transaction when its leadership begins, on a hint, on a batch of a
-higher epoch, when the transaction is a second old, and every five seconds from then on. One schedule serves all
+A leader reads the record of a producer with an open transaction when its leadership begins, after a hint, after a batch
+with a higher epoch, when the transaction is a second old, and every five seconds after that. One schedule serves all
 partitions of a broker, so that one read covers up to a hundred producers. The module is pure; times are monotonic
 seconds.
 """
@@ -39,7 +39,7 @@ class Looks:
             self._schedule(producer_id, now + FIRST_SECONDS)
 
     def hinted(self, producers: Iterable[ProducerId], now: float) -> None:
-        """Schedule an immediate read of producers with open transactions. Other producers are ignored."""
+        """Schedule an immediate read of these producers, except those without an open transaction."""
         for producer_id in producers:
             if self._due.get(producer_id, now) > now:
                 self._schedule(producer_id, now)

@@ -38,8 +38,8 @@ def finding(
 ) -> Finding:
     """Return the action of the leader for a transaction that is open in a partition.
 
-    A transaction that is over and is not recorded as committed for the partition is aborted, and so is every
-    transaction of a producer without a record.
+    A transaction that has ended without being recorded as committed for the partition counts as aborted, and so does
+    every transaction of a producer without a record.
     """
     if record is None:
         return Finding.ABORT

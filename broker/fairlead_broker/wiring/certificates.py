@@ -55,7 +55,7 @@ def _hosts(address: Endpoint | None) -> tuple[str, ...]:
 
 
 def registered(certificates: Certificates) -> RegisteredCertificates:
-    """Return the certificates in use as the broker registers them."""
+    """Return the certificates in use, in the form in which the broker registers them."""
     return RegisteredCertificates(
         data=_record(certificates.materials.get(Side.DATA)),
         peer=_record(certificates.materials.get(Side.PEER)),

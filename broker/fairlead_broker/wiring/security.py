@@ -36,7 +36,7 @@ ADMIN: Final = "user:admin"
 """Principal of the token in `admin_token_file`, which is a superuser if that setting is set (rule A23)."""
 TOKEN_FILE_BYTES_MAX: Final = 4096
 OWN_FOLDER: Final = ".fairlead"
-"""Folder in the data directory with files of the broker that are not logs."""
+"""Folder in the data directory for the broker's files other than logs."""
 ACCOUNT_FOLDER: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 KUBERNETES_KEYS: Final = "https://kubernetes.default.svc/openid/v1/jwks"
 

@@ -249,7 +249,8 @@ def data_url(addresses: ListenerAddresses) -> str:
 def warn_if_open(settings: BrokerSettings, log: Log) -> None:
     """Log a warning for each listener that other machines can reach without authentication.
 
-    The peer listener refuses callers without a proof, but without TLS its records can be read on the network.
+    The peer listener refuses callers without a proof, but without TLS, records in its answers can be read on the
+    network.
     """
     listeners = settings.listeners
     external = () if listeners.external is None else (("external", listeners.external),)

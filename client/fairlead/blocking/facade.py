@@ -59,7 +59,7 @@ class Facade(Generic[C]):
     def close(self) -> None:
         """Close the underlying async client and stop its thread.
 
-        Return at once while another call closes the client.
+        Return at once if another call is already closing the client.
         """
         self._close(None, None, None)
 

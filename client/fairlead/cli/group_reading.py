@@ -25,8 +25,7 @@ LOOK_SECONDS: Final = 0.2
 """Seconds between checks whether the end offsets are reached, if the command stops at the end of the log."""
 
 Printer = Callable[[ConsumerBatch, int | None], int]
-"""Function that prints a batch, or a number of its first records, and returns the offset after the last printed
-record."""
+"""Function that prints a batch, or only its first records, and returns the offset after the last printed record."""
 
 
 class GroupReading:

@@ -39,7 +39,7 @@ class HomeUnknown(ProfilesUnreadable):
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Access to one cluster. The fields have the names of the file and of the clients' arguments."""
+    """Access to one cluster. The fields are named like the keys of the file and the arguments of clients."""
 
     bootstrap: str
     token_file: str | None = None
@@ -131,8 +131,8 @@ def apply_profile(*, with_token: bool = True) -> None:
     """Set the environment variables that clients read to the values of the profile.
 
     The values are the cluster's addresses, the TLS files, the use of one address and, with `with_token`, the source of
-    the token. Without a profile, or with `FAIRLEAD_BOOTSTRAP`, nothing is set. Variables that are already set are kept.
-    `FAIRLEAD_PROFILE` selects the profile; without the variable, the current profile is used. Raises
+    the token. Without a profile, or with `FAIRLEAD_BOOTSTRAP`, no variable is set. Variables that are already set are
+    kept. `FAIRLEAD_PROFILE` selects the profile; without the variable, the current profile is used. Raises
     `ProfilesUnreadable`, for example for an unknown profile.
     """
     if os.environ.get(BOOTSTRAP_VARIABLE):

@@ -101,7 +101,7 @@ class OffsetCommitter:
 
     @property
     def has_taken(self) -> bool:
-        """Whether batches were taken since the last commit, if the program commits by itself."""
+        """Whether batches were taken since the last commit with a transaction."""
         return bool(self._taken)
 
     def joint(self) -> JointCommit:
@@ -110,7 +110,7 @@ class OffsetCommitter:
         return partial(self._commit_with, taken)
 
     def rewind(self, committed: Mapping[TopicPartition, int]) -> None:
-        """Move the partitions of which batches were taken since the last commit back to their committed offsets."""
+        """Move the partitions from which batches were taken since the last commit back to their committed offsets."""
         for cursor, (offset, leader_epoch) in self._taken.items():
             if self._prefetch.cursors.get(cursor.topic_partition) is cursor:
                 start = committed.get(cursor.topic_partition, offset)
@@ -176,7 +176,7 @@ class OffsetCommitter:
         """Commit offsets with a transaction; repeat the commit after a stale member epoch, until `retry_timeout`.
 
         Raises `MemberFencedError` if a partition was revoked since its batch was taken, even if it is assigned again:
-        another member may have read the same records. `send` raises the other errors.
+        another member may have read the same records. Errors of `send` are raised unchanged.
         """
         if not taken:
             await send(None)

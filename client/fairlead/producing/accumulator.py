@@ -371,8 +371,8 @@ def _may_resume(queue: PartitionQueue) -> bool:
 def _sent_through(queue: PartitionQueue, first: PendingBatch) -> int:
     """Return the number of the last batch that the broker may store once the first waiting batch is sent.
 
-    Batches after a piece may have been sent before the piece. The broker can store such batches right after the piece,
-    and the partition would then forget the batches that precede the piece.
+    Batches after a piece may have been sent before the piece. The broker can store these later batches right after the
+    piece, and the partition would then forget the batches that precede the piece.
     """
     number, under_way, waiting = first.number, {batch.number for batch in queue.in_flight}, 1
     while True:

@@ -50,8 +50,8 @@ class BatchSizes:
 def fitting_bytes(payload_bytes: int, encoded_bytes: int, limit_bytes: int) -> int | None:
     """Estimate the payload that satisfies a limit on encoded bytes, from a batch that exceeds the limit.
 
-    Returns half of the payload if the two sizes allow no estimate, because the limit may not concern encoded bytes or
-    may be close to the overhead of every batch. Returns None if even the smallest batch exceeds the limit.
+    Returns half of the payload if the two sizes allow no estimate: perhaps the limit does not apply to encoded bytes,
+    or is close to the overhead of every batch. Returns None if even the smallest batch exceeds the limit.
     """
     if limit_bytes < BATCH_BYTES_MIN:
         return None

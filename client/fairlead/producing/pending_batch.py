@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 RECORD_OVERHEAD_BYTES: Final = 16
-"""Bytes that a record needs in addition to its key and value: offsets of two columns and the timestamp. A header needs
-the same number of bytes."""
+"""Bytes that a record needs in addition to its key and value (offsets of two columns and the timestamp), and that a
+header needs in addition to its name and value."""
 
 
 SEQUENCE_MAX: Final = 2**31 - 1
@@ -69,7 +69,7 @@ def headers_bytes(headers: Headers) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """Offset, append time and leader epoch of a stored batch. With acks=0 all three are unknown: -1."""
+    """Offset, append time and leader epoch of a stored batch. All fields are -1 (unknown) with acks=0."""
 
     base_offset: int
     append_time_us: int

@@ -415,7 +415,8 @@ class Sender:
         if isinstance(outcome, FencedError) and batch.stamp is not None:
             self._drop(batch, outcome)
             if not batch.stamp.is_transactional:
-                # The end of a transaction shows whether the producer is fenced or only the transaction has ended.
+                # The answer to the commit or abort shows whether the producer is fenced or only its transaction has
+                # ended.
                 self._halt(outcome)
             return False
         if batch.stamp is not None and isinstance(outcome, ClusterError) and outcome.code in SEQUENCE_CODES:

@@ -37,7 +37,7 @@ from fairlead_api.transaction_id import TransactionId, parse_transaction_id
 
 BEGIN_PATH: Final = "/v1/transactions"
 JointCommit: TypeAlias = Callable[[Callable[[TransactionOffsets | None], Awaitable[None]]], Awaitable[None]]
-"""Function that commits a transaction with offsets of a group, by calls of the given function, which sends a commit."""
+"""Function that commits a transaction with offsets of a group; its argument is a function that sends the commit."""
 
 
 class OpenTransaction:
@@ -121,7 +121,7 @@ class ProducerTransactions:
             await self._settle_unknown(transaction, began, error)
 
     async def _settle_unknown(self, transaction: OpenTransaction, began: float, cause: FairleadError) -> None:
-        """Find the outcome of a commit that received no answer, by an abort; return if the commit was written.
+        """Request an abort to learn the outcome of an unanswered commit; return if the commit was written.
 
         Raises `TransactionAbortedError` for an abort, and `CommitUnknownError` if no broker answers.
         """

@@ -1,7 +1,7 @@
 """Takes batches out of the prefetch buffer, one at a time, and tracks the batch that was handed out last.
 
 The consumer calls this module. The module verifies and opens the fetched batches. The module is synchronous; only the
-consumer waits. The module skips partitions that are not to be read at present, but must not depend on groups.
+consumer waits. The module skips paused and revoked partitions, but must not depend on groups.
 """
 
 from __future__ import annotations

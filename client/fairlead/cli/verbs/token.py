@@ -63,8 +63,8 @@ def create(
 def new_token_file(file: Path | None) -> Iterator[Callable[[str], None]]:
     """Open a new file that only the user can read, and return a function that writes the text of a token.
 
-    The file is opened before the token is created, so that no token is created that cannot be written. After an error,
-    the file is removed. Without a file name, the function writes nothing.
+    The file is opened before the token is created, so that a token is created only if it can be written. After an
+    error, the file is removed. Without a file name, the function writes nothing.
     """
     if file is None:
         yield lambda _text: None
