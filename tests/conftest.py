@@ -61,14 +61,14 @@ if sys.dont_write_bytecode:
     # by PYTHONPYCACHEPREFIX, which programs that build images and wheels would inherit.
     sys.dont_write_bytecode, sys.pycache_prefix = False, str(BYTECODE)
 
-# A shell starts background jobs with SIGINT ignored. Programs that a test starts and interrupts would inherit this
-# setting.
+# A shell starts background jobs with SIGINT ignored. Programs that a test starts and interrupts would inherit the
+# ignored SIGINT.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Hypothesis has neither a deadline nor a check for slow generation, because the first text takes seconds to build the
-# character map and machines are shared. Continuous integration runs the same examples each time, so that a failed run
-# can be reproduced.
+# Hypothesis runs without a deadline and without its check for slow generation, because its first text takes seconds to
+# build the character map, and because machines are shared. Continuous integration runs the same examples each time, so
+# that a failed run can be reproduced.
 settings.register_profile(
     "fairlead",
     # `make prove PROVE=searches` tries 5,000 examples of each property.

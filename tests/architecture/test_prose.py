@@ -89,7 +89,7 @@ def test_plain_sentences_pass(prose: Any, sentence: str) -> None:
 
 
 def test_every_word_says_what_to_write_instead(prose: Any) -> None:
-    """Every word has a replacement, because a check that only forbids does not help a writer."""
+    """Every forbidden word has a replacement, because a check that only forbids does not help a writer."""
     assert all(word.instead and word.kinds for word in prose.WORDS)
     assert len({word.name for word in prose.WORDS}) == len(prose.WORDS)
 

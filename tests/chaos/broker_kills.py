@@ -6,7 +6,7 @@ brokers again on their data, and ends when the cluster has acknowledged further 
 acks=all and `durability=synced` while readers read. A history covers up to 250 kills of one cluster, after which every
 record is read and `history_checker.py` judges the history. Brokers are ordinary processes, forked by a launcher that
 has imported their modules. The leases of most killed brokers are revoked, so that their next start need not wait for
-the expiry. The leases of the remaining killed brokers expire.
+the expiry. The leases of a few killed brokers expire by themselves.
 
 The program prints a JSON report, and its progress each minute. The program exits with 1 if a history is not valid, a
 cluster did not recover, no client had requests in flight during the kills, or fewer kills took place than requested.

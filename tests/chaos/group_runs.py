@@ -76,7 +76,7 @@ async def coordinator(run: ChaosRun) -> Node:
 
 
 async def until(run: ChaosRun, check: Callable[[], bool]) -> None:
-    """Wait for a condition in this process; raise `TimeoutError` otherwise."""
+    """Wait for a condition in this process; raise `TimeoutError` if it is not met in time."""
     async with asyncio.timeout(60):
         while not check():
             await run.work(0.1)

@@ -53,13 +53,13 @@ class Links:
     """All relays of a cluster, and the blocked traffic between its nodes."""
 
     def __init__(self, pids: Callable[[], dict[str, int]]) -> None:
-        """Create a network without relays; the function returns the name of every running node by its process id."""
+        """Create a network without relays; `pids` returns the process id of every running node, by name."""
         self._pids = pids
         self._servers: list[asyncio.Server] = []
         self._passages: set[_Passage] = set()
         self._blocked: frozenset[Pair] = frozenset()
         self.delay_seconds = 0.0
-        """Delay of all pieces, in each direction."""
+        """Delay of all forwarded data, in each direction."""
         self.trouble: AnswerTrouble | None = None
         """Loss and delay of answers to clients; answers to brokers and etcd are not affected."""
         self.held_bytes = 0
@@ -81,7 +81,7 @@ class Links:
         self._regulate()
 
     def cut(self, pairs: Iterable[Pair]) -> None:
-        """Break the connections between these nodes, and refuse new connections until the connections are restored."""
+        """Break the connections between these nodes, and refuse new ones until `heal` or `restore`."""
         broken = frozenset(pairs)
         self._blocked |= broken
         for passage in tuple(self._passages):

@@ -273,7 +273,7 @@ class History:
                 last[send.process, send.key] = max(before, offset)
 
     def _judge_txns(self, known: dict[str, list[int]]) -> None:
-        """Count records that do not belong to a transaction, between the records of the transaction."""
+        """Count the records of other writers between the records of a transaction."""
         spans: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
         for send in self._sends.values() if self._txns else ():
             if send.txn is not None:

@@ -96,7 +96,7 @@ def _batch(
     key: bytes | None = None,
     is_transactional: bool = False,
 ) -> StampedBatch:
-    """Return the body of a vector with a header of its own, stamped as a leader would."""
+    """Return a batch with the body of a test vector and a new header, stamped as by a leader."""
     data = (_VECTORS / vector).read_bytes()
     found = read_header(data)
     extension = b"" if key is None else pack_extension(idempotency_extension(key, key.ljust(16, b"\0")))

@@ -30,7 +30,7 @@ def configuration() -> Any:
         name: {
             "type": key.type.value,
             "default": key.default,
-            # Value in an answer when the default follows from another setting.
+            # Text that answers show as the default if the default follows from another setting.
             "default_rule": key.default_rule,
             "range": [key.minimum, key.maximum],
             "choices": list(key.choices),

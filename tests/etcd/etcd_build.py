@@ -49,7 +49,7 @@ def etcd_binaries() -> EtcdBinaries:
 
 @cache
 def etcdutl_binary() -> Path:
-    """Return etcdutl, after building it if it is missing. Raise `EtcdNotBuilt` if the build fails."""
+    """Return the path of etcdutl, which is built if it is missing. Raise `EtcdNotBuilt` if the build fails."""
     return built("etcdutl", ETCDUTL, {"etcdutl": ETCDUTL_PACKAGE}) / "etcdutl"
 
 

@@ -227,7 +227,7 @@ async def test_a_lost_majority_is_reported_and_nothing_is_done(pods: EtcdPods) -
 
 
 async def test_a_new_template_restarts_the_leader_last(pods: EtcdPods) -> None:
-    """For a new template members restart one at a time, each once the previous one is healthy, and none is replaced."""
+    """A new template restarts members one at a time, each once the previous one is healthy, and replaces none."""
     await pods.bring(pods.wish(3))
     observed = await pods.look()
     leader = next(each for each, answer in observed.answers.items() if answer.leader_id == answer.member_id)

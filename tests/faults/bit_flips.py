@@ -144,7 +144,8 @@ def trial(origin: Origin, folder: Path, rng: random.Random, counts: Counter[str]
     try:
         noticed = judge(origin, box, done)
     except LogError as refused:
-        # Only the identity file is required. A start without it is refused, and the message names the damaged file.
+        # Only the identity file is required. A start with a damaged identity file is refused, and the message names the
+        # file.
         if name.name != "identity" or name.name not in str(refused):
             raise
         noticed = "refused to start"

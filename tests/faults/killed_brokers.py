@@ -3,8 +3,8 @@
 Several clients produce to a real `fairlead broker start` with acks=all, with one partition and one request at a time
 for each client. SIGKILL is sent at a random moment, mostly while requests are unanswered. The broker is started again
 on the same data and must be ready in time. Half of the clients are idempotent and repeat an unanswered batch until it
-is acknowledged; the batch must be stored exactly once. The other clients continue with the next batch, so their
-unanswered batches may be stored once or not at all. All answers form a history for `history_checker.py`.
+is acknowledged; the batch must be stored exactly once. Clients without idempotence continue with the next batch, so
+their unanswered batches may be stored once or not at all. All answers form a history for `history_checker.py`.
 
 `python killed_brokers.py --kills 100 --ballast-bytes 1073741824` prints a JSON report and exits with 1 when a record
 was lost, repeated or out of order, or a start took too long.

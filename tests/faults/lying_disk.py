@@ -76,7 +76,7 @@ class DiskFile:
         self.durable = durable
         self.content = bytearray(durable)
         self.changes: list[tuple[int, bytes | None]] = []
-        """(position, bytes) written, or (size, None) truncated to, since the last sync."""
+        """Changes since the last sync: (position, bytes) for a write, (size, None) for a truncation."""
 
     def write(self, position: int, data: bytes) -> None:
         """Change bytes, which are not durable until the next sync."""
@@ -313,7 +313,7 @@ class LyingDisk:
         self.open(path, create=True).truncate(nbytes)
 
     def free_bytes(self, path: Path) -> int:
-        """Return more bytes than any test writes."""
+        """Return a free space that is larger than any test needs."""
         del path
         return 1 << 50
 
@@ -368,7 +368,7 @@ class LyingDisk:
         return LyingVolume(self)
 
     def lock(self, path: Path, holder: bytes) -> Release | None:
-        """Lock a file, which no other process can have locked."""
+        """Lock a file; the lock is always granted, because no other process uses this disk."""
         file = self.open(path, create=True)
         file.truncate(0)
         file.write([holder], 0)
@@ -377,7 +377,7 @@ class LyingDisk:
     # ------------------------------------------------------------------------------------------ internals
 
     def sync_file(self, file: DiskFile, name: str) -> None:
-        """Make a file durable, if the disk keeps this promise."""
+        """Make a file durable, unless the disk breaks its promise of syncs."""
         if not self.promises.file_sync and name.endswith(".log"):
             return
         if not self.promises.rename_order and name.endswith(".tmp"):
@@ -385,7 +385,7 @@ class LyingDisk:
         file.sync()
 
     def sync_all(self) -> None:
-        """Make everything durable, as far as the promises allow."""
+        """Make everything durable, except where the disk breaks a promise."""
         pending = [self.root]
         while pending:
             folder = pending.pop()
@@ -451,7 +451,7 @@ class LyingFile:
             raise PowerCut
 
     def sync(self) -> None:
-        """Make bytes and size durable, if the disk keeps this promise."""
+        """Make the bytes and the size of the file durable, unless the disk breaks its promise of syncs."""
         goes = self._disk.begin()
         if goes:
             raise PowerCut

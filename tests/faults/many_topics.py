@@ -1,10 +1,10 @@
 """Kills a broker with thousands of topics, starts it again, and deletes all topics at once while others are created.
 
 Several clients create topics of one partition on a real `fairlead broker start`, each with a record. The broker is
-killed with SIGKILL and started on the same data. Then the clients delete all topics as fast as they can, while two
-other clients create topics; in the middle of the deletion the broker is killed and started again. After each start, a
-call creates a topic immediately. In the end the broker must still run, no answer may be `internal`, the cluster must
-have the created topics and no others, and the log of the process must have no warnings.
+killed with SIGKILL and started on the same data. When all topics exist, the clients delete them as fast as they can,
+while two other clients create topics; in the middle of the deletion the broker is killed and started again. After each
+start, a call creates a topic immediately. In the end the broker must still run, no answer may be `internal`, the
+cluster must have the created topics and no others, and the log of the process must have no warnings.
 
 `python many_topics.py --topics 1000` prints a JSON report and exits with 1 when a condition does not hold.
 """
@@ -94,7 +94,7 @@ class Topics:
             self.expected.add(name)
 
     async def fill(self, names: list[str]) -> None:
-        """Create topics with a record each, by several clients."""
+        """Create topics with several clients, and store one record in each topic."""
         waiting = list(names)
 
         async def work(client: Client) -> None:
@@ -162,7 +162,7 @@ def _client() -> Any:
 
 
 async def run(data: Path, topics: int) -> dict[str, Any]:
-    """Create topics, kill and restart the broker, delete the topics with a further kill; return the report."""
+    """Create topics, kill the broker, delete half of the topics, kill it again, delete the rest; return the report."""
     report = Report(topics)
     log = data.with_name(data.name + ".log")
     broker = BrokerProcess(data, environment={"FAIRLEAD_LOG_FORMAT": "json"})

@@ -29,7 +29,7 @@ def value_of(offset: int) -> bytes:
 
 
 async def store(faulty: FaultyBroker) -> list[Path]:
-    """Store one record a batch over several segments, and stop gracefully; return the segment files."""
+    """Fill several segments with batches of one record, and stop gracefully; return the segment files."""
     await faulty.calls.create("t", segment_bytes=SEGMENT_BYTES, index_interval_bytes=4096)
     for offset in range(RECORDS):
         data = encode(record_batch([value_of(offset)], default_timestamp_us=TIME_US)).to_bytes()
@@ -41,7 +41,7 @@ async def store(faulty: FaultyBroker) -> list[Path]:
 
 
 def harm_content(path: Path, number: int) -> int:
-    """Flip one bit of a value of the numbered batch of a segment; return its offset."""
+    """Flip one bit in a value of a batch, given by its number in a segment; return the offset of the batch."""
     data = bytearray(path.read_bytes())
     position, header = list(iterate_headers(data))[number]
     data[position + header.total_bytes - 500] ^= 4
@@ -50,7 +50,7 @@ def harm_content(path: Path, number: int) -> int:
 
 
 def harm_header(path: Path, number: int) -> int:
-    """Flip one bit of the length of the numbered batch of a segment; return its offset."""
+    """Flip one bit in the length of a batch, given by its number in a segment; return the offset of the batch."""
     data = bytearray(path.read_bytes())
     position, header = list(iterate_headers(data))[number]
     data[position + 9] ^= 2
@@ -59,7 +59,7 @@ def harm_header(path: Path, number: int) -> int:
 
 
 async def served(calls: Calls) -> tuple[dict[int, bytes], list[tuple[int, int]]]:
-    """Read like a careful reader; return records by offset, and the damaged ranges.
+    """Read all batches and skip damage; return records by offset, and the damaged ranges.
 
     The reader checks each batch, so it also finds damage that the broker has not noticed yet.
     """

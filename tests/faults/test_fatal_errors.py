@@ -22,7 +22,7 @@ main()
 
 
 def test_a_fatal_error_names_path_call_and_stack(tmp_path: Path) -> None:
-    """A broker that ends because of an unexpected error logs it with its path, the failed call and the stack."""
+    """A broker that exits because of an unexpected error logs the path, the failed call and the stack of the error."""
     broker = BrokerProcess(tmp_path / "data", prefix=(sys.executable, "-c", PROGRAM))
     try:
         broker.start()

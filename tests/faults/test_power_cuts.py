@@ -29,7 +29,7 @@ def test_no_acknowledged_batch_is_lost_by_power_cuts() -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("switch", ["file_sync", "folder_sync", "rename_order"])
 def test_a_disk_that_breaks_a_promise_is_noticed(switch: str, seed: int) -> None:
-    """A batch is lost in the same run without fsync of segments, fsync of folders or fsync before a rename."""
+    """Without fsync of segments, of folders, or of a file before its rename, the same run loses a batch."""
     report = run(CYCLES, seed, Promises(**{switch: False}))
 
     assert report["lost"] is not None

@@ -193,7 +193,7 @@ class Mutations:
             self.put(mutant.body, 0, len(mutant.body))
 
     def extend(self, mutant: Mutant) -> None:
-        """Insert an extension of some entries or of random bytes."""
+        """Insert an extension with one entry, whose type and length may be invalid."""
         kind, size = self.random.choice((1, 2, 3, 9, 0x7FFF, 0x8000)), self.random.randrange(12)
         entry = struct.pack("<HH", kind, self.random.choice((size, size, size + 9))) + bytes([size]) * size
         mutant.extension = entry + bytes(-len(entry) % 8)

@@ -119,7 +119,7 @@ def originals(topic_id: str, batch: bytes) -> list[Request]:
 
 
 def originals_of_formats() -> list[Request]:
-    """Return good requests with every format of records, and those of groups."""
+    """Return valid requests with records in every format, and valid requests for groups."""
     at = f"/v1/topics/{TOPIC}/partitions/0/records"
     sink = pa.BufferOutputStream()
     columns = record_batch([b"v", None], keys=[b"k", b"k"], default_timestamp_us=1_700_000_000_000_000)

@@ -50,7 +50,7 @@ WITHOUT_BODY: Final = (204, 304)
 
 
 class BadAnswerError(Exception):
-    """Raised with an input and its answer, if no input may get such an answer."""
+    """Raised for an answer that a broker must never give; contains the input and the answer."""
 
 
 @dataclass(slots=True)

@@ -62,7 +62,7 @@ def message(request: Request, *further: tuple[str, str], chunked: bool = False) 
 
 
 def malformed_chunks(rng: random.Random, request: Request) -> bytes:
-    """Return a request whose chunked body has one to three changes of its coding."""
+    """Return a request whose chunked body has one to three errors in its encoding."""
     body, coded = request.body or b"{}", bytearray()
     while body:
         size = rng.choice((1, 7, 100, 5000))

@@ -2,13 +2,15 @@
 
 `python wire_mutations.py --inputs 10000000 --seed 1` starts `fairlead broker start` and sends bad inputs on many
 connections: mutated batches, JSON and Arrow bodies, queries, paths and headers as whole requests, pipelined over
-HTTP/1.1 and as streams of HTTP/2, and malformed chunks, heads, and frames of HTTP/2. Good records are stored in between
-and read back at the end. With `--stranger`, the broker runs in the mode `enforce`, and no input has a token.
+HTTP/1.1 and as streams of HTTP/2, and malformed chunks, heads, and frames of HTTP/2. Between the mutated requests,
+valid records are stored, which are read back at the end. With `--stranger`, the broker runs in the mode `enforce`, and
+no input has a token.
 
 The program prints a JSON report, and its progress each minute. The program exits with 1 if the process of the broker
 ended, an answer is neither a success nor a problem of the catalogue, an input without a token was served, a good record
 was refused or lost, or the process used more memory than the bound. `--seconds` ends the run early without making the
-run a failure. The report has the requested and the actual number of inputs. The files of a broker that failed are kept.
+run a failure. The report contains the requested and the actual number of inputs. The files of a broker that failed are
+kept.
 """
 
 from __future__ import annotations

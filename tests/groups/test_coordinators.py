@@ -97,7 +97,7 @@ async def test_one_broker_gets_a_group_that_all_ask_for(three: Cluster) -> None:
 
 
 async def test_claims_at_once_leave_one(three: Cluster) -> None:
-    """The store grants the claims of several brokers on one group to only one broker."""
+    """When several brokers claim one group, the store grants the claim to only one broker."""
     keys = Keys("fairlead")
     lives = [three.broker(broker).entry.incarnation for broker in (1, 2, 3)]
     store = GroupStore(three.store, keys)

@@ -98,11 +98,11 @@ class Moved(SystemClock):
     wall_minutes = elapsed_minutes = 0
 
     def now_us(self) -> TimestampUs:
-        """Return the wall time plus its advance."""
+        """Return the wall time plus the time by which a test has moved the clock."""
         return TimestampUs(super().now_us() + self.wall_minutes * 60_000_000)
 
     def monotonic(self) -> float:
-        """Return the monotonic time plus its advance."""
+        """Return the monotonic time plus the time by which a test has moved the clock."""
         return super().monotonic() + self.elapsed_minutes * 60
 
 

@@ -9,8 +9,8 @@ deletion.
 
 `door` is a proxy of the API server that one test can make slow, failing or closed, for one program only.
 
-`kubernetes_pods` has three real nodes in three zones instead (containerd, kubelet, services and DNS), with the images
-of `make image`. Programs that are started with `kubernetes_pods.enter` reach pods and services by name.
+`kubernetes_pods` has three real nodes in three zones (containerd, kubelet, services and DNS), instead of fake nodes,
+with the images of `make image`. Programs that are started with `kubernetes_pods.enter` reach pods and services by name.
 
 `KUBERNETES_BOX=dev` in the environment uses the box that `make kubernetes` started, instead of starting a box;
 `KUBERNETES_PODS_BOX=pods` does so for real nodes, with their current images (`make kubernetes KUBERNETES="--name pods
@@ -60,7 +60,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Build all programs before the first test, whose timeout does not include a compiler."""
+    """Build all programs before the first test, so that no test's timeout includes a build."""
     if session.config.option.collectonly:
         return
     if not any(item.get_closest_marker("kubernetes") for item in session.items):

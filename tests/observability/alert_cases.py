@@ -246,7 +246,7 @@ BROKERS: Final = (
         },
         step_minutes=4,
     ),
-    # The same increase, in a process that was started 100 minutes ago: too young for a forecast.
+    # Memory increases by one MiB an hour, but the process was started 100 minutes ago: too recently for a forecast.
     Case(
         alert="FairleadMemoryFillsUp",
         series={
@@ -257,7 +257,7 @@ BROKERS: Final = (
         minute=400,
         step_minutes=4,
     ),
-    # The same increase, from a low value: less than half of the memory is used.
+    # Memory increases by one MiB an hour from a low value: less than half of the memory is used.
     Case(
         alert="FairleadMemoryFillsUp",
         series={

@@ -94,7 +94,7 @@ def test_every_alert_has_a_case_that_fires_and_one_that_does_not() -> None:
 
 @pytest.mark.parametrize("fires", [True, False])
 def test_the_cases_can_fail(fires: bool, tmp_path: Path) -> None:
-    """Promtool reports a failure for swapped cases, both for a case that fires and for a case that does not."""
+    """Promtool fails a case that has the series of another case, or that expects a firing alert to be silent."""
     first, second = CASES[:2]
     swapped = Case(
         alert=first.alert,

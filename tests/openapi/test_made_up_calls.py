@@ -129,7 +129,7 @@ def shorten(values: dict[str, object], name: str, most: int) -> None:
 @SCHEMA.parametrize()
 @SEARCH
 def test_every_answer_is_in_the_document(case: schemathesis.Case, furnished: str) -> None:
-    """No call ends with an internal error, and status, type, headers and body of each answer are in the document."""
+    """No call ends with an internal error; status, type, headers and body of each answer match the document."""
     stage(case)
     response = case.call(base_url=furnished, timeout=ANSWER_SECONDS_MAX)
     case.validate_response(response, checks=CHECKS)

@@ -139,7 +139,8 @@ async def test_twice_the_capacity(start, full, name, records) -> None:
     """A broker under twice its capacity keeps its goodput, refuses quickly, and later serves half the load normally.
 
     Clients ignore Retry-After. Peak and overload alternate, and the median of the rounds counts, because the machine
-    may be shared. The bounds of the small run allow for other load, and the bounds of the full run are the goals.
+    may be shared. The bounds of the small run allow for other load on the machine; the bounds of the full run are the
+    real goals.
     """
     rounds_count, seconds = (7, 2.0) if full else (3, 1.0)
     broker = await start()

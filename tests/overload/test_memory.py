@@ -1,4 +1,4 @@
-"""Memory of requests is bounded: readers that stall, bodies that decompress to large ones, and too many bodies."""
+"""Memory of requests is bounded: with readers that stall, bodies that grow when decompressed, and too many bodies."""
 
 import asyncio
 import json

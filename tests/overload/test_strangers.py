@@ -69,7 +69,7 @@ class Attack:
         self.peak_mib = 0.0
 
     async def run(self, seconds: float) -> None:
-        """Attack for some seconds."""
+        """Send unauthorized requests for the given number of seconds."""
         end = now() + seconds
         async with Calls(self._broker.address) as calls, asyncio.TaskGroup() as group:
             for _ in range(AT_ONCE):

@@ -60,7 +60,7 @@ async def tenants(broker: BrokerUnderLoad, **quota: int) -> AsyncIterator[tuple[
 async def test_a_tenant_is_kept_at_its_limit(full: bool, tmp_path: Path) -> None:
     """A caller that sends ten times its limit gets its limit to within a tenth; another caller is served as before.
 
-    The caller ignores the waiting times in answers.
+    The caller ignores the waiting times that refusals ask for.
     """
     seconds = 30.0 if full else 4.0
     async with tenants(BrokerUnderLoad(tmp_path), limit=LIMIT) as (busy, calm):

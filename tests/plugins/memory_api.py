@@ -1,4 +1,4 @@
-"""An API server in memory for operator passes, with objects by name and a cache of them."""
+"""An in-memory API server for operator passes: the objects by name, and the operator's cache of these objects."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Secured:
     async def call(
         self, method: str, path: str, token: str | None = None, body: object = None, **headers: str
     ) -> Answer:
-        """Send one request with a token, or without; a body that is not bytes is sent as JSON."""
+        """Send one request with or without a token; a body that is not bytes is sent as JSON."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         if token is not None:
             named["authorization"] = f"Bearer {token}"

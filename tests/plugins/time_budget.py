@@ -49,7 +49,7 @@ class TimeBudget:
     """Seconds of each group, and their report."""
 
     def __init__(self, budgets: Mapping[str, float]) -> None:
-        """Start with zero seconds for each group; `budgets` has the allowed seconds of each group."""
+        """Start with zero seconds for each group; `budgets` maps each group to its allowed seconds."""
         self._budgets = budgets
         self._spent_seconds: defaultdict[str, float] = defaultdict(float)
 

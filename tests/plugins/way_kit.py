@@ -23,7 +23,8 @@ CALLS = 5
 class Trace:
     """Modules of the packages in which a function was called while the trace was on.
 
-    A module is named as on the page. `caller`: only modules of this package and of the contract below it count.
+    A module is named as on the page. With `caller`, only modules of this package, and of the contract that it calls,
+    are recorded.
     """
 
     def __init__(self, left_out: Collection[str], caller: str | None = None) -> None:

@@ -152,7 +152,7 @@ class CrashedProgram:
         self.program = write_program(self.recipe.program, self.address, self.folder)
 
     async def run(self, crashes: int) -> None:
-        """Crash the program `crashes` times, run it until its work is done, and count."""
+        """Crash the program `crashes` times, run it until its work is done, and count the effects of each record."""
         while sum(self.report.crashes.values()) < crashes:
             await self._give_work()
             await self._crash(self._draw())

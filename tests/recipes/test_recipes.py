@@ -1,4 +1,4 @@
-"""The programs of the page on delivery guarantees keep them despite crashes; `make prove` causes more crashes."""
+"""The programs on the page of delivery guarantees keep these despite crashes; `make prove` causes more crashes."""
 
 from __future__ import annotations
 

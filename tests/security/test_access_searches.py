@@ -20,7 +20,7 @@ from access_searches import SEARCHES
     ],
 )
 def test_a_search_finds_nothing(search: str, count: int, outcomes: set[str]) -> None:
-    """Random rule sets are decided as by a naive walk, and no mutation of a valid token or header is accepted."""
+    """Random rule sets give the decisions of a naive evaluation, and no mutated token or header is accepted."""
     counts = Counter[str]()
     found = SEARCHES[search](count, random.Random(1), counts)
 

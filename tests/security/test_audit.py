@@ -33,7 +33,7 @@ class Lines(logging.Handler):
         self.every.append(record.getMessage())
 
     def take(self) -> list[AuditRecord]:
-        """Return the records since the last call."""
+        """Return the audit records that were logged since the last call."""
         found = [msgspec.json.decode(line, type=AuditRecord) for line in self.every[self._seen :]]
         self._seen = len(self.every)
         return found

@@ -78,7 +78,7 @@ async def test_a_token_is_replaced_while_clients_run(secured: Secured, tmp_path:
 
 
 async def test_a_revoked_token_ends_a_producer_and_a_consumer(secured: Secured) -> None:
-    """Without a new token, deliveries fail and the iteration raises at once, without retries until a timeout."""
+    """Without a new token, deliveries fail and the iteration raises at once, instead of retrying until a timeout."""
     token = await topics_of(secured)
     bootstrap = address_of(secured)
     producer = await Producer(bootstrap, token=token).start()

@@ -121,7 +121,7 @@ async def test_connections_without_requests_are_closed(tmp_path: Path, count: in
 
 
 async def test_an_address_has_half_of_the_connections(tmp_path: Path) -> None:
-    """By default, connections of an address beyond half of all are closed, and its other connections continue."""
+    """By default, an address that has half of all connections gets no more, and its open connections continue."""
     settings = {
         "data": tmp_path, "listen": FREE, "peer_listen": FREE, "ops_listen": FREE,
         "limits": {"first_request_seconds_max": 3.0, "connections_max": 8},

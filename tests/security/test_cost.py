@@ -40,7 +40,7 @@ accordingly.
 
 @dataclass
 class Body:
-    """Reader of a body."""
+    """The number of received bytes of a request's body."""
 
     received_bytes: int = 5
 
@@ -158,7 +158,7 @@ def test_a_known_caller_costs_ten_microseconds_at_most() -> None:
 
 @pytest.mark.serial
 def test_a_change_among_many_acls_is_applied_soon() -> None:
-    """With 10,000 ACLs, the first request after a change takes 20 ms of processor time, compared as above.
+    """With 10,000 ACLs, the first request after a change takes 20 ms of processor time, compared with a reference.
 
     The work reads megabytes, so other programs on the machine slow it down more than the reference: the test allows
     twice the time.

@@ -29,7 +29,7 @@ def outcome(answer: Answer) -> str:
 
 
 async def outcomes(secured: Secured, token: str | None, routes: list[Route], **names: str) -> dict[str, str]:
-    """Return the outcome of each route for one caller. Bodies are empty, so nothing is changed."""
+    """Return the outcome of each route for one caller. The requests have empty bodies, so nothing changes."""
     found = {}
     for route in routes:
         answer = await secured.call(route.method, path_of(route, **names), token)

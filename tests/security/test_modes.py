@@ -205,7 +205,7 @@ async def test_a_member_belongs_to_its_principal(secured: Secured) -> None:
 
 
 async def test_the_first_broker_closes_the_cluster(tmp_path: Path) -> None:
-    """A broker that is started in the mode open enforces if an enforcing broker created its cluster (rule Z1)."""
+    """A broker that is started as `open` enforces ACLs if an enforcing broker created its cluster (rule Z1)."""
     cluster = await Cluster.open(tmp_path)
     try:
         await cluster.start(1, security="enforce", superusers="user:ann")

@@ -203,7 +203,7 @@ def plain(kind: Any) -> Any:
 
 
 def spelt(kind: Any) -> str:
-    """Return the name of a type for messages."""
+    """Return the name of a type for error messages."""
     return kind if isinstance(kind, str) else json.dumps(kind, separators=(",", ":"))
 
 

@@ -1,7 +1,8 @@
 """Pipeline that counts log lines by source and level, and measurements by source and metric, in event time windows.
 
 A record is a JSON object: a log line has `source`, `at` and `level`, and a measurement has `source`, `at`, `metric` and
-`value`. Other records are dead letters. A window is written once, when the watermark has passed the end of the window.
+`value`. All other records are written to the topic for dead letters. A window is written once, when the watermark has
+passed the end of the window.
 """
 
 from __future__ import annotations

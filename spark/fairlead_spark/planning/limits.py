@@ -176,9 +176,9 @@ class TriggerPace:
     """Decides whether a trigger reads the new records, or waits for more records."""
 
     rows_min: int | None
-    """Number of new records for which a trigger does not wait; None if no trigger waits."""
+    """Number of new records at which a trigger stops waiting and reads; None if triggers never wait."""
     seconds_max: float
-    """Time after the last trigger with new records at which a trigger no longer waits."""
+    """Seconds after the last trigger with new records, after which a trigger no longer waits."""
     _last_at: float | None = None
 
     def is_due(self, rows: int, now: float) -> bool:

@@ -38,8 +38,8 @@ _LOG: Final = logging.getLogger("fairlead.spark")
 KEEPS_READS_APART: Final = hasattr(DataSourceReader, "pushLimit")
 """Whether Spark uses a read with filters for one scan only, as in releases that have `pushLimit`.
 
-Spark 4 stores the filtered read in the loaded data frame. Other scans in the same query, even scans without a filter,
-would read only the records that match the last filter.
+Spark 4 stores the filtered read in the loaded data frame. With pushdown in Spark 4, other scans in the same query, even
+scans without a filter, would read only the records that match the last filter.
 """
 NEVER_NULL: Final = {"topic", "partition", "offset", "timestamp", "timestampType"}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -162,7 +162,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._target: StreamOffsets | None = None
-        """End of a query with the trigger `availableNow`; None with other triggers."""
+        """Offsets at which a query with the trigger `availableNow` ends; None with other triggers."""
         self._newest: StreamOffsets | None = None
         """Ends of the logs at the last trigger."""
         self._pace = TriggerPace(options.rows_per_trigger_min, options.trigger_delay_seconds_max)

@@ -38,7 +38,7 @@ async def test_resent_records_are_stored_once_and_in_order(tmp_path: Path, kills
 
 @pytest.mark.scenario
 async def test_a_flush_ends_ten_thousand_sends_in_their_order(tmp_path: Path) -> None:
-    """Records of ten thousand sends without waiting are stored once and in order after a flush."""
+    """Ten thousand records that are sent without waiting are stored once and in order after a flush."""
     async with chaos_cluster(tmp_path) as cluster, Admin(cluster.urls) as admin:
         await admin.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=3)
         trouble = cluster.links.trouble = AnswerTrouble(SHARE, random.Random(1), seconds_max=0.5)

@@ -54,7 +54,7 @@ class WaitableLog:
 
 @pytest.fixture
 async def start(tmp_path: Path) -> AsyncIterator[Start]:
-    """Yield a function that starts brokers by their settings, by default in the folder `data`."""
+    """Yield a function that starts a broker with the given settings, by default in the folder `data`."""
     async with AsyncExitStack() as stack:
 
         async def run(etcd: EtcdCluster | None = None, log: Any = None, **given: Any) -> RunningBroker:

@@ -273,7 +273,7 @@ async def test_a_change_of_the_users_is_survived(guarded: EtcdCluster) -> None:
 
 
 async def test_a_user_of_a_store_without_users_is_let_in(alone: EtcdCluster) -> None:
-    """A password is not needed without users, and is used when users are enabled later."""
+    """An etcd without users accepts a client with a password, which is used once authentication is enabled."""
     client = alone.client(user=ROOT)
     await write(client)
     await alone.etcdctl("user", "add", f"{ROOT.name}:{ROOT.password}")

@@ -133,7 +133,7 @@ def test_the_program_writes_its_result(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 async def test_a_whole_stream_is_kept(tmp_path: Path) -> None:
-    """A stream in two parts becomes one file, and a missing folder is a failure."""
+    """A snapshot that is streamed in two parts becomes one file, and a missing folder is reported as a failure."""
     async with gateway([part(WHOLE[:100], len(WHOLE) - 100), part(WHOLE[100:], 0)]) as url:
         made = await take_snapshot([url], tmp_path, "main", 1, NOON)
         with raises(SnapshotFailed, "missing"):

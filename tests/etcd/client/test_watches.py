@@ -162,7 +162,7 @@ async def test_what_is_compacted_while_a_watch_is_cut_off_ends_it(
 ) -> None:
     """A watch ends if its next events were compacted while its link was cut.
 
-    The caller continues with a list and a new watch.
+    After the end of the watch, the caller continues with a list and a new watch.
     """
     client = alone.client(relay.url)
     watch = client.watch("/k", Revision(1))

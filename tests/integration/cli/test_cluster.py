@@ -162,7 +162,7 @@ def test_a_drained_broker_leads_nothing_until_it_is_undrained(cluster: CommandLi
 
 
 def test_a_partition_moves_and_a_move_is_refused(cluster: CommandLine) -> None:
-    """A partition moves from two brokers to a third; a move that cannot succeed ends with the code of a refusal."""
+    """A partition moves from two brokers to a third; a move that cannot succeed exits with the code for refusals."""
     numbers = [broker["id"] for broker in rows(cluster, "broker", "list")]
     cluster("topic", "create", "moving", "-p", "1", "-r", "2")
     cluster("produce", "moving", typed=b"one\ntwo\n")
@@ -224,7 +224,7 @@ def test_one_broker_at_a_time_may_be_restarted(cluster: CommandLine, topic: str)
 
 
 def test_a_healthy_cluster_is_reported(cluster: CommandLine, topic: str) -> None:
-    """A healthy cluster ends the command with exit code 0, and its counts are printed."""
+    """For a healthy cluster, the command prints the cluster's counts and exits with 0."""
     health = until(lambda: rows(cluster, "cluster", "health"), lambda now: now["healthy"])
     table = cluster("cluster", "health")
     info = rows(cluster, "cluster", "info")

@@ -89,7 +89,7 @@ async def test_a_cluster_of_processes_survives_a_kill(tmp_path: Path) -> None:
     make, look = commands(AS_PROCESSES)
     [setting] = commands(SETTINGS)
     port, etcd_port = free_port(1, 2, 10, 11, 12, 20, 21, 22), free_port(1)
-    # The packages of the target are already installed, because the tests use them.
+    # The prerequisite `setup` is skipped, because the tests already use the packages that it installs.
     command = make.replace("make", "make --assume-old=setup")
     command += f' CLUSTER="--port {port} --etcd-port {etcd_port} --data {tmp_path / "cluster"}"'
     shell = PageShell(tmp_path, {"FAIRLEAD_BOOTSTRAP": f"http://127.0.0.1:{port}"})

@@ -24,7 +24,7 @@ SECTIONS = sections("how-to/operations.md")
 MODULE = Path(__file__).with_name("etcdutl_go")
 PACKAGE = "go.etcd.io/etcd/etcdutl/v3"
 LEASE_SECONDS = 15
-"""Seconds of a lease, enough for three commands while a broker is paused."""
+"""Duration of a lease in seconds, enough for three commands while a broker is paused."""
 READY_SECONDS_MAX = 120.0
 
 
@@ -170,7 +170,7 @@ async def test_a_partition_moves_and_brokers_change(site: Site) -> None:
 
 @pytest.mark.scenario
 async def test_lost_disks_and_a_restored_store(site: Site) -> None:
-    """A lagging replica leads on request, and brokers lose no record when etcd is restored from a backup."""
+    """A lagging replica becomes leader on request, and brokers lose no record when etcd is restored from a backup."""
     await site.stop(1)
     await site.shell.run("seq 500 | fairlead produce orders")
     await site.lose(2, 3)

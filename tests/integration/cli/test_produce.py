@@ -34,7 +34,7 @@ def stored(fairlead: CommandLine, topic: str) -> int:
 
 
 def test_the_lines_before_a_bad_one_are_stored(fairlead: CommandLine) -> None:
-    """Records of all lines before a bad line are acknowledged, and the message has its number and the stored count."""
+    """All lines before a bad line are stored; the message has the number of the line and of the stored records."""
     fairlead("topic", "create", "lines")
 
     fairlead(

@@ -42,7 +42,7 @@ async def read_to_the_end(bootstrap: str | list[str], topic: str = "flights") ->
 
 
 async def test_a_topic_is_created_through_any_broker(cluster: Cluster) -> None:
-    """A topic is created by its first record through any broker with `auto.create.topics.enable`."""
+    """With `auto.create.topics.enable`, the first record creates its topic, through any broker."""
     for broker in list(cluster.brokers):
         await cluster.stop(broker)
     await cluster.start(*range(3), config_values={"auto.create.topics.enable": True})
@@ -119,7 +119,7 @@ async def test_one_broker_is_enough_to_find_the_others(cluster: Cluster) -> None
 
 
 async def test_any_broker_takes_admin_calls(cluster: Cluster) -> None:
-    """A change through any broker is visible at every other broker at once."""
+    """A change that is made through any broker is visible at every other broker at once."""
     for broker in cluster.brokers:
         async with Admin(url(cluster, broker)) as admin:
             name = f"by-{broker}"

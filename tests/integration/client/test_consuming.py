@@ -419,7 +419,7 @@ async def test_one_take_at_a_time(bootstrap: str) -> None:
         batch = waiting.result()
         assert batch is not None
         assert len(batch) == 10
-        # A take that ended at its timeout does not block the next take.
+        # A call of take that timed out does not block the next call.
         assert await consumer.next_batch(timeout="1ms") is None
         assert await consumer.next_batch(timeout="1ms") is None
 

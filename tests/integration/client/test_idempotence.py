@@ -176,7 +176,7 @@ async def test_a_killed_broker_stores_each_record_once(process: BrokerProgram) -
 
     async def load(producer: Producer) -> None:
         for row in range(12_000):
-            # Sends are sequential, because the test reads the progress.
+            # Each delivery is appended at once, because the test reads the progress from the list.
             deliveries.append(await producer.send("flights", b"%d" % row, partition=row % 2))  # noqa: PERF401
 
     async with asyncio.timeout(100), Producer(process.address, batch_bytes=300, linger_ms=0) as producer:

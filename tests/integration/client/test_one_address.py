@@ -90,7 +90,7 @@ async def test_one_address_serves_producers_groups_and_admins(hidden: Cluster) -
 
 
 async def test_blocking_clients_and_commands_use_one_address(hidden: Cluster, tmp_path: Path) -> None:
-    """Blocking clients, commands with `--one-address` and a profile with it reach every partition."""
+    """Blocking clients, and commands with `--one-address` or with a profile that sets it, reach every partition."""
     await hidden.topic("flights", partitions=PARTITIONS)
     address = entry(hidden)
     variables = {"XDG_CONFIG_HOME": str(tmp_path / "home")}

@@ -53,7 +53,7 @@ async def traced(collected: InMemorySpanExporter, bootstrap: str) -> str:
 
 
 def one(collected: InMemorySpanExporter, name: str) -> ReadableSpan:
-    """Return the only span with a name."""
+    """Return the only span with the given name."""
     [span] = [span for span in collected.get_finished_spans() if span.name == name]
     return span
 

@@ -79,7 +79,7 @@ async def test_an_acknowledged_end_that_changed_is_fetched_again(cluster: Cluste
 
 
 async def test_a_start_that_cut_off_records_is_reported(cluster: Cluster) -> None:
-    """With `replicated`, a start that truncates at a bad batch reports it before the replica counts as in sync."""
+    """With `replicated`, a start that truncates at a bad batch reports the loss before the replica is in sync again."""
     topic_id = await cluster.topic("flights", durability="replicated")
     flights = await cluster.led("flights", topic_id)
     for number in range(30):

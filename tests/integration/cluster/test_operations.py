@@ -1,4 +1,4 @@
-"""Changes of brokers and partitions with stored records."""
+"""Administrative operations on brokers and partitions that have stored records."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_a_broker_is_drained_stopped_and_forgotten(cluster: Cluster) -> No
 
 
 async def test_the_preferred_leader_gets_its_partition_back(cluster: Cluster) -> None:
-    """A preferred leader follows after its restart and leads again on request, with all records."""
+    """A restarted preferred leader is a follower with all records, and becomes leader again on request."""
     topic_id = await cluster.topic("flights")
     await (await cluster.led("flights", topic_id)).produce(b"before")
     preferred = kept_by(cluster, topic_id)[0]

@@ -52,7 +52,7 @@ async def recovering(
 
 
 async def test_nothing_is_placed_on_a_broker_that_recovers(cluster: Cluster) -> None:
-    """A new topic has no replica on a broker that recovers, because every acknowledgement would wait for it."""
+    """A new topic gets no replica on a recovering broker, because every acknowledgement would wait for it."""
     topic_id = await cluster.topic("flights")
     await cluster.stop(3)
     storage = SlowRecovery()

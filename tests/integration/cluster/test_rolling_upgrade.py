@@ -1,4 +1,4 @@
-"""A rolling upgrade to the next feature level under load, and back before the level is raised (rule Z17)."""
+"""A rolling upgrade to the next release under load, and a downgrade before the feature level is raised (rule Z17)."""
 
 from __future__ import annotations
 

@@ -350,7 +350,7 @@ async def test_broken_frames(api, batch_of, flights: str, body: bytes, code: str
     ids=lambda value: value[-60:],
 )
 async def test_wrong_parameters(raw, method: str, target: str, code: str) -> None:
-    """A request with an invalid parameter, path or name is refused before it takes effect, and the mistake is named."""
+    """A request with an invalid parameter, path or name is refused without effect, and its mistake is named."""
     answer = await raw.call(method, target, b'[{"value": "a"}]' if method == "POST" else b"")
 
     assert answer.code == code, answer.json

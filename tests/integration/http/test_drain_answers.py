@@ -2,7 +2,7 @@
 
 
 async def test_the_answer_shows_the_requested_state(three) -> None:
-    """Every broker answers a drain with the requested state, as do its lists afterwards."""
+    """The answer to a drain has the requested state, whichever broker answers, as has a later list of the brokers."""
     for broker in (1, 2, 3):
         for asked in (1, 2, 3):
             api = three.at(asked)

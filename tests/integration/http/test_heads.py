@@ -52,7 +52,7 @@ async def test_a_body_in_another_coding_is_not_taken_for_records(
 
 @pytest.mark.parametrize("coding", ["chunked", "Chunked", " , chunked"])
 async def test_a_chunked_body_is_read(shared, topic: str, coding: str) -> None:
-    """A request with a chunked coding is read in any letter case and with the empty elements that a list may have."""
+    """The coding `chunked` is accepted in any letter case, and in a list with empty elements."""
     lines = f"content-type: application/json\r\ntransfer-encoding: {coding}\r\n"
     answer = await shared.raw.send(head("POST", RECORDS, lines) + CHUNKS.replace(b"value", b"color"))
 

@@ -1,4 +1,4 @@
-"""Topics that produce requests create if, and only if, the cluster allows it."""
+"""Creation of missing topics by produce requests, if and only if the cluster allows it."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def test_readers_never_create(api) -> None:
 
 
 async def test_a_wrong_name_or_a_topic_id_creates_nothing(api) -> None:
-    """A topic is not created by an invalid name or by an unknown topic id, which belongs to an existing topic."""
+    """A produce request with an invalid topic name is refused and creates no topic."""
     named = await api.call("POST", "/v1/topics/fl%20ights/records", {"records": [{"value": "a"}]})
 
     assert named.json["code"] == "invalid_topic_name"

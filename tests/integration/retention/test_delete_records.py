@@ -52,7 +52,7 @@ async def test_minus_one_is_the_high_watermark(api) -> None:
 
 
 async def test_above_the_high_watermark_nothing_is_deleted(api) -> None:
-    """Records above the high watermark are not deleted, and the refusal has both ends of the log."""
+    """Records above the high watermark are not deleted, and the refusal names both ends of the log."""
     answer = await api.call("POST", PATH, {"offset": 1001})
 
     assert (answer.status, answer.json["code"]) == (416, "offset_out_of_range")
@@ -101,7 +101,7 @@ async def test_segments_below_the_start_lose_their_files_after_the_delay(api, li
 
 
 async def test_the_sdk_deletes_and_refuses_alike(api) -> None:
-    """Records are deleted by the SDK, all with `before` None, and an offset that is too high raises a typed error."""
+    """The SDK deletes records, or all records with `before` None; an offset that is too high raises a typed error."""
     low_watermark = await api.admin.delete_records("flights", 0, before=300)
     with pytest.raises(OffsetOutOfRangeError):
         await api.admin.delete_records("flights", 0, before=2000)

@@ -55,7 +55,7 @@ async def failing(producer: Producer) -> None:
 
 
 async def too_large(producer: Producer) -> None:
-    """Write two records in a transaction; no broker stores one of the records."""
+    """Write two records in a transaction; the second record is too large for any broker."""
     async with producer.transaction() as transaction:
         await transaction.send("ledger", b"never")
         await transaction.send("orders", b"x" * 20_000)

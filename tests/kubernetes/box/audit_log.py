@@ -47,7 +47,7 @@ class AuditLog:
         self._path = path
 
     def mark(self) -> int:
-        """Return the end of the log, for `events(since=...)`."""
+        """Return the current end of the log as a start for `events(since=...)`."""
         return self._path.stat().st_size
 
     def events(

@@ -112,9 +112,9 @@ def api_server_command() -> list[object]:
         f"--admission-control-config-file={STATE}/admission.json",
         f"--audit-policy-file={STATE}/audit.json",
         f"--audit-log-path={STATE}/log/audit.log",
-        # An answer is sent when its line is written, so that tests may read the log immediately.
+        # The API server answers only after it has written the audit line, so tests may read the log immediately.
         "--audit-log-mode=blocking",
-        # Never rotated: tests read the log from a mark.
+        # The audit log is never rotated, because tests read it from a mark.
         "--audit-log-maxsize=100000",
         f"--client-ca-file={PKI}/ca.crt",
         f"--tls-cert-file={PKI}/apiserver.crt",
@@ -153,7 +153,7 @@ def controllers_command() -> list[object]:
 
 
 def wait_for_api_server() -> None:
-    """Wait until the API server is ready; raise `NotReady`."""
+    """Wait until the API server is ready; raise `NotReady` if it is not ready in time."""
     Daemon("kube-apiserver").wait_until(api_server_ready, START_SECONDS)
 
 

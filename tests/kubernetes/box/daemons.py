@@ -1,7 +1,7 @@
 """Programs that run in the box until its end, or until a test stops or restarts them.
 
-Used inside the box by `inside.py` and its modules. The command of each daemon is stored in `pids/`, so that a later
-process can restart the daemon.
+The module is used inside the box by `inside.py` and its modules. The command of each daemon is stored in `pids/`, so
+that a later process can restart the daemon.
 """
 
 from __future__ import annotations

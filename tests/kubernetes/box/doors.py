@@ -58,7 +58,7 @@ class Door:
         self._send({"order": "away"})
 
     def clear(self) -> int:
-        """Pass all requests on again; return the total number of answered errors."""
+        """Forward all requests again; return the total number of requests that the door answered with an error."""
         return int(self._send({"order": "clear"})["answered"])
 
     def _rule(

@@ -16,7 +16,7 @@ from kubernetes_under_test import Kubernetes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# Commands after these two words resolve names of services and pods as in a pod.
+# This shell command runs its arguments as a command that resolves names of services and pods as in a pod.
 WITH_NAMES = 'mount --bind "$0" /etc/resolv.conf && exec "$@"'
 PROCESSES = "/sys/fs/cgroup/pids"
 
@@ -117,7 +117,7 @@ class KubernetesPods(Kubernetes):
     # ---- nodes
 
     def kill_kubelet(self, node: str) -> None:
-        """Kill a node's kubelet, after which its pods continue and the node becomes not ready in half a minute."""
+        """Kill a node's kubelet; its pods keep running, and the node becomes NotReady within half a minute."""
         self.box.run_inside("stop", f"{node}-kubelet", "--signal", str(int(signal.SIGKILL)))
 
     def start_kubelet(self, node: str) -> None:

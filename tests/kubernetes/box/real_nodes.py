@@ -22,7 +22,7 @@ START_SECONDS = 60.0
 CLUSTER_DOMAIN = "cluster.local"
 # The weight of twenty processes outside, each of which competes with all pods of a box together.
 BOX_SHARES = str(20 * 1024)
-# Kubelets evict at 10 % of free disk or more by default, which a developer's machine may not have.
+# By default, kubelets evict pods below 10 % of free disk or even earlier, and a developer's machine may have less.
 EVICTION = {
     "memory.available": "50Mi",
     "nodefs.available": "1%",

@@ -1,6 +1,7 @@
 """Schemas for kubeconform, generated from the API server's description of its kinds and Fairlead's definitions.
 
-kubeconform would download schemas otherwise. Each file has one kind with all its types, and refuses unknown members.
+Without these schemas, kubeconform would download schemas. Each file has one kind with all its types, and refuses
+unknown members.
 """
 
 from __future__ import annotations

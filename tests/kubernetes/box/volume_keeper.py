@@ -32,7 +32,7 @@ class VolumeKeeper:
     """Manager of claims and volumes, which checks all claims and volumes after each change."""
 
     def __init__(self, client: KubeClient) -> None:
-        """Use the rights of an administrator."""
+        """Use a client with the rights of an administrator."""
         self._client = client
 
     def watch(self, kind: str, look: Callable[[Manifests], bool]) -> None:

@@ -165,7 +165,7 @@ def test_two_operators(kubernetes_alone: Kubernetes) -> None:
 
 @pytest.mark.scenario
 def test_from_kubectl_to_helm(kubernetes_alone: Kubernetes) -> None:
-    """A release takes over the objects of `install.yaml` with the Clusters, and later upgrades meet no conflict."""
+    """A Helm release adopts the objects of `install.yaml` and the Clusters, and later upgrades meet no conflict."""
     run, api = kubernetes_alone.run, kubernetes_alone.api
     kubernetes_alone.kubectl(
         "apply", "--server-side", "--field-manager=helm", "--filename", str(ROOT / "manifests/install.yaml")

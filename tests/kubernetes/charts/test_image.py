@@ -1,6 +1,6 @@
 """The images of `make image`: their content, and how they run in a restricted pod.
 
-Needs root, buildah and mmdebstrap, like the build itself.
+The tests need root, buildah and mmdebstrap, like the build itself.
 """
 
 from __future__ import annotations

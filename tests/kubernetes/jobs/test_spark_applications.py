@@ -123,7 +123,7 @@ def served(kubernetes: Kubernetes, definition: Manifest) -> None:
 
 
 def apply(kubernetes: Kubernetes, namespace: str, text: str) -> str:
-    """Validate a manifest on the server as kubectl sends it, with unknown members refused."""
+    """Validate a manifest with a dry run of kubectl on the server, which refuses unknown fields."""
     words = ("apply", "--namespace", namespace, "--dry-run=server", "--validate=strict", "--filename", "-")
     return kubernetes.kubectl(*words, stdin=text)
 
@@ -169,7 +169,7 @@ def mistakes(manifest: Manifest, path: FieldPath) -> Iterator[Manifest]:
 
 
 def judge(kubernetes: Kubernetes, path: str, manifest: Manifest) -> None:
-    """Validate a manifest on the server, with unknown members refused. Raise `Refused`."""
+    """Validate a manifest on the server, which refuses unknown fields. Raise `Refused`."""
     kubernetes.api.request("POST", path, manifest, query={"dryRun": "All", "fieldValidation": "Strict"})
 
 

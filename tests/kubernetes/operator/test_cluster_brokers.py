@@ -85,7 +85,7 @@ class Stage:
         return uids(self.api.list("pods", self.namespace, BROKERS))
 
     def wait_replaced(self, pod: str, uid: str) -> None:
-        """Wait until a new pod has the name of the broker's pod."""
+        """Wait until the broker's pod has been replaced by a new pod with the same name."""
         self.api.wait(
             f"pod/{pod}",
             self.namespace,
@@ -94,7 +94,7 @@ class Stage:
         )
 
     def events(self, reason: str) -> list[str]:
-        """Return the messages of the Cluster's Events with a reason."""
+        """Return the messages of the Cluster's Events with the given reason."""
         return [
             str(event.get("note") or event.get("message"))
             for event in self.api.list("events.events.k8s.io", self.namespace)
@@ -156,7 +156,7 @@ def test_a_changed_setting_restarts_each_broker_once(stage: Stage) -> None:
     assert stage.brokers.most_away == 1
     assert done["status"]["pools"][0]["updated"] == 3
     assert config["retention.ms"].value == "70000"
-    # Ready means that no partition lacks in-sync replicas for long: a follower may just have returned.
+    # A Cluster may be Ready while a follower that has just returned is not in sync yet.
     stage.brokers.wait_until(
         lambda: all(sorted(each.isr) == [0, 1, 2] for each in stage.partitions("orders"))
     )

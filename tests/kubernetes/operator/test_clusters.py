@@ -122,8 +122,8 @@ def test_a_paused_cluster_is_left_alone(
 ) -> None:
     """While a Cluster is paused, neither its new spec is applied nor its drift corrected; both happen afterwards.
 
-    During the pause, another Cluster gets the addresses of its load balancers in its status and in the file that its
-    brokers read, which also shows that the operator had time to act.
+    While one Cluster is paused, another Cluster gets the addresses of its load balancers in its status and in the file
+    that its brokers read, which also shows that the operator had time to act.
     """
     api = kubernetes.api
     api.annotate(CLUSTER, ready, {"fairlead.dev/paused": "true"})
@@ -302,7 +302,7 @@ def test_ready_brokers_that_do_not_answer_are_not_restarted(kubernetes: Kubernet
 
 
 def test_a_deleted_cluster_leaves_its_disks(kubernetes: Kubernetes, namespace: str) -> None:
-    """A Cluster can release its objects, which the next Cluster adopts, and otherwise they are removed with it.
+    """The objects of a deleted Cluster are removed, or by its spec released and then adopted by the next Cluster.
 
     A Cluster is removed even while paused; the policy `claimPolicy` keeps or deletes the claims.
     """

@@ -48,7 +48,7 @@ def is_let_go(topic: Manifest | None) -> bool:
 def test_a_namespace_goes_with_the_roles_in_it(
     kubernetes: Kubernetes, operators: Operators, namespace: str, paused: str
 ) -> None:
-    """A namespace is removed with Cluster, Topics and the operator's roles in it, even while paused."""
+    """A namespace with a Cluster, Topics and the operator's roles can be deleted, even while the Cluster is paused."""
     api = kubernetes.api
     operator = operators.start(namespace)
     api.apply(a_cluster(2, pool=QUICK), namespace)

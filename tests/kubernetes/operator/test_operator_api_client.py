@@ -108,7 +108,7 @@ async def test_what_is_drawn_is_written_once(laboratory: Laboratory) -> None:
     )
     mark = kubernetes.audit_mark()
     again = []
-    # The second client has no memory of the first, as after a restart.
+    # The second client has no memory of the first client's writes, as after a restart.
     for each in (api, await laboratory.client()):
         for manifest in drawn:
             live = await each.get(reference_to(manifest))

@@ -33,7 +33,7 @@ class Writes:
     over: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
-        """Write until the end."""
+        """Write records until `over` is set."""
         asyncio.run(self._write())
 
     async def _write(self) -> None:

@@ -112,7 +112,7 @@ def test_a_change_is_taken_or_refused_with_the_exact_words(api: KubeClient, shop
 
 
 def test_the_tables_are_large() -> None:
-    """The tables have at least sixty manifests, many good and many bad, and every CEL rule refuses one of them."""
+    """The tables contain at least sixty manifests, valid and invalid ones, and every CEL rule refuses one of these."""
     table = [case for kind in SAMPLES for how in ("created", "changed") for case in cases(kind, how)]
     refusals = "\n".join(case.refused for case in table)
 
@@ -209,7 +209,7 @@ def has(value: Any, path: list[str]) -> bool:
 def test_defaults_of_the_api_server_are_those_of_the_models(
     api: KubeClient, namespace: str, kind: str
 ) -> None:
-    """Defaults of the API server equal those of the models, so that objects without a default mean the same."""
+    """Defaults of the API server equal those of the models, so an absent field has one meaning."""
     manifest = object_of(kind, "main", SAMPLES[kind])
     bare = {**manifest, "metadata": {"name": "main", "namespace": namespace}}
     stored = made(api, namespace, manifest)

@@ -37,7 +37,8 @@ def operators(kubernetes_alone: Kubernetes, tmp_path: Path) -> Iterator[Operator
 def other_definitions() -> list[Manifest]:
     """Return definitions that allow what a future and an earlier release allow.
 
-    The definitions have one more type of listener, one more policy and one more field, and check only types.
+    Compared with this release, these definitions have one more type of listener, one more policy and one more field,
+    and check only types.
     """
     definitions = {str(each.kind): copy.deepcopy(specified(each.manifest())) for each in DEFINITIONS}
     clusters, topics = definitions["Cluster"], definitions["Topic"]

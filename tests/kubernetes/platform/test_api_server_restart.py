@@ -1,4 +1,4 @@
-"""Kill and restart of the tests' API server under its clients."""
+"""A kill and restart of the tests' API server while clients use it."""
 
 from __future__ import annotations
 

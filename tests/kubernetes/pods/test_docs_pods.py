@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pods import KubernetesPods
 
 README = ROOT / "README.md"
-# The last page restarts brokers, which take a while to become healthy again.
+# The last of these pages restarts brokers, which take a while to become healthy again.
 NAMES = ("install", "topics", "troubleshooting", "clusters")
 PAGES = [ROOT / f"docs/how-to/kubernetes-{name}.md" for name in NAMES]
 TEST_A_TOPIC = """
@@ -36,8 +36,8 @@ helm test fairlead-operator --namespace fairlead
 def test_quick_start(kubernetes_pods: KubernetesPods, tmp_path: Path) -> None:
     """The quick start installs the operator with Helm and three brokers with etcd, and reads the written record.
 
-    Every block of the how-to guides that waits for real pods works afterwards, as does the chart's test that creates a
-    topic.
+    After the quick start, every block of the how-to guides that waits for real pods works, as does the chart's test
+    that creates a topic.
     """
     shell = Shell(kubernetes_pods, tmp_path)
     quick_start = blocks(section(README, "Kubernetes quick start"))

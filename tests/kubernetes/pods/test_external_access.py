@@ -52,7 +52,7 @@ class OutsideNetwork:
     def run(
         self, *words: str, typed: str = "", check: bool = True, hosts: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command in this network; `hosts` is the command's file of host names."""
+        """Run a command in this network; `hosts` replaces /etc/hosts for the command."""
         named = [] if hosts is None else ["unshare", "--mount", "sh", "-c", WITH_HOSTS, str(hosts)]
         done = subprocess.run(
             [*self._enter, *named, *words],
@@ -177,7 +177,7 @@ def test_one_node_port_is_enough(stage: PodsStage, outside: OutsideNetwork) -> N
 
 
 def test_each_broker_has_a_node_port(stage: PodsStage, outside: OutsideNetwork) -> None:
-    """Clients outside connect to a node port of each leader, and clients inside to the leader's pod."""
+    """Clients outside the cluster connect to the leader's node port, and clients inside to the leader's pod."""
     found = listening(stage, 3, type="nodeport", perBroker=True)
     options = ("broker", "list", "--output", "json", "--bootstrap")
     far = addresses(outside.run(PROGRAM, *options, found["bootstrap"]).stdout)

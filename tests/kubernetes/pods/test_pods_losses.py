@@ -163,7 +163,7 @@ class SeenConditions:
         return self.over.is_set() or cluster is None
 
     def values(self, condition: str) -> list[str]:
-        """Return the statuses of a condition in their order, without repetitions."""
+        """Return the statuses of a condition in order, without consecutive duplicates."""
         statuses = [str(condition_of(each, condition).get("status")) for each in self._seen]
         return [value for value, _ in itertools.groupby(statuses)]
 

@@ -148,7 +148,7 @@ def load_topic(stage: PodsStage, name: str) -> str:
 
 @contextmanager
 def a_load(stage: PodsStage, url: str, topic: str, access: Access | None = None) -> Iterator[Load]:
-    """Write to a topic during the block, and count afterwards."""
+    """Write to a topic during the block, and count the stored records afterwards."""
     load = Load(stage.kubernetes, url, topic, {} if access is None else access.environment)
     try:
         yield load
@@ -167,7 +167,7 @@ def is_refused(stage: PodsStage, url: str) -> bool:
 def test_certificates_and_tls_between_pods_come_and_go(
     kubernetes_pods: KubernetesPods, tmp_path: Path
 ) -> None:
-    """Steps 2 to 4 of section 7.3 and back: brokers and etcd change between plain and TLS while clients write."""
+    """Brokers and etcd change from plain connections to TLS and back while clients write, and no write is lost."""
     with pods_stage(kubernetes_pods, tmp_path, etcd=THREE_MEMBERS) as stage, stage.load() as load:
         stage.set("security", {})
         for selector, name, value in (
@@ -186,7 +186,7 @@ def test_certificates_and_tls_between_pods_come_and_go(
 
 
 def test_an_open_cluster_is_closed_step_by_step(kubernetes_pods: KubernetesPods, tmp_path: Path) -> None:
-    """Steps 5 to 9 of 7.3, undone and repeated: clients move to TLS and tokens, and none is refused too early."""
+    """Clients move to TLS and tokens, back, and again, as documented, and no client is refused too early."""
     with pods_stage(kubernetes_pods, tmp_path, security={}) as stage:
         plain, secure = stage.bootstrap, stage.bootstrap.replace("http:", "https:")
         beside = secure.replace(":9520", ":9524")

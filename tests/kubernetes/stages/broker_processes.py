@@ -1,8 +1,9 @@
 """Brokers of fake pods: each pod of a namespace has a real broker process with the pod's lifetime.
 
 The processes replace the kubelet of a real node, without containers. For a new pod `fairlead broker start` is started
-with the pod's id, and for a deleted pod its process is stopped by SIGTERM. Data stays in a folder by id, as on a
-volume. Brokers listen on loopback addresses that differ only by their id, so that an operator finds them by a template.
+with the pod's id, and for a deleted pod its process is stopped by SIGTERM. Each broker's data stays in a folder named
+by its id, as on a volume. Brokers listen on loopback addresses that differ only by their id, so that an operator finds
+them by a template.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class BrokerProcesses:
         return f"http://127.0.1.{{id}}:{self.ports[0]}"
 
     def ask(self, call: Callable[[Admin], Awaitable[T]], brokers: int = 3) -> T:
-        """Send a request to the first brokers and return the answer."""
+        """Send a request to one of the brokers with the ids below `brokers`, and return the answer."""
 
         async def asked() -> T:
             # The last broker is asked first: tests freeze the first broker, and waiting for it would take half a

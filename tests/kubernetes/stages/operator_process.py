@@ -210,8 +210,8 @@ class Operators:
     ) -> list[AuditEvent]:
         """Return the writes of the account since a mark, in all namespaces or one, without renewals of its Lease.
 
-        Wait for `at_least` writes by at least `turns` processes in turn, whose effects the caller has seen, because
-        watchers may learn of a write before the audit log does. Raise `AssertionError` when the writes are not logged.
+        Wait until the log contains `at_least` writes in at least `turns` turns of operator processes, because a watch
+        may show a write before the audit log does. Raise `AssertionError` when the writes are not logged.
         """
         deadline = time.monotonic() + WAIT_SECONDS
         while True:

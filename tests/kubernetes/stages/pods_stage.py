@@ -1,8 +1,8 @@
 """A Cluster of three brokers on real pods that an operator manages, under writes and observation.
 
 `PodsStage` is the operator with its Cluster `main`, `Load` the writes that must all be stored afterwards, `ReadyPods`
-the number of brokers that served at the same time. Their counts are written for `make prove` to the file that
-`FAIRLEAD_FIGURES` names.
+the number of brokers that served at the same time. The counts of writes and of serving brokers are written for `make
+prove` to the file that `FAIRLEAD_FIGURES` names.
 """
 
 from __future__ import annotations

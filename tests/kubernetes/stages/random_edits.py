@@ -2,7 +2,7 @@
 
 A `World` contains the requested state (`Wish`). Every edit changes both the requested state and the resources, or
 directly changes an object that the operator created. Edits that must be refused or delayed name the expected condition
-and their undo; `wishes.py` compares the requested state with the real one.
+and the edit that undoes them; `wishes.py` compares the requested state with the real one.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class Case:
 
 
 def object_of(kind: str, name: str, spec: Manifest) -> Manifest:
-    """Return a whole object."""
+    """Return an object with its API version, kind, name and spec."""
     return {"apiVersion": "fairlead.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 

@@ -176,7 +176,7 @@ class Stage:
         return int(peak.split()[1]) * 1024
 
     def stop_operator(self) -> None:
-        """Stop the operator, which releases its Lease. The next operator has no memory, and finds only the objects."""
+        """Stop the operator, which releases its Lease. The next operator knows only the objects in the API server."""
         _stop([self.operator])
 
     def restart_operator(self) -> None:

@@ -152,7 +152,7 @@ class Leading:
     async def produce(
         self, *values: bytes, acks: Acks = Acks.ALL, timeout_seconds: float = 30.0, partition: int = 0
     ) -> AppendResult:
-        """Append one batch; raise the refusal."""
+        """Append one batch; raise an exception if the batch is refused."""
         item = ProduceItem(self.partitions[partition], memoryview(batch(*values)))
         [answer] = await self.producing.produce([item], acks=acks, timeout_seconds=timeout_seconds)
         if isinstance(answer, ProblemError):
@@ -202,7 +202,7 @@ class Copy:
 
 
 class Follower:
-    """Fetches by hand, with one request for each call."""
+    """Sends fetches without a follower's loop, one request for each call."""
 
     def __init__(self, leading: Leading, life: PeerIncarnation, partitions: int) -> None:
         self.leading = leading

@@ -176,7 +176,7 @@ class FaultyFile(PosixFile):
         return self._storage
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
-        """Write the bytes, or only the first of them when the disk is full or broken."""
+        """Write the bytes, or only some of the first bytes if the disk is full or broken."""
         data = b"".join(buffers)
         room = self._faults.take_room(self.path, len(data))
         super().write([data[:room]], position)
@@ -184,7 +184,7 @@ class FaultyFile(PosixFile):
             raise OSError(self._faults.write_error, os.strerror(self._faults.write_error))
 
     def read_into(self, buffer: memoryview, position: int) -> int:
-        """Read, or raise the set error."""
+        """Read the bytes, or raise the error that the test has set."""
         self._faults.check_read(self.path)
         return super().read_into(buffer, position)
 
@@ -247,7 +247,7 @@ class FaultyStorage(PosixStorage):
         """Error of every read of a file with one of these suffixes; 0 for none."""
         self.read_suffixes = {".log"}
         self.open_error = 0
-        """Error of every opening of a file or folder; 0 for none."""
+        """Error number that every opening of a file or folder raises; 0 for none."""
         self.opened: list[Path] = []
         self.syncs: list[Path] = []
         self.volume_syncs = 0
@@ -261,7 +261,7 @@ class FaultyStorage(PosixStorage):
         return room
 
     def check_read(self, path: Path) -> None:
-        """Raise the set error for a file with an unreadable suffix."""
+        """Raise the error that the test has set for a file with an unreadable suffix."""
         if self.read_error and path.suffix in self.read_suffixes:
             raise OSError(self.read_error, os.strerror(self.read_error))
 
@@ -284,7 +284,7 @@ class TightStorage(FaultyStorage):
     """A disk that can be filled, with no space for a checkpoint until an index is deleted."""
 
     def fill(self) -> None:
-        """Leave no free space."""
+        """Fill the disk, so that it has no free space."""
         self.full_suffixes, self.room_bytes = {"", ".tmp"}, 0
 
     def unlink(self, path: Path) -> None:

@@ -155,7 +155,7 @@ class Office:
         return effects
 
     def change(self, revision: int, **fields: object) -> list[LeaderEffect]:
-        """Replace the partition record in the mirror by a successor."""
+        """Replace the partition record in the mirror with its successor."""
         record = msgspec.structs.replace(self.machine.record, **fields)
         return self.step(RecordChanged(record, Revision(revision)))
 

@@ -46,7 +46,7 @@ class TopicClient:
     async def produce(
         self, *values: bytes, partition: int = 0, acks: Acks = Acks.ALL, timeout_seconds: float = 10.0
     ) -> AppendResult:
-        """Append the values as one batch; raise the refusal."""
+        """Append the values as one batch; raise an exception if the batch is refused."""
         [answer] = await self.produce_batch(
             batch(*values), partition, acks=acks, timeout_seconds=timeout_seconds
         )

@@ -72,7 +72,7 @@ class Processes:
             await asyncio.to_thread(node.process.start)
 
     async def roll(self, *loads: Load, data: str, peer: str) -> None:
-        """Restart the brokers one by one with these schemes of their listeners, while the loads run."""
+        """Restart the brokers one by one with the given schemes for their listeners, while the loads run."""
         for node in self.nodes:
             assert await asyncio.to_thread(node.process.stop, 60) == 0
             node.listen(data, peer)
@@ -90,7 +90,7 @@ class Processes:
 async def processes(
     folder: Path, data: str, peer: str, *, brokers: int = 3, **environment: str
 ) -> AsyncIterator[Processes]:
-    """Run brokers with these schemes of their listeners and these settings."""
+    """Run brokers with the given listener schemes and settings."""
     ports = free_ports()
     async with etcd_cluster(folder / "etcd") as etcd:
         cluster = Processes(etcd)
@@ -115,7 +115,7 @@ async def processes(
 class Load:
     """A producer with acks=all and a member of a group, which run while the cluster changes.
 
-    The test ends when a send or a call of the consumer fails for good.
+    A send or a call of the consumer that fails permanently fails the test.
     """
 
     def __init__(self, name: str, bootstrap: list[str], **arguments: Any) -> None:
@@ -151,7 +151,7 @@ class Load:
                 self.read.add(record.value)
 
     async def goes_on(self) -> None:
-        """Wait until further records have been acknowledged and further records read."""
+        """Wait until more records have been acknowledged, and more records have been read."""
         sent, read = len(self.sent), len(self.read)
         await until(
             lambda: len(self.sent) >= sent + RECORDS_A_STEP and len(self.read) >= read + RECORDS_A_STEP,

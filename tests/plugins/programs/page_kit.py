@@ -99,7 +99,7 @@ class PageShell:
     async def running(
         self, command: str, said: IO[bytes] | int = subprocess.DEVNULL
     ) -> AsyncIterator[asyncio.subprocess.Process]:
-        """Start a block that runs until it is stopped, with stderr in a file, and kill its remaining processes."""
+        """Start a block of commands with stderr in a file; at the end, kill its remaining processes."""
         for theirs, ours in self.instead.items():
             command = command.replace(theirs, ours)
         kept = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}

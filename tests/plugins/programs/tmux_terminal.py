@@ -17,7 +17,7 @@ LOOK_SECONDS = 0.05
 # This shell function runs a command on an empty screen, prints its exit code, and signals its end.
 ASK = """ask() {{ clear; eval "$1"; echo "ended with $?"; tmux -S {socket} wait-for -S "$2"; }}"""
 ENDED = re.compile(r"ended with \d+\n\$$")
-"""Last text of a command, followed by the prompt."""
+"""The line with the exit code that ends a command's output, followed by the prompt."""
 
 
 class TmuxTerminal:

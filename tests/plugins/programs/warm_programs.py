@@ -158,7 +158,7 @@ def start(
 
 
 def warm_program() -> str:
-    """Return the path of a `fairlead` for other starters, which orders its command from the launcher."""
+    """Return the path of a program `fairlead` that asks the launcher to run its command, for shells and scripts."""
     return str(Path(warm_folder()) / "fairlead")
 
 

@@ -143,7 +143,7 @@ async def test_an_undelivered_batch_moves_with_its_paused_partition(
 async def test_the_rest_of_an_interrupted_batch_is_not_skipped(
     member: Callable[[], Consumer], admin: Admin, way: str
 ) -> None:
-    """After a consumer that left in the middle of a batch, the next member begins after the last delivered record."""
+    """If a consumer leaves in the middle of a batch, the next member begins after the last delivered record."""
     with suppress(RuntimeError):
         async with member() as consumer:
             async for record in consumer.records():
@@ -169,7 +169,7 @@ async def test_two_takes_at_once_are_refused_and_lose_nothing(bootstrap: str, co
     offsets: list[int] = []
 
     async def read(consumer: Consumer) -> None:
-        """Read until there are three batches."""
+        """Read until three batches have been received."""
         async for batch in consumer:
             offsets.append(batch.base_offset)
             if len(offsets) == 3:

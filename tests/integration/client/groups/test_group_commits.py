@@ -332,7 +332,7 @@ async def test_no_start_is_an_error_until_a_seek(bootstrap: str) -> None:
     sought: list[int] = []
 
     async def assigned(places: frozenset[TopicPartition]) -> None:
-        """Seek to the program's offset."""
+        """Seek to the offset that the program itself has stored."""
         sought.extend([await consumer.seek(place, 10) for place in places])
 
     consumer = Consumer(bootstrap, group="other", topics="flights", start="none", on_assigned=assigned)

@@ -124,7 +124,7 @@ async def test_members_split_the_partitions_and_only_what_moves_pauses(bootstrap
 
 @pytest.mark.slow
 async def test_the_partitions_of_a_dead_member_are_read_from_its_last_commit(bootstrap: str) -> None:
-    """Partitions of a dead member are read from its last commit after its session, without losing a record."""
+    """After a dead member's session, its partitions are read from its last commit, without losing a record."""
     await fill(bootstrap, range(60))
     silent = Consumer(bootstrap, group="g", topics="flights", session_timeout="2s", auto_commit_interval="1h")
     async with member(bootstrap, auto_commit_interval="50ms") as second:
@@ -183,7 +183,7 @@ async def test_a_static_member_comes_back_to_its_partitions(bootstrap: str) -> N
 
 @pytest.mark.slow
 async def test_new_topics_and_partitions_are_assigned_by_heartbeat(bootstrap: str, admin: Admin) -> None:
-    """New topics that match, and new partitions, are assigned by heartbeat and read from their beginning."""
+    """New topics that match the pattern, and new partitions, are assigned by heartbeat and read from the start."""
     async with member(bootstrap, topics=None, pattern="fl.*|trains", start="latest") as reading:
         await until(lambda: len(reading.partitions) == PARTITIONS)
         await admin.alter_topic("flights", partitions=PARTITIONS + 1)

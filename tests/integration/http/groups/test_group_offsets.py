@@ -10,7 +10,7 @@ GHOST = "00000000-0000-4000-8000-000000000000"
 
 
 async def test_a_group_continues_at_its_commit(scene, calls) -> None:
-    """A member reads the committed offset of its group after all members of the commit have left."""
+    """A new member reads the committed offsets of its group after the member that committed them has left."""
     [member] = await scene.joined("m-1")
     entries = [scene.entry(0, 7, metadata="m"), scene.entry(1, 3, leader_epoch=0)]
     await calls.commit(scene.group, member_id="m-1", member_epoch=member.epoch, offsets=entries)
@@ -96,7 +96,7 @@ async def test_an_offset_beyond_the_log_is_refused_for_a_reset(scene, calls) -> 
     ],
 )
 async def test_a_reset_by_other_means(scene, calls, to: object, after: int) -> None:
-    """A reset moves named partitions by time, by span or by number."""
+    """A reset moves the offsets of named partitions to a time, or by a duration or a number of records."""
     await calls.commit(scene.group, offsets=[scene.entry(partition, 5) for partition in range(3)])
     wanted = {"topic": scene.topic, "partition": 1}
     done = await calls.call("POST", f"/v1/groups/{scene.group}/offsets:reset", {"to": to, "topics": [wanted]})

@@ -61,7 +61,7 @@ def called(shown: str) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
 def test_every_route_is_called(route, called: set[tuple[str, str]]) -> None:
-    """Every route of a listener is requested by a command of a page."""
+    """Every route of a listener is called by a command on some page."""
     path = re.sub(r"\\\{\w+\\\}", "[^/:]+", re.escape(route.path))
     matching = re.compile(re.escape(ADDRESS[route.listener]) + path)
 

@@ -63,7 +63,7 @@ async def test_where_a_fetch_starts(api, ten, query: str, expected) -> None:
     "query", ["offset=latest", "offset=10", "offset=-0", "timestamp=2999-01-01T00:00:00Z"]
 )
 async def test_the_end_is_empty(api, ten, query: str) -> None:
-    """A fetch at the end of the log answers 204 after its wait, with the position in the headers."""
+    """A fetch at the end of the log is answered with 204 after its wait, with the position in the headers."""
     answer = await api.get(f"{RECORDS}?{query}&max_wait_ms=10")
 
     assert (answer.status, answer.body) == (204, b"")

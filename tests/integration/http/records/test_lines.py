@@ -28,7 +28,7 @@ async def values(api, partition: int = 0) -> list[str]:
 
 
 async def test_each_line_is_a_record(api) -> None:
-    """Records of lines to one partition keep their order, and empty lines are counted without a record."""
+    """Lines for one partition are stored as records in their order; empty lines are counted but store nothing."""
     await api.create("flights", 1)
     told, total = await send(
         api, PARTITION, '{"value":"a"}\n\n{"key":"k","value":"b","headers":[["h","1"]]}\r\n{"value":"c"}'
@@ -170,7 +170,7 @@ async def test_a_slow_sender_is_answered_line_by_line(cluster) -> None:
 
 
 async def test_a_missing_topic_is_created_by_its_first_good_line(cluster) -> None:
-    """A missing topic is created by its first good line where the broker allows it, and not by refused lines."""
+    """A missing topic is created by its first valid line if the broker allows it, but never by refused lines."""
     broker = await cluster.start(config_values={"auto.create.topics.enable": True})
     api = await cluster.client(broker.addresses.data)
     _, refused = await send(api, TOPIC, "no record\n")

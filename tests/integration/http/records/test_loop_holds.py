@@ -38,7 +38,7 @@ def array(record: str, count: int) -> bytes:
 
 
 def nested(value: str) -> str:
-    """Return a record with a list of 400 KiB of a value."""
+    """Return a record whose value is a list of 400 KB, with the same element many times."""
     return f'{{"value":[{",".join([value] * (400_000 // (len(value) + 1)))}]}}'
 
 
@@ -65,7 +65,7 @@ BODIES: dict[str, tuple[str, str, Callable[[], bytes]]] = {
     "empty-lines": (NDJSON, "records", lambda: b'{"value":"x"}' + b"\n" * (8 << 20)),
     "events": (EVENTS, "records", lambda: array(f'{{{EVENT},"data":{{"a":[1,2.5]}}}}', 100_000)),
 }
-"""Media type, path and body of each call; the test creates the body, because that takes a tenth of a second."""
+"""Media type, path and body of each call; the test creates the body, because creating it takes a tenth of a second."""
 
 
 async def longest_hold(work: asyncio.Task) -> float:
@@ -137,7 +137,7 @@ async def test_a_large_answer_does_not_stop_the_loop(api, name: str) -> None:
 
 
 async def best_hold(call: Callable[[], Awaitable[object]]) -> float:
-    """Return the longest stop of the loop during a call, in the best of several attempts."""
+    """Return the longest time for which a call blocks the event loop, in the best of several attempts."""
     best = 1000.0
     for _ in range(ATTEMPTS):
         work = asyncio.ensure_future(call())

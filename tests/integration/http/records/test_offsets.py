@@ -6,7 +6,7 @@ START_US = 1_700_000_000_000_000
 
 
 async def test_ends_of_a_partition(api, batch_of) -> None:
-    """Four kinds of offsets of a partition can be requested, and the answer has its leader epoch."""
+    """Four kinds of offsets of a partition can be requested, and the answer contains the leader epoch."""
     await api.create("flights")
     await api.post_batch("/v1/topics/flights/partitions/0/records", batch_of(b"a", b"b", b"c"))
     answer = await api.get("/v1/topics/flights/partitions/0/offsets")
@@ -17,7 +17,7 @@ async def test_ends_of_a_partition(api, batch_of) -> None:
 
 
 async def test_offset_at_a_time(api, batch_of) -> None:
-    """The offset at a time is that of the first record at or after it, with its timestamp, or null after the last."""
+    """A lookup by time returns offset and timestamp of the first record at or after the time, or null if none is."""
     await api.create("flights")
     for seconds in (0, 10, 20):
         batch = batch_of(b"a", b"b", timestamp_us=START_US + seconds * 1_000_000)
