@@ -42,8 +42,7 @@ def denials(route: Route, principal: str) -> set[tuple[str, str, str]]:
 
 
 async def test_observe_lists_what_enforce_refuses(open_: Secured) -> None:
-    """In `observe` no call is refused, and the list contains the first missing right of each call that `enforce`
-    refuses.
+    """In `observe` no call is refused; the list has the first missing right of each call that `enforce` refuses.
 
     After the listed rights have been granted, `enforce` refuses none of these calls.
     """

@@ -73,7 +73,8 @@ async def test_a_listener_with_an_authority_of_clients_wants_certificates(
 ) -> None:
     """With `client_ca`, a client needs a certificate; the error of a client without a certificate names the setting.
 
-    The certificate of a broker, which an authority in `peer_tls` has signed, suffices too; the stop hook uses it.
+    A broker's certificate, which an authority in `peer_tls` has signed, is also accepted; the stop hook uses this
+    certificate.
     """
     brokers = Authority.make()
     peer = brokers.issue().write(tmp_path / "peer", brokers)

@@ -73,7 +73,7 @@ def _write_offsets_beside(self: Coordinator, commits: list[Request]) -> None:
     self._busy = False
 
 
-# -- the pure package
+# -- rules of the pure package
 
 
 def _has_released_in_any_epoch(partitions: Holding, record: MemberRecord, heartbeat: Heartbeat) -> bool:

@@ -102,7 +102,7 @@ class Broker(Frame):
                 self.damaged[partition] = log.torn_at
 
     def remove_clean_marker(self) -> None:
-        """Remove the marker of a clean stop, so that a later crash is not taken for a clean stop."""
+        """Remove the marker of a clean stop, so that a later crash is not mistaken for a clean stop."""
         self.disk.clean_marker = False
 
     def kill(self) -> None:

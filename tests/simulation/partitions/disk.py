@@ -81,7 +81,7 @@ class Log:
             self.cells.append(cell)
 
     def epoch_end(self, epoch: int) -> EpochEnd | None:
-        """Return the end of the records of an epoch."""
+        """Return the end offset of an epoch in this log."""
         return epoch_end(self.epochs, epoch, self.end)
 
     def truncate(self, offset: int) -> None:

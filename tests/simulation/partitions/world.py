@@ -131,7 +131,7 @@ class World(Frame):
     def unrest(self) -> str | None:
         """Return the first reason why the cluster is not at rest, or None if it is at rest.
 
-        Reasons are a partition without a leader or with incomplete replicas, and an unanswered request.
+        A cluster is not at rest while a partition has no leader or incomplete replicas, or a request is unanswered.
         """
         for partition, item in self.records().items():
             wrong = self._unrest_of(partition, item.value)

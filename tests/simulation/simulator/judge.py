@@ -30,7 +30,7 @@ BUGS = (AssertionError, AttributeError, LookupError, RuntimeError, StopIteration
 
 
 def violation_of(run: Callable[[], None]) -> Violation | None:
-    """Run a world, and return its violation, errors of the code included."""
+    """Run a world, and return its violation; an error of the code is also a violation."""
     try:
         run()
     except Violation as found:

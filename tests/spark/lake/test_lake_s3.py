@@ -100,7 +100,7 @@ def test_a_failed_task_and_killed_ones_leave_no_object(s3: S3Server) -> None:
     system = file_system(options.path, options.storage_options)
     left = task_files(options, range(3), "part-q-7-killed")
     files = task_files(options, range(3), "part-q-7-done")
-    with (  # noqa: PT012 - fails in the middle
+    with (  # noqa: PT012 - the write fails in the middle
         pytest.raises(ZeroDivisionError),
         TaskFiles(system, SCHEMA, ["day"], "part-q-7-failed", "zstd") as failing,
     ):

@@ -73,7 +73,7 @@ def test_retention_that_overtakes_a_query_ends_it_or_is_passed(
 ) -> None:
     """By default a query whose next records were deleted fails with an error that contains the offsets.
 
-    With failOnDataLoss=false the same checkpoint continues after the deleted records.
+    With failOnDataLoss=false, the query continues from the same checkpoint after the deleted records.
     """
     seen: list[Row] = []
     with Producer(bootstrap) as producer, Admin(bootstrap) as admin:

@@ -117,7 +117,7 @@ async def test_records_without_a_key_that_come_together_are_one_batch_of_one_par
 ) -> None:
     """Records without a key within the linger time form one batch of one partition.
 
-    A record with an empty key has a key.
+    A record with an empty key counts as a record with a key.
     """
     async with Producer(broker.url, linger_ms=1000) as producer:
         for row in range(100):
@@ -289,7 +289,7 @@ async def test_leaving_the_block_flushes_and_raises(broker: ScriptedBroker) -> N
 
 
 async def test_leaving_the_block_by_an_exception_flushes_too(broker: ScriptedBroker) -> None:
-    """An exception in a producer's block is raised, with the failures of the flush added as notes."""
+    """An exception in a producer's `with` block is raised, with the failures of the flush added as notes."""
 
     async def work() -> None:
         """Use the producer as a program does."""

@@ -175,7 +175,7 @@ def test_a_restart_that_may_have_lost_unsynced_bytes(
 def test_a_replica_that_is_alone_leads_again_after_a_loss_of_power(
     cluster: Cluster, kit: Any, durability: DurabilityState
 ) -> None:
-    """The only replica leads again after a loss of power, because no other replica has more."""
+    """The only replica leads again after a loss of power, because no other replica has more records."""
     cluster.add(1, 20, last_broker_epoch=11)
     elected = cluster.elect(kit.partition(kit.entries((1, 11)), durability=durability, replicas=(1,)))
 

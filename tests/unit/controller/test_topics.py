@@ -244,7 +244,7 @@ def deletion(world: Any, kit: Any) -> Sequence[Transaction]:
 def test_cut_off_anywhere_completion_comes_to_the_same_end(
     world: Any, kit: Any, make: Callable[[Any, Any], Sequence[Transaction]], cut: int
 ) -> None:
-    """A new controller completes a plan that was cut off after any transaction."""
+    """A new controller completes a plan that was interrupted after any transaction."""
     plan = make(world, kit)
     assert len(plan) > cut - (make is alteration), "the plan has more transactions than are run"
     assert all(run(world, plan[:cut]))

@@ -143,7 +143,7 @@ def test_a_corrupt_identity_is_refused(tmp_path: Path) -> None:
     with raises(CorruptDocument, "checksum") as refused:
         open_directory(tmp_path, broker_id=2)
     path.write_bytes(intact)
-    # The traceback of an error keeps the objects of a failed start.
+    # The traceback of an error keeps the objects of a failed start alive.
     assert refused.tb is not None
     open_directory(tmp_path).close(True)
 

@@ -77,7 +77,7 @@ class TestSequences:
         assert shell.answers[cut] == OutOfOrder(7, 0, 0, 3)
 
     def test_a_repeat_in_the_same_group_follows_its_original(self, shell: Shell) -> None:
-        """A repeat in the same group gets the result of its original."""
+        """A repeat in the same append gets the result of its original."""
         first, second = shell.send(0), shell.send(0)
         third = shell.send(1)
         shell.append()
@@ -271,7 +271,7 @@ class TestKeys:
     """Requests with an idempotency key."""
 
     def test_a_repeat_is_answered_with_the_first_offsets(self, shell: Shell) -> None:
-        """A repeat with a known key gets the original offsets, in the same group and later."""
+        """A repeat with a known key gets the original offsets, in the same append and later."""
         first, beside = shell.send_key(b"k"), shell.send_key(b"k")
         shell.append()
         later = shell.send_key(b"k")

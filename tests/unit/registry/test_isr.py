@@ -122,7 +122,7 @@ class TestTakenOut:
         assert (after.isr, after.elr) == (entries(1), entries(2))
 
     def test_writes_the_directory_that_it_has_by_now(self) -> None:
-        """The record gets the broker's present directory, with a higher generation."""
+        """The record gets the current directory of the broker, with a higher generation."""
         after = taken_out(record(entries(1)), BrokerId(2), "new")
 
         assert after is not None

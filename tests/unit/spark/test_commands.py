@@ -18,7 +18,7 @@ NOBODY = "http://127.0.0.1:1"
 
 
 def test_list_has_every_pipeline_with_its_options(capsys: pytest.CaptureFixture[str]) -> None:
-    """The JSON list has each pipeline with its options, and marks required options."""
+    """The JSON list contains each pipeline with its options, and marks required options."""
     code = run_command(["job", "list", "--output", "json"])
 
     listed = {each["name"]: each for each in json.loads(capsys.readouterr().out)}

@@ -63,7 +63,7 @@ def test_another_format_is_refused(codec: Codec) -> None:
 
 @pytest.mark.parametrize("flags", [0b0100_0000, 0b0101_0000, 0b0100_0100, 0b0100_1000, 0b0101_1100])
 def test_every_optional_part_of_an_lz4_frame_is_walked(flags: int) -> None:
-    """An LZ4 frame with block checksums, a content checksum and a content size passes."""
+    """An LZ4 frame with block checksums, a content checksum and a content size is accepted."""
     size = bytes(8) if flags & 8 else b""
     block_sum, content_sum = bytes(4 if flags & 16 else 0), bytes(4 if flags & 4 else 0)
     block = struct.pack("<I", 1 << 31 | 5) + b"12345" + block_sum

@@ -244,7 +244,7 @@ def test_a_number_that_json_cannot_have_is_named(number: str, body: str) -> None
 
 
 def test_a_number_of_any_digits_is_one() -> None:
-    """A number with any count of digits is kept as raw JSON if it is within the range of a double."""
+    """A number is kept as raw JSON if it is within the range of a double, regardless of its number of digits."""
     decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
     for number in ("12345678901234567890.5", "1e308", "1e-999", "9" * 400):
@@ -297,7 +297,7 @@ def test_a_body_with_too_many_objects_is_refused_unread() -> None:
 @pytest.mark.parametrize("levels", [DEPTH_MAX, DEPTH_MAX + 1])
 @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}"), ('{"[{":', "}")])
 def test_the_limit_is_exact(levels: int, opening: str, closing: str) -> None:
-    """A body with 32 levels of nesting passes, and one with 33 is refused, without counting brackets in strings."""
+    """A body with 32 levels of nesting is accepted, and one with 33 is refused; brackets in strings are not counted."""
     body = (opening * levels + '"]}[{"' + closing * levels).encode()
 
     assert nested_too_deeply(body) is (levels > DEPTH_MAX)

@@ -53,7 +53,7 @@ def test_the_first_judgement_is_dated_by_its_own_time() -> None:
 
 
 def test_setting_the_same_again_changes_nothing() -> None:
-    """A condition that is set again without a change compares equal, so that nothing is written."""
+    """A condition that is set again without a change equals the previous condition, so that nothing is written."""
     once = set_condition((), ready("True", "Available", NOON))
 
     assert set_condition(once, ready("True", "Available", LATER)) == once

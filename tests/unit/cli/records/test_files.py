@@ -63,7 +63,7 @@ def test_the_blocks_use_exactly_the_bytes_of_the_file(tmp_path: Path) -> None:
 
 
 def test_an_ndjson_line_is_the_value_as_it_is(tmp_path: Path) -> None:
-    """An NDJSON line becomes the value unchanged.
+    """An NDJSON line becomes the value of a record, unchanged.
 
     A key is the text of a JSON string, or the JSON text of any other value.
     """

@@ -172,7 +172,7 @@ def test_heartbeats_come_at_the_interval_and_say_only_what_changed(member: Drive
 
 
 def test_an_assignment_is_confirmed_even_if_it_changed_nothing(member: Driven) -> None:
-    """An assignment without a change is confirmed too, because a new coordinator repeats it until the confirmation."""
+    """An assignment without a change is also confirmed, because a new coordinator repeats it until the confirmation."""
     member.beat()
     assert member.answer(3, 0, 1) == []
 

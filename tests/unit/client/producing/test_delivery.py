@@ -135,7 +135,7 @@ async def test_deliveries_of_a_batch_that_is_cut_follow_their_records(append: Ap
 
 
 async def test_a_piece_of_a_table_that_is_cut_waits_for_all_its_parts(accumulator: Accumulator) -> None:
-    """The delivery of a cut table piece waits for all parts, and returns the offsets of the first and last part."""
+    """The delivery of a split table piece waits for all parts, and returns the offsets of the first and last part."""
     columns = record_batch([b"a", b"b", b"c"], default_timestamp_us=1)
     batch = accumulator.append_columns(PartitionQueue("flights", 4), columns, 0.0)
     delivery = BatchDelivery(batch)

@@ -29,7 +29,7 @@ async def test_after_the_end_nothing_is_taken(broker: ScriptedBroker) -> None:
 
 
 async def test_a_cancelled_block_flushes(broker: ScriptedBroker) -> None:
-    """If a producer's block is cancelled, the accepted records are flushed."""
+    """If the task in a producer's `with` block is cancelled, the accepted records are flushed."""
     sent = asyncio.Event()
 
     async def work() -> None:

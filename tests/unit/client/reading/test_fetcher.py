@@ -347,7 +347,7 @@ async def test_fetches_are_of_disjoint_partitions(broker: ScriptedBroker, replie
 async def test_much_to_read_is_asked_for_in_two_requests_and_no_more(
     broker: ScriptedBroker, replies: Replies
 ) -> None:
-    """A consumer that has many records to read divides its partitions between two requests, and no more."""
+    """A consumer that has many records to read divides its partitions between exactly two requests."""
     broker.leaders = [1] * 4
     shares: list[tuple[int, ...]] = []
     open_now = open_most = 0

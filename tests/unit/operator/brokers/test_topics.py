@@ -121,7 +121,7 @@ async def test_a_listing_under_way_outlives_another_number_of_brokers(broker: Ru
 async def test_one_listing_serves_all_for_a_moment(calls: TopicCalls, admin: Admin, clock: HandClock) -> None:
     """A listing is shared for a few seconds.
 
-    Changes by other clients appear after the listing has expired or with `fresh`.
+    Changes by other clients appear after the listing has expired, or at once in a call with `fresh`.
     """
     assert (await calls.topics(CLUSTER)).topics == {}
     await admin.create_topic("a")

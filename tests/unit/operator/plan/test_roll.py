@@ -47,7 +47,7 @@ def test_the_controller_is_restarted_last() -> None:
 
 
 def test_an_order_names_the_very_pod_and_all_reasons() -> None:
-    """A restart order has all reasons, and the uid of the observed pod, so that it never deletes a successor."""
+    """A restart order contains all reasons, and the uid of the observed pod, so that it never deletes a successor."""
     changed = old_pod(1, config_hash="config-1", restart_asked="true")
     resized = {1: claim(1, waits_for_restart_since="2026-05-04T11:30:00Z")}
     planned = plan([pod(0), changed, pod(2)], answer([0, 1, 2]), claims=resized)

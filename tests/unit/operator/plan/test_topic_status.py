@@ -124,7 +124,7 @@ def test_moves_show_their_progress() -> None:
 def test_warnings_come_and_go() -> None:
     """A single warning has its own reason, and several warnings have a common reason.
 
-    The condition is removed if there are no warnings.
+    The condition Warning is removed if there are no warnings.
     """
     one, two = Finding("MinInsyncReplicasTooLarge", "one"), Finding("UnmanagedKeys", "two")
     warned = topic_status(topic(), Outcome(live=LIVE, warnings=(one,)), BEFORE)

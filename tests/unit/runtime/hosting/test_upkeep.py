@@ -30,7 +30,7 @@ class Appends:
     asked: int = 0
 
     def __call__(self) -> int:
-        """Return the number, and count the call."""
+        """Return the number of appended bytes, and count the call."""
         self.asked += 1
         return self.nbytes
 

@@ -27,7 +27,7 @@ class Attempts:
     """A call that fails with each error in turn and then succeeds."""
 
     def __init__(self, *errors: Exception) -> None:
-        """Start with no attempt."""
+        """Start with the errors of the next attempts."""
         self.errors = list(errors)
 
     async def __call__(self) -> str:

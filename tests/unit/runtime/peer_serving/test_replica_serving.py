@@ -125,7 +125,7 @@ class TestSessions:
         assert (kept, leading.serving.followed_partitions) == (1, 0)
 
     async def test_large_answers_are_cut_and_no_partition_starves(self, start: StartLeading) -> None:
-        """A large answer is cut, and the omitted partitions come first in the next answer."""
+        """A large answer omits partitions, which come first in the next answer."""
         leading = await start(partitions=3)
         second = leading.follower()
         await second.fetch()

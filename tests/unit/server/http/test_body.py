@@ -243,7 +243,7 @@ async def test_a_stop_refuses_bodies_of_produce_calls_that_are_not_whole() -> No
 
 
 async def test_a_stop_lets_other_bodies_come() -> None:
-    """A stop does not refuse other bodies, which followers need to copy waiting records."""
+    """A stop does not refuse bodies that are not produce calls, because followers need them to copy waiting records."""
     budget = BodyBudget(BodyLimits(100))
     budget.stop()
 

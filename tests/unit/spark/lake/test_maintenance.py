@@ -50,7 +50,7 @@ def numbers_in(path: Path) -> list[int]:
 
 
 def test_small_files_are_joined_and_a_repeated_batch_stays_known(tmp_path: Path) -> None:
-    """A compaction keeps every record in fewer files, and the table still has the numbers of its batches."""
+    """A compaction keeps every record in fewer files, and the table still contains the numbers of its batches."""
     for batch in range(4):
         commit(tmp_path, task_files(tmp_path, range(batch, batch + 1), f"batch-{batch}"), batch)
     maintain(options(tmp_path), 0.0)

@@ -81,7 +81,7 @@ def test_a_query_goes_back_only_for_a_newer_leader(end: StreamOffsets, expected:
 
 
 def test_a_log_that_fell_back_is_asked_where_it_parts() -> None:
-    """If a log fell back, its divergence is looked up at the last offset read, provided that its epoch is known."""
+    """If a log got shorter, its divergence is looked up at the last offset read, provided that its epoch is known."""
     start = StreamOffsets({"a": TopicOffsets("A", {0: PartitionOffset(9, 3), 1: PartitionOffset(9)})})
     end = stands(epoch=4, p0=4, p1=4, p2=4)
 

@@ -17,7 +17,7 @@ def left(bounds: Narrowing, at_time: StreamOffsets | None = None) -> list[tuple[
 
 
 def test_no_filter_leaves_everything() -> None:
-    """A read without filters has all ranges."""
+    """A read without filters contains all ranges."""
     assert Narrowing().applied(RANGES, None) == RANGES
 
 
