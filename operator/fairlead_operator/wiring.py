@@ -1,9 +1,9 @@
 """Composition root of the operator: builds all packages, connects them and runs the operator.
 
-The operator stops in a fixed order. First the workers stop, so that no further pass starts. If the operator leads and
-its own namespace is being deleted, the operator removes its finalizer from the resources in this namespace. The Lease
-is released after the workers have stopped, so that two leaders never act at the same time. Finally, all other tasks
-stop.
+The operator stops in a fixed order. The workers stop before anything else, so that no further pass starts. If the
+operator leads and its own namespace is being deleted, the operator removes its finalizer from the resources in this
+namespace. The Lease is released after the workers have stopped, so that two leaders never act at the same time. All
+other tasks stop last.
 """
 
 from __future__ import annotations

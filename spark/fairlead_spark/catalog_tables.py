@@ -1,8 +1,8 @@
 """Topics as tables of Spark's catalog: `CREATE TABLE flights USING fairlead OPTIONS (...)`.
 
-Spark 4 passes the options of a table to a source in Python only when the table is created. Later queries get only
-the stored schema. The schema therefore contains the options as metadata of its columns, and reads and writes of the
-table get the options from this metadata. The data source `fairlead` and users' programs use this module.
+Spark 4 passes the options of a table to a source in Python only when the table is created. Later queries get only the
+stored schema. The stored schema contains the options as metadata of its columns, and reads and writes of the table get
+the options from this metadata. The data source `fairlead` and users' programs use this module.
 
 `INSERT INTO a SELECT * FROM b` passes the schema of table b to the write, since Spark does not convert columns of equal
 names and types. The rows of a topic have offsets, so the write can recognise and refuse rows of table b. If the

@@ -91,8 +91,8 @@ class WatchedObjects:
         self._served = frozenset(kinds)
         for kind in list(self._objects):
             if kind not in self._served:
-                # These objects are not recorded as deleted: if the definition is installed again, the same objects may
-                # return.
+                # Objects of a kind without a definition are not recorded as deleted: if the definition is installed
+                # again, they may return.
                 for ref, known in list(self._objects[kind].items()):
                     self._drop(ref, known)
 

@@ -45,7 +45,7 @@ class LeaseCalls(Protocol):
         ...
 
     async def replace(self, ref: ObjectRef, manifest: Manifest) -> Manifest:
-        """Replace the Lease. Raises `Conflict` if its `resourceVersion` is outdated."""
+        """Replace the Lease. Raises `Conflict` if the manifest's `resourceVersion` is outdated."""
         ...
 
 

@@ -230,8 +230,8 @@ def raised_format(
 ) -> tuple[AlterConfig, ...]:
     """Return the call that raises the cluster's feature level to the requested format, once no restart is pending.
 
-    The call waits for every pod to run the newest template, because an older release could not start afterwards. A
-    format that this operator does not know is never requested.
+    The level is raised only when every pod runs the newest template, because an older release could not start
+    afterwards. A format that this operator does not know is never requested.
     """
     asked, answer = cluster.spec.format_version, observed.brokers
     if asked is None or answer is None or not answer.feature_level < asked <= FEATURE_LEVEL:

@@ -2,10 +2,10 @@
 
 A new member is added as a learner, gets its pod, catches up with the other members, and is promoted to a voter. A
 member is removed from etcd before its pod is deleted. The claim of a volume records which member's data the volume
-contains. If the claim of a member that has voted lacks this record, the volume is empty, and a new member replaces this
-member: a member that restarts with its old id and an empty volume has forgotten its votes. No irreversible change is
-ordered without a majority. The plan is computed from live objects only, so a step that was interrupted by a crash of
-the operator is resumed.
+contains. If the claim of a member that has voted does not record the member, the volume is empty, and a new member
+replaces the old one: a member that restarts with its old id and an empty volume has forgotten its votes. No
+irreversible change is ordered while etcd has no quorum. The plan is computed from live objects only, so a step that was
+interrupted by a crash of the operator is resumed.
 """
 
 from __future__ import annotations

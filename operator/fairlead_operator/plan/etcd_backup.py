@@ -89,7 +89,7 @@ def refusal_of(events: Iterable[Manifest]) -> str:
 
 
 def due(backup: EtcdBackup, view: BackupView) -> bool:
-    """Return whether a snapshot was started whose result is not known yet."""
+    """Return whether the result of the last scheduled snapshot is not known yet."""
     last = newest(backup, view)
     return bool(view.scheduled) and (last is None or last.time < view.scheduled)
 

@@ -101,7 +101,7 @@ class EtcdView:
 
     @cached_property
     def members(self) -> Mapping[int, EtcdMember]:
-        """The members that have a place, keyed and sorted by the ordinal of the place."""
+        """The members whose peer URL belongs to a desired member, keyed and sorted by ordinal."""
         ordinals = {
             url: ordinal
             for ordinal, place in enumerate(self.wish.places)
@@ -172,7 +172,7 @@ class EtcdView:
 
     @property
     def members_healthy(self) -> bool:
-        """Whether every member that has a place is healthy."""
+        """Whether every member whose peer URL belongs to a desired member is healthy."""
         return all(map(self.healthy, self.members))
 
     @property

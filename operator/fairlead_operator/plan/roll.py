@@ -39,8 +39,8 @@ class RollInput:
     wanted: Mapping[str, Wanted]
     """Desired fingerprints by pool."""
     settled: frozenset[str]
-    """Pools whose newest template has been applied and observed by the StatefulSet controller. A pod of any other pool
-    would be recreated from the old template and restarted twice."""
+    """Pools whose newest template has been applied and observed by the StatefulSet controller. Only their pods are
+    restarted: a pod of another pool would be recreated from the old template and restarted twice."""
     answer: BrokersAnswer | None
     advertised: Mapping[int, str] = field(default_factory=dict)
     """`host:port` of each broker for which clients use a separate address."""
@@ -148,9 +148,9 @@ def _is_stricter(mode: str, than: str) -> bool:
 def _new_address(pod: ObservedPod, given: RollInput) -> tuple[str, str] | None:
     """Return the claim and the new address if clients cannot reach the broker at its advertised address.
 
-    Each address causes one restart: if the restarted broker still advertises a different address, the pod template sets
-    that address. An empty address means that the broker still advertises the external address of a Service that no
-    longer has the address.
+    Each new address causes only one restart: if the restarted broker still advertises a different address, the pod
+    template sets that address. An empty address means that the broker still advertises the external address of a
+    Service that no longer has the address.
     """
     claim = given.claims.get(pod.broker)
     if claim is None or given.answer is None or not given.answer.registered(pod.broker):
@@ -165,7 +165,7 @@ def _new_address(pod: ObservedPod, given: RollInput) -> tuple[str, str] | None:
 def announced_by(answer: BrokersAnswer, broker: int) -> str:
     """Return the `host:port` that a broker advertises to external clients; empty if unknown.
 
-    For a broker of an older release, this is its only address, which all clients use.
+    For a broker of an older release, return its only address, which all clients use.
     """
     found = answer.brokers.get(broker)
     if found is None:

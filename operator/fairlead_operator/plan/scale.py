@@ -1,10 +1,10 @@
 """Plan of the next step for the number of brokers and the storage of each pool, and for the removal of surplus brokers.
 
 New brokers start at once. When a pool shrinks, the operator first cordons all leaving brokers, so that no replica moves
-from one leaving broker to another. Then the operator drains the broker with the highest id, deletes its pod when the
-broker has no replica left, and removes the broker from the cluster. The status of the Cluster lists the leaving brokers
-before the first call to a broker, so that these brokers can be kept if the number of replicas in the spec is raised
-again. No broker leaves if a topic would have more replicas than there are brokers.
+from one leaving broker to another. When they are cordoned, the operator drains the broker with the highest id, deletes
+its pod when the broker has no replica left, and removes the broker from the cluster. The status of the Cluster lists
+the leaving brokers before the first call to a broker, so that these brokers can be kept if the number of replicas in
+the spec is raised again. No broker leaves if a topic would have more replicas than there are brokers.
 
 `plan_storage` decides which claims grow, and which StatefulSets are replaced because their claim templates are
 immutable. A claim requests the larger of its current size and the size in the spec, so a claim that a user enlarged
@@ -366,8 +366,8 @@ class WantedStorage:
     size: str
     storage_class: str | None
     ordinals: range
-    """Ordinals of the pods that run. Other claims are retained claims of removed pods, which keep their size: nothing
-    uses their volumes, and a file system grows only in a pod."""
+    """Ordinals of the pods that run. Claims with other ordinals are retained claims of removed pods, which keep their
+    size: nothing uses their volumes, and a file system grows only in a pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

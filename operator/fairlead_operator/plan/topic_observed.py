@@ -1,7 +1,7 @@
 """Topics as reported by the brokers and as defined by Topic resources; `topic` compares the two.
 
 `brokers` creates the live values from one listing of a whole cluster, and `reconcile` creates the desired values from
-the resource. The module must not depend on how these values were read.
+the resource. The module must not depend on how the topics were read.
 """
 
 from __future__ import annotations

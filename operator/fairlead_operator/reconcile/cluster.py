@@ -220,7 +220,7 @@ class ClusterReconciler:
     async def _bring_records(
         self, cluster: Cluster, manifest: Manifest, observed: Observed
     ) -> tuple[str, ...]:
-        """Bring the access rules and quotas of the Cluster itself; return reasons why quotas cannot be set.
+        """Set the access rules and quotas of the Cluster itself; return reasons why quotas cannot be set.
 
         After a failure, the next pass tries again.
         """
@@ -385,7 +385,7 @@ class ClusterReconciler:
         """Delete the Certificate of an issuer that the Cluster no longer names.
 
         Certificates are not watched, since the kind exists only where cert-manager is installed. If the operator may
-        not read Certificates, it cannot have created any.
+        not read Certificates, it cannot have created a Certificate.
         """
         try:
             live = await self._api.get(ref)

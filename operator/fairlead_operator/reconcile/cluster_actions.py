@@ -1,7 +1,7 @@
 """Executes the actions of a Cluster's plan, through the Kubernetes API or through the API of the brokers.
 
-A failed action does not stop the following actions. If the brokers do not answer a call, however, they are not called
-again in this pass. The outcomes are collected for the status. This module makes no decisions.
+A failed action does not stop the following actions. If the brokers do not answer a call, they are not called again in
+the same pass. The outcomes are collected for the status. This module makes no decisions.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class ClusterActions:
             # The broker has stopped since the state was observed; the next pass needs no permit for a stopped broker.
             self._log.info("broker is no longer registered", broker=broker)
         except ClusterError as refusal:
-            # Other errors count as a refused permit and do not abort the pass.
+            # Every other error of the cluster counts as a refused permit and does not abort the pass.
             self.outcomes.refusals.append(RestartRefusal(broker, refusal.detail))
         else:
             return True

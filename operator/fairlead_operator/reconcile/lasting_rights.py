@@ -2,11 +2,11 @@
 
 If the operator watches listed namespaces, its rights in each namespace come from one RoleBinding, whose ClusterRole is
 outside of the namespace. The deletion of the namespace deletes the RoleBinding with everything else, and a Topic or
-Rebalance with the operator's finalizer would then remain forever. To keep its rights, the operator sets a finalizer on
-the RoleBinding while a resource in the namespace has one: the API server grants the rights of a RoleBinding that is
-being deleted until its last finalizer is removed. A stopping operator removes its finalizers from RoleBindings, because
-no other program removes them, and only a running operator needs them. `topic` and `rebalance` call this module before
-and after each pass, and `wiring` calls it when a term of leadership begins and when the operator stops.
+Rebalance with the operator's finalizer would remain forever. To keep its rights, the operator sets a finalizer on the
+RoleBinding while a resource in the namespace has one: the API server grants the rights of a RoleBinding that is being
+deleted until its last finalizer is removed. A stopping operator removes its finalizers from RoleBindings, because no
+other program removes them, and only a running operator needs them. `topic` and `rebalance` call this module before and
+after each pass, and `wiring` calls it when a term of leadership begins and when the operator stops.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class LastingRights:
                 await self._write(ref, live, needed=needed)
         except (Forbidden, Invalid, NotFound) as error:
             # The right to patch the RoleBinding may be missing if the chart did not create the rights, and a
-            # RoleBinding that is being deleted accepts no finalizer. In both cases the operator continues without the
-            # finalizer.
+            # RoleBinding that is being deleted accepts no finalizer. If the API server refuses the patch, the operator
+            # continues without the finalizer.
             if needed:
                 self._log.warning("rights not held", namespace=namespace, error=str(error))
         self._held[namespace] = needed

@@ -68,8 +68,8 @@ from fairlead_operator.render.services import service_port
 
 INITIAL_CLUSTER: Final = "ETCD_INITIAL_CLUSTER"
 INITIAL_STATE: Final = "ETCD_INITIAL_CLUSTER_STATE"
-"""Environment variables that a pod with an empty volume needs to join etcd. These variables are not part of the
-fingerprint, since their values change with the members and have no effect on a running pod."""
+"""Environment variables that a pod with an empty volume needs to join etcd. Environment variables for joining are not
+part of the fingerprint, since their values change with the members and have no effect on a running pod."""
 TLS_VOLUME: Final = "tls"
 TLS_FOLDER: Final = f"{CONFIG_FOLDER}-tls"
 EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - other pods call members
@@ -86,8 +86,8 @@ QUOTA_PARTS: Final = 2.5
 """Ratio of the volume size to the store quota: the volume contains the store, a snapshot for another member, and the
 log."""
 QUOTA_ARGUMENT: Final = "--quota-backend-bytes="
-"""Command line argument with the store quota. This argument is not part of the fingerprint: the plan restarts members
-only if the quota grows, not if it shrinks."""
+"""Command line argument with the store quota. The argument is not part of the fingerprint of a pod: the plan restarts
+members only if the quota grows, not if it shrinks."""
 
 
 def etcd_objects(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:

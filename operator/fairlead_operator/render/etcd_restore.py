@@ -76,7 +76,7 @@ def _restore(cluster: Cluster, snapshot: EtcdRestore, etcd: EtcdInputs, images: 
             "--name=$(POD_NAME)",
             f"--initial-cluster={etcd.initial_cluster}",
             f"--initial-cluster-token={cluster_token(cluster)}",
-            # The initial cluster is `name=URL` of the only member.
+            # The initial cluster has the form `name=URL`, with one member.
             f"--initial-advertise-peer-urls={etcd.initial_cluster.partition('=')[2]}",
             f"--bump-revision={REVISIONS}",
             "--mark-compacted",

@@ -15,7 +15,8 @@ EtcdPhase: TypeAlias = Literal["plain", "both", "tls"]
 NO_MEMBER_JOINS: Final = "nobody=http://127.0.0.1:2380"
 """Initial cluster of etcd members while no member joins. etcd ignores the initial cluster if a member's volume has
 data. A member with an empty volume does not find its own name in the initial cluster and refuses to start, so that the
-member cannot return under its old id without its data. The plan replaces such a member with a new member."""
+member cannot return under its old id without its data. The plan replaces a member whose volume is empty with a new
+member."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ def framed(
     """Return an object of the Cluster that contains only metadata.
 
     The Cluster owns the object, so Kubernetes deletes the object together with the Cluster. With `deletionPolicy:
-    Retain`, the object has no owner and is kept. The alternative, a finalizer that removes the owner at deletion, would
+    Retain`, the object has no owner and is kept. A finalizer on the Cluster that removes the owner at deletion would
     block the deletion of the namespace while no operator runs.
     """
     metadata: Manifest = {

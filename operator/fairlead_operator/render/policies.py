@@ -221,7 +221,7 @@ def _rule(
 
 
 def _dns() -> Manifest:
-    """Return the egress rule for queries of names to every server."""
+    """Return the egress rule for DNS queries to every server."""
     return {"ports": [{"protocol": protocol, "port": DNS_PORT} for protocol in ("UDP", "TCP")]}
 
 

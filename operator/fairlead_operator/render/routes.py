@@ -1,7 +1,8 @@
 """Routes from an Ingress controller or a Gateway to the Services of the brokers for external clients.
 
 An HTTPRoute has no limit on the time of a request, since a long poll takes 40 seconds and a tail has no end. For an
-Ingress, this limit and HTTP/2 to the brokers are set by annotations that differ between controllers.
+Ingress, the limit on the time of a request and HTTP/2 to the brokers are set by annotations that differ between
+controllers.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def data_tls_name(cluster: Cluster) -> str:
 
 
 def client_ca(security: ClusterSecurity) -> AuthorityReference | None:
-    """Return the authorities of clients; None if clients need no certificate."""
+    """Return the ConfigMap with the authorities of client certificates; None if clients need no certificate."""
     return None if security.tls.mode == "Off" else security.tls.client_ca_config_map
 
 
@@ -104,8 +104,8 @@ def settings(cluster: Cluster, transport: Transport) -> list[tuple[str, str]]:
         ("FAIRLEAD_LISTEN", _LISTENERS[tls.mode]),
         ("FAIRLEAD_PEER_LISTEN", f"{transport.peer_scheme}://{EVERY_ADDRESS}:{PEER_PORT}"),
         ("FAIRLEAD_OPS_LISTEN", f"{ops_scheme(security)}://{EVERY_ADDRESS}:{OPS_PORT}"),
-        # Metrics contain no secrets, and the network policy limits the callers of the ops port. In mode enforce, a
-        # broker would otherwise refuse Prometheus.
+        # Metrics contain no secrets, and the network policy limits the callers of the ops port. Without this setting, a
+        # broker in the mode enforce would refuse Prometheus.
         ("FAIRLEAD_METRICS_ACCESS", security.metrics.lower()),
         ("FAIRLEAD_EXTERNAL_LISTEN", f"{scheme}://{EVERY_ADDRESS}:{EXTERNAL_PORT}"),
         ("FAIRLEAD_BOOTSTRAP", f"{scheme}://localhost:{DATA_PORT}"),

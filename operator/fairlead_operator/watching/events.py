@@ -170,8 +170,8 @@ def _settings() -> kopf.OperatorSettings:
     settings.networking.error_backoffs = (1, 2, 4, 8, 8, 8)
     settings.queueing.idle_timeout = 1.0
     settings.queueing.exit_timeout = 1.0
-    # Event handlers store no data, so these names are unused. The names only ensure that data stored by kopf would be
-    # recognizable.
+    # Event handlers store no data, so kopf does not use the names of the finalizer and the annotations. The names only
+    # ensure that data stored by kopf would be recognizable.
     settings.persistence.finalizer = f"{GROUP}/kopf"
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP)
     settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=GROUP)

@@ -74,7 +74,7 @@ def peer_scheme(observed: Observed, authorities: Iterable[str]) -> Scheme:
     """Return the scheme of the peer listeners for the pod templates.
 
     `authorities`: SHA-256 of each authority in use. The scheme becomes https only when every broker trusts at least one
-    of these authorities.
+    authority in use.
     """
     sets = [each for each in observed.sets if not each.terminating]
     if not sets or any(each.peer_scheme == "https" for each in sets):

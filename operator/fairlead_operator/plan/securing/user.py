@@ -115,7 +115,7 @@ def _above(user: User, granted: Mapping[str, Any]) -> Iterable[str]:
     The check is needed because the quota of a principal takes precedence over lower quotas of patterns.
     """
     most = NamespaceQuota.model_validate(granted.get("quotaMax") or {})
-    # A limit that the Users of the namespace share holds beside the User's own limit.
+    # A limit that the Users of the namespace share applies in addition to the User's own limit.
     allowed = limits_of(most.shared) | limits_of(most.each)
     for name, limit in wanted_limits(user).items():
         if limit > allowed.get(name, 0):
