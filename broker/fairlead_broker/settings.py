@@ -198,8 +198,8 @@ class Limits(BaseModel):
 
     sync_threads: int = Field(default=16, ge=1, le=64)
     """Maximum number of files that are synced in parallel in one round. Syncing 500 dirty files took 180 ms one by one
-    and 50 ms on 8 threads; beyond 16 threads, the journal of ext4 is the bottleneck. The threads sleep in the
-    kernel."""
+    and 50 ms on 8 threads; beyond 16 threads, the journal of ext4 is the bottleneck. During a sync, the threads sleep
+    in the kernel."""
 
     unsynced_bytes_max: int = Field(default=256 * MIB, ge=1 * MIB)
     """Maximum number of bytes that are appended but not yet synced in a data directory. The limit bounds the time that
@@ -281,7 +281,7 @@ class Limits(BaseModel):
     reserved for bodies that are being received, and for clients that use less memory than others. When no memory is
     free, the broker frees memory for a client that uses less than others: it aborts the oldest incomplete body of the
     address that uses the most or, if this is the client's own address, of the connection that uses the most. An
-    incomplete body older than `body_idle_seconds_max` is aborted in favour of any client.
+    incomplete body older than `body_idle_seconds_max` may be aborted to free memory for any client.
     """
 
     produce_calls_max: int = Field(default=1000, ge=1)
@@ -312,8 +312,8 @@ class Limits(BaseModel):
     slower than any link in use."""
 
     long_polls_max: int = Field(default=20_000, ge=1)
-    """Maximum number of waiting fetches, about 10 KB each. Further fetches are refused with `overloaded`. If the broker
-    sent an empty answer instead, clients would repeat the fetch at once."""
+    """Maximum number of waiting fetches, about 10 KB each. Further fetches are refused with `overloaded`. An empty
+    answer instead of a refusal would make clients repeat the fetch at once."""
 
     connections_max: int = Field(default=0, ge=0)
     """Maximum number of connections of the data listener; 0 means three quarters of the limit of open files. Further
@@ -342,10 +342,10 @@ class Limits(BaseModel):
     """
 
     header_seconds_max: float = Field(default=75.0, gt=0)
-    """Maximum time to receive the headers of an HTTP/1.1 request. For the first request, the time begins with the first
-    byte. For a later request, the time begins with the previous answer, so that idle connections are closed as well.
-    The time must exceed the 60 s that load balancers keep an idle connection (nginx's default): a request sent on a
-    closing connection is lost.
+    """Maximum time to receive the headers of an HTTP/1.1 request. For the first request on a connection, the time limit
+    begins with the first byte. For later requests on the connection, the time limit begins with the previous answer, so
+    that idle connections are closed as well. The time must exceed the 60 s that load balancers keep an idle connection
+    (nginx's default): a request sent on a closing connection is lost.
     """
 
     ping_interval_seconds: float = Field(default=30.0, gt=0)
@@ -400,14 +400,14 @@ class BrokerSettings(BaseSettings):
     listen: ListenerTexts = (Endpoint("127.0.0.1", 9520),)
     """Address of the data listener, or up to three separated by commas. `[::]` means every IPv6 and IPv4 address,
     `0.0.0.0` every IPv4 address. An address may begin with `http://` or `https://`; without a scheme it is `https` if
-    `tls` is set. The first address of each scheme is advertised to clients. The other addresses are served but not
-    advertised.
+    `tls` is set. The first address of each scheme is advertised to clients. Further addresses of a scheme are served
+    but not advertised.
     """
 
     external_listen: ListenerText | None = None
     """Address of a further data listener, for clients outside of the brokers' network, optionally with a scheme. Its
-    clients get the external address of each broker. For a broker without an external address, they get the address that
-    they have called, such as the address of a load balancer, and brokers forward every call.
+    clients get the external address of each broker. If a broker has no external address, external clients get the
+    address that they called, such as the address of a load balancer, and brokers forward every call.
     """
 
     external_scheme: Literal["http", "https"] | None = None
@@ -442,8 +442,9 @@ class BrokerSettings(BaseSettings):
     by an authority in its `ca.crt`, for server and client use. The default is the folder `tls`."""
 
     client_ca: Path | None = None
-    """PEM file with authorities. Clients of the data listener need a certificate that one of these authorities, or an
-    authority in the folder `peer_tls`, has signed. The certificate does not determine the principal of a client.
+    """PEM file with the authorities that may sign clients' certificates. Clients of the data listener need a
+    certificate that one of these authorities, or an authority in the folder `peer_tls`, has signed. The certificate
+    does not determine the principal of a client.
     """
 
     tls_min: Literal["1.2", "1.3"] = "1.3"
@@ -453,7 +454,8 @@ class BrokerSettings(BaseSettings):
     """Address advertised to clients; by default the bound address of the data listener. In a pod, the address may
     contain the placeholders `{id}`, `{pod}`, `{namespace}`, `{ip}` and `{node}`. The last four placeholders are
     replaced by the variables `POD_NAME`, `POD_NAMESPACE`, `POD_IP` and `NODE_IP`. If the data listener has addresses of
-    both schemes, this setting is for `http`. If the listener has only `https` addresses, the setting is for `https`.
+    both schemes, this setting is the address for `http`. If the listener has only `https` addresses, the setting is for
+    `https`.
     """
 
     advertise_tls: EndpointText | None = None
@@ -462,7 +464,7 @@ class BrokerSettings(BaseSettings):
 
     advertise_each: dict[int, ListenerText] = Field(default_factory=dict)
     """Addresses advertised to clients, by broker id, for a file that all brokers share. The entry of the broker's own
-    id takes precedence over `advertise` or, with `external_listen`, over `external_advertise`."""
+    id takes precedence over `advertise` or, if `external_listen` is set, over `external_advertise`."""
 
     peer_advertise: EndpointText | None = None
     """Address advertised to other brokers; by default the bound address of the peer listener. The address may contain
@@ -542,7 +544,7 @@ class BrokerSettings(BaseSettings):
     metrics_access: Literal["open", "token"] | None = None
     """Callers that may read `/metrics` on the ops listener: every client (`open`), or callers that may `describe` the
     cluster (`token`), as the security mode decides. The default is `token` for a broker with `security=enforce` whose
-    ops listener is not on a loopback address, and otherwise `open`. Health checks are always open.
+    ops listener is not on a loopback address, and otherwise `open`. Health checks never need a token.
     """
 
     admin_token_file: Path | None = Field(default=None, validate_default=True)
@@ -695,7 +697,8 @@ class BrokerSettings(BaseSettings):
     def external_url(self) -> str | None:
         """Base URL for clients of the external listener.
 
-        The value is None without the listener, and empty if these clients get the address that they have called.
+        The URL is None if there is no external listener, and empty if external clients should keep using the address
+        that they called.
         """
         if self.external_listener is None:
             return None
@@ -792,7 +795,7 @@ def _with_scheme(address: Endpoint, folder: Path | None) -> Endpoint:
 def _with_start_keys(given: dict[str, Any]) -> dict[str, Any]:
     """Set the settings that correspond to Kafka's start keys in `config_values`, unless a setting is given directly.
 
-    The values are validated together with all other `config_values`.
+    The values of start keys are validated together with all other `config_values`.
     """
     values = given.get("config_values")
     if not isinstance(values, dict):

@@ -3,9 +3,9 @@
 Deadlines are not stored: a coordinator that takes over a group restarts every timeout at its full length. A heartbeat
 therefore moves the session deadline immediately, without a write to the store.
 
-Every reply contains the time until the next heartbeat. With a fixed interval of five seconds, the heartbeats of 10,000
-members would use a third of a core of each broker. With a longer interval, a revoked partition would not be assigned to
-its next member within a second.
+Every heartbeat reply contains the time until the next heartbeat. With a fixed interval of five seconds, the heartbeats
+of 10,000 members would use a third of a core of each broker. With a longer interval, a revoked partition would not be
+assigned to its next member within a second.
 """
 
 from __future__ import annotations
@@ -136,7 +136,8 @@ class Pacing:
     def __init__(self, written: Mapping[str, MemberRecord], now: float) -> None:
         self._written = written
         self.rest_ms = HEARTBEAT_INTERVAL_MS
-        """Milliseconds between two heartbeats of a settled member. The value depends on the load of the broker."""
+        """Milliseconds between two heartbeats of a settled member. The interval grows with the number of members that
+        the broker coordinates."""
         self._sessions = Deadlines()
         self._revocations = Deadlines()
         for member_id, record in written.items():

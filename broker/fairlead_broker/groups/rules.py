@@ -17,7 +17,7 @@ from fairlead_broker.registry.group_records import MemberRecord
 def check_principal(group: str, member_id: str, record: MemberRecord, principal: str | None) -> None:
     """Check that a member belongs to a caller (rule Z13).
 
-    `principal`: the caller, or None if nothing is enforced. Raises `forbidden`.
+    `principal`: the caller, or None if access rules are not enforced. Raises `forbidden`.
     """
     if principal is None or record.principal in {None, principal}:
         return

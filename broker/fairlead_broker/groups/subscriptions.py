@@ -53,7 +53,7 @@ _REMEMBERED_MAX: Final = 2_000
 
 
 def check_pattern(pattern: str) -> str:
-    """Return a pattern that RE2 accepts within the limits. Raises `invalid_pattern` for any other pattern.
+    """Return the pattern if RE2 accepts it within the limits; otherwise raise `invalid_pattern`.
 
     Only patterns in new requests are checked. A stored pattern was within the limits when it was written, and stays
     valid.

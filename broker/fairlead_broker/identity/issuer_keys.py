@@ -71,7 +71,7 @@ class IssuerKeys:
         return True
 
     def fail(self, reason: str) -> None:
-        """Record a failed fetch. The previous keys stay valid."""
+        """Record a failed fetch. The previous keys stay valid after a failed fetch."""
         self.failing = reason
 
     def _end_old(self, now_us: int) -> None:

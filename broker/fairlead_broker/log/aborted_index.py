@@ -183,7 +183,8 @@ def marker_in(file: File, batch: WalkedBatch) -> Marker | None:
     header = batch.header
     extension = bytearray(header.extension_bytes)
     file.read_into(memoryview(extension), batch.position + HEADER_BYTES)
-    # The walk over the headers verified only the stamp. The reader of the batch reports a damaged extension.
+    # The walk over the headers verified only the stamp. A damaged extension is ignored here, and reported when the
+    # batch is read.
     with suppress(ProblemError):
         return read_marker(bytes(extension), header.producer_id, header.producer_epoch)
     return None

@@ -84,8 +84,8 @@ class LogDirectory:
         self._synced_offsets = SyncedOffsets(storage, path / SYSTEM_FOLDER / "synced")
         # Partitions dropped since the last checkpoint was written, which still lists these partitions. The renamed
         # folder of a dropped partition is kept until the next checkpoint is written, and no new folder is created for
-        # that partition before then. Without this order, a broker that starts would mistake the missing records for
-        # damage.
+        # that partition before then. If the folder were deleted or reused earlier, a starting broker would mistake the
+        # missing records for damage.
         self._given_up: set[TopicIdPartition] = set()
         # Folders of partitions that existed at the start and whose files and names are durable.
         self._durable: set[Path] = set()
@@ -158,7 +158,7 @@ class LogDirectory:
 
     @property
     def failure(self) -> StorageFailed | None:
-        """First failed write or sync. After this failure no file of the directory is written until a restart."""
+        """First failed write or sync. After a failure, no file of the directory is written until a restart."""
         return self.health.failure
 
     def adopt_cluster(self, cluster_id: str) -> Identity:
@@ -452,7 +452,8 @@ class LogDirectory:
             try:
                 self.volume.sync()
             except OSError:
-                # The error may concern a file of another program. Each partition is synced when it is opened.
+                # The sync of the volume may have failed because of another program's file. Each partition is synced
+                # when it is opened.
                 return False
         return True
 
@@ -482,7 +483,7 @@ class LogDirectory:
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.ENOENT):
                 raise
-            return  # Another partition of the topic is being opened or was deleted.
+            return  # The folder is not empty or no longer exists.
         self._storage.sync_folder(folder.parent)
 
     def _free_name(self, path: Path) -> Path:

@@ -62,7 +62,7 @@ class TooManyOpenFiles(Shortage):
 
 
 class LogDamaged(LogError):
-    """The records in a range of offsets cannot be read. Records outside the range are readable."""
+    """The records in a range of offsets cannot be read. Records outside the damaged range are readable."""
 
     def __init__(self, file: Path, first_offset: Offset, next_good_offset: Offset, reason: str) -> None:
         super().__init__(f"{file}: offsets {first_offset} to {next_good_offset - 1} are damaged: {reason}")

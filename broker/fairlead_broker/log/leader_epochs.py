@@ -73,7 +73,7 @@ class LeaderEpochs:
     def take_over(self, epoch: LeaderEpoch, start_offset: Offset, log_end: Offset) -> None:
         """Add the epoch of a leader's batches at the log's end, unless the newest epoch with records is the same.
 
-        Other epochs that begin at the log's end have no records and are dropped, since they may be above the
+        Existing epochs that begin at the log's end have no records and are dropped, since they may be above the
         leader's epoch.
         """
         if epoch != self.highest:
@@ -84,7 +84,7 @@ class LeaderEpochs:
     def take_over_lost(self, lost: Iterable[EpochStart], log_end: Offset) -> None:
         """Add the epochs of a leader's lost records, oldest first, at the log's end, atomically and durably.
 
-        Other epochs that begin at the log's end have no records and are dropped, as in `take_over`.
+        Existing epochs that begin at the log's end have no records and are dropped, as in `take_over`.
         """
         kept = [entry for entry in self.entries if entry.start_offset < log_end]
         for begin in lost:

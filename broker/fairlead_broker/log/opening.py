@@ -184,7 +184,7 @@ def _is_segment(name: str, suffix: str | tuple[str, ...]) -> bool:
 
 
 def _epochs_from(segments: Sequence[Segment], known: Sequence[EpochStart]) -> list[EpochStart]:
-    """Return the known epochs and the epochs of later batches. An unknown epoch that has no batch is left out."""
+    """Return the known epochs and the epochs of later batches. Other epochs without batches are left out."""
     entries = list(known)
     start = entries[-1].start_offset if entries else Offset(0)
     for epoch, base_offset in _epochs_of_batches(segments, start):

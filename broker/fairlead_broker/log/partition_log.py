@@ -61,7 +61,7 @@ class SyncPoint:
     """
     end_offset: Offset
     names: int
-    """Number of files created so far. A sync must also make their directory entries durable."""
+    """Number of files created so far. A sync must also make the directory entries of these files durable."""
     segments: tuple[Segment, ...]
     files: tuple[File, ...]
 
@@ -122,9 +122,9 @@ class PartitionLog(ReadableLog):
         # in memory only.
         self._names = 1
         self._names_synced = 0
-        # A thread that needs both locks acquires them in this order. The first lock serialises all changes of the
-        # log. The second lock serialises syncs, because the kernel reports a failed write-back to only one of two
-        # concurrent callers.
+        # A thread that needs both the write lock and the sync lock acquires the write lock first. The write lock
+        # serialises all changes of the log. The sync lock serialises syncs, because the kernel reports a failed
+        # write-back to only one of two concurrent callers.
         self._write_lock = RLock()
         self._sync_lock = Lock()
 
@@ -164,7 +164,7 @@ class PartitionLog(ReadableLog):
     def begin_epoch(self, epoch: LeaderEpoch) -> None:
         """Record durably that a leader epoch starts at the end of the log, before the first write in that epoch.
 
-        Raises `StaleLeaderEpoch` unless the epoch exceeds every known epoch, `Shortage` or `StorageFailed`.
+        Raises `StaleLeaderEpoch` unless the epoch exceeds every known epoch; also raises `Shortage` or `StorageFailed`.
         """
         with self._write_lock:
             self._check_writable()
@@ -229,8 +229,8 @@ class PartitionLog(ReadableLog):
     def _begin_amid(self, data: memoryview) -> Offset:
         """Restart an empty log at the base offset of the first batch in `data` if the log start is inside that batch.
 
-        Returns the log start to keep. A leader may delete records up to an offset inside a batch, and sends the whole
-        batch that contains the offset.
+        Returns the log start that the restarted log must keep. A leader may delete records up to an offset inside a
+        batch, and sends the whole batch that contains the offset.
         """
         start = self._log_start
         if start == self._end and data:
@@ -479,14 +479,14 @@ class PartitionLog(ReadableLog):
     def remove_dropped(self, now_us: TimestampUs) -> None:
         """Remove the files of dropped segments whose removal is due.
 
-        Readers may use a dropped segment until its files are removed. Appends may run concurrently, since the
+        Readers may use a dropped segment until its files are removed. Appends may run during the removal, since the
         file system needs a long time to remove a full segment.
         """
         with self._health:
             self._dropped.remove_due(now_us)
 
     def close(self) -> None:
-        """Write out buffered index entries and close the files. No method may be called after `close`.
+        """Write out buffered index entries and close the files. Methods must not be called after `close`.
 
         Reads in progress are completed. The call does not sync the log: an orderly stop syncs the log before
         closing it.
@@ -512,7 +512,7 @@ class PartitionLog(ReadableLog):
             start += count
 
     def _roll(self, unpublished: Sequence[StampedBatch] = (), base_offset: Offset | None = None) -> None:
-        """Start a new segment at or beyond the log's end. `unpublished`: batches that are written since the log's end.
+        """Start a new segment at or beyond the log's end. `unpublished`: batches already written beyond the log's end.
 
         Unless durability is `replicated`, sync the old segment first. Without this sync, a power failure could
         keep the new segment and lose the end of the old segment, which would look like damage. With `replicated`, no

@@ -1,11 +1,12 @@
 """Snapshot files of a log's producer state, from which a starting broker restores the state.
 
 `partition_log` owns the snapshots and passes every append to them. Each segment has a `.producers` file with the state
-at the segment's first offset. The last segment also has a file for a later offset. The file for the first offset is
-kept, because after a truncation below the later offset only the file for the first offset covers the deleted segments.
-A starting broker loads the newest undamaged file at or below the end of the log and replays the batch headers from that
-offset on. Snapshots are never synced: a torn snapshot fails its checksum, and the broker then loads the previous
-snapshot and reads more headers. The module must not depend on the definition of a duplicate, which is in `producers`.
+at the segment's first offset. The last segment also has a file for a later offset. The file for the last segment's
+first offset is kept, because after a truncation within that segment it is the only snapshot that covers deleted
+segments. A starting broker loads the newest undamaged file at or below the end of the log and replays the batch headers
+from that offset on. Snapshots are never synced: a torn snapshot fails its checksum, and the broker then loads the
+previous snapshot and reads more headers. The module must not depend on the definition of a duplicate, which is in
+`producers`.
 """
 
 from __future__ import annotations

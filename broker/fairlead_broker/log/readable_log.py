@@ -2,7 +2,7 @@
 
 `ReadableLog` is the base class of `PartitionLog`, which alone changes the state of the log. Any number of reads
 may run at the same time as one appender, and return only bytes that the appender has published. The module must
-not know how the log grows or shrinks. The offset limit of a reader is an argument.
+not know how the log grows or shrinks. Each read gets its offset limit as an argument.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class ReadableLog:
 
     @property
     def last_epoch(self) -> LeaderEpoch | None:
-        """Epoch of the last record, or None for a log without records. An epoch without records does not count."""
+        """Epoch of the last record, or None for a log without records. Epochs without records are ignored."""
         epochs = (start.epoch for start in reversed(self._epochs.entries) if start.start_offset < self._end)
         return next(epochs, None)
 
@@ -230,10 +230,10 @@ class ReadableLog:
     def _first_stale(self, found: LogRead, segment: Segment | None) -> EpochStart | None:
         """Return the first offset whose batch has an earlier leader epoch than the list names, and the listed epoch.
 
-        A lost write may leave an older batch at an offset. Within a read, the older batch has an earlier epoch than the
-        previous batch. The first batch of a read and the first batch of an epoch are compared with the list. The first
-        batch of an epoch is rarely within a read, so it is read from the segment. Without a segment, the start of the
-        epoch is returned unchecked.
+        A lost write may leave an older batch at an offset. Within a read, an older batch that a lost write left has an
+        earlier epoch than the batch before it. The first batch of a read and the first batch of an epoch are compared
+        with the list. The first batch of an epoch is rarely within a read, so it is read from the segment. Without a
+        segment, the start of the epoch is returned unchecked.
         """
         base_offset, first_epoch = found.first_batch
         for begun in epochs_between(self._epochs.entries, Offset(base_offset), found.next_offset):

@@ -8,7 +8,8 @@ recovery point is read, and both checksums of the batch are checked. Cases:
   good batch after damage, `synced`        damage: nothing is dropped, the range is reported and not served
   bad or missing below the synced offset   damage of synced bytes; offsets are never assigned again
 
-The recovery point is the synced offset of the last checkpoint. The synced offset of the last sync may be higher.
+The recovery point is the synced offset of the last checkpoint. The synced offset that the last sync stored may be above
+the recovery point.
 
 After an orderly stop the recovery point is the end of the log, and only the batch headers after the last index entry
 are read. The module must not know about other replicas, from which damaged ranges are fetched again.
@@ -328,7 +329,7 @@ class Recovery:
         return writer
 
     def _begin_behind(self, tail: _Tail) -> SegmentWriter:
-        """Continue the log in a new segment at the synced offset, since synced records before it are missing."""
+        """Continue the log in a new segment at the synced offset, since synced records below it are missing."""
         segment = self.segments[-1]
         self._damage(tail.next_offset, self._synced)
         if tail.size == 0 and segment.base_offset < self._synced and len(self.segments) > 1:

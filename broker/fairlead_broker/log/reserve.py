@@ -49,8 +49,8 @@ class SpaceReserve:
     def check(self) -> None:
         """Raise `DiskFull` if the space should be reserved but the disk is too full."""
         with self._lock:
-            # The lock keeps `release` from running between the check of `missing` and the reservation: the file would
-            # exist again while the broker stops.
+            # The lock keeps `release` from running between the check of `missing` and the reservation: otherwise, the
+            # reserve file could be created again while the broker stops.
             lacking = self.missing and not self._take()
         if lacking:
             message = (

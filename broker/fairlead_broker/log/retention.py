@@ -2,8 +2,8 @@
 
 `runtime` calls this module for partitions that this broker leads; followers adopt the leader's log start. Only
 `retention_facts` reads files, in a disk thread: the first call reads the end of each closed segment's time index, and
-later calls use the latest time kept in memory. The other functions are pure: each decides from the given facts. The
-module must not know when its functions are called.
+later calls use the latest time kept in memory. All functions except `retention_facts` are pure: each decides from the
+given facts. The module must not know when its functions are called.
 
     whole segments, oldest first; never the active one; nothing at or above the high watermark
     1. segments wholly below the log start (delete-records moved the log start)

@@ -57,7 +57,7 @@ class SegmentScrub:
         return self._position - before
 
     def finish(self) -> tuple[DamagedRange, ...]:
-        """Record the detected damage in the log and return the new ranges. After a truncation, nothing is recorded."""
+        """Record the detected damage in the log and return the new ranges. Nothing is recorded after a truncation."""
         if self._log.generation != self._generation or self._segment not in self._log.segments:
             return ()
         if self._expected < self._stop:

@@ -133,7 +133,7 @@ class SyncedOffsets:
         """Write the changed entries, with one call if there are many. Raises `StorageFailed`.
 
         A full disk raises `Shortage` only if `durably` is set, because a raised offset that is not stored only
-        makes the next recovery less precise. The entries are written again by the next call.
+        makes the next recovery less precise. After an error, the next call writes the entries again.
         """
         file = self._file
         assert file is not None, f"{self._path} is not open"

@@ -16,7 +16,7 @@ from fairlead_broker.log.partition_log import PartitionLog, SyncPoint
 from fairlead_broker.log.segments.storage import Volume
 
 PARALLEL_SYNCS_MAX: Final = 16
-"""Maximum number of partitions that are synced individually. For more partitions the file system's journal is the
+"""Maximum number of partitions that are synced individually. Above this number, the file system's journal is the
 bottleneck, and one `syncfs` is faster.
 """
 

@@ -1,7 +1,7 @@
 """Wait for the threads of the HTTP client before the interpreter finalizes.
 
 pyreqwest passes results to Python from its own thread. After the last result of a program, this thread may still be
-executing Python code when the interpreter finalizes. In that case, CPython before 3.14 terminates the thread within
+executing Python code when the interpreter finalizes. CPython before 3.14 then terminates the client's thread within
 native code, and the process aborts (exit code 134) after successful work. `peers` registers the wait when it opens a
 client. The SDK has a copy of this file, because the two packages share only the contract, which has neither a clock nor
 an HTTP client.
@@ -21,7 +21,7 @@ from fairlead_broker.clock import SystemClock
 
 THREAD_NAME: Final = "pyreqwest"
 REST_SECONDS_MAX: Final = 1.0
-"""Maximum number of seconds to wait. A thread that is busy for longer serves a client that was not closed."""
+"""Maximum number of seconds to wait. A thread that is busy for longer than this serves a client that was not closed."""
 POLL_SECONDS: Final = 0.0005
 _TASKS: Final = Path("/proc/self/task")
 
@@ -47,7 +47,7 @@ def _busy() -> bool:
     """Return whether a thread of the HTTP client runs or could run.
 
     Reading the state of a thread releases the interpreter lock, so a thread that waits for the lock becomes runnable. A
-    thread that is asleep is therefore waiting for the network.
+    thread that is still asleep is waiting for the network.
     """
     for task in _TASKS.iterdir():
         with suppress(OSError):  # The thread may end during the check.

@@ -31,7 +31,7 @@ CALLER_TOKEN: Final = "fairlead-caller-token"  # noqa: S105 - a header name, not
 """Header of a forwarded call with the id of the client's API token, for the audit log."""
 CALLER_ISSUER: Final = "fairlead-caller-issuer"
 """Header of a forwarded call with the issuer of the client's signed token, for the audit log. If the key that verified
-the token has an id, `/` and the percent-encoded id follow."""
+the token has an id, the value ends with `/` and the percent-encoded id."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,7 +129,7 @@ def cancellable() -> Iterator[None]:
     """Raise the cancellation of the current task that a call of pyreqwest within the block has dropped.
 
     If a task is cancelled after its request has ended and before the task continues, pyreqwest returns the outcome and
-    the cancellation is lost. Without this check, a task that repeats its calls would never end.
+    the cancellation is lost. Without `cancellable`, a cancelled task that repeats its calls would never end.
     """
     task = asyncio.current_task()
     before = task.cancelling() if task is not None else 0

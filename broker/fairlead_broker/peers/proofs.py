@@ -7,9 +7,9 @@ calls to other brokers. A sender makes one proof per `RENEW_SECONDS` for each ca
 once.
 
 A proof contains the time since the start of its sender instead of the time of day, and is refused once it is
-`VALID_SECONDS` older than the newest proof of the same incarnation. A proof that was read on the network therefore soon
-becomes useless, and brokers with wrong clocks can still call each other. Besides the check of certificates, only this
-module uses the package `cryptography`.
+`VALID_SECONDS` older than the newest proof of the same incarnation. An intercepted proof therefore soon becomes
+useless, and brokers with wrong clocks can still call each other. Besides the check of certificates, only this module
+uses the package `cryptography`.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
 The package has two callers. The partition's task passes every batch that names a producer or an idempotency key
 to one `PartitionProducers` before the batch is stamped, and runs the returned effects. The log replays batches
 into one `ProducerState` and writes snapshots of the state: all stored batches at startup, and then every appended
-batch. The state machine of a new leader begins with a copy of that state. The package must not know about files,
-loops, HTTP or clocks: events contain the time, and entries expire only according to the append times of batches.
+batch. The state machine of a new leader begins with a copy of the log's `ProducerState`. The package must not know
+about files, loops, HTTP or clocks: events contain the time, and entries expire only according to the append times of
+batches.
 """
 
 from __future__ import annotations

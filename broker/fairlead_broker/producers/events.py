@@ -26,7 +26,7 @@ class SequencedArrived(msgspec.Struct, Generic[R], frozen=True, gc=False):
     first_sequence: Sequence
     last_sequence: Sequence
     now: float
-    """Monotonic time of the arrival in seconds."""
+    """Monotonic time, in seconds, at which the batch arrived."""
     is_transactional: bool = False
 
 
@@ -64,13 +64,13 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
     """The log appended every batch with an `Append` effect since the last `Appended`, possibly with other batches."""
 
     base_offsets: SequenceOf[Offset]
-    """Base offsets of all these batches, in the order of the effects."""
+    """Base offsets of the appended batches, in the order of their `Append` effects."""
     last_offsets: SequenceOf[Offset]
     append_time_us: TimestampUs
 
 
 class AppendFailed(msgspec.Struct, frozen=True, gc=False):
-    """The log appended no batch with an `Append` effect since the last `Appended`, or has failed until a restart."""
+    """The log appended no batch with an `Append` effect since the last `Appended`, or failed and needs a restart."""
 
 
 Event: TypeAlias = (

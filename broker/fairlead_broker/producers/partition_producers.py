@@ -90,7 +90,7 @@ class PartitionProducers(Generic[R]):
         self._fronts: dict[ProducerId, _Front[R]] = {}
         self._ordered_keys: dict[bytes, KeyedArrived[R]] = {}
         self._ends: dict[ProducerId, list[EndDecided[R]]] = {}
-        """Decided ends that wait for an append or for the end of an earlier transaction."""
+        """Ends of decided transactions, which wait for an append or for the end of an earlier transaction."""
 
     # -- reading
 
@@ -108,7 +108,7 @@ class PartitionProducers(Generic[R]):
         return self._held.next_deadline()
 
     def waiting_ends(self) -> Iterator[R]:
-        """Return the requests of decided ends that wait for earlier batches or for an earlier end."""
+        """Return the requests of transaction ends that wait for earlier batches or for an earlier end."""
         return (end.request for ends in self._ends.values() for end in ends)
 
     @property
@@ -303,8 +303,8 @@ class PartitionProducers(Generic[R]):
                 continue
             first = self._state.transactions.first_offsets.get(producer_id)
             if entry is not None and entry.epoch < end.epoch and first is not None:
-                # An earlier transaction of the producer is still open. With the effect `Look`, the leader first ends
-                # that transaction.
+                # An earlier transaction of the producer is still open. The effect `Look` makes the leader end the
+                # producer's earlier transaction first.
                 effects.append(Look(producer_id))
                 waiting.insert(0, end)
                 break

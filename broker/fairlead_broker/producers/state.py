@@ -4,9 +4,9 @@ The log replays every batch into a `ProducerState`, and `PartitionProducers` bas
 expires when it is 24 hours older than the newest batch of the partition, in partition time. The clock of a broker is
 not used, since replicas with different clocks would forget different entries.
 
-Partition time follows the append times, but no step between two batches moves it by more than an hour. A clock that is
-wrong and is corrected later moves partition time by the same step in both directions, so no jump expires the entries,
-and a jump back does not keep them forever.
+Partition time follows the append times, but no step between two batches moves it by more than an hour. A clock that
+jumps and is corrected later moves partition time forwards and backwards by the same step, so the jump does not expire
+entries, and a jump back does not keep entries forever.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class ProducerState:
     def append_time_us(self, now_us: TimestampUs) -> TimestampUs:
         """Return the append time for a batch that the leader appends now, by the leader's clock.
 
-        The append time is never earlier than the last batch's, unless the clock is more than an hour behind it: then
-        the last append time was wrong, and later batches must not inherit it.
+        The append time is never earlier than that of the last batch, unless the clock is more than an hour behind the
+        last append time: in this case the last append time was wrong, and later batches must not inherit it.
         """
         last = self._last_append_time_us
         return last if now_us < last <= now_us + STEP_US_MAX else now_us

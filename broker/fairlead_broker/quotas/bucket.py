@@ -12,7 +12,7 @@ from typing import Final
 from fairlead_broker.quotas.limits import UseKey
 
 WAIT_SECONDS_MAX: Final = 30.0
-"""Maximum number of seconds in `Retry-After`."""
+"""Maximum value of the `Retry-After` header, in seconds."""
 
 
 class Bucket:

@@ -71,9 +71,10 @@ class MemberRecord(Record, frozen=True, kw_only=True):
     assigned: dict[TopicId, tuple[int, ...]] = msgspec.field(default_factory=dict)
     """Partitions that the member may consume and commit, in ascending order."""
     revoking: dict[TopicId, tuple[int, ...]] = msgspec.field(default_factory=dict)
-    """Partitions that the member must release. The member owns them until it confirms the release."""
+    """Partitions that the member must release. The member owns the partitions until it confirms their release."""
     principal: str | None = None
-    """Principal to which the member and its instance id belong, or None if nothing was enforced since it joined."""
+    """Principal to which the member and its instance id belong, or None if access rules were not enforced since it
+    joined."""
 
 
 class OffsetEntry(Entry, frozen=True, kw_only=True):

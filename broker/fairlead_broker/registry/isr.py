@@ -24,8 +24,8 @@ def with_isr(
 ) -> PartitionRecord:
     """Return the partition record with a changed isr or min_isr, and with the resulting elr.
 
-    `leaving`: brokers that are removed from `replicas`. Brokers that only stop are not included, since they join
-    the elr. `quarantined`: brokers that distrust the bytes of their replica.
+    `leaving`: brokers that are removed from `replicas`. Stopping brokers that keep their replicas are not included,
+    since they join the elr. `quarantined`: brokers that distrust the bytes of their replica.
     """
     elr: tuple[InSync, ...] = ()
     if len(isr) < min_isr:

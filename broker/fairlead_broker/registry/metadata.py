@@ -164,7 +164,7 @@ Change: TypeAlias = (
 class ClusterMetadata:
     """Records of the cluster, by topic, broker or partition.
 
-    The mappings are live views. A caller must not await between two reads that have to match.
+    The mappings are live views. A caller must not await between two reads that must be consistent.
     """
 
     def __init__(self, keys: Keys) -> None:
@@ -190,7 +190,8 @@ class ClusterMetadata:
         self._acls: dict[str, Versioned[AclRecord]] = {}
         self._quotas: dict[str, Versioned[QuotaRecord]] = {}
         self.unreadable_security: set[str] = set()
-        """Keys of tokens, ACLs and quotas that this release cannot read. Their effect is unknown (rule Z11)."""
+        """Keys of tokens, ACLs and quotas that this release cannot read. The effect of these records is unknown (rule
+        Z11)."""
         self.security_revision = Revision(0)
         """Number that increases when tokens, ACLs, quotas or the cluster's configuration change: access decisions that
         were cached at another number are not used.

@@ -46,7 +46,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     """An object inside a record."""
 
     nested: ClassVar[Mapping[str, type[Entry]]] = {}
-    """Fields that contain an entry or a list of entries. Unknown fields of these entries are also kept."""
+    """Fields that contain an entry or a list of entries. Unknown fields of nested entries are also kept."""
 
     unknown: dict[str, object] = {}
     """Fields that a later release wrote, kept unchanged."""
@@ -114,8 +114,8 @@ class Addresses(Entry, frozen=True, kw_only=True):
     peer_scheme: str = "http"
     """Scheme of the peer listener: `http` or `https`."""
     external: str | None = None
-    """Base URL for external clients. The URL is empty if these clients get the address that they have called, and None
-    without an external listener.
+    """Base URL for external clients. The URL is empty if these clients keep using the address that they called, and
+    None without an external listener.
     """
 
     @property
@@ -130,7 +130,7 @@ class Addresses(Entry, frozen=True, kw_only=True):
 
 
 class CertificateRecord(Entry, frozen=True, kw_only=True):
-    """Certificate that a broker currently uses. The record is updated after every replacement."""
+    """Certificate that a broker currently uses. The record is updated whenever a certificate is replaced."""
 
     certificate_sha256: str
     """SHA-256 of the broker's certificate in lower-case hexadecimal digits."""
@@ -356,7 +356,7 @@ def _spread(document: dict[str, object], entry_type: type[Entry]) -> dict[str, o
 
 
 def _each(value: object, entry_type: type[Entry], change: _Change) -> object:
-    """Apply a change to an entry or to every entry of a list. Other values are returned for the type check."""
+    """Apply a change to an entry or to every entry of a list. Other values are returned unchanged."""
     if isinstance(value, dict):
         return change(value, entry_type)
     if isinstance(value, list | tuple):
@@ -382,5 +382,6 @@ class ProducerNameRecord(Record, frozen=True, kw_only=True):
     used_us: TimestampUs
     """Time of the last request for the name, or of the last batch seen from its producer."""
     transactional: bool = False
-    """Whether the producer has transactions. The epoch and the time of the last use are then in its transaction record.
+    """Whether the producer has transactions. The epoch and the time of the last use of a transactional producer are in
+    its transaction record.
     """

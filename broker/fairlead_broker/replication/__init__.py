@@ -1,9 +1,9 @@
 """Rules that determine which records of a partition are committed and readable, and which replicas are in sync.
 
 A leader replica feeds events (appends, syncs, reports from followers, changes to the partition record) into one
-`PartitionLeader` and runs the returned effects. A follower replica feeds its events into a `PartitionFollower` in the
-same way. `divergence` finds where two logs diverge. `runtime`, the simulator and the model checker call this package.
-The package must not know about files, loops, time or transport.
+`PartitionLeader` and runs the returned effects. A follower replica feeds its events into a `PartitionFollower` and runs
+the returned effects. `divergence` finds where two logs diverge. `runtime`, the simulator and the model checker call
+this package. The package must not know about files, loops, time or transport.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def end_before(
     committed, so a complete leader has records of `deleted_epoch` up to the start of the follower's log, and the
     comparison treats the last deleted record as if the follower still had it. A leader that was elected uncleanly
     may have different records at the deleted offsets: records of older epochs may even extend beyond the start of
-    the follower's log. The follower would never fetch these records. The returned end offset is therefore below
+    the follower's log. Without a reset, the follower would never fetch such records. The returned end offset is below
     the start of the follower's log, which causes the follower to reset its log.
     """
     # A leader without epochs has no records that the follower could lack.

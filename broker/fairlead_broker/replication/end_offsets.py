@@ -14,8 +14,8 @@ from typing import Final
 from fairlead_api.identifiers import Offset
 
 ENTRIES_PER_LAG: Final = 100
-"""Maximum number of ring entries per lag time. Closer entries are left out, which can only make a replica appear
-further behind than it is.
+"""Maximum number of ring entries per lag time. Entries closer together than this are left out, which can only make a
+replica appear further behind than it is.
 """
 
 

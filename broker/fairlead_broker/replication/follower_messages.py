@@ -70,7 +70,7 @@ class Restarted:
 
     offset: Offset
     deleted_epoch: LeaderEpoch | None = None
-    """Epoch of the record before the offset, if `RestartAt` named this epoch."""
+    """Epoch of the record before the new start offset, or None if `RestartAt` named no epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +120,9 @@ class RestartAt:
 class SkipTo:
     """Move the log's end forward durably to the offset, as the leader did when the loss of its records was accepted.
 
-    The caller then sends `CopiesAppended` to the state machine. The epochs of the lost records are added to the
-    log's list of epochs. Without these epochs, the log would appear to have diverged, and this replica as a leader
-    would truncate followers that have, or have deleted, records of the lost epochs.
+    After the log's end has moved, the caller sends `CopiesAppended` to the state machine. The epochs of the lost
+    records are added to the log's list of epochs. Without these epochs, the log would appear to have diverged, and this
+    replica as a leader would truncate followers that have, or have deleted, records of the lost epochs.
     """
 
     offset: Offset

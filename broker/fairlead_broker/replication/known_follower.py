@@ -31,8 +31,8 @@ class KnownFollower:
         self.synced_offset: Offset = min(report.synced_offset, report.fetch_offset)
         self.log_start: Offset = report.log_start
         self.left: bool = False
-        """Whether the follower was removed from the isr and has not reported since. Earlier reports do not prove
-        that the follower is alive.
+        """Whether the follower was removed from the isr and has not reported since. Reports from before the removal do
+        not prove that the follower is alive.
         """
 
     def fetched(self, report: FollowerReport) -> None:

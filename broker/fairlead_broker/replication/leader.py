@@ -55,8 +55,8 @@ from fairlead_broker.replication.registered_broker import RegisteredBroker
 WAITED_FOR_SHARE: Final = 0.1
 """Fraction of the lag time (`replica.lag.time.max.ms`). The high watermark waits for a replica outside the isr that had
 every record of the leader at some time within this fraction of the lag time. A larger fraction would block all
-acknowledgements while a distant replica catches up. A smaller fraction would be shorter than a fetch and its fsync, so
-a replica could never join the isr under load.
+acknowledgements while a distant replica catches up. A smaller fraction could be shorter than the time for a fetch and
+its fsync, and a replica could never join the isr under load.
 """
 
 
@@ -148,8 +148,8 @@ class PartitionLeader:
         self._directory_failed = False
         self._resigned = False
         self._complete = False
-        """Whether no replica outside the isr could join and no change to `synced` is due. While the flag is set, most
-        reports cause no write. A replica that falls behind is detected at `TimePassed`.
+        """Whether no replica outside the isr could join and no change to `synced` is due. While `_complete` is set,
+        most reports of followers cause no write. A replica that falls behind is detected at `TimePassed`.
         """
         self._member_since: dict[BrokerId, float] = {}
         self._read_record()
@@ -196,7 +196,7 @@ class PartitionLeader:
     def enough_in_sync(self) -> bool:
         """Whether enough replicas are in sync for the high watermark to move (rule 4.4), at every acks level.
 
-        The stored isr is counted, not a proposed isr, which may never be stored. Replicas that a reassignment
+        Only members of the stored isr count, because a proposed isr may never be stored. Replicas that a reassignment
         adds do not count, since the reassignment may be cancelled.
         """
         return self._in_sync_count >= self._record.min_isr
@@ -264,7 +264,7 @@ class PartitionLeader:
         return None if follower is None else follower.counted(self._record.durability)
 
     def refusal_of(self, report: FollowerReport) -> FetchRefusal | None:
-        """Return the reason for refusing a fetch, or None if the fetch may be served and counted."""
+        """Return the reason for refusing a fetch, or None if the fetch may be served and its report counted."""
         leader_epoch = self._record.leader_epoch
         if report.leader_epoch != leader_epoch:
             stale = report.leader_epoch < leader_epoch

@@ -190,7 +190,7 @@ LeaderEvent: TypeAlias = (
 class AdvanceHighWatermark:
     """Acknowledge and serve every record below the offset.
 
-    The records below the offset already count on every member of the maximal isr, so the caller may answer
+    Every member of the maximal isr has already reported the records below the offset, so the caller may answer
     immediately. The offsets of successive effects increase.
     """
 

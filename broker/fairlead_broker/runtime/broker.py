@@ -90,7 +90,7 @@ class BrokerState:
 
     @property
     def ready(self) -> bool:
-        """Whether the broker is running, its directory is healthy, and each replica has been caught up once."""
+        """Whether the broker is running, its directory is healthy, and each replica has caught up once."""
         return self.phase is Phase.RUNNING and self._serves()
 
 
@@ -154,7 +154,7 @@ class Broker:
     async def announce_stop(self) -> None:
         """Hand leaderships and groups over to other brokers while this broker still serves.
 
-        The call returns within the time limit.
+        The call returns after at most `DEPARTURE_SECONDS_MAX`.
         """
         if self.state.phase is Phase.RUNNING:
             await self.departure.announce()
@@ -163,7 +163,8 @@ class Broker:
     async def stop_answering(self) -> None:
         """Refuse new calls, answer long polls at once, and answer all other calls within the time limit; idempotent.
 
-        Unsynced records are synced in the meantime, so that few bytes are left to sync at the end of the stop.
+        While calls are being answered, unsynced records are synced, so that few bytes are left to sync at the end of
+        the stop.
         """
         if self.state.phase is not Phase.RUNNING:
             return
@@ -334,7 +335,7 @@ class Broker:
     async def accept_damage(
         self, replica: LeaderReplica, first_offset: Offset, next_good_offset: Offset
     ) -> None:
-        """Accept that the records of a damaged range are lost. Readers then skip the lost range, even after a restart.
+        """Accept that the records of a damaged range are lost. Later reads skip the lost range, even after a restart.
 
         Raises `conflict` unless exactly this range is damaged, `disk_full`, `storage_failed`.
         """

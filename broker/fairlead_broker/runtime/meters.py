@@ -51,7 +51,7 @@ def _folders(process: Path, groups: Path) -> Iterator[tuple[Path, str]]:
     """Yield the folder of every control group and the name of its limit file, from the innermost to the mount's root.
 
     In a container, the paths may be paths of the host, which do not exist in the container. The root of the mount
-    exists and is the container's own group.
+    exists in a container, and is the container's own control group.
     """
     text = ""
     with suppress(OSError):

@@ -1,8 +1,8 @@
-"""Fetches and tails that wait for records, each of which ends when its caller may no longer read (rule Z10).
+"""Fetches and tails that wait for records, each of which ends when its caller loses read access (rule Z10).
 
 Callers: the endpoints of fetches and tails, around each wait. If a token is revoked or expires, or an ACL or the mode
-changes, the wait of a caller without access ends within a second. The endpoint then checks the access again and refuses
-the call. Without a change, access is not checked again.
+changes, the wait of a caller without access ends within a second. When the wait has ended, the endpoint checks the
+access again and refuses the call. While tokens, ACLs and mode stay the same, access is not checked again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class RunningReads:
     def watch(
         self, access: CallerAccess, topics: Callable[[], list[str]], end: Callable[[], None]
     ) -> Iterator[None]:
-        """Call `end` if the caller may no longer read one of the topics."""
+        """Call `end` if the caller has lost read access to one of the topics."""
         read = _Read(access, topics, end)
         self._reads[read] = None
         try:
@@ -53,7 +53,7 @@ class RunningReads:
     async def unless_ended(
         self, access: CallerAccess, topics: Callable[[], list[str]], work: Coroutine[Any, Any, T]
     ) -> T | None:
-        """Return the result of the work; None if the work was cancelled because the caller may no longer read."""
+        """Return the result of the work; None if the work was cancelled because the caller has lost read access."""
         task = asyncio.get_running_loop().create_task(work)
 
         def end() -> None:
@@ -79,7 +79,7 @@ class RunningReads:
                     if read in self._reads and self._has_ended(read):
                         self._reads.pop(read, None)
                         read.end()
-                await asyncio.sleep(0)  # noqa: TID251 - other work goes on between two slices
+                await asyncio.sleep(0)  # noqa: TID251 - lets other tasks run between two slices
 
     def _has_ended(self, read: _Read) -> bool:
         if self._security.is_current(read.access):

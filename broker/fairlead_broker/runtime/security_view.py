@@ -222,7 +222,7 @@ class SecurityView:
         return expires_us is None or self._clock.now_us() < expires_us
 
     def may_read(self, caller: Caller, topics: list[str]) -> bool:
-        """Return whether the caller of a waiting call may still read topics. Raises `unauthenticated`."""
+        """Return whether the caller of a waiting call still has read access to topics. Raises `unauthenticated`."""
         self._follow()
         if not self._enforces:
             return True

@@ -1,7 +1,7 @@
 """Sockets and running listeners of a broker, and the order in which they close.
 
 `wiring.listeners` binds the sockets, builds the application of each listener, and starts the listeners here. The module
-must not depend on what a listener answers.
+must not depend on the application of a listener.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ class Listeners:
         """Data and peer listeners, each with whether it has TLS."""
         self._ops: list[OpsListener] = []
         self.closing = AsyncExitStack()
-        """Stack of what is closed, in reverse order, after the data and peer listeners: the ops listener and tasks for
-        listeners."""
+        """Stack of the ops listener and the tasks for listeners, which are closed in reverse order after the data and
+        peer listeners."""
         self.closing.callback(bound.close)
 
     async def start_ops(self, listener: OpsListener) -> None:

@@ -79,7 +79,7 @@ class OpsListener:
         try:
             await self._application(scope, receive, send)
         except h11.LocalProtocolError:
-            # The body violated HTTP. uvicorn has refused it and closes the connection.
+            # The body violated HTTP. uvicorn has refused the body and closes the connection.
             while (await receive())["type"] != "http.disconnect":
                 pass
 

@@ -85,8 +85,8 @@ def walk_headers(
     end of the previous batch: an intact batch in the wrong place is not part of the log.
 
     The stamp does not cover the field with a batch's last offset. The field is trusted if it matches the base offset of
-    the next batch or, for the last batch, the caller's `next_offset`. If the field does not match, the whole batch is
-    checked. A batch that begins at `offset_stop` or later counts as bad: the file belongs to another segment.
+    the next batch or, for the last batch, the caller's `next_offset`. If the last offset does not match, the whole
+    batch is checked. A batch that begins at `offset_stop` or later counts as bad: the file belongs to another segment.
     """
     window = _Window(file, stop, HEADER_WINDOW_BYTES, offset_stop)
     for batch in _walk(window, position, expected, verify=False):
@@ -107,7 +107,8 @@ def verify_batches(
 
     Offsets are checked as in `walk_headers`. A batch that begins at `offset_stop` or later is bad: the file belongs to
     another segment. A batch whose leader epoch is below `epoch_min` or below that of the batch before it is bad as
-    well. The leader epochs of a log never decrease, so a lost write has left an older batch there.
+    well. The leader epochs of a log never decrease, so a lower epoch means that a lost write left an older batch at
+    this position.
     """
     window = _Window(file, stop, VERIFY_WINDOW_BYTES, offset_stop)
     return _walk(window, position, expected, verify=True, epoch=epoch_min)
@@ -135,7 +136,8 @@ def find_good_batch(
             found = _good_batch(window, position + candidate, offset_min)
             if found is not None and found.header.leader_epoch >= epoch_min:
                 return found
-        # A candidate needs its whole header in the window, so the last bytes are read again with the next window.
+        # A candidate batch needs its whole header in the window, so the last bytes of a window are read again with the
+        # next window.
         position += max(_ALIGNMENT, (len(view) - at - HEADER_BYTES) // _ALIGNMENT * _ALIGNMENT)
     return None
 
@@ -179,8 +181,8 @@ def _walk(
     while position < window.stop:
         batch = _check(window, position, expected or 0, verify=verify)
         if expected is not None and batch.header.base_offset != expected:
-            # The batch itself is intact. A search from this position finds the batch, and thereby the number of missing
-            # offsets.
+            # The batch itself is intact, but in the wrong place. A search from this position finds the batch, and
+            # thereby the number of missing offsets.
             reason = f"offset {batch.header.base_offset} is stored where offset {expected} belongs"
             raise BadBatch(position, position, reason)
         if batch.header.leader_epoch < epoch:
@@ -215,8 +217,8 @@ def _check(window: _Window, position: int, offset_min: int, *, verify: bool) -> 
     try:
         return WalkedBatch(position, _read_header(view, at, position, total_bytes))
     except UnknownFormat:
-        # The format number may belong to a later release or contain a flipped bit. The checksums distinguish the two
-        # cases.
+        # The format number may belong to a later release or contain a flipped bit. The checksums distinguish a later
+        # format from a flipped bit.
         _verify_content(window, position, total_bytes)
         raise
 

@@ -1,8 +1,8 @@
 """Search for the first damaged range in a segment by verifying checksums.
 
-`segments` calls this module when a read fails its checks. A read examines only a few bytes of some batches. Such a read
-detects invalid bytes, but determines neither which batch is bad nor where the next good batch begins. The module also
-finds the first good batch after the damage.
+`segments` calls this module when a read fails its checks. A read examines only a few bytes of some batches. A failed
+read detects invalid bytes, but determines neither which batch is bad nor where the next good batch begins. The module
+also finds the first good batch after the damage.
 
 Offsets may be missing between two batches of a segment, but never between the last batch of a segment and the
 next segment: otherwise a read that continues in the next segment would skip records without reporting damage.

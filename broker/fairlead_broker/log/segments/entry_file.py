@@ -98,7 +98,7 @@ def _checksums(rows: NDArray[np.uint8]) -> NDArray[np.uint32]:
     """Return the CRC32C of each row, computed one column at a time if there are many rows.
 
     For the index of a full segment, one call of the CRC library per row would take 80 ms. The computation by columns
-    takes 10 ms, but for a single row fifty times as long as the library.
+    takes 10 ms, but for a single row it takes fifty times as long as the library.
     """
     if len(rows) <= ROWS_BY_LIBRARY_MAX:
         return np.fromiter((extend(0, row.tobytes()) for row in rows), np.uint32, len(rows))

@@ -70,7 +70,7 @@ class ReadPlan:
     point: int
     """Base offset of the batch at `position`."""
     stop: int
-    """End of the bytes that may be returned. A range can grow up to this position."""
+    """End of the bytes that may be returned. A range of read bytes may be extended up to this position."""
     offset: int
     """First requested offset."""
     offset_limit: int
@@ -109,8 +109,8 @@ def plan_read(
 ) -> ReadPlan | None:
     """Return the range of the file to read, which contains the whole batch with `offset`.
 
-    `base_offset`: base offset of the segment. `place`: position and base offset of that batch, if they are known
-    because the bytes before the batch are damaged.
+    `base_offset`: base offset of the segment. `place`: position and base offset of the batch with `offset`, if both are
+    known because the bytes before the batch are damaged.
 
     Returns None if the range is empty, or if the first batch might not fit into `nbytes_max`.
     """

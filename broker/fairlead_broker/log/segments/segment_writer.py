@@ -28,7 +28,8 @@ INDEX_FLUSH_BYTES: Final = 1 << 20
 INDEX_FLUSH_ENTRIES: Final = 16
 """Minimum bytes of log and minimum number of entries since the last write of the index. The index is written when both
 minimums are reached. A broker restarted after a kill reads only the headers of one MiB of small batches, or of 16
-larger batches. With a limit in bytes alone, every batch of 1 MiB would open, truncate and write both files.
+larger batches. With a minimum in bytes alone, both index files would be opened, truncated and written for every batch
+of 1 MiB.
 """
 _APPEND_TIME: Final = struct.Struct("<16xq")
 
@@ -270,7 +271,8 @@ class SegmentWriter:
         for batch in batches:
             body.index.note(batch.base_offset, position, batch.max_time_us, self._config.index_interval_bytes)
             position += batch.nbytes
-        # The size is updated last. Readers read the size first, so all bytes and entries below the size are complete.
+        # The size of the segment is updated last. Readers read the size first, so all bytes and entries below the size
+        # are complete.
         body.size = position
         self.segment.next_offset = Offset(batches[-1].last_offset + 1)
 

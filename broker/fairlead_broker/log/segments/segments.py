@@ -1,7 +1,7 @@
 """One segment of a partition: a file of batches with its index, readable from any thread.
 
-The last segment of a partition is open from the start and grows (`segment_writer`). The other segments are opened
-at their first use, so that the startup time does not depend on their number, and closed again when too many are
+The last segment of a partition is open from the start and grows (`segment_writer`). All segments but the last are
+opened at their first use, so that the startup time does not depend on their number, and closed again when too many are
 open. `partition_log` uses segments. The module must not know about partitions, epochs, or the limits of readers.
 """
 
@@ -53,7 +53,7 @@ class SegmentBody:
     file: File
     index: SegmentIndex
     size: int
-    """Size of the whole batches in bytes. The file is never shorter, but may be longer during an append."""
+    """Size of the complete batches in bytes. The file is never shorter, but may be longer during an append."""
 
 
 class Segment:
@@ -283,7 +283,8 @@ class Segment:
     def unlink(self) -> None:
         """Remove the files, batches first, since the next start removes index files without batches.
 
-        Running readers keep the file open. The space is freed when the last of these readers has finished.
+        Running readers keep the file open. The disk space is freed when the last reader of the removed files has
+        finished.
         """
         self._cache.forget(self)
         self.body = None
@@ -458,7 +459,8 @@ class SegmentCache:
                     break
                 oldest, nbytes = self._used.popitem(last=False)
                 self._index_bytes -= nbytes
-                # Active readers still use the body. The file is closed when the last reader has finished.
+                # Active readers still use the segment's open file. The file is closed when the last reader has
+                # finished.
                 oldest.body = None
 
     def forget(self, segment: Segment) -> None:

@@ -125,7 +125,7 @@ class Storage(Protocol):
         ...
 
     def open_volume(self, path: Path) -> Volume:
-        """Open the file system that holds a folder, to sync it as a whole."""
+        """Open the file system that contains a folder, to sync it as a whole."""
         ...
 
     def lock(self, path: Path, holder: bytes) -> Release | None:
@@ -193,7 +193,7 @@ class PosixFile:
         return self._written <= max(self._synced, self._storage.volume_synced)
 
     def close_descriptor(self) -> None:
-        """Close the descriptor once no running operation uses it. The next operation opens the file again."""
+        """Close the descriptor once no running operation uses it. The next operation on the file opens it again."""
         self._descriptor = None
 
     def _use(self) -> _Descriptor:
@@ -208,8 +208,8 @@ class PosixFile:
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
         """Write with as few system calls as the kernel allows."""
-        # The number taken before the write keeps the file open during the write. The number taken after the write is
-        # higher than that of any concurrent sync, so the file still counts as unsynced.
+        # A write number taken before the write marks the file as unsynced, which keeps it open during the write. The
+        # number taken after the write is higher than that of any concurrent sync, so the file still counts as unsynced.
         self._written = next(self._storage.counter)
         try:
             descriptor = self._use()
@@ -263,7 +263,7 @@ class PosixFile:
         return os.fstat(descriptor.number).st_size
 
     def truncate(self, size: int) -> None:
-        """Set the size of the file in bytes. A closed file that has this size already needs no descriptor.
+        """Set the size of the file in bytes. A closed file that already has the requested size needs no descriptor.
 
         With this call, the log undoes a write that failed for lack of a descriptor.
         """
@@ -354,8 +354,8 @@ class PosixStorage:
 
     def __init__(self, files_max: int | None = None) -> None:
         """`files_max`: maximum number of open log files, by default a share of the process's descriptor limit."""
-        # tmpfs and some other file systems refuse RWF_NOWAIT. The first refusal is remembered, and all reads then use
-        # the disk pool.
+        # tmpfs and some other file systems refuse RWF_NOWAIT. After the first refusal of RWF_NOWAIT, all reads use the
+        # disk pool.
         self.reads_cached = True
         self.files_max = files_max or log_files_from_descriptor_limit()
         self.counter = itertools.count(1)

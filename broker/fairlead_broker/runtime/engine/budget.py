@@ -12,8 +12,8 @@ SMALL_ANSWER_BYTES = 256 << 10
 """Number of bytes that an answer may always take. An answer of this size is sent in one piece and its bytes are
 returned at once."""
 ANSWER_SHARE = 4
-"""Divisor of the budget's free bytes. The quotient limits one answer, so that the first large answers leave room for
-others."""
+"""Divisor of the budget's free bytes, which gives the limit for one answer. The limit ensures that the first large
+answers leave room for others."""
 
 
 class AnswerBudget:
@@ -60,7 +60,7 @@ class AnswerBudget:
         answer.progressed_at = self._now()
 
     def ended(self, answer: HeldAnswer) -> None:
-        """Remove an answer that has ended."""
+        """Remove an answer that has ended from the list of open answers."""
         self._open.pop(answer, None)
 
     def _cut_stalled(self) -> None:

@@ -21,8 +21,8 @@ class UnexpectedError(LogError):
 def contained(log: Log, work: str, subject: object = "") -> Iterator[None]:
     """Log an unexpected error with its stack, and raise an UnexpectedError instead.
 
-    `subject` names the partition or topic. A LogError is raised unchanged. A broken invariant is also raised unchanged,
-    and stops the broker.
+    `subject` names the partition or topic. A LogError is raised unchanged. The exception for a broken invariant is
+    raised unchanged, and stops the broker.
     """
     try:
         yield

@@ -56,8 +56,8 @@ class Supervisor:
                 while self._tasks:
                     for task in tuple(self._tasks):
                         task.cancel()
-                    # A cancellation is lost if a timeout of the task expires at the same moment. For this reason the
-                    # task is cancelled again.
+                    # A cancellation is lost if a timeout of the task expires at the same moment. Tasks that have not
+                    # ended after a pause are therefore cancelled again.
                     await asyncio.wait(tuple(self._tasks), timeout=AGAIN_SECONDS)
         except BaseExceptionGroup as failures:
             if not self.failure.done():

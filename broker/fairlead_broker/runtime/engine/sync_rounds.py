@@ -100,8 +100,8 @@ class SyncRounds:
     ) -> None:
         """`failed` gets the directory's first error; `observe_seconds` gets the duration of each round."""
         self.appended_bytes = 0
-        """Number of bytes that all partitions have appended since the start. The number determines when a checkpoint is
-        written early."""
+        """Number of bytes that all partitions have appended since the start. A checkpoint is written early after enough
+        appended bytes."""
         self._syncing = syncing
         self._clock = clock
         self._unsynced_bytes_max = unsynced_bytes_max

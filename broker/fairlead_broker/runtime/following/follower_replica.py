@@ -87,7 +87,7 @@ class FollowerReplica:
         self.log = log
         """Log of the partition; synced by the sync rounds."""
         self.sync = ReplicaSync(self, config, shared.rounds, shared.clock, shared.sync_interval_seconds)
-        """Marks appended bytes for the sync rounds."""
+        """Object that marks appended bytes for the sync rounds."""
         self.following = following
         self.failed_fetches = 0
         """Number of consecutive fetches of the partition that failed."""
@@ -164,7 +164,7 @@ class FollowerReplica:
     def out_of_range(self, result: ReplicaFetchResult) -> list[DiskWork]:
         """Notify the state machine that the leader has no record at the fetch offset.
 
-        Return the resulting disk work.
+        Return the disk work that follows from the change.
         """
         if self._closed:
             return []
@@ -172,7 +172,7 @@ class FollowerReplica:
         return self._step(FetchOutOfRange(result.log_start, result.end_offset, deleted))
 
     def begin_work(self) -> None:
-        """Reserve the log for disk work until `end_work`."""
+        """Reserve the log for disk work until `end_work` is called."""
         self._idle.clear()
 
     def end_work(self) -> None:

@@ -14,8 +14,8 @@ from fairlead_broker.clock import Clock
 
 SHARE_OF_A_SECOND: Final = 8
 """Divisor of the rate: for one partition, an answer has at most the bytes that the rate allows in an eighth of a
-second. A replica that has almost caught up then waits only briefly for other partitions, and can join the isr under
-load."""
+second. With small answers, a replica that has almost caught up waits only briefly for other partitions, and can join
+the isr under load."""
 FETCH_BYTES_MIN: Final = 64 << 10
 """Minimum number of bytes for one partition in an answer; smaller answers would cause more overhead than progress."""
 
@@ -44,7 +44,7 @@ class MoveThrottle:
         return self._free_at
 
     def follow_configuration(self) -> bool:
-        """Apply the configured rate; return whether the rate has changed. A change ends the waits of all partitions."""
+        """Apply the configured rate; return whether the rate has changed. A changed rate ends all waits."""
         before, self._rate = self._rate, self._configured()
         if before == self._rate:
             return False

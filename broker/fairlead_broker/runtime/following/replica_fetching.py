@@ -51,10 +51,10 @@ BACKOFF_SECONDS_MAX: Final = 1.0
 pause early."""
 QUIET_FAILURES: Final = 3
 """Number of consecutive failures of one partition at which a warning is logged. An ordinary election causes fewer
-failures."""
+failures than this number."""
 WORTH_A_WARNING: Final = 4
 """Number of consecutive failures of a leader at which a warning is logged. Consecutive failures reach this number
-within 0.35 seconds. An ordinary start or stop of a broker causes fewer failures."""
+within 0.35 seconds. An ordinary start or stop of a broker causes fewer failures than this number."""
 
 _Work = tuple[FollowerReplica, DiskWork]
 
@@ -345,7 +345,7 @@ class ReplicaFetcher:
     def _wait_ms(self) -> int:
         """Return the number of milliseconds for which the leader may park the poll.
 
-        The leader may park the poll at most until a paused partition is due.
+        The leader must answer by the time at which the first paused partition is due.
         """
         due = min(self._resting.values(), default=None)
         if due is None:
@@ -442,7 +442,7 @@ class ReplicaFetcher:
         return following
 
     def _do_all(self, work: Sequence[_Work]) -> list[LogError | None]:
-        """Execute all disk work. The call blocks and runs in the disk pool."""
+        """Execute the disk work of several partitions; return the errors. The call blocks and runs in the disk pool."""
         errors = [self._do(partition, each) for partition, each in work]
         moved = [partition for partition, each in work if isinstance(each, MoveLogStart)]
         if moved:

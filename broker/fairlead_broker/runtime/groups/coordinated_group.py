@@ -69,7 +69,7 @@ class HeartbeatPace:
         """Milliseconds between two heartbeats of a member whose assignment does not change."""
 
     def count(self, more: int) -> None:
-        """Add a number of members; the number is negative after members left."""
+        """Add `more` to the number of members; `more` is negative after members have left."""
         self._members += more
         assert self._members >= 0, "more members left than had joined"
         self.interval_ms = rest_interval_ms(self._members)
@@ -325,7 +325,7 @@ class CoordinatedGroup:
             if self._gone is None and self.is_absent and not self._commits:
                 await self._give_back()
         except Exception:
-            # After an unexpected error this group is loaded again. Other groups are not affected.
+            # After an unexpected error this group is loaded again. The error does not affect other groups.
             self._shared.log.exception("group failed", group=self.name)
             self.let_go(group_refusals.restarted(self.name, maybe=True))
         finally:
@@ -511,8 +511,8 @@ class CoordinatedGroup:
         if self.usable and deadline is not None and deadline > self._shared.clock.monotonic():
             self._set_timer()
         elif self._doubted and self._shared.incarnation.confirms(self.claim.broker_epoch):
-            # While the lease was in doubt, no heartbeat could be processed. The group is therefore loaded again, which
-            # restarts all sessions with their full timeouts.
+            # While the lease was in doubt, no heartbeat could be processed. After a lease in doubt, the group is loaded
+            # again, which restarts all sessions with their full timeouts.
             self.let_go(group_refusals.restarted(self.name))
         else:
             self.wake()

@@ -3,8 +3,8 @@
 `Groups` finds or becomes the coordinator, owns the coordinated groups, and drops them when the broker's
 incarnation ends. The functions at the end convert requests to events and replies to answers. The package
 `fairlead_broker.groups`, which performs no I/O, decides which requests from a member are accepted. Offsets are stored
-as the client sends them. The module does not use HTTP. It is a single file because all calls share the look-up of the
-group.
+as the client sends them. The module does not use HTTP. The module is a single file because all calls share the lookup
+of the group.
 """
 
 from __future__ import annotations
@@ -158,8 +158,8 @@ class Groups:
     ) -> HeartbeatAnswer:
         """Process a heartbeat, which may add a member to the group.
 
-        `principal`: caller to which the member must belong, or None if nothing is enforced.
-        Raises `not_coordinator`, or the problem with which the group refuses the heartbeat.
+        `principal`: caller to which the member must belong, or None if access rules are not enforced. Raises
+        `not_coordinator`, or the problem with which the group refuses the heartbeat.
         """
         coordinated = await self._of_member(member_id, group, make=request.joins)
         reply = await coordinated.ask(heartbeat_event(member_id, request, principal))
@@ -339,7 +339,7 @@ class Groups:
         room = asyncio.Semaphore(RELEASES_AT_ONCE)
 
         async def release(coordinated: CoordinatedGroup) -> None:
-            # The refusal is definite, because nothing was written for the call. The client then looks up the next
+            # The refusal is definite, because nothing was written for the call. A refused client looks up the next
             # coordinator.
             coordinated.let_go(group_refusals.not_coordinator(coordinated.name, None, None))
             async with room:

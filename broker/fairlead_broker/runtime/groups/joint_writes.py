@@ -37,7 +37,7 @@ class JointWrite:
         now_us: TimestampUs,
         check: Callable[[], None],
     ) -> JointWrite:
-        """Return the write of the commits that stand; answer the commits that need no write, and refuse the others.
+        """Return the write of the valid commits; answer the commits that need no write, and refuse the invalid ones.
 
         `check` raises the problem of a group that may not be written now.
         """

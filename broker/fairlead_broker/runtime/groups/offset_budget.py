@@ -57,7 +57,7 @@ class OffsetBudget:
     def spend(self, transactions: int) -> None:
         """Count transactions that a group used in addition to the granted transaction.
 
-        The counted transactions delay later requests.
+        Later requests wait longer because of the additional transactions.
         """
         self._tokens -= transactions
         self.granted += transactions

@@ -1,7 +1,7 @@
 """One commit of offsets, which are checked on arrival and again at the time of the write.
 
 Used by `coordinated_group`. A commit waits for its turn at the store, and its member may give up partitions in the
-meantime. The offsets are therefore checked again at the write (protocol section 5, rule 4).
+meantime. The offsets of a commit are therefore checked again when they are written (protocol section 5, rule 4).
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class OffsetsAsked:
         self._group.check_commit(self._request.member_id, self._request.member_epoch, self._principal)
 
     def _checked(self, entry: OffsetCommit) -> tuple[TopicId, int]:
-        """Return the partition of an entry that may be stored. Raises the problem of the entry."""
+        """Return the partition of an entry that may be stored. Raises the problem of an invalid entry."""
         topic_id, partition = self._topic_id(entry), PartitionIndex(entry.partition)
         self._group.check_committed_partition(self._request.member_id, topic_id, partition)
         self._check_within(entry, TopicIdPartition(topic_id, partition))

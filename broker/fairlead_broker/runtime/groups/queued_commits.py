@@ -1,6 +1,6 @@
 """Commits of offsets that wait in a coordinated group for their common write.
 
-Used by `coordinated_group`. Commits without transactions share a write with each other. Commits that also decide
+Used by `coordinated_group`. Commits outside of transactions are combined in one write. Commits that also decide
 transactions share other writes, because such a write fails if one of the transactions was changed in the meantime.
 """
 

@@ -87,7 +87,7 @@ def transaction_changed(group: str) -> ProblemError:
 def unreadable(error: RecordUnreadable, group: str) -> ProblemError:
     """Return the problem for a group with a stored value that is damaged or was written by a later release.
 
-    All other groups are still served.
+    The coordinator still serves all other groups.
     """
     return ProblemError(
         "coordination_unavailable",

@@ -97,7 +97,8 @@ class GroupUpkeep:
         minutes = cluster_number(self._metadata, OFFSETS_RETENTION)
         old_before = TimestampUs(self._expiry.now_us() - minutes * 60_000_000)
         for coordinated in self._groups:
-            # The group may have changed in the meantime. The next pass retries its offsets.
+            # The group may have changed since its claim was read; this pass then skips the group. The next pass expires
+            # the group's old offsets.
             with suppress(ProblemError):
                 await coordinated.forget_old(old_before, self._is_gone)
 

@@ -54,7 +54,7 @@ class PartitionLogs:
     def keep(self, key: TopicIdPartition, log: PartitionLog) -> None:
         """Keep a log open although its partition record no longer lists this broker.
 
-        The log is later reopened or deleted.
+        A log that is kept open is reopened or deleted later.
         """
         self._kept[key] = log
 

@@ -199,7 +199,7 @@ class Replicas:
             role = hosted.role
             await self._changes.end(hosted, role.topic if role else "", refusals.leader_changed)
             if self._find(key) is not hosted:
-                return True  # The replica was closed in the meantime.
+                return True  # The replica was closed while its role ended.
             await self._opening.run(drop_damaged, hosted.log)
             hosted.distrusted = False
         except LogError as error:
@@ -500,7 +500,8 @@ class Replicas:
         """Return whether the mirror still has this version of the partition record.
 
         A broker that removed its replica from the partition record must not lead or follow according to the earlier
-        version, because its log was truncated afterwards. A newer version causes another comparison.
+        version, because its log was truncated afterwards. A newer version of the partition record triggers another
+        comparison.
         """
         standing = self._metadata.partitions(wish.key.topic_id).get(wish.key.partition)
         return standing is not None and standing.mod_revision == wish.record.mod_revision

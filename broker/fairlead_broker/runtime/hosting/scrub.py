@@ -42,7 +42,7 @@ class Scrub:
         count_damaged: Callable[[int], None],
         log: Log,
     ) -> None:
-        """`partitions` returns the replicas to scrub; called for every pass."""
+        """`partitions` returns the replicas to scrub, and is called for every pass."""
         self._partitions = partitions
         self._pool = pool
         self._clock = clock
@@ -77,7 +77,7 @@ class Scrub:
     def _first(self, count: int) -> int:
         """Return the index of the segment at which a pass begins.
 
-        An uninterrupted pass would have reached this segment by the current time.
+        An uninterrupted pass would already have reached this segment.
         """
         seconds = self._clock.now_us() / 1e6 % self._pass_seconds
         return int(count * seconds / self._pass_seconds)

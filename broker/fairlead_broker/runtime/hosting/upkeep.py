@@ -94,8 +94,8 @@ class Upkeep:
             self._failed(failure)
 
     def _look_after(self, partitions: list[Replica]) -> StorageFailed | None:
-        # A failure of the directory may first occur at a checkpoint or when a log is opened. Without an append, no
-        # other component would notice the failure.
+        # A failure of the directory may first occur at a checkpoint or when a log is opened. If nothing is appended, no
+        # other component would notice the failure of the directory.
         failure = self._directory.failure
         now_us = self._clock.now_us()
         for partition in partitions:
@@ -193,7 +193,7 @@ class LeaderClock:
     def tick(self, share: int) -> None:
         """Pass the time to one share of the partitions.
 
-        After the lease came into doubt or was confirmed, the time is passed to all partitions.
+        When the lease comes into doubt or is confirmed, the time is passed to all partitions.
         """
         confirmed = self._lease_confirmed()
         changed, self._confirmed = confirmed is not self._confirmed, confirmed

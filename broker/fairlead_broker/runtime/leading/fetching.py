@@ -245,7 +245,7 @@ class Fetching:
     ) -> FetchResult | ProblemError:
         """Return the result, unless its end offset may be lower than an offset that the caller has already read.
 
-        Until its high watermark is known, a leader has only an older value, and the client may have seen a newer
+        A leader that does not know its high watermark yet has only an older value, and the client may have seen a newer
         value (rule 4.9). The client may also have seen a newer value while the lease is in doubt, because another
         leader may have been elected (rule 3.7).
         """
@@ -256,7 +256,8 @@ class Fetching:
             except ProblemError as problem:
                 # The high watermark is unknown, or the leadership has ended.
                 return problem
-            # The high watermark has changed. The result may have been read while the high watermark was unknown.
+            # The high watermark has changed since the read. The result may have been read while the high watermark was
+            # unknown.
             if high_watermark != answer.high_watermark:
                 return refusals.offset_not_available(partition.topic, partition.index)
         return answer
@@ -280,7 +281,8 @@ class Fetching:
         self._meters.fetched(answers)
         for fetch, answer in zip(spec.partitions, answers, strict=True):
             if isinstance(answer, FetchResult) and answer.data:
-                # The first batch may begin below the requested offset. Records below that offset are not counted.
+                # The first batch may begin below the requested offset. Records below the requested offset are not
+                # counted.
                 with suppress(ProblemError):  # The partition was deleted during the read in the pool.
                     topic = self._find(fetch.topic_id, fetch.partition).meters
                     topic.read(answer.next_offset - fetch.offset, answer.nbytes)

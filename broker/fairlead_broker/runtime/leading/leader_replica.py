@@ -361,8 +361,8 @@ class LeaderReplica:
     def synced(self, offset: Offset) -> None:
         """Record that everything below the offset is durable.
 
-        A round can include an append whose completion has not reached the loop yet. The next round counts that append,
-        because its completion marks the partition as dirty again.
+        A round can include an append whose completion has not reached the loop yet. Such an append is counted by the
+        next round, because its completion marks the partition as dirty again.
         """
         offset = min(offset, self._leader.end_offset)
         self.sync.synced(offset, self._leader.end_offset)

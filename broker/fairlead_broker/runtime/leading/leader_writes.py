@@ -69,8 +69,8 @@ class LeaderWrites:
     def _take(self) -> list[_Write]:
         """Return the next writes of current leaderships, at most one per partition.
 
-        While a write is queued, its state machine may receive a newer partition record and decide again. Only the newer
-        decision is written, because a transaction may change a key only once.
+        While a write is queued, its state machine may receive a newer partition record and decide again. Only the
+        newest decision of a state machine is written, because a transaction may change a key only once.
         """
         batch: list[_Write] = []
         epoch = None
@@ -94,8 +94,8 @@ class LeaderWrites:
         keys = self._keys
         names = [_name(keys, leadership.key) for leadership, _ in batch]
         incarnation = batch[0][0].incarnation
-        # Writes of several partitions usually add the same broker to their isrs. The key of that broker's registration
-        # is compared only once.
+        # Writes of several partitions usually add the same broker to their isrs. The registration key of a broker that
+        # several partitions add is compared only once.
         compares: dict[Compare, None] = {
             created_at(keys.broker(incarnation.broker), incarnation.broker_epoch): None
         }
@@ -145,7 +145,7 @@ class LeaderWrites:
         self._answer(batch, WriteOutcome.STORED, revision)
 
     def _refused(self, refused: _Write, standing: KeyValue | None) -> None:
-        """Pass the stored partition record to the leadership before the refusal.
+        """Pass the stored partition record to the leadership before the refusal of a write.
 
         The stored record may come from an earlier write whose answer was lost.
         """

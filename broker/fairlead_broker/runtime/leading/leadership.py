@@ -1,7 +1,7 @@
 """Shell of one partition's leader state machine, which passes events to the state machine and executes its effects.
 
-Owned by a `LeaderReplica`, which appends and reads. The shell communicates with followers, the coordination store
-and the lease. `replication.PartitionLeader` makes all decisions. After `close`, events are ignored, because
+A `LeaderReplica`, which appends and reads, owns the shell. The shell communicates with followers, the coordination
+store and the lease. `replication.PartitionLeader` makes all decisions. After `close`, events are ignored, because
 answers from the store and from followers may still arrive after the leadership has ended.
 """
 
@@ -131,7 +131,7 @@ class Leadership:
     def _may_acknowledge(self, acks: Acks) -> bool:
         """Return whether batches with these acks may be acknowledged while the lease is in doubt (rule 3.7).
 
-        Another leader may have been elected.
+        While the lease is in doubt, another leader may have been elected.
         """
         if acks is not Acks.ALL:
             return self.machine.serves_weak_acks

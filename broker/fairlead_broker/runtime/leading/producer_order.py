@@ -2,8 +2,8 @@
 
 queue ──▶ admit ──▶ [state machine] ──▶ group, held for others, answered as a repeat, or refused
 
-Owned by a `LeaderReplica` and called only by its task. The state machine of `producers` decides, the partition appends,
-and the shell passes the outcome of the append back to the state machine.
+A `LeaderReplica` owns the `ProducerOrder` of its partition, which only its task calls. The state machine of `producers`
+decides, the partition appends, and the shell passes the outcome of the append back to the state machine.
 
 A batch in the queue is a `PendingAppend`, and the call that sent the batch is a `PendingProduce` with one future and
 one timer for all partitions. The partition settles each batch, and the last settled batch wakes the call. A task or a
@@ -66,8 +66,8 @@ class AppendState(Enum):
     """Progress of a batch, which determines whether a refusal is definite."""
 
     QUEUED = auto()
-    """No byte of the batch is stored. After a timeout the batch is withdrawn, and its `ack_timeout` has the side effect
-    `none`."""
+    """While the batch is queued, none of its bytes are stored. After a timeout the batch is withdrawn, and its
+    `ack_timeout` has the side effect `none`."""
     APPENDING = auto()
     """The batch is being written or is about to be written. From this state on, a refusal has the side effect
     `maybe`."""
@@ -139,7 +139,7 @@ class PendingAppend:
 
     @property
     def side_effect(self) -> SideEffect:
-        """Side effect that a refusal must report in the current state of the batch."""
+        """Side effect that a refusal of the batch must report: whether the batch may already be stored."""
         return SideEffect.NONE if self.state is AppendState.QUEUED else SideEffect.MAYBE
 
     def stored(self, leader_epoch: LeaderEpoch) -> None:
@@ -265,7 +265,7 @@ class ProducerOrder:
         wake: Callable[[], None],
         end_offset: Offset,
     ) -> None:
-        """`state`: producers known to the log, which ends at `end_offset`. The object takes ownership of the state.
+        """`state`: producers known to the log, which ends at `end_offset`. The instance takes ownership of `state`.
 
         `wake` makes the partition's task call `take` again.
         """

@@ -125,7 +125,7 @@ class Producing:
     async def stop(self, seconds: float) -> None:
         """Refuse new calls; fail calls that are still running after the time limit.
 
-        The batches of failed calls may be stored.
+        The batches of failed calls may be stored nevertheless.
         """
         self._stopping = True
         try:
@@ -231,7 +231,7 @@ class Producing:
         return header
 
     def _check_transactional(self, acks: Acks) -> None:
-        """Raise the problem of a transactional batch that other brokers might not understand, or may lose."""
+        """Raise the problem of a transactional batch that other brokers might not understand, or might lose."""
         if not self._takes_transactions():
             raise ProblemError(
                 "malformed_batch",

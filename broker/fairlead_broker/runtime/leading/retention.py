@@ -1,8 +1,9 @@
 """Retention: the task that drops expired segments of every partition that this broker leads.
 
-One task runs every `log.retention.check.interval.ms`; `log.retention` chooses the segments. The order of the steps is
-fixed. Clients see the new log start first. After that, one checkpoint makes the log starts of all partitions durable,
-and the segments are removed from their logs. The upkeep deletes the segments' files `file.delete.delay.ms` later.
+One task runs every `log.retention.check.interval.ms`; `log.retention` chooses the segments. The order of the steps of
+retention is fixed. Clients see a new log start before it is durable. Once clients see the new log starts, one
+checkpoint makes the log starts of all partitions durable, and the segments are removed from their logs. The upkeep
+deletes the segments' files `file.delete.delay.ms` later.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class Retention:
         except StorageFailed as error:
             self._failed(error)
         except LogError as error:
-            # No data are lost. The next check makes the same decision again.
+            # A failure of retention loses no data. The next check makes the same decision again.
             self._log.warning("retention not applied", reason=str(error))
 
     def _check(self, partitions: list[LeaderReplica]) -> None:
@@ -100,7 +101,7 @@ class Retention:
             self._report(partition, expiry)
 
     def _expire(self, partition: LeaderReplica) -> Expiry | None:
-        """Choose the expired segments of a partition and advance its log start for clients."""
+        """Choose the expired segments of a partition and advance the log start that clients see."""
         log, now_us = partition.log, self._clock.now_us()
         try:
             with contained(self._log, "retention", partition.key):

@@ -78,7 +78,7 @@ class Advertised:
     """Address for clients with TLS; None if no data listener has TLS."""
     peer_scheme: str = "http"
     external: str | None = None
-    """Base URL for clients outside of the brokers' network; empty if these clients get the address that they have
+    """Base URL for clients outside of the brokers' network; empty if these clients keep using the address that they
     called; None if no listener serves such clients."""
     certificates: Callable[[], RegisteredCertificates] = RegisteredCertificates
     """Function that returns the certificates in use, which change while the broker runs."""
@@ -211,7 +211,8 @@ class ClusterEntry:
             storage=self._storage,
             residence=here,
         )
-        # If `open` has just created the directory, its residence could not be determined before.
+        # If `open` has just created the directory, the volume and kernel of the directory could not be determined
+        # before the call.
         self._residence = here or self._present_residence()
         return directory
 

@@ -113,7 +113,7 @@ async def warn_if_wide(store: Coordination, user: str, log: Log) -> None:
 async def patiently(attempt: Callable[[], Awaitable[Answer]], what: str, log: Log) -> Answer:
     """Retry an attempt until it succeeds or fails with an error that a retry cannot resolve.
 
-    The attempt must be safe to repeat.
+    The function `attempt` must be safe to call repeatedly.
     """
     count = 0
     while True:

@@ -1,6 +1,6 @@
 """Controlled shutdown: other brokers take over leadership before the broker stops serving.
 
-Used by the runtime's stop (protocol section 4, rule 10). During the announcement the broker continues to serve and
+Used when the runtime stops (protocol section 4, rule 10). During the announcement the broker continues to serve and
 forwards calls for partitions that it no longer leads, so that no client sees a failed write. If no other broker can
 take over, the announcement returns at once.
 """
@@ -20,8 +20,8 @@ from fairlead_broker.runtime.lifecycle.own_registration import OwnRegistration
 from fairlead_broker.telemetry import Log
 
 DEPARTURE_SECONDS_MAX = 4.0
-"""Maximum duration of the announcement in seconds, out of the 10 s that a stop may take. A controller moves
-thousands of leaders in less time, and clients retry the remaining calls.
+"""Maximum duration of the announcement in seconds, out of the 10 s that a stop may take. A controller moves thousands
+of leaders in less than four seconds, and clients retry the remaining calls.
 """
 LOOK_SECONDS = 0.02
 """Number of seconds between two checks of whether other brokers have taken over and their mirrors show the change."""

@@ -3,8 +3,8 @@
 The directory may be an older copy of the directory that other brokers rely on, or may be on a mount that was
 temporarily missing. `cluster_entry` checks before the new broker epoch is written to the directory (protocol section
 2). If a partition record names this broker and this directory in an incarnation newer than the directory's, the record
-was written when the directory had more log records. Once the new broker epoch is on disk, this difference can no longer
-be detected.
+was written when the directory had more log records. Once the new broker epoch is on disk, an older copy of the
+directory can no longer be detected.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def kept_since(identity: Identity, *, was_clean: bool, residence: str | None) ->
         return None
     since = identity.intact_since
     if since is None or since > identity.last_broker_epoch:
-        # An earlier release did not write the value, or the value is an epoch of a store from which coordination was
-        # moved.
+        # An earlier release did not write `intact_since`, or the stored value is an epoch of a store from which
+        # coordination was moved.
         since = identity.last_broker_epoch
     return BrokerEpoch(since)

@@ -73,8 +73,8 @@ class OwnRegistration:
     async def begin(self, directory: Directory) -> None:
         """Register the data directory, which has been recovered and has stored the first incarnation.
 
-        From then on, a lost incarnation is followed by a new incarnation. Returns once the directory is registered in
-        any incarnation. The call may wait for coordination.
+        After the call, a lost incarnation is always followed by a new incarnation. Returns once the directory is
+        registered in any incarnation. The call may wait for coordination.
         """
         self._directories = (directory,)
         self._begun.set()
@@ -92,7 +92,7 @@ class OwnRegistration:
         if epoch != self._incarnation.epoch:
             return
         self._incarnation.membership.end()
-        # A failed update and the mirror may both report the removal before the task has ended.
+        # A failed update and the mirror may both report the removal of the registration before the task has ended.
         if self._scope is not None and not self._scope.expired():
             self._scope.reschedule(asyncio.get_running_loop().time())
 
@@ -147,7 +147,7 @@ class OwnRegistration:
             self._written.discard(written)
 
     async def _begin_again(self, before: BrokerRegistration, epoch: BrokerEpoch) -> None:
-        """Register this process in a new incarnation. No records are lost, because the process kept running."""
+        """Register this process in a new incarnation. No record is lost if the process keeps running."""
         successor = msgspec.structs.replace(
             self._wanted(before), directories=(), intact_since=before.intact_since or epoch
         )

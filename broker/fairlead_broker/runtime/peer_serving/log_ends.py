@@ -1,7 +1,7 @@
 """Ends of this broker's logs, and the progress of replicas that are being added by moves.
 
-Other brokers request log ends when they elect a leader or stop; operators watch the progress of moves. The module only
-reads.
+Other brokers request log ends when they elect a leader or stop; operators watch the progress of moves. The module
+changes no log.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class MoveProgress:
 def _progress(broker: BrokerId, own: LogEnd | None, leader: LogEnd | None) -> ReplicaProgress:
     """Compare the log end of a replica with the log end of its leader.
 
-    The logs of the leader and the replica grow between the two answers. A replica that appears to be ahead of the
+    The logs may grow between the answers of the leader and of the replica. A replica that appears to be ahead of the
     leader is reported with lag 0.
     """
     lag = None if own is None or leader is None else max(0, leader.end_offset - own.end_offset)

@@ -303,8 +303,8 @@ class ReplicaServing:
         except ProblemError as problem:
             return self._failed(session, place, problem)
         if place.partition.closed:
-            # The log may have been truncated and may have grown again before the read. The records may therefore belong
-            # to a different leader epoch.
+            # The log may have been truncated and may have grown again before the read. The records that were read may
+            # belong to a different leader epoch.
             return self._ended(session, place)
         if read.data:
             return place.records(read.data)

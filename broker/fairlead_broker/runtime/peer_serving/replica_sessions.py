@@ -91,7 +91,7 @@ class ReplicaCursor:
     def skipped(self, next_offset: Offset) -> ReplicaFetchResult:
         """Return an answer that makes the follower skip records accepted as lost.
 
-        Followers of older releases ignore the answer and do not continue.
+        Followers of releases that do not know accepted losses ignore the answer, and remain at the lost records.
         """
         return self._result((), next_offset)
 

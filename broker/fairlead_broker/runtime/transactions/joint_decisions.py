@@ -1,6 +1,6 @@
 """A commit of a transaction that the coordinator of a group writes together with offsets of the group (rule 7.5).
 
-`Transactions` builds the decision, and the coordinated group writes it: one write of the store holds the offsets and
+`Transactions` builds the decision, and the coordinated group writes it: one write of the store contains the offsets and
 the producer's record, so readers of the group's offsets see the offsets only if the transaction is committed.
 """
 
@@ -26,7 +26,7 @@ class JointDecision:
     written: Callable[[Standing], None]
     """Function that is called with the written record."""
     answer: Decided | None = None
-    """Answer of the last change."""
+    """Answer from the last call of the change function; None before the first call."""
 
     def record(self, standing: Standing, now_us: TimestampUs) -> TransactionRecord | None:
         """Return the record to write, or None for a transaction that is already committed. Raises the refusal."""

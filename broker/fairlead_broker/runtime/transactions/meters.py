@@ -52,6 +52,6 @@ class TransactionMeters:
         self._commit_seconds.observe(seconds)
 
     def wrote(self, decisions: int) -> None:
-        """Count a write of the coordination store with a number of changes of transactions."""
+        """Count a write to the coordination store and the number of transaction changes in it."""
         self._writes.inc()
         self._decisions.inc(decisions)

@@ -40,7 +40,7 @@ from fairlead_broker.transactions.decisions import (
 )
 
 Authorize = Callable[[TransactionRecord], None]
-"""Function that raises the problem of a caller that may not change the transactions of a producer."""
+"""Function that raises a problem if the caller is not allowed to change the transactions of a producer."""
 TRANSACTION_LEVEL: Final = 2
 """Lowest feature level at which every broker supports transactions."""
 ATTEMPTS_MAX: Final = 20
@@ -62,7 +62,7 @@ class _Seen:
     """Records of the last attempt of a decision."""
 
     stored: TransactionRecord | None = None
-    """Record that was read or written before."""
+    """Record that was last read or written."""
     changed: TransactionRecord | None = None
     """Record that the attempt writes."""
 
@@ -267,7 +267,7 @@ class Transactions:
     def _change(
         self, producer_id: ProducerId, request: Decide, authorize: Authorize, seen: _Seen
     ) -> Change[Decided]:
-        """Return the change of a record that decides a transaction. `seen` receives the records of the last call."""
+        """Return the change of a record that decides a transaction. `seen` gets the records of the last attempt."""
 
         def change(
             record: TransactionRecord | None, now_us: TimestampUs

@@ -142,7 +142,7 @@ class AtCoordinator:
 
 
 async def _bounded(group: str, work: Awaitable[T], effect: SideEffect) -> T:
-    """Return the result of the work. Raises coordination_unavailable with this side effect when the work times out."""
+    """Return the result of the work. Raises coordination_unavailable with `effect` when the work times out."""
     try:
         async with asyncio.timeout(COORDINATOR_SECONDS_MAX):
             return await work

@@ -53,8 +53,8 @@ from fairlead_broker.server.http.request_target import ParsedQueries, RouteTable
 from fairlead_broker.server.http.request_tracing import traced
 
 FIELD_BYTES: Final = 32
-"""Number of bytes counted for each header in addition to its name and value. HTTP/2 counts in the same way (RFC 9113,
-6.5.2), so that one limit applies to both HTTP versions."""
+"""Number of bytes counted for each header in addition to its name and value. HTTP/2 adds the same 32 bytes (RFC 9113,
+6.5.2), so one limit applies to both HTTP versions."""
 _CODINGS: Final = b"transfer-encoding"
 _WITHOUT_BODY: Final = frozenset({"GET", "HEAD", "DELETE"})
 _OF_THE_HEAD: Final = frozenset({"malformed_request", "headers_too_large"})
@@ -103,9 +103,9 @@ def check_no_body(name: bytes, value: bytes) -> None:
 
 
 def _check_codings(given: bytes) -> None:
-    """Raise malformed_request unless the only transfer coding is one `chunked`.
+    """Raise malformed_request unless the only transfer coding is a single `chunked`.
 
-    A body with another transfer coding would be stored undecoded.
+    A body with a transfer coding such as gzip would be stored undecoded.
     """
     codings = [coding for each in given.split(b",") if (coding := each.strip().lower())]
     if codings != [b"chunked"]:
@@ -133,7 +133,7 @@ class HostCheck:
     A page can send simple requests to any address that its browser reaches, because they need no preflight; a
     listener on any address therefore checks the origin of calls that make changes. In DNS rebinding, the page's own
     host name resolves to the address of the broker, so the browser treats the broker as the page's own origin. Only the
-    authority of a request reveals the rebinding, and only a listener on a loopback address can know all of its names.
+    authority of a request reveals DNS rebinding, and only a listener on a loopback address can know all of its names.
     """
 
     def __init__(self, origins: Iterable[str], hosts: Iterable[str] | None) -> None:
@@ -250,12 +250,12 @@ class Application:
     ) -> None:
         """`budget` is shared by all listeners.
 
-        `stall_seconds_max`: maximum number of seconds for which a client may read nothing. `gate` checks each call on
-        the peer listener, which only brokers may call. `header_bytes_max` limits the head of an HTTP/1.1 request.
-        `host_check` refuses requests from web pages of other sites. `access` identifies and admits the caller of each
-        request; None allows every request. `brokers` returns the registered brokers, whose addresses some problems
-        contain. `guard` records which connections have made a request. `outside` is set on the listener for clients
-        outside. `audit` reports refusals and changes.
+        `stall_seconds_max`: maximum number of seconds for which a client may stop reading its answer. `gate` checks
+        each call on the peer listener, which only brokers may call. `header_bytes_max` limits the head of an HTTP/1.1
+        request. `host_check` refuses requests from web pages of other sites. `access` identifies and admits the caller
+        of each request; None allows every request. `brokers` returns the registered brokers, whose addresses some
+        problems contain. `guard` records which connections have made a request. `outside` is set on the listener for
+        external clients. `audit` reports refusals and changes.
         """
         self._audit = audit
         self._guard = guard
@@ -333,9 +333,9 @@ class Application:
     async def _shed(self, scope: Scope, send: Send) -> None:
         """Refuse a produce call with as little work as possible, so that the event loop can serve admitted calls.
 
-        Refusing a call in this way takes a third of the time of an ordinary refusal (measured). No `Call` is created
-        and no body is read. Over HTTP/2, a client that is still sending may see only the reset of its stream instead of
-        the answer; clients also treat the reset as a refusal.
+        Refusing a call without a `Call` object takes a third of the time of an ordinary refusal (measured). No `Call`
+        is created and no body is read. Over HTTP/2, a client that is still sending may see only the reset of its stream
+        instead of the answer; clients also treat the reset as a refusal.
         """
         self._note(scope)
         headers = SHED_HEADERS if self._gate is None else [*SHED_HEADERS, *self._gate.stamp()]
@@ -371,8 +371,8 @@ class Application:
         await self._drain(call)
         refused_head = call.route is None and problem.code in _OF_THE_HEAD
         if call.http1 and (refused_head or not call.body_reader.complete):
-            # Without `connection: close`, the rest of the body would be parsed as the next request. After a head that
-            # a proxy may have understood differently, the next bytes may not be the request that the proxy sent.
+            # Without `connection: close`, the rest of the body would be parsed as the next request. After a head that a
+            # proxy may have understood differently, the next bytes might not be the request that the proxy sent.
             answer.headers.append((b"connection", b"close"))
         await call.answer(answer.status, answer.headers, answer.body)
 

@@ -8,15 +8,15 @@ memory of the process.
 waits, and the best number depends on the machine, the batches and the disk. The limit is adjusted to the lag of the
 event loop's timers, because every step of a request, including a refusal, waits in the loop's queue. The limit is
 increased additively and decreased multiplicatively, like TCP's congestion window (Jacobson 1988). A slow disk alone
-does not delay the loop, so the largest limit then applies.
+does not delay the loop, so it does not lower the limit.
 
-``HeldBodies`` chooses the incomplete body that is ended when request bodies use all their memory. A client can keep an
-incomplete body in memory for as long as the time limits of bodies allow, so a few clients could keep all other clients
-out. To choose the body that is ended, ``HeldBodies`` first compares the bytes held by each client address, and then the
-bytes held by each connection from the address of the new request. A body of another address or connection is ended if
-that address or connection holds at least as much as the address or connection of the request would hold.
+``HeldBodies`` chooses the incomplete body that is aborted when request bodies use all their memory. A client can keep
+an incomplete body in memory for as long as the time limits of bodies allow, so a few clients could keep all other
+clients out. To choose the body that is aborted, ``HeldBodies`` first compares the bytes held by each client address,
+and then the bytes held by each connection from the address of the new request. The incomplete body of an address or
+connection is aborted only if its owner holds at least as many bytes as the owner of the new request would hold.
 
-This code is in one file because a body, the budget that counts it and the choice that ends it change together.
+This code is in one file because a body, the budget that counts it and the choice that aborts it change together.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class CallLimit:
 
     @property
     def full(self) -> bool:
-        """Whether a further call is refused, unless its caller has few calls under way."""
+        """Whether new calls are refused, except those of callers with few running calls."""
         return self.calls >= self.limit
 
     def admits(self, caller: str) -> bool:
@@ -162,7 +162,7 @@ CUT_OFF: Final = "the body ended early or violated its transfer coding"
 class ClientGone(Exception):
     """Raised when the client disconnects before its request is complete, or violates the transfer coding of its body.
 
-    After a violation, the connection is still open, and the client can read an answer.
+    After a violation of the transfer coding, the connection is still open, and the client can read an answer.
     """
 
 
@@ -221,13 +221,14 @@ class HeldBodies:
             del self._addresses[address], self._connections[address]
 
     def longest_held(self, client: Client, nbytes: int, since: float) -> HeldBody | None:
-        """Return the body to be ended to make room for ``nbytes`` of ``client``; None if no body may be ended.
+        """Return the body to abort to make room for ``nbytes`` of ``client``; None if no body may be ended.
 
-        If another address holds most, and at least as much as the client's address would hold with ``nbytes``,
-        the result is the body held longest on the largest connection of that address. Otherwise, if another
-        connection of the client's address holds most there, and at least as much as the client's connection would
-        hold with ``nbytes``, the result is the body held longest on that connection. Otherwise the result is the
-        body held longest of all, if it has been held since ``since`` (a monotonic time in seconds) or longer.
+        If another address holds the most bytes, and at least as many as the client's address would hold with
+        ``nbytes``, the result is the body held longest on the largest connection of that address. Otherwise, if another
+        connection of the client's address holds the most bytes of that address, and at least as many as the client's
+        connection would hold with ``nbytes``, the result is the body held longest on that connection. Otherwise the
+        result is the body held longest of all, if it has been held since ``since`` (a monotonic time in seconds) or
+        longer.
         """
         address, port = client
         most = max(self._addresses, key=self._addresses.__getitem__, default=address)
@@ -253,8 +254,8 @@ class BodyBudget:
     """Broker-wide budget for the bytes of request bodies in memory, and limit on the number of produce calls.
 
     When three quarters of the budget are used, new bodies are refused so that bodies under way can be completed.
-    Refusing a partly received body instead would cost as much and help no client, unless the client of the body
-    holds more memory than others; in that case, ``HeldBodies`` chooses the body to be ended.
+    Refusing a partly received body instead of a new body would cost as much and help no client, unless the client of
+    the body holds more memory than others; in that case, ``HeldBodies`` chooses the body to abort.
     """
 
     __slots__ = ("calls", "coming", "held", "held_bytes", "limits", "stopping")
@@ -280,7 +281,7 @@ class BodyBudget:
     def stop(self) -> None:
         """Refuse every incomplete body of a produce call, because the broker is stopping.
 
-        Other bodies may still be needed.
+        Bodies of other calls may still be needed.
         """
         self.stopping = True
         now = asyncio.get_running_loop().time()
@@ -294,7 +295,8 @@ class BodyBudget:
         while self.held_bytes and self.held_bytes + announced_bytes > bytes_max - bytes_max // 4:
             body = self._longest_held(announced_bytes, client)
             if self.held_bytes + announced_bytes <= bytes_max:
-                # The last quarter is also available to clients whose bodies hold fewer bytes than those of others.
+                # The last quarter of the memory is also available to clients whose bodies hold fewer bytes than those
+                # of others.
                 return
             body.end_early()
 
@@ -361,7 +363,7 @@ class BodyReader:
         self._wait: asyncio.Timeout | None = None
         """Timeout of the read that waits for the next piece of the body."""
         self._ended_bytes = 0
-        """Number of bytes that the body held when it was ended in favour of another body; 0 for other bodies."""
+        """Number of bytes that the body held when it was aborted in favour of another body; 0 for other bodies."""
 
     @property
     def limits(self) -> BodyLimits:
@@ -481,7 +483,7 @@ class BodyReader:
     def _stand_aside(self) -> None:
         """Stop counting the call while its body arrives; otherwise slow bodies would block all other calls.
 
-        The bytes of the arriving body still count towards the budget.
+        The bytes of a body that is still arriving count towards the memory budget.
         """
         if self._counted:
             self._budget.calls.end(self._caller)
@@ -515,7 +517,7 @@ class BodyReader:
             self._wait = None
 
     def _refuse_ended(self) -> None:
-        """Raise overloaded if the body was ended in favour of another body."""
+        """Raise overloaded if the body was aborted to free memory for another body."""
         if self._ended_bytes:
             raise ProblemError(
                 "overloaded",

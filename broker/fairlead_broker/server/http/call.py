@@ -50,7 +50,7 @@ from fairlead_broker.server.http.request_target import ParsedQueries, QueryValue
 # If a client reads nothing, granian queues four sends and keeps a fifth in full, regardless of their size. Measured:
 # pieces of 256 KiB are as fast as pieces of 1 MiB, and a stalled client occupies 1.9 MiB instead of 6.5 MiB.
 PART_BYTES_MAX: Final = 256 << 10
-# The end of a longer answer is sent in small pieces. When the last send returns, only these small pieces are still
+# The end of a long answer is sent in small pieces. When the last send returns, only these small pieces are still
 # queued, so the bytes of the answer are counted until the client has received nearly all of them. Empty sends would
 # have the same effect, but clients treat empty frames as an attack (h2: too_many_data_frames).
 TAIL_PARTS: Final = 4
@@ -278,7 +278,7 @@ class Call:
             )
 
     async def body(self, bytes_max: int) -> bytes:
-        """Return the whole body; see ``BodyReader.read``. Raises unsupported_media_type for a coded body."""
+        """Return the whole body; see ``BodyReader.read``. Raises unsupported_media_type for a content-encoded body."""
         self.refuse_coded_body()
         return await self.body_reader.read(self._announced_bytes(), bytes_max, ends_at_length=self.http1)
 
@@ -546,7 +546,7 @@ ADMIN_BYTES_MAX = 1 << 20
 async def json_body(call: Call) -> bytes:
     """Return the JSON body, which may be empty.
 
-    Raises unsupported_media_type if the body is not declared as JSON, and body_too_large.
+    Raises unsupported_media_type if the body is not declared as JSON, or body_too_large if it exceeds the limit.
     """
     if call.header_text(b"content-type"):
         body_type(call)

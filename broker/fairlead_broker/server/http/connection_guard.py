@@ -3,7 +3,8 @@
 Callers: ``listeners`` creates one guard for each bound address, to which the applications of the listeners report
 requests.
 granian and uvicorn keep a connection without any request forever, and report a connection only with its first request.
-Therefore a thread lists the sockets of the listeners, and shuts down the connections that the guards name:
+To close idle connections, a thread lists the sockets of the listeners, and shuts down the connections that the guards
+name:
 
 - a connection without any request, some time after it was first seen;
 - a connection whose requests were all answered with 401, after twice that time (only the mode `enforce` answers 401);
@@ -33,7 +34,8 @@ LOOK_SECONDS_MAX: Final = 10.0
 ADDRESSES_SHOWN_MAX: Final = 20
 LOOKS_PER_WAIT: Final = 3
 UNAUTHENTICATED_FACTOR: Final = 2
-"""Factor by which the time limit of connections without an accepted token exceeds that of those without a request."""
+"""Time limit for connections without an accepted token, as a multiple of the time limit for connections without a
+request."""
 
 _log = structlog.get_logger("fairlead.connections")
 
@@ -148,7 +150,7 @@ class ConnectionSweep:
                 for reason, peers in guard.due(listed[guard.port], before, now).items():
                     await self._close(guard.port, reason, peers)
         except OSError as error:
-            # Without free descriptors the list would be incomplete, and noted requests would be lost. The next check
+            # Without free descriptors, the connections cannot be listed, and this check is skipped. The next check
             # finds the same connections.
             _log.warning("connections cannot be listed", reason=os.strerror(error.errno or 0))
 

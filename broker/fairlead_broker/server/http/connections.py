@@ -3,9 +3,9 @@
 Callers: ``application`` for one client that reads nothing, ``listener_generations`` for the connections of a replaced
 certificate, ``connection_guard`` for connections without requests. granian neither exposes the descriptor of a
 request's connection nor can close the connection on request, and it keeps the data that are queued for a stalled client
-as long as the connection exists (measured: up to 2 MiB). Therefore this module searches the process's descriptors for
-the socket by the address of its client, and shuts the socket down. granian then behaves as if the client had
-disconnected.
+as long as the connection exists (measured: up to 2 MiB). This module therefore finds the socket of a connection among
+the process's descriptors by the address of its client, and shuts the socket down. When the socket is shut down, granian
+behaves as if the client had disconnected.
 """
 
 from __future__ import annotations

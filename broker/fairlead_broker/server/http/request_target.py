@@ -44,7 +44,7 @@ class _Node:
     parameter: _Node | None = None
     parameter_name: str = ""
     verbs: dict[str, _Node] = field(default_factory=dict)
-    """Child node of a segment `{parameter}:verb`, by verb."""
+    """Child nodes for segments of the form `{parameter}:verb`, by verb."""
     routes: dict[str, Route] = field(default_factory=dict)
 
 

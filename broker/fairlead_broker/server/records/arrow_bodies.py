@@ -2,7 +2,7 @@
 
 Callers: ``produce`` and ``topic_produce`` read the streams, ``fetch`` writes them. Request bodies are not trusted: a
 stream of 300 bytes can declare a billion rows, contain buffers that decompress to gigabytes, or repeat one value
-through a dictionary or a view. Therefore messages are read one by one, only plain types are accepted, and every batch
+through a dictionary or a view. Messages are therefore read one by one, only plain types are accepted, and every batch
 is fully validated before any value is read.
 """
 

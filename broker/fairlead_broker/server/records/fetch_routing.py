@@ -44,7 +44,7 @@ SLICE_MS: Final = 2000
 """Maximum wait in milliseconds of one request to another broker."""
 PEER_BYTES_MAX: Final = 8 << 20
 """Maximum number of bytes requested from another broker at once. The answer is kept in memory until it is complete, and
-it must arrive within seconds. Thirty concurrent answers of 64 MiB did not arrive in time."""
+it must arrive within seconds. In a test, thirty concurrent answers of 64 MiB did not arrive in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class FetchedPartition:
     nbytes: int
     refused: bool
     has_moved: bool = False
-    """Whether the reader continues at a later offset."""
+    """Whether the next offset to read is above the requested offset."""
 
     @property
     def ends_wait(self) -> bool:

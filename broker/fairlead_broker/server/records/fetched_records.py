@@ -41,7 +41,7 @@ from fairlead_broker.server.records.arrow_bodies import FETCH_SCHEMA, write_arro
 # costs 100 µs.
 ON_LOOP_BYTES_MAX: Final = 16 << 10
 # Number of decoded bytes after which an answer ends early, as if it had reached max_bytes. The stored batches may be a
-# thousand times smaller.
+# thousand times smaller than the decoded records.
 OPENED_BYTES_MAX: Final = 16 << 20
 # Maximum number of column bytes that are converted to text at once, which takes ten milliseconds. The text of small
 # records is ten times larger than their columns.
@@ -91,8 +91,8 @@ class FetchedRecords:
         """Yield the records in their JSON form, in slices, because a small batch may contain a million records.
 
         The iteration ends before a record that JSON answers cannot contain: a record whose text would be too large, or
-        that has too many headers; releases before 0.2 stored such headers. Raises not_acceptable if such a record is
-        the first.
+        that has too many headers; releases before 0.2 stored such headers. Raises not_acceptable if the first record is
+        too large for a JSON answer.
         """
         started = False
         for batch in self._batches():

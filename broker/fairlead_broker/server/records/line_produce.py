@@ -61,7 +61,7 @@ class LineProduce:
         except ProblemError as problem:
             await _end(call, totals, problem)
         except ClientGone:
-            # The HTTP server answers with 500 if the endpoint sends nothing, and the client may still read.
+            # If the endpoint sent nothing, the HTTP server would answer with 500, and the client may still be reading.
             await _end(call, totals, ProblemError("malformed_request", CUT_OFF))
         await call.send_piece(msgspec.json.encode(totals.summary()) + b"\n", more=False)
 

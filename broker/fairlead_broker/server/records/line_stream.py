@@ -18,8 +18,8 @@ GROUP_BYTES_MAX: Final = 256 << 10
 """Maximum number of bytes of text in a group: enough for efficient batches, and few enough to be parsed within
 milliseconds."""
 STEP_BYTES: Final = 8 << 10
-"""Number of bytes that are divided into lines in one turn of the event loop, in which empty lines take four
-milliseconds."""
+"""Number of bytes that are divided into lines in one turn of the event loop; if all lines are empty, the turn takes
+four milliseconds."""
 LINGER_SECONDS: Final = 0.01
 """Number of seconds for which an incomplete group waits for further bytes."""
 IDLE_SECONDS_MAX: Final = 300.0

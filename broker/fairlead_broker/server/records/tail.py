@@ -1,9 +1,9 @@
 """Tailing of a topic: the records of all partitions from all leaders as a stream, for curl and for browsers.
 
-Callers: ``application`` for the route named in ``endpoints``. The answer begins immediately. The answer ends when the
-client disconnects, the broker stops, the topic is deleted, or the requested limits are reached. Failures after the
-start are reported within the answer: if the next records of a partition have expired, a line with the problem is sent,
-and the partition continues at its log start.
+Callers: ``application`` for the route named in ``endpoints``. The answer to a tail begins immediately. The answer ends
+when the client disconnects, the broker stops, the topic is deleted, or the requested limits are reached. Failures after
+the start are reported within the answer: if the next records of a partition have expired, a line with the problem is
+sent, and the partition continues at its log start.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ class TailCalls:
         return 0.0
 
     async def _look_up(self, call: Call, topic: TopicView, partitions: list[int], where: str) -> Positions:
-        """Return the start or end offsets of partitions. Raises the first problem."""
+        """Return the start or end offsets of partitions. Raises a ProblemError for the first lookup that fails."""
         if not partitions:
             return {}
         wanted = [

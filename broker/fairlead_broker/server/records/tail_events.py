@@ -72,7 +72,7 @@ class EventFormat:
     def begin(self, positions: Positions) -> bytes:
         """Return an event without data.
 
-        A client that is disconnected before the first record then resumes at its start position.
+        A client that is disconnected before the first record resumes at its start position.
         """
         return b"id: %s\n\n" % event_id(positions)
 

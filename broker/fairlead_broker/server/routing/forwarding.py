@@ -267,7 +267,7 @@ class Forwarding:
     async def see(self, revision: Revision) -> None:
         """Wait until the mirror of this broker has reached a revision.
 
-        A timeout is ignored, because the change has already taken effect.
+        A timeout of the wait is ignored, because the change has already taken effect.
         """
         with suppress(TimeoutError, CoordinationUnavailable):
             async with asyncio.timeout(MIRROR_SECONDS_MAX):

@@ -1,6 +1,6 @@
 """Lookup of the broker that leads the partition of a call: this broker, with its leader replica, or another broker.
 
-Used by the calls about partitions. The module must not depend on what a call does with a partition.
+Used by the calls about partitions. The module must not depend on the kind of call.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def leader_elsewhere(call: Call, broker: Broker, topic_id: str, partition: int) 
 def named_leader(broker: Broker, topic_id: TopicId, index: PartitionIndex) -> BrokerId | None:
     """Return the broker that the partition's record names as leader.
 
-    The named broker may not have become leader yet.
+    The named broker might not have become leader yet.
     """
     record = broker.peer_side.mirror.metadata.partitions(topic_id).get(index)
     leader = record and record.value.leader

@@ -12,7 +12,7 @@ from fairlead_broker.runtime.transactions.transactions import TRANSACTION_LEVEL
 
 
 def authorize(access: CallerAccess, record: TransactionRecord) -> None:
-    """Raise `forbidden` for a caller that may not change a producer's transactions.
+    """Raise `forbidden` for a caller that is not allowed to change a producer's transactions.
 
     The resource is the name of the producer. A producer without a name belongs to the principal that created it.
     """
