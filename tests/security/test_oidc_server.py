@@ -18,7 +18,7 @@ from security_kit import Secured
 @pytest.mark.scenario
 @pytest.mark.timeout(900)
 async def test_tokens_of_a_real_provider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A token from the provider's flow names its user, and the first token with a new key is accepted as well.
+    """A token from the provider's flow names its user, and the first token with a new key is also accepted.
 
     A token for a different audience is refused, and so is the old token after the key has changed. The broker finds the
     keys through the discovery document.

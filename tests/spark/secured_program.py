@@ -127,7 +127,7 @@ class Program:
 
 
 def main() -> None:
-    """Run everything in one session."""
+    """Run all reads and writes in one session."""
     settings = json.loads(sys.stdin.read())
     os.environ["PYSPARK_PYTHON"] = sys.executable
     program = Program(settings)

@@ -28,7 +28,7 @@ def test_killed_queries_lose_and_repeat_nothing_against_their_checkpoint(tmp_pat
 
 
 def test_the_judge_notices_what_is_lost_repeated_or_changed() -> None:
-    """Each single anomaly breaks the guarantee that it concerns."""
+    """The judge reports each single anomaly as a violation of the guarantee that it concerns."""
     truth = {(0, 0): "a", (0, 1): "b"}
     whole = Counter({(0, 0, "a"): 1, (0, 1, "b"): 1})
 

@@ -55,7 +55,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The offsets are stored."""
+    """The answer to a commit whose offsets are stored."""
 
 
 @dataclass(frozen=True, slots=True)

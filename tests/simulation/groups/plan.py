@@ -69,7 +69,7 @@ class Plan:
     wind_seconds: float
     """Longest time that a member needs to finish its work before it releases a partition."""
     operations_max: int
-    """Maximum number of operations of one transaction. A change with more operations is written in portions."""
+    """Maximum number of operations of one transaction. A larger change is written in portions."""
     storm_seconds: float
     """Duration of the faults."""
     fault_seconds: float

@@ -122,7 +122,7 @@ class Faults(Storm):
             self._kill(broker)
 
     def _may_lose_unsynced(self, broker: Broker) -> bool:
-        """Return whether a broker may lose unsynced records now, and record the loss if they count."""
+        """Return whether a broker may lose unsynced records now, and record the loss if the records are guaranteed."""
         if self._loses_nothing_that_counts():
             self.all_lost_power = True
         elif self.may_impair(broker):

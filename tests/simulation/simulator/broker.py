@@ -19,7 +19,7 @@ from simulator.store import Compare, Item, Key, Transaction, broker_key
 
 AGAIN_SECONDS = 0.25
 LEASE_SHARE = 0.8
-"""Fraction of a lease for which it cannot have expired, counted from its last renewal request."""
+"""Fraction of the lease time, from the last renewal request on, for which the lease cannot have expired."""
 REGISTRATION = BrokerRegistration(
     state=BrokerState.RUNNING,
     addresses=Addresses(data="-", peer="-", ops="-"),

@@ -1,6 +1,6 @@
 """The common part of the worlds of all suites: a seed becomes a world with a storm of faults, a rest and a verdict.
 
-A suite adds its brokers, clients, judge and faults; the rules in them are the production ones. The world uses no clock,
+A suite adds its brokers, clients, judge and faults; the rules in them are production code. The world uses no clock,
 loop or file, and randomness comes from the seed alone, so a run is a pure function of its seed.
 """
 

@@ -1,7 +1,7 @@
 """The world of a seed: brokers, clients, a storm of faults, the rest after it, and the verdict.
 
-Brokers, log, HTTP application, SDK and coordination store are the production code. The parts below them are replaced:
-the loop's clock, threads, the disk, connections (`substitution`).
+Brokers, log, HTTP application, SDK and coordination store are the production code. The parts below this code are
+replaced: the loop's clock, threads, the disk, connections (`substitution`).
 """
 
 from __future__ import annotations

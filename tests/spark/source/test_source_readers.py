@@ -285,7 +285,7 @@ def test_the_task_that_spark_makes_of_nothing_reads_nothing(bootstrap: str, topi
 def test_triggers_follow_one_another_without_gap_or_overlap(bootstrap: str, topic: str) -> None:
     """Limits are shared among the available records, and new partitions are read from their beginning.
 
-    Without new records the offset text is the same.
+    Without new records, the text of the offsets does not change.
     """
     with Admin(bootstrap) as admin:
         admin.create_topic(topic, partitions=2)

@@ -36,7 +36,7 @@ def test_decisions_equal_those_of_a_naive_walk() -> None:
 
 
 def test_a_deny_never_allows_and_a_removed_allow_never_allows() -> None:
-    """Adding a deny or removing an allow never allows an operation that was refused before."""
+    """Adding a deny rule or removing an allow rule never allows an operation that was refused before."""
     chance = random.Random(7)
     for _ in range(200):
         acls, caller = some_acls(chance), some_caller(chance)

@@ -1,4 +1,4 @@
-"""Changed certificates that a listener cannot use at once."""
+"""Changed certificates that a listener cannot use immediately."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def cluster(life: Any) -> dict[str, object]:
 async def test_a_patch_sets_changes_and_resets(life: Any, configs: ConfigAdmin) -> None:
     """A configuration value is stored as normalized text and mirrored when the call returns.
 
-    The value null removes its key.
+    The value null removes its key from the configuration.
     """
     await configs.alter_cluster({"num.partitions": 3, "flush.ms": "007", "auto.create.topics.enable": True})
     first = cluster(life)

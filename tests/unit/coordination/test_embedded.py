@@ -433,7 +433,7 @@ async def test_a_cancelled_call_does_not_hold_up_the_next(store: EmbeddedCoordin
 
 
 async def test_the_file_closes_with_the_last_client(path: Path, clock: Any) -> None:
-    """The file is closed and unlocked with its last client."""
+    """The store's file is closed and unlocked when the last client of the store is closed."""
     first = await EmbeddedCoordination.open(path, clock)
     second = first.connect()
     await first.close()

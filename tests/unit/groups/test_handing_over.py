@@ -42,7 +42,7 @@ def test_the_first_member_gets_everything_in_the_answer_to_its_join(driven: Driv
 def test_a_second_member_waits_for_a_target_then_for_what_the_first_gives_up(driven: Driven) -> None:
     """A second member gets half of the partitions after the first member's release is written.
 
-    The first member keeps the other half of the partitions.
+    The first member keeps the half of the partitions that it did not release.
     """
     driven.join("a")
     waiting = driven.join("b")

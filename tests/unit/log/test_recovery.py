@@ -70,7 +70,7 @@ def test_a_tail_of_zeros_or_garbage_is_cut(box: LogBox, make: BatchMaker, durabi
 
 
 def test_a_batch_inside_a_torn_batch_is_not_taken_for_one(box: LogBox, make: BatchMaker) -> None:
-    """A batch inside a record of a torn batch is not taken for a batch, so the torn tail is cut and is not damage."""
+    """A batch inside a record of a torn batch is not mistaken for a batch, so the torn tail is cut without damage."""
     log = box.open()
     make.fill(log, 1)
     inner = stored(make(50))

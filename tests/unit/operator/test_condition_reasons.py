@@ -15,7 +15,7 @@ WORDS = {
     ResourceKind.ETCD_BACKUP: "etcd_backup",
     ResourceKind.USER: "user",
 }
-"""Part of the paths of the modules about each kind except Cluster, which all other modules are about."""
+"""For each kind except Cluster, a part of the paths of its modules; all other modules are about Cluster."""
 
 
 def words_about(kind: ResourceKind) -> frozenset[str]:

@@ -324,7 +324,7 @@ class TestKeys:
 
 
 def test_keys_and_sequences_share_a_group(shell: Shell) -> None:
-    """The offsets of `Appended` go to the right requests in a group with keys and sequences."""
+    """The offsets of `Appended` go to the right requests if an append includes keys and sequences."""
     shell.send(0, 2)
     key = shell.send_key(b"k")
     shell.send(2, 3)

@@ -37,7 +37,7 @@ def test_a_marker_names_the_first_offset_of_its_transaction(shell: Shell) -> Non
 
 
 def test_a_marker_waits_for_ordered_batches(shell: Shell) -> None:
-    """A marker is appended in the group after the batches of its producer, even if their append fails."""
+    """A marker is appended in the next append after the batches of its producer, even if their append fails."""
     shell.send(0, **EPOCH)
     end = shell.end_transaction(4, MarkerKind.ABORT)
     alone = shell.group.copy()

@@ -18,7 +18,7 @@ def at(ring: EndOffsets, counted: int, now: float) -> float | None:
 
 
 def test_a_replica_at_the_log_end_is_complete_now() -> None:
-    """A replica at the log end is complete now, even if the partition has been idle for a long time."""
+    """A replica at the log end is complete at the current time, even if the partition was idle for a long time."""
     ring = EndOffsets(Offset(10), 0.0, LAG_SECONDS)
     ring.note(500.0)
 

@@ -261,7 +261,7 @@ class TestCutting:
         assert diverged(following(high_watermark=9), 7, 9) == [TruncateTo(Offset(7))]
 
     def test_what_is_cut_is_not_committed(self) -> None:
-        """A cut below the high watermark lowers it, after an unclean election."""
+        """A cut below the high watermark, after an unclean election, lowers the high watermark."""
         follower = following(high_watermark=9)
         diverged(follower, 7, 9)
         follower.step(Truncated(Offset(7), LeaderEpoch(3)))

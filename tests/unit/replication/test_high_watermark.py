@@ -229,7 +229,7 @@ class TestEpochStart:
         assert leadership.machine.high_watermark == 10
 
     def test_of_an_empty_log_is_known_at_once(self) -> None:
-        """The high watermark of an empty log is zero at once."""
+        """The high watermark of an empty log is immediately zero."""
         assert Office().machine.high_watermark == 0
 
 

@@ -376,7 +376,7 @@ class TestOffsets:
         assert await look_up(flights.handle(), "latest", runtime.disk) == (3, None)
 
     async def test_first_record_at_or_after_a_time(self, make_topic: MakeTopic, runtime: Broker) -> None:
-        """A lookup of a time between two batches finds the later batch, and of a time after all batches nothing."""
+        """A lookup of a time between two batches finds the later batch, and a lookup after all batches finds none."""
         flights = await make_topic(message_timestamp_type="LogAppendTime")
         answers = [await flights.produce(value) for value in (b"a", b"b")]
         times = [answer.log_append_time_us for answer in answers]

@@ -100,7 +100,7 @@ def test_zstd_frames_with_a_dictionary_are_refused() -> None:
 
 @pytest.mark.parametrize(("descriptor", "allowed"), [(13 << 3, True), (13 << 3 | 1, False), (21 << 3, False)])
 def test_zstd_windows_are_those_that_every_decoder_has(descriptor: int, allowed: bool) -> None:
-    """A zstd window of 8 MiB passes, and a larger one is refused, because not every decoder supports it."""
+    """A zstd window of 8 MiB is accepted, and a larger one is refused, because not every decoder supports it."""
     frame = struct.pack("<IBB", 0xFD2FB528, 0, descriptor) + b"\x01\0\0"
     if allowed:
         check_one_frame(frame, Codec.ZSTD)

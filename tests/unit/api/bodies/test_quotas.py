@@ -1,4 +1,4 @@
-"""Quotas whose subject or limits are not allowed are refused, and name the field (rules Q1, Q2)."""
+"""Quotas whose subject or limits are not allowed are refused, and the refusal names the field (rules Q1, Q2)."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ MOVED = ResetOffset(topic="orders", topic_id="id", partition=0, before=5, after=
 
 
 def test_a_part_that_failed_is_named_and_ends_with_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    """The command names a failed partition and ends with an error, although other partitions succeeded."""
+    """The command names each failed partition and ends with an error, although other partitions succeeded."""
     problem = ProblemError("no_leader", "orders-1 has no leader now")
     left = ResetOffset(
         topic="orders", topic_id="id", partition=1, before=7, after=None, problem=problem.to_document()

@@ -306,7 +306,7 @@ def test_one_record_and_what_nothing_fits_are_not_cut(accumulator: Accumulator, 
 def test_batches_behind_a_refused_one_are_cut_before_they_are_sent(
     accumulator: Accumulator, append: Append
 ) -> None:
-    """Later batches of all partitions of a topic are cut to the size learned from a refusal, until it is reset."""
+    """Later batches of all partitions of a topic are split to the size learned from a refusal, until it is reset."""
     sizes = BatchSizes(100)
     queue, other = PartitionQueue("flights", 0, sizes), PartitionQueue("flights", 1, sizes)
     accumulator.cut(_six_records(accumulator, append, queue), LIMIT)

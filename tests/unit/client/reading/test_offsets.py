@@ -33,7 +33,7 @@ async def test_an_end_that_is_not_known_yet_is_waited_for(broker: ScriptedBroker
     """A lookup of a log end waits until the new leader has determined it."""
 
     async def unknown(_: Received) -> Reply:
-        """Answer as a new leader."""
+        """Answer as a new leader that does not know its log end yet."""
         return answer(None, "offset_not_available")
 
     async def known(_: Received) -> Reply:

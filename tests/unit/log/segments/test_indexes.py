@@ -32,7 +32,7 @@ def files(index: SegmentIndex) -> tuple[bytes, bytes]:
 
 
 def test_entries_stand_every_interval_and_never_at_the_start() -> None:
-    """An index entry has a batch's offset and position and the latest time before the batch, once per interval."""
+    """An index entry contains a batch's offset, its position and the latest time before it, once per interval."""
     index = filled()
 
     assert list(index.offsets) == [20, 40, 60, 80]
@@ -71,7 +71,7 @@ def test_lookups() -> None:
 
 
 def test_a_cut_leaves_the_original_alone() -> None:
-    """A cut of an index returns a shorter copy, and readers of the original index see no change."""
+    """Truncating an index returns a shorter copy, and readers of the original index see no change."""
     index = filled()
     shorter, point = index.cut_at_or_below(59)
     nothing, nowhere = index.cut_at_or_below(19)

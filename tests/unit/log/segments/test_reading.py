@@ -33,7 +33,7 @@ def planned(plan: ReadPlan | None) -> ReadPlan:
 
 @pytest.mark.parametrize("interval_bytes", [0, 1500, 1 << 30])
 def test_however_much_arrives_only_whole_batches_are_returned(make: BatchMaker, interval_bytes: int) -> None:
-    """A range of bytes that is cut anywhere yields its whole batches, or raises `NotWhole` without a whole batch."""
+    """A range of bytes that ends anywhere yields its complete batches, or raises `NotWhole` if it has none."""
     batches = [make(2 * number, 2) for number in range(8)]
     nbytes = batches[0].nbytes
     index, data = segment_of(batches, interval_bytes)
@@ -57,7 +57,7 @@ def test_however_much_arrives_only_whole_batches_are_returned(make: BatchMaker, 
 def test_a_stale_batch_between_two_good_ones_is_not_returned(
     make: BatchMaker, interval_bytes: int, changed: int
 ) -> None:
-    """A read ends before an intact older batch, or other bytes, in the place of a batch."""
+    """A read ends before a position at which an older batch or other bytes are in the place of the next batch."""
     batches = [make(number) for number in range(40)]
     nbytes = batches[0].nbytes
     index, data = segment_of(batches, interval_bytes if interval_bytes != 5 else 5 * nbytes)

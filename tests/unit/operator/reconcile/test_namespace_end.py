@@ -36,7 +36,7 @@ def held(api: MemoryApi, *refs: ObjectRef) -> list[bool]:
 
 
 async def test_what_ends_with_its_cluster_is_let_go(api: MemoryApi) -> None:
-    """Topics in a deleted namespace are released, but those of a Cluster elsewhere only with `all_topics`."""
+    """Topics in a deleted namespace are released; Topics of a Cluster in another namespace only with `all_topics`."""
     own, broken = put_topic(api, "own"), put_topic(api, "broken", clusterRef="main")
     foreign = put_topic(api, "foreign", clusterRef={"name": "main", "namespace": "apps"})
     end = NamespaceEnd(api, MemoryCache(api))

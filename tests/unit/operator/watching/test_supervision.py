@@ -1,4 +1,4 @@
-"""Handling of the answers to the operator's own writes, which the watches report too late."""
+"""Handling of the answers to the operator's own writes, which arrive before the watches report the change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of partition records that a broker applies to its replicas, and partial failures of disks."""
+"""Changes of partition records that a broker applies to its replicas, and partial disk failures."""
 
 from __future__ import annotations
 
@@ -305,7 +305,7 @@ class TestDisk:
     ) -> None:
         """A disk error while a log is opened fails the disk.
 
-        If the disk stayed in use, the broker would be elected as leader repeatedly.
+        If a failed disk stayed in use, the broker would be elected as leader repeatedly.
         """
         storage = FullStorage()
         runtime = await start_runtime(storage, limits={"checkpoint_interval_seconds": 0.05})

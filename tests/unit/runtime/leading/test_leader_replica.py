@@ -267,7 +267,7 @@ class TestInSync:
     async def test_many_records_are_written_together_and_a_lost_one_holds_no_other(
         self, start: StartLeading
     ) -> None:
-        """The records of many partitions are written in one transaction, which is halved if one of them fails."""
+        """The records of many partitions are written in one transaction, which is halved if any of them fails."""
         leading = await start(isr=(LEADER, SECOND), partitions=16)
         await leading.follower(SECOND).catch_up()
         await leading.put(replaced(await leading.stored(4), min_isr=1), 4)

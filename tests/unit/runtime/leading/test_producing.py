@@ -92,7 +92,7 @@ async def test_leader_acks_do_not_wait_for_the_fsync(start_runtime: StartRuntime
 
 
 async def test_no_acks_are_answered_after_validation(start_runtime: StartRuntime) -> None:
-    """A batch with acks=0 is answered after its validation, and stored."""
+    """A batch with acks=0 is answered after its validation, and stored afterwards."""
     storage = WatchedStorage()
     flights = await topic(await start_runtime(storage))
     storage.hold()

@@ -38,9 +38,9 @@ def held_by(bodies: list[Body], client: Client) -> tuple[int, int]:
 def test_bodies_end_for_clients_that_hold_less(
     given_bodies: list[tuple[Client, int]], client: Client, nbytes: int, ended: int
 ) -> None:
-    """A body is refused only in favour of a client that then occupies at most as many bytes as the body's client.
+    """A body is refused only in favour of a client that, with its new body, does not occupy more bytes than the body's.
 
-    If a body may be refused by this rule, such a body is found.
+    If any body may be refused in favour of another client, such a body is found.
     """
     held = HeldBodies()
     bodies = [Body(each, size, at) for at, (each, size) in enumerate(given_bodies)]

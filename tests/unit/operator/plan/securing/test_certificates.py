@@ -141,7 +141,7 @@ def test_a_certificate_is_replaced_only_for_a_reason() -> None:
 def test_certificates_name_services_hosts_and_extra_names() -> None:
     """The brokers' certificate has every name under which clients connect (rule K1).
 
-    The certificate of etcd has the names of its members.
+    The certificate of etcd contains the names of its members.
     """
     listener = {"type": "loadbalancer", "perBroker": True, "advertisedHost": "b{id}.example:443"}
     tls = {"mode": "Both", "extraNames": ["broker.example"]}
