@@ -118,7 +118,7 @@ class ChaosRun:
             task.result()
 
     async def wait_for_acknowledgements(self, count: int, seconds: float = 30.0) -> None:
-        """Wait until `count` more sends are acknowledged; raise `TimeoutError` otherwise."""
+        """Wait until `count` more sends are acknowledged; raise `TimeoutError` if that takes too long."""
         before = self.history.count("send", "ok")
         async with asyncio.timeout(seconds):
             while self.history.count("send", "ok") < before + count:

@@ -83,7 +83,7 @@ async def until(run: ChaosRun, check: Callable[[], bool]) -> None:
 
 
 async def finish(run: ChaosRun, *members: MemberProcess, unheard: bool = False) -> int:
-    """Heal all faults, end the load, and judge the history once the group has read it; return the number of repeats.
+    """Heal all faults, end the load, let the group read all records, judge the history; return the number of repeats.
 
     `unheard`: a member may have been cut off for longer than its session.
     """

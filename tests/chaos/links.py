@@ -81,7 +81,7 @@ class Links:
         self._regulate()
 
     def cut(self, pairs: Iterable[Pair]) -> None:
-        """Break the connections between these nodes, and refuse new ones until `heal` or `restore`."""
+        """Break the connections between these nodes, and refuse new connections until `mend` is called."""
         broken = frozenset(pairs)
         self._blocked |= broken
         for passage in tuple(self._passages):

@@ -2,7 +2,7 @@
 
 A history is a file of JSON lines, ordered by one clock of the test. A *key* is one partition; a value is a string that
 is sent at most once to one key in the whole history. The first line has the settings of the workload
-(`anomalies.Settings`; the strictest settings if the line is missing). Every other line is one event:
+(`anomalies.Settings`; the strictest settings if the line is missing). Each line after the first is one event:
 
     {"op": "settings", "acks": "all", "idempotence": true, "reader": "assign"}
     {"op": "send", "type": "invoke", "process": 3, "id": 17, "key": "t-0", "values": ["a", "b"], "time": 1.5}

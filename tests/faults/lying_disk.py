@@ -355,7 +355,7 @@ class LyingDisk:
         self._change(self._folder(path.parent), NameChange(path.name, None))
 
     def sync_folder(self, path: Path) -> None:
-        """Make the names in a folder durable, if the disk keeps this promise."""
+        """Make the names in a folder durable, unless the disk breaks its promise of syncs."""
         goes = self.begin()
         if self.promises.folder_sync and not goes:
             self._folder(path).sync()

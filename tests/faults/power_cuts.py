@@ -2,7 +2,7 @@
 
 One run is one seed: a machine with a `LyingDisk` performs the log operations of a broker (append, roll, sync one
 partition or the volume, begin epochs, write checkpoints, truncate, move the log start, create and delete topics, stop
-and start) until the power is cut in the middle of an operation, often during recovery itself. Afterwards the log is
+and start) until the power is cut in the middle of an operation, often during recovery itself. After the cut, the log is
 opened on the data that the disk kept, and must have every acknowledged batch once, in order and byte for byte.
 
 `python power_cuts.py --cycles 2000 --seed 1` prints a JSON report and exits with 1 when a batch was lost. With

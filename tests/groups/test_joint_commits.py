@@ -40,7 +40,7 @@ class Scene:
     def commit(
         self, transaction: TransactionId, offset: int, member: GroupMember | None = None, partition: int = 0
     ) -> Awaitable[Decided]:
-        """Commit a transaction with an offset, until the group is coordinated."""
+        """Commit a transaction with an offset, and retry until the group has a coordinator."""
         request = CommitRequest(
             member_id=member.member_id if member else None,
             member_epoch=member.epoch if member else -1,

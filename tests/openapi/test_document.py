@@ -29,7 +29,7 @@ def test_the_document_is_valid_openapi() -> None:
 
 
 def test_the_validator_would_find_an_error() -> None:
-    """The validator reports a response without a description, which proves that the test above can fail."""
+    """The validator reports a response without a description, so the test of the whole document can fail."""
     described = document("0.1.0")
     broken = {**described, "paths": {"/v1/versions": {"get": {"responses": {"200": {}}}}}}
 

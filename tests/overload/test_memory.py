@@ -123,9 +123,9 @@ async def test_stalled_reader_loses_its_connection(start) -> None:
 async def test_stalled_readers_of_text(start, full, patience, path, left) -> None:
     """A fetch of text that its client does not read uses memory of the budget, and further fetches are refused.
 
-    The text of a small batch may be large. The bound allows for the open batches of two codec threads. Tails request
-    memory repeatedly and so close stalled readers, some each second; the few admitted JSON answers stay until another
-    request needs their memory.
+    A small batch may become a large JSON text. The bound allows for the open batches of two codec threads. Tails
+    request memory repeatedly and so close stalled readers, some each second; the few admitted JSON answers stay until
+    another request needs their memory.
     """
     count = 400 if full else 100
     broker = await start(answers_bytes_max=32 * MIB, crowded_stall_seconds_max=1)
@@ -269,7 +269,8 @@ async def test_records_of_much_text(start, full, patience) -> None:
         record("much_text", told | {"memory_before_mib": round(memory), "memory_peak_mib": round(peak)})
 
     assert {answer.status for answer in answers} <= {200, 406, 503}
-    # Answers with the objects have status 200, and the escapes are refused with 406.
+    # Records that expand to many objects are answered with 200, and records that expand to much text are refused with
+    # 406.
     assert {200, 406} <= {answer.status for answer in answers}
     # Two codec threads, each with one open batch, its value and the pieces of its text.
     assert peak - memory < 192
@@ -378,7 +379,7 @@ async def patient(calls: Calls) -> Answer:
     ids=["lines", "batches"],
 )
 async def test_held_bodies_end_when_others_need_their_memory(start, media_type) -> None:
-    """Bodies that stall within a line or batch are ended when others need their memory, and at their time limit."""
+    """Bodies that stall within a line or batch are ended at a time limit, or when other requests need the memory."""
     broker = await start(bodies_bytes_max=4 * MIB, json_body_bytes_max=MIB, body_idle_seconds_max=4)
     head = f"POST /v1/topics/calm/partitions/0/records HTTP/1.1\r\nhost: localhost\r\ncontent-type: {media_type}\r\n"
     part = bytes(MIB - 1000)

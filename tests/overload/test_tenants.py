@@ -81,7 +81,7 @@ async def test_a_tenant_is_kept_at_its_limit(full: bool, tmp_path: Path) -> None
                     await pause(max(0.0, (number + 1) * len(batch) / (LIMIT * TIMES) - passed))
 
         _, beside = await asyncio.gather(offer(), calm.run(seconds))
-    # The amount of one second is admitted at once.
+    # A tenant may use the bytes of one second at once, so they are admitted in addition.
     admitted = statuses[200] * len(batch) / (seconds + 1) / LIMIT
     record(
         "tenant over its quota",

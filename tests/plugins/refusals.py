@@ -39,7 +39,7 @@ def raises(
 
 @contextmanager
 def refuses(code: str, *named: object, **data: object) -> Iterator[pytest.ExceptionInfo[ProblemError]]:
-    """Expect the problem with this code and these members in its data, whose detail contains the names and numbers."""
+    """Expect the problem with this code, these members in its data, and the given names and numbers in its detail."""
     with pytest.raises(ProblemError) as caught:
         yield caught
     assert (caught.value.code, {name: caught.value.data.get(name) for name in data}) == (code, data)

@@ -23,8 +23,8 @@ CALLS = 5
 class Trace:
     """Modules of the packages in which a function was called while the trace was on.
 
-    A module is named as on the page. With `caller`, only modules of this package, and of the contract that it calls,
-    are recorded.
+    Modules have the names that docs/explanation/rooms.md uses. With `caller`, only modules of this package, and of the
+    contract that it calls, are recorded.
     """
 
     def __init__(self, left_out: Collection[str], caller: str | None = None) -> None:

@@ -77,7 +77,7 @@ async def test_a_rotated_key_is_accepted_at_its_first_token(
 ) -> None:
     """The first token with a new key is accepted; unknown keys cause at most one fetch in ten seconds.
 
-    After the fetch, the previous key and the tokens that it verified are refused.
+    After the broker has fetched the new key, the previous key and the tokens that it verified are refused.
     """
     monkeypatch.setattr(issuer_keys, "ATTEMPT_SECONDS_MIN", 0.0)
     cluster = await Cluster.open(tmp_path)
@@ -129,8 +129,8 @@ async def test_service_accounts_of_kubernetes(
 ) -> None:
     """A token of a service account names namespace and account; its group is the namespace (rule A18).
 
-    The issuer is that of the broker's own token, which also authorizes the fetch of the keys. Without a token and
-    without the setting of an issuer, the broker does not start.
+    The broker accepts the issuer of its own token, and shows this token when it fetches the issuer's keys. Without a
+    token and without the setting of an issuer, the broker does not start.
     """
     monkeypatch.setattr(security, "ACCOUNT_FOLDER", tmp_path)
     cluster = await Cluster.open(tmp_path)

@@ -208,5 +208,5 @@ def spelt(kind: Any) -> str:
 
 
 def spelt_names(names: Sequence[str]) -> str:
-    """Return a list of column names for messages."""
+    """Return a list of column names for error messages."""
     return ",".join(names) or "nothing"

@@ -45,7 +45,7 @@ async def test_acknowledged_records_are_read_after_brokers_are_gone(
 async def test_acknowledged_records_are_read_while_brokers_bounce(
     tmp_path: Path, fault: str, producers: Producers
 ) -> None:
-    """Acknowledged records are read while the broker of one role is restarted repeatedly, killed or gracefully."""
+    """Acknowledged records are read while the broker of one role is repeatedly killed or stopped, and restarted."""
     async with chaos_run(tmp_path, producers=producers) as run:
         await run.create_topic(min_insync_replicas=2)
         run.usual_load()

@@ -175,7 +175,7 @@ async def test_unchanged_metadata_is_not_sent_again(cluster: Cluster) -> None:
 async def test_a_reader_learns_of_records_lost_by_an_unclean_election(cluster: Cluster) -> None:
     """A consumer gets an error with the next offset after an unclean election and never skips records silently.
 
-    The producer gets an error too, for its first batch after the lost records.
+    After the election, the producer also gets an error, for its first batch after the lost records.
     """
     await cluster.controller.alter_cluster_config({"unclean.leader.election.delay.ms": 500})
     topic_id = await cluster.topic("flights", min_insync_replicas=1, unclean_leader_election_enable=True)

@@ -28,7 +28,7 @@ class Load:
         self.read: set[bytes] = set()
 
     async def run(self) -> None:
-        """Produce and consume until the end."""
+        """Produce until the load is stopped, and consume until every record is read."""
         async with asyncio.TaskGroup() as group:
             consuming = group.create_task(self._consume())
             await self._produce()

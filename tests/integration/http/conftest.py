@@ -104,7 +104,7 @@ def batch_of() -> Callable[..., bytes]:
 async def exchange(address: str, request: bytes, *, ends: bool = False) -> Answer:
     """Send the bytes of an HTTP/1.1 request unchanged, without a client library, and return the answer.
 
-    `ends`: the client closes its direction of the connection afterwards.
+    With `ends`, the client closes its direction of the connection after the request.
     """
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))

@@ -207,7 +207,7 @@ async def test_auto_created_topics(three, batch_of) -> None:
 
 
 async def test_a_missing_leader_is_a_definite_refusal(three, batch_of) -> None:
-    """Produce and fetch requests are refused as not done when the leader's address is closed."""
+    """Produce and fetch requests are refused as not executed when the leader's address is closed."""
     topic_id, [leader] = await three.topic("flights", 1)
     other = three.at(leader % 3 + 1)
     await three.brokers[leader - 1].listeners.stop_side(Side.PEER, 3)

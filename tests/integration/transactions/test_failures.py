@@ -59,7 +59,8 @@ async def test_a_commit_survives_the_stop_of_its_broker_and_of_the_leader(
         begun = (await api.post("/v1/transactions", {"name": "billing"})).json["transaction"]
         records = "/v1/topics/orders/records"
         written = await api.post(records, [{"value": "kept"}], Fairlead_Transaction=begun)
-        # Without the call to the leader, only a leader's check ends the transaction.
+        # This test suppresses the call that tells the leader to end the transaction, so only a leader's own check ends
+        # it.
         monkeypatch.setattr(TransactionEnds, "_tell_due", lambda ends, now: None)
         done = await api.post(f"/v1/transactions/{begun}:commit", {})
     await cluster.stop(decider)

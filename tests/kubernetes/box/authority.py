@@ -1,4 +1,4 @@
-"""Certificates and kubeconfigs of a test Kubernetes. Used inside the box, with all files in the box's folder."""
+"""Certificates and kubeconfigs of a test Kubernetes. All files are in the folder of the box."""
 
 from __future__ import annotations
 

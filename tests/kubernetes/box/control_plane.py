@@ -1,4 +1,4 @@
-"""etcd, kube-apiserver, kube-controller-manager and kube-scheduler. Used inside the box by `inside.py`."""
+"""etcd, kube-apiserver, kube-controller-manager and kube-scheduler. `inside.py` uses this module inside the box."""
 
 from __future__ import annotations
 

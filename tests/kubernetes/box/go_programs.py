@@ -1,9 +1,9 @@
 """Builds the programs of the test Kubernetes from Go modules, once for each release of a program.
 
-Used by the fixtures of this folder, by `make kubernetes`, and by `.ci/test.py`, which runs this file while other tests
-run: `python tests/kubernetes/box/go_programs.py [NAME...]`. Built programs are kept in the user's cache, one folder for
-each module, named by the hash of all inputs; compilers' caches are not needed afterwards. To use another release:
-change the version in `go/<module>/go.mod`, and run `go mod tidy` there.
+The module is used by the fixtures of this folder, by `make kubernetes`, and by `.ci/test.py`, which runs this file
+while other tests run: `python tests/kubernetes/box/go_programs.py [NAME...]`. Built programs are kept in the user's
+cache, one folder for each module, named by the hash of all inputs; compilers' caches are not needed afterwards. To use
+another release: change the version in `go/<module>/go.mod`, and run `go mod tidy` there.
 """
 
 from __future__ import annotations

@@ -327,7 +327,7 @@ class KubeClient:
         return {"apiVersion": answer["apiVersion"], "kind": kind, **item}
 
     def _discover(self) -> None:
-        """Discover all kinds; when two groups have a kind of the same name, the first group in the answer keeps it."""
+        """Discover all kinds; if two groups have a kind of the same name, the first group keeps the name."""
         accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
         found: dict[str, Resource] = {}
         for root in ("api", "apis"):

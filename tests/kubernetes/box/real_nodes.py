@@ -1,4 +1,4 @@
-"""Real nodes: containerd, runc and kubelet for each, one kube-proxy and one CoreDNS for all. Used inside the box.
+"""Real nodes in a box: containerd, runc and kubelet for each node, one kube-proxy and one CoreDNS for all nodes.
 
 The nodes share the network of the box. A node is a bridge (10.88.N.1) with its pods (10.88.N.0/24), and the kernel
 routes between the bridges; network policies are not enforced.
@@ -20,7 +20,7 @@ from furnishing import CONTROL_PLANE_ADDRESS
 VOLUME_KEEPER = Path(__file__).with_name("volume_keeper.py")
 START_SECONDS = 60.0
 CLUSTER_DOMAIN = "cluster.local"
-# The weight of twenty processes outside, each of which competes with all pods of a box together.
+# A box gets the weight of twenty processes, because each process outside the box competes with all its pods together.
 BOX_SHARES = str(20 * 1024)
 # By default, kubelets evict pods below 10 % of free disk or even earlier, and a developer's machine may have less.
 EVICTION = {
@@ -83,7 +83,7 @@ class RealNode:
         )
 
     def wait_for_containerd(self) -> None:
-        """Wait until containerd answers; raise `NotReady`."""
+        """Wait until containerd answers; raise `NotReady` if it does not answer in time."""
 
         def answers() -> bool:
             return subprocess.run(self._ctr("version"), capture_output=True, check=False).returncode == 0

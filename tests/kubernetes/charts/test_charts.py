@@ -99,8 +99,8 @@ def test_no_right_that_is_never_used() -> None:
     )
 
     assert {resource for resource, _ in granted - usual} == {"certificates"}
-    # The operator never deletes Secrets. The admission plugin OwnerReferencesPermissionEnforcement requires the verb
-    # when the operator changes the owner of an existing object, such as one of a retained Cluster.
+    # The operator never deletes Secrets. The admission plugin OwnerReferencesPermissionEnforcement requires the right
+    # to delete when the operator changes the owner of an existing object, such as one of a retained Cluster.
     assert {resource for resource, verb in granted if verb == "delete"} == {
         "certificates",
         "httproutes",

@@ -134,7 +134,7 @@ def stage(kubernetes: Kubernetes, operators: Operators, namespace: str, tmp_path
 def test_a_changed_setting_restarts_each_broker_once(stage: Stage) -> None:
     """Brokers restart once each for a changed setting, the controller last, even when the operator is killed.
 
-    A broker then joins the Cluster, and leaves the Cluster after its data has moved.
+    After the restarts, a broker joins the Cluster, and leaves the Cluster after its data has moved.
     """
     operator = stage.start_operator()
     stage.apply()

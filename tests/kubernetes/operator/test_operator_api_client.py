@@ -292,7 +292,7 @@ async def test_equal_events_are_one_series_with_a_count(laboratory: Laboratory) 
 
 
 def the_event(laboratory: Laboratory, reason: str) -> Manifest:
-    """Return the only Event about the Cluster `main` for a reason."""
+    """Return the only Event about the Cluster `main` with the given reason."""
     [found] = [
         event
         for event in laboratory.kubernetes.api.list("events.events.k8s.io", laboratory.namespace)

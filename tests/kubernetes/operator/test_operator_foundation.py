@@ -113,7 +113,7 @@ def test_namespaces_are_all_that_it_needs(
 def test_a_listed_namespace_that_is_not_there_keeps_no_other_waiting(
     kubernetes: Kubernetes, operators: Operators, namespace: str
 ) -> None:
-    """An operator reports a listed namespace that is missing with its role, and works in all other namespaces."""
+    """An operator reports that a listed namespace does not exist, and works in all other namespaces."""
     missing = f"{namespace}-gone"
     kubernetes.api.apply(a_cluster(), namespace)
     named = {"FAIRLEAD_OPERATOR_NAMESPACES": f"{missing},{namespace}"}

@@ -1,9 +1,9 @@
 """A producer that sends records with acks=all until its input ends and afterwards reads all records.
 
-Run as a program in the network of a box: `python load_program.py BOOTSTRAP [TOPIC [BYTES]]`. The program prints
-`producing` when the first record is acknowledged. At the end it prints one JSON object with the numbers of records that
-were acknowledged, failed, missing, duplicated, stored at a place other than the acknowledged one, or stored after a
-later record of their partition, and with the time of the slowest acknowledgement.
+The program runs in the network of a box: `python load_program.py BOOTSTRAP [TOPIC [BYTES]]`. The program prints
+`producing` when the first record is acknowledged. At the end, the program prints one JSON object with the numbers of
+records that were acknowledged, failed, missing, duplicated, stored at a place other than the acknowledged one, or
+stored after a later record of their partition, and with the time of the slowest acknowledgement.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ async def produce(bootstrap: str, topic: str, padding: bytes) -> Ledger:
 
 
 async def read_again(bootstrap: str, topic: str, ledger: Ledger) -> dict[str, object]:
-    """Read until every acknowledged record was read or no more records are received, and count."""
+    """Read until every acknowledged record was read or no more records are received, and count the records."""
     left = set(ledger.places.values())
     read, newest, at = Counter[int](), dict[int, int](), dict[int, tuple[int, int]]()
     disordered = 0

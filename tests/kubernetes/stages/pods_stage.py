@@ -171,7 +171,7 @@ class PodsStage:
         return str(found["spec"]["nodeName"])
 
     def wait_replaced(self, pod: str, uid: str) -> None:
-        """Wait until a new pod has the pod's name and is ready."""
+        """Wait until the pod has been replaced by a ready pod with the same name."""
         self.kubernetes.api.wait(
             f"pod/{pod}",
             self.namespace,
@@ -227,7 +227,7 @@ class PodsStage:
 
     @contextmanager
     def load(self, partitions: int = 3) -> Iterator[Load]:
-        """Write to a new topic during the block, and count afterwards."""
+        """Write to a new topic during the block, and count the stored records afterwards."""
         load = Load(self.kubernetes, self.bootstrap, self.make_topic(partitions))
         self.loads.append(load)
         try:

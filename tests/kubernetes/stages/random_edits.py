@@ -235,7 +235,7 @@ def pause(world: World) -> None:
 
 
 def no_restarts(world: World) -> None:
-    """Request a change that needs restarts while they are forbidden."""
+    """Request a change that needs restarts while restarts are forbidden."""
     world.annotate({"fairlead.dev/no-restarts": "true"})
     world.wish.held = ("RollBlocked", "RestartsSuspended")
     template(world)

@@ -77,7 +77,7 @@ def every_field() -> list[Manifest]:
 
 
 def laid_over(base: Any, patch: Any) -> Any:
-    """Return the merge patch applied to the base: null removes a value, `the null` is null."""
+    """Return the base with the merge patch applied: null removes a value, and `the null` stands for null."""
     if patch == "the null":
         return None
     if not isinstance(patch, dict):

@@ -1,7 +1,8 @@
 """Real brokers and an operator next to the control plane, for tests of Topics.
 
-Three brokers in three racks are processes on one etcd. Their addresses differ only by the broker's id, so that the
-operator finds them for every Cluster whose pool begins at id 1. All processes end with the process that started them.
+Three brokers in three racks are processes on one etcd. The addresses of the brokers differ only by the broker's id, so
+that the operator finds them for every Cluster whose pool begins at id 1. All processes end with the process that
+started them.
 """
 
 from __future__ import annotations

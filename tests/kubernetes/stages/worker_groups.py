@@ -34,7 +34,7 @@ GROUPS: Final = {
     # These tests share an operator.
     "test_clusters.py": "clusters",
 }
-"""Groups by file, longest first. The marks of xdist would suffice if they had an effect."""
+"""Groups by file, longest first. The table replaces the marks of xdist, which have no effect with this pytest."""
 
 
 def group_of(test: str) -> str:

@@ -1,6 +1,6 @@
 """Brokers as processes that can be killed, requests to any broker, and batches to send.
 
-Used by tests of a broker from a client's point of view.
+The module is for tests of a broker from a client's point of view.
 """
 
 from __future__ import annotations

@@ -189,12 +189,12 @@ class FaultyFile(PosixFile):
         return super().read_into(buffer, position)
 
     def read_into_cached(self, buffer: memoryview, position: int) -> int:
-        """Read, or raise the set error."""
+        """Read the bytes, or raise the error that the test has set."""
         self._faults.check_read(self.path)
         return super().read_into_cached(buffer, position)
 
     def sync(self) -> None:
-        """Sync, or raise the set error."""
+        """Sync the file, or raise the error that the test has set."""
         self._faults.syncs.append(self.path)
         if self._faults.sync_error:
             raise OSError(self._faults.sync_error, os.strerror(self._faults.sync_error))
@@ -211,7 +211,7 @@ class FaultyVolume(PosixVolume):
         self._faults = faults
 
     def sync(self) -> None:
-        """Sync, or raise the set error."""
+        """Sync the file, or raise the error that the test has set."""
         self._faults.volume_syncs += 1
         if self._faults.sync_error:
             raise OSError(self._faults.sync_error, os.strerror(self._faults.sync_error))

@@ -78,7 +78,7 @@ class TopicClient:
         return FetchSpec([fetch], **call)  # type: ignore[arg-type]
 
     async def fetch(self, offset: int = 0, partition: int = 0, **fields: object) -> FetchResult:
-        """Fetch from one partition; raise the refusal."""
+        """Fetch from one partition; raise an exception if the fetch is refused."""
         [answer] = await self.fetch_all(self.spec(offset, partition, **fields))
         if isinstance(answer, ProblemError):
             raise answer

@@ -307,7 +307,7 @@ async def test_the_first_read_begins_at_start(bootstrap: str, admin: Admin) -> N
 
 
 async def test_a_duration_begins_at_the_first_younger_record(bootstrap: str) -> None:
-    """A start by duration begins at the oldest record of that age, at the end for zero, or at the start if long."""
+    """A start by duration begins at the first record younger than the duration; zero means the end of the log."""
     begins = []
     starts: list[tuple[str, timedelta | str]]
     starts = [("a", timedelta(minutes=59, seconds=50)), ("b", "0s"), ("c", "20000000h")]

@@ -38,7 +38,7 @@ def transactional(producer_id: int, epoch: int = 0, sequence: int = 0, value_byt
 
 
 async def write(flights: TopicClient, *stamp: int) -> int:
-    """Append a batch of a transaction and return its offset; raise the refusal."""
+    """Append a batch of a transaction and return its offset; raise an exception if the batch is refused."""
     [answer] = await flights.produce_batch(transactional(*stamp))
     if isinstance(answer, ProblemError):
         raise answer
