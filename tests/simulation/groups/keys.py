@@ -13,7 +13,7 @@ MIRRORED: Final = frozenset({"broker", "topic"})
 
 
 def topic_key(name: str) -> Key:
-    """Return the key of a topic's shape."""
+    """Return the key of a topic's id and partitions."""
     return ("topic", name)
 
 

@@ -34,7 +34,7 @@ class StrongIsr(Violation):
 
 
 class DeletedByLeaders(Violation):
-    """A log begins after records that no leader has deleted, and counts as if it had them."""
+    """A log begins after records that no leader has deleted, so it lacks records that count as present."""
 
 
 class ReplicationQuorumSuperset(Violation):

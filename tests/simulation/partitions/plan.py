@@ -110,7 +110,7 @@ class Plan:
 
     @property
     def replicated(self) -> bool:
-        """Whether written records count without a sync from the start to the end of the run."""
+        """Whether written records count without a sync during the whole run."""
         return self.durability is DurabilityState.REPLICATED and Fault.CHANGE_DURABILITY not in self.faults
 
 

@@ -1,7 +1,7 @@
 """Rules of partitions that can be dropped, in the order of the protocol's sections.
 
 Rules of the shells (the code that runs the pure packages) are dropped in the simulator's twins of the shells, and all
-others in the production code.
+other rules in the production code.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Replicated partitions: the state machines of leader and follower, elections, reassignment, ISR, producers.
 
-The rules are the production ones (`replication`, `controller`, `producers`, `registry`), surrounded by twins that fail
-as the real parts may.
+The rules are production code (`replication`, `controller`, `producers`, `registry`), surrounded by twins that fail as
+the real parts may.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ def test_a_write_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Path) 
 def test_a_partition_that_readers_refuse_is_named(spark: SparkSession, tmp_path: Path) -> None:
     """The refusal of a date that readers cannot represent names the column and the value.
 
-    With null instead of the date, all rows are written.
+    If the refused dates are replaced by null, all rows are written.
     """
     rows = (
         spark.range(3).selectExpr("id", "make_date(CAST(2026 + 10000 * id AS INT), 5, 5) AS day").coalesce(1)

@@ -69,7 +69,7 @@ def test_a_batch_read_is_every_record_once_in_typed_columns(
 def test_a_frame_with_several_filters_gives_each_its_rows(
     spark: SparkSession, bootstrap: str, hundred: str
 ) -> None:
-    """With pushdown, in one query and in consecutive queries, no filter gets the reduced rows of another filter."""
+    """With pushdown, no filter gets rows that another filter reduced, in one query or in consecutive queries."""
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
         frame = reader(

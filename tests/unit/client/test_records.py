@@ -94,7 +94,7 @@ def test_records_below_the_asked_offset_are_left_out() -> None:
 
 
 def test_a_batch_can_be_cut_before_an_offset() -> None:
-    """A batch can be cut before an offset, as is necessary when a consumer reads up to an end offset."""
+    """A batch can be truncated before an offset, as is necessary when a consumer reads up to an end offset."""
     batch = only(stored([b"a", b"b", b"c"], 40)).before(42)
 
     assert [record.value for record in batch] == [b"a", b"b"]

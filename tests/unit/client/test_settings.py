@@ -36,7 +36,7 @@ from refusals import raises
     ],
 )
 def test_durations_are_read_with_their_unit(value: str, seconds: float) -> None:
-    """A duration given as text has a unit."""
+    """A duration that is given as text must have a unit."""
     assert seconds_of(value, "t") == pytest.approx(seconds)
 
 

@@ -69,7 +69,7 @@ def test_no_flipped_bit_is_believed() -> None:
 
 
 def test_a_short_document_is_not_believed() -> None:
-    """A document that is cut at any length is refused as corrupt."""
+    """A document that is truncated at any length is refused as corrupt."""
     data = encode_document(IDENTITY)
     for nbytes in range(len(data)):
         with pytest.raises(CorruptDocument):

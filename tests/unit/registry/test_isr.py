@@ -136,7 +136,7 @@ class TestTakenOut:
         assert (after.isr, after.elr) == (entries(1), entries(3))
 
     def test_a_leader_gives_up_its_office(self) -> None:
-        """A leader resigns, so that the controller elects another."""
+        """If the leader itself is removed, the record has no leader, so that the controller elects another leader."""
         before = msgspec.structs.replace(record(entries(1, 2)), leader=entries(1)[0])
         after = taken_out(before, BrokerId(1))
 

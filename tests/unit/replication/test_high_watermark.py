@@ -212,7 +212,7 @@ class TestGate:
 
 
 class TestEpochStart:
-    """The start of the leader epoch (rule 4.9)."""
+    """The effect of the start of the leader epoch on the high watermark (rule 4.9)."""
 
     def test_is_unknown_until_it_reaches_the_start_of_the_epoch(self) -> None:
         """The high watermark is unknown until it reaches the start of the leader epoch."""

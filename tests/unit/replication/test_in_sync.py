@@ -438,7 +438,7 @@ class TestSyncing:
         assert proposes(leadership.sync(10))
 
     def test_waits_for_the_start_of_the_epoch(self) -> None:
-        """Syncing waits for the start of the leader epoch."""
+        """The end of syncing waits until the log is synced up to the start of the leader epoch."""
         record = partition_record(isr=entries([LEADER]), min_isr=1, durability=DurabilityState.SYNCING)
         leadership = Office(record, end=10, synced=4)
 

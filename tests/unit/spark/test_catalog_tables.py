@@ -89,7 +89,7 @@ def test_rows_go_to_the_topic_of_the_table(options: dict[str, str], topic: str |
 
 
 def test_types_of_a_table_are_those_of_a_read() -> None:
-    """The types of the schema with options equal the types of the schema without."""
+    """The types of the schema with options equal the types of the schema without options."""
     names = ",".join(column.name for column in COLUMNS)
     schema = table_schema({"subscribe": "a", "columns": names})
     simple = {field.name: field.dataType.simpleString().upper() for field in schema.fields}

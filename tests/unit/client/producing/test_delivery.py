@@ -108,7 +108,7 @@ async def test_a_piece_of_a_table_has_one_delivery(accumulator: Accumulator) -> 
 
 
 def _cut(batch: PendingBatch) -> list[PendingBatch]:
-    """Cut a batch into pieces of one record each and return all pieces."""
+    """Split a batch into pieces of one record each, and return all pieces."""
     return [batch, *batch.cut(1)]
 
 

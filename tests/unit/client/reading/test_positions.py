@@ -60,7 +60,7 @@ def test_another_topic_of_the_same_name_adds_no_partitions(partitions: AssignedP
 
 
 def test_only_assigned_partitions_have_cursors(partitions: AssignedPartitions) -> None:
-    """The cursors of given partitions, or of all, are returned, and an unassigned partition is refused."""
+    """The cursors of given partitions, or of all partitions, are returned, and an unassigned partition is refused."""
     with pytest.raises(SettingError) as refused:
         partitions.cursors([at(0), at(1)])
 

@@ -17,5 +17,5 @@ from fairlead_operator.plan.observed import is_paused
     ],
 )
 def test_the_annotation_pauses(annotations: dict[str, str] | None, paused: bool) -> None:
-    """The annotation pauses a resource for `true` in either YAML's or Python's notation."""
+    """The annotation pauses a resource if its value is `true` in YAML's or Python's notation."""
     assert is_paused({"metadata": {"name": "main", "annotations": annotations}}) is paused

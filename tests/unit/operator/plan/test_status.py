@@ -452,7 +452,7 @@ def test_warnings_are_reported_one_by_one_or_together() -> None:
 
 
 def test_refused_objects_keep_a_new_cluster_from_being_ready() -> None:
-    """Refused objects keep a new Cluster from being ready, and a running one stays ready."""
+    """Refused objects keep a new Cluster from being ready, but a running Cluster stays ready."""
     refused = Outcomes(refused_objects=["StatefulSet shop/main-a: quota"])
     new = cluster_status(facts(pods=(), outcomes=refused))
     running = after(facts(READY, pods=(pod(0), pod(1)), outcomes=refused))

@@ -61,7 +61,7 @@ def test_another_topic_is_taken_as_it_is(start: StreamOffsets) -> None:
     ],
 )
 def test_a_log_that_ends_too_early_is_seen(start: StreamOffsets, end: StreamOffsets, back: bool) -> None:
-    """A log counts as fallen back if a partition of the same topic ends earlier, or if the topic is gone."""
+    """A log counts as shortened if a partition of the same topic ends earlier, or if the topic is gone."""
     assert falls_back(start, end) is back
 
 

@@ -42,7 +42,7 @@ def test_large_partitions_do_not_stand_behind_one_another() -> None:
 
 
 def test_a_partition_is_cut_where_there_are_fewer_than_tasks() -> None:
-    """Partitions are cut into adjacent pieces if there are fewer partitions than tasks."""
+    """Partitions are split into adjacent pieces if there are fewer partitions than tasks."""
     shares = share_out(ranges(90, 10), TaskCount(1, at_least=4))
 
     assert sorted((part.partition, part.start, part.stop) for share in shares for part in share) == [
