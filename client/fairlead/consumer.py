@@ -457,7 +457,7 @@ class Consumer:
             self._session.end_hold()
 
     async def _rewind(self) -> None:
-        """Return to the committed offsets in all partitions of which batches were taken since the last commit."""
+        """Return to the committed offsets in all partitions from which batches were taken since the last commit."""
         running, session = self._check_open(), self._member_session()
         session.finished()
         committed = await running.transport.retry(session.committed)

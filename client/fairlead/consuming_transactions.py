@@ -11,7 +11,7 @@
                         await transaction.send("priced", price(record.value), key=record.key)
 
 Each transaction contains the results of the batches and the group's offsets after these batches. The cluster stores
-both or neither.
+both the results and the offsets, or neither.
 """
 
 from __future__ import annotations

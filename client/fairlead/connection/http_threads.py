@@ -2,8 +2,8 @@
 
 pyreqwest delivers results from its own thread. After a program's last result, the thread that delivered the result may
 still be running Python code when the interpreter finalizes. CPython before 3.14 then terminates the thread inside
-native code, and the process aborts (exit code 134) although the program succeeded. One of ten short scripts was
-affected. The transport calls this module when it opens its first client; the module recognises the threads by name
+native code, and the process aborts (exit code 134) although the program succeeded. One of ten short scripts aborted in
+this way. The transport calls this module when it opens its first client; the module recognises the threads by name
 only. The broker has a copy of this module, because the broker and the SDK share only `fairlead_api`, which has neither
 a clock nor an HTTP client.
 """

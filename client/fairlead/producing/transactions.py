@@ -104,7 +104,7 @@ class ProducerTransactions:
 
     async def _commit(self, transaction: OpenTransaction, offsets: TransactionOffsets | None) -> None:
         if not transaction.partitions and offsets is None:
-            # Nothing would be written.
+            # A transaction without records and offsets is not sent.
             self._next = transaction.identity
             return
         request = CommitTransactionRequest(

@@ -241,9 +241,9 @@ class Prefetch:
         self._buffered_bytes += len(data)
 
     def skipped(self, cursor: Cursor, offset: int, last_epoch: int | None) -> None:
-        """Continue fetching at another offset.
+        """Continue fetching at a different offset.
 
-        The position moves to that offset after the buffered batches are read.
+        The position moves to the new offset after the buffered batches are read.
         """
         cursor.in_flight = False
         nothing = memoryview(b"")
