@@ -262,7 +262,7 @@ class Limits(BaseModel):
     """
 
     stop_answer_seconds: float = Field(default=5.0, gt=0)
-    """Maximum time that a stop waits for calls to finish; unfinished calls then fail with a problem."""
+    """Maximum time that a stop waits for calls to finish; after this time, unfinished calls fail with a problem."""
 
     open_partition_threads: int = Field(default=4, ge=1, le=64)
     """Number of partitions recovered in parallel at startup."""

@@ -48,7 +48,7 @@ class Heartbeat:
     owned: Partitions | None = None
     """Partitions that the member still consumes (empty for a joining member), or None if no partition was released."""
     principal: str | None = None
-    """Caller that must own the member, or None if nothing is enforced."""
+    """Caller that must own the member, or None if access rules are not enforced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Leave:
     static: bool = False
     """Whether a static member keeps its partitions until its session ends."""
     principal: str | None = None
-    """Caller that must own the member, or None if nothing is enforced."""
+    """Caller that must own the member, or None if access rules are not enforced."""
 
 
 GroupEvent: TypeAlias = Heartbeat | Leave

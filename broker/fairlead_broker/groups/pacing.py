@@ -1,7 +1,7 @@
 """Deadlines of a group's members: sessions, rebalance timeouts, and the time of the next heartbeat.
 
 Deadlines are not stored: a coordinator that takes over a group restarts every timeout at its full length. A heartbeat
-therefore moves the session deadline immediately, without a write to the store.
+moves the session deadline immediately, without a write to the store.
 
 Every heartbeat reply contains the time until the next heartbeat. With a fixed interval of five seconds, the heartbeats
 of 10,000 members would use a third of a core of each broker. With a longer interval, a revoked partition would not be
@@ -77,8 +77,8 @@ class Deadlines:
         self._ends: dict[str, float] = {}
         self._heap: list[tuple[float, str]] = []
         self._queued: dict[str, float] = {}
-        """Time of the valid heap entry of each member, never later than the member's end time. The entry is kept
-        after the member has left, so that repeated leaving and joining does not fill the heap.
+        """Time of the valid heap entry of each member, never later than the member's end time. The heap entry of a
+        member is kept after the member has left, so that repeated leaving and joining does not fill the heap.
         """
 
     def set(self, member_id: str, ends_at: float) -> None:

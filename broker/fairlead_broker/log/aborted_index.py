@@ -172,7 +172,7 @@ class AbortedIndex:
             aborted = list(_aborted_in(segment, body.file, body.size))
         except OSError as error:
             raise wrap_os_error(error, f"{path}: cannot read") from error
-        # Without the file, the next start reads the markers again.
+        # Without a file of aborted transactions, the next start reads the markers again.
         with suppress(Shortage):
             self.write(segment, aborted)
         return aborted

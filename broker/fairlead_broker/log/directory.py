@@ -82,10 +82,10 @@ class LogDirectory:
         self._checkpointed: dict[TopicIdPartition, PartitionCheckpoint] = {}
         self._knows_checkpoint = False
         self._synced_offsets = SyncedOffsets(storage, path / SYSTEM_FOLDER / "synced")
-        # Partitions dropped since the last checkpoint was written, which still lists these partitions. The renamed
-        # folder of a dropped partition is kept until the next checkpoint is written, and no new folder is created for
-        # that partition before then. If the folder were deleted or reused earlier, a starting broker would mistake the
-        # missing records for damage.
+        # Partitions that were dropped after the last checkpoint was written, so that the checkpoint still lists them.
+        # The renamed folder of a dropped partition is kept until the next checkpoint is written, and no new folder is
+        # created for that partition before then. If the folder were deleted or reused earlier, a starting broker would
+        # mistake the missing records for damage.
         self._given_up: set[TopicIdPartition] = set()
         # Folders of partitions that existed at the start and whose files and names are durable.
         self._durable: set[Path] = set()
@@ -275,8 +275,8 @@ class LogDirectory:
     def remove_given_up(self, folder: Path, *, for_good: bool = False) -> None:
         """Delete the files of a dropped partition. Other threads may open any partition during the call.
 
-        `for_good`: the partition will never be opened again, because its topic is deleted. The checkpoint on the disk
-        may then still list the partition, so that no checkpoint is written for each deleted partition.
+        `for_good`: the partition will never be opened again, because its topic is deleted. If `for_good` is set, the
+        checkpoint on the disk may still list the partition, so that not every deletion writes a checkpoint.
         """
         try:
             self._remove_folder(folder, for_good=for_good)
@@ -288,7 +288,7 @@ class LogDirectory:
         """Drop deleted topics from later checkpoints.
 
         A killed process may have removed the files of these topics before a checkpoint. A starting broker calls this
-        method before it deletes the partitions of these topics.
+        method before it deletes the partitions of deleted topics.
         """
         for key in [key for key in self._checkpointed if key.topic_id in deleted]:
             self._drop_entry(key)
@@ -326,7 +326,7 @@ class LogDirectory:
         """Close all partitions and release the lock.
 
         If `clean` is set, the call first syncs all unsynced bytes, writes the checkpoint, and then writes the
-        marker of a clean stop. Without the marker, the next start runs the recovery. Raises the first failure
+        marker of a clean stop. Without the clean marker, the next start runs the recovery. Raises the first failure
         after everything is closed.
         """
         try:

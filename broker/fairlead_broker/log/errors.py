@@ -14,8 +14,8 @@
       IdentityMismatch    this directory belongs to another broker; an operator decides
       DirectoryLocked     another process uses the directory
 
-Every module of this package raises these errors, and `runtime` turns them into problems of the contract. An
-`OSError` is never raised to callers: it is the cause of one of these errors.
+Every module of this package raises these errors, and `runtime` turns them into problems of the contract. An `OSError`
+is never raised to callers: it is chained as the cause of a `LogError`.
 """
 
 from __future__ import annotations

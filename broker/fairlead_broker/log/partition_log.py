@@ -514,9 +514,9 @@ class PartitionLog(ReadableLog):
     def _roll(self, unpublished: Sequence[StampedBatch] = (), base_offset: Offset | None = None) -> None:
         """Start a new segment at or beyond the log's end. `unpublished`: batches already written beyond the log's end.
 
-        Unless durability is `replicated`, sync the old segment first. Without this sync, a power failure could
-        keep the new segment and lose the end of the old segment, which would look like damage. With `replicated`, no
-        append must wait for the sync of up to a GiB of unsynced log.
+        Unless durability is `replicated`, sync the old segment first. Without a sync of the old segment, a power
+        failure could keep the new segment and lose the end of the old segment, which would look like damage. With
+        `replicated`, no append must wait for the sync of up to a GiB of unsynced log.
         """
         old = self._writer
         # The file of aborted transactions is written before the segment is closed: once a sync covers the segment, the

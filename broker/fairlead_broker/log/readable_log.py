@@ -101,7 +101,7 @@ class ReadableLog:
     def read_cached(self, offset: Offset, bytes_max: int, offset_limit: Offset) -> LogRead | None:
         """Read like `read`, but only from memory and at most 1 MiB, without waiting for the disk.
 
-        Returns None when the batches are not in memory: the caller then calls `read`. Raises the errors of
+        Returns None when the batches are not in memory, in which case the caller must call `read`. Raises the errors of
         `read`.
         """
         start, limit = self._readable(offset, offset_limit)
@@ -232,8 +232,8 @@ class ReadableLog:
 
         A lost write may leave an older batch at an offset. Within a read, an older batch that a lost write left has an
         earlier epoch than the batch before it. The first batch of a read and the first batch of an epoch are compared
-        with the list. The first batch of an epoch is rarely within a read, so it is read from the segment. Without a
-        segment, the start of the epoch is returned unchecked.
+        with the list. The first batch of an epoch is rarely within a read, so it is read from the segment. If no
+        segment is given, the start of the epoch is returned unchecked.
         """
         base_offset, first_epoch = found.first_batch
         for begun in epochs_between(self._epochs.entries, Offset(base_offset), found.next_offset):

@@ -47,7 +47,7 @@ class PeerIdentity:
     """Function that returns the revision of this broker's mirror."""
 
     def headers(self) -> dict[str, str]:
-        """Return the identity headers of an answer. A request also contains a proof or the secret."""
+        """Return the identity headers of an answer. Requests also contain a proof or the secret."""
         return {
             CLUSTER_ID: self.cluster_id,
             BROKER_ID: str(self.broker),

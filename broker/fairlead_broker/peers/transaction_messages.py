@@ -40,7 +40,7 @@ class EndsAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LookRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Hint that the records of these producers have changed."""
+    """Hint that the records of some producers have changed."""
 
     producer_ids: list[ProducerId]
 

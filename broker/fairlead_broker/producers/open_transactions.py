@@ -16,7 +16,7 @@ OPEN_MAX: Final = 10_000
 
 
 class OpenTransactions:
-    """First offsets of open transactions by producer, and of transactions whose marker may not be committed."""
+    """First offsets of open transactions by producer, and of transactions whose marker might not be committed yet."""
 
     __slots__ = ("_ending", "first_offsets")
 

@@ -83,7 +83,7 @@ class PartitionProducers(Generic[R]):
     __slots__ = ("_ends", "_fronts", "_held", "_ordered", "_ordered_keys", "_state")
 
     def __init__(self, state: ProducerState) -> None:
-        """Start with a copy of the log's producer state. The state machine takes ownership of the copy."""
+        """Start with a copy of the log's producer state. The state machine takes ownership of the copied state."""
         self._state = state
         self._held: HeldBatches[R] = HeldBatches()
         self._ordered: list[_Ordered[R]] = []

@@ -121,8 +121,9 @@ class SkipTo:
     """Move the log's end forward durably to the offset, as the leader did when the loss of its records was accepted.
 
     After the log's end has moved, the caller sends `CopiesAppended` to the state machine. The epochs of the lost
-    records are added to the log's list of epochs. Without these epochs, the log would appear to have diverged, and this
-    replica as a leader would truncate followers that have, or have deleted, records of the lost epochs.
+    records are added to the log's list of epochs. Without the lost records' epochs, the log would appear to have
+    diverged, and this replica as a leader would truncate followers that have, or have deleted, records of the lost
+    epochs.
     """
 
     offset: Offset

@@ -552,9 +552,9 @@ class PartitionLeader:
     def _awaited(self) -> Iterator[KnownFollower]:
         """Yield the caught-up replicas outside the isr for which the high watermark waits (rule 4.4).
 
-        Without the wait, while the isr is small, the high watermark would follow the end of the leader's log, which no
-        follower reaches under load. The wait always ends: a replica that stays within the fraction of the lag time soon
-        has all records that the leader had when the wait began, and therefore reaches the high watermark.
+        Without waiting for these replicas, the high watermark of a small isr would follow the end of the leader's log,
+        which no follower reaches under load. The wait always ends: a replica that stays within the fraction of the lag
+        time soon has all records that the leader had when the wait began, and therefore reaches the high watermark.
         """
         for broker, follower in self._followers.items():
             if broker not in self._maximal and self._is_worth_waiting(broker, follower):

@@ -77,7 +77,7 @@ class FollowerReport:
 
 @dataclass(slots=True)
 class Appended:
-    """The leader's own log grew. The appended bytes are readable but may not yet be on stable storage."""
+    """The leader's own log grew. The appended bytes are readable but might not be on stable storage yet."""
 
     end_offset: Offset
     now: float

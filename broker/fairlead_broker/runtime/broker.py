@@ -76,7 +76,7 @@ class Phase(Enum):
 class BrokerState:
     """Phase of one run of a broker.
 
-    The state is created before the broker, because the probes of the ops listener read it.
+    The broker's state is created before the broker, because the probes of the ops listener read it.
     """
 
     def __init__(self) -> None:

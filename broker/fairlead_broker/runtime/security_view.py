@@ -132,10 +132,11 @@ class SecurityView:
     def by_header(self, values: list[bytes], address: str, *, waited: bool = False) -> CallerAccess:
         """Return the access of the caller with these values of the header `Authorization`.
 
-        Raises `unauthenticated` for a token that is not accepted, in the mode `enforce`. In the other modes, a caller
-        whose token is not accepted is counted and treated as anonymous (rule A3). Raises `throttled` for a token that
-        is not remembered, from an address with too many refused tokens (rule A6). Raises `CallerPending` for a signed
-        token that can be verified only after a wait; after the wait, the caller calls this method again with `waited`.
+        Raises `unauthenticated` for a token that is not accepted, in the mode `enforce`. In any mode but `enforce`, a
+        caller whose token is not accepted is counted and treated as anonymous (rule A3). Raises `throttled` for a token
+        that is not remembered, from an address with too many refused tokens (rule A6). Raises `CallerPending` for a
+        signed token that can be verified only after a wait; after the wait, the caller calls this method again with
+        `waited`.
         """
         self._follow()
         if not values:

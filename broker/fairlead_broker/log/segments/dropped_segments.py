@@ -1,7 +1,8 @@
 """Segments that were dropped from their log and whose files are not yet removed.
 
 `partition_log` owns the list. Readers of a segment may still open its files, so the files are kept for
-`file.delete.delay.ms`. The list is not stored: a starting broker removes every segment below the log start.
+`file.delete.delay.ms`. The list of dropped segments is not stored: a starting broker removes every segment below the
+log start.
 """
 
 from __future__ import annotations

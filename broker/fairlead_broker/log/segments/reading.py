@@ -149,7 +149,7 @@ def whole_batches(plan: ReadPlan, buffer: memoryview, index: SegmentIndex) -> Lo
         last_epoch = _epoch_in_order(plan, buffer, start, next_offset, bound, index)
         if last_epoch is not None:
             at, next_offset, epoch = known - plan.position, offset, last_epoch
-    # If the limit is the start of a damaged range, the bytes after the limit may not look like a batch.
+    # If the limit is the start of a damaged range, the bytes after the limit might not look like a batch.
     while at + _SPAN_BYTES <= len(buffer) and next_offset < plan.offset_limit:
         first = at == start
         try:
@@ -221,8 +221,8 @@ def _first_wanted(plan: ReadPlan, buffer: memoryview) -> tuple[int, int] | None:
     """Return the position and base offset of the batch with the requested offset, or None if the segment ends earlier.
 
     The stamp does not cover the field with the last offset of a batch, and a flipped bit in the field would hide the
-    batches after it. If only this field shows that a batch contains the offset, the whole batch is therefore read and
-    checked.
+    batches after it. If only the last offset shows that a batch contains the requested offset, the whole batch is read
+    and checked.
     """
     at, stop, expected, epoch = 0, len(buffer), plan.point, 0
     while at + _SPAN_BYTES <= stop:

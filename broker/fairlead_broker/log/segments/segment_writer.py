@@ -27,9 +27,9 @@ POSITION_MAX: Final = 2**32 - 1
 INDEX_FLUSH_BYTES: Final = 1 << 20
 INDEX_FLUSH_ENTRIES: Final = 16
 """Minimum bytes of log and minimum number of entries since the last write of the index. The index is written when both
-minimums are reached. A broker restarted after a kill reads only the headers of one MiB of small batches, or of 16
-larger batches. With a minimum in bytes alone, both index files would be opened, truncated and written for every batch
-of 1 MiB.
+minimums, in bytes and in entries, are reached. A broker restarted after a kill reads only the headers of one MiB of
+small batches, or of 16 larger batches. With a minimum in bytes alone, both index files would be opened, truncated and
+written for every batch of 1 MiB.
 """
 _APPEND_TIME: Final = struct.Struct("<16xq")
 
@@ -37,7 +37,7 @@ _APPEND_TIME: Final = struct.Struct("<16xq")
 class StampedBatch(msgspec.Struct, frozen=True, gc=False):
     """A batch in its stored form: the leader's 36 bytes, and the producer's bytes from byte 36 onwards.
 
-    The two buffers are never joined.
+    The buffers for the stamp and for the rest are never joined.
     """
 
     stamp: bytes

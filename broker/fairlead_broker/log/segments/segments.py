@@ -53,7 +53,8 @@ class SegmentBody:
     file: File
     index: SegmentIndex
     size: int
-    """Size of the complete batches in bytes. The file is never shorter, but may be longer during an append."""
+    """Size of the complete batches in bytes. The file is never shorter than its complete batches, but may be longer
+    during an append."""
 
 
 class Segment:
@@ -76,8 +77,9 @@ class Segment:
     def __init__(self, storage: Storage, folder: Path, base_offset: Offset, cache: SegmentCache) -> None:
         self._storage = storage
         self._cache = cache
-        # Lock that guards `growing` and the files of the next sync. Without the lock, a sync between the two changes
-        # would miss files, or release files that it has not written, and would still report the files as durable.
+        # Lock that guards `growing` and the files of the next sync. Without the lock, a sync that runs between two
+        # changes of this state would miss files, or release files that it has not written, and would still report the
+        # files as durable.
         self._end_lock = Lock()
         self._size: int | None = None
         self._max_time_us: int | None = None
@@ -423,7 +425,7 @@ INDEX_INTERVAL_BYTES: Final = 4096
 
 
 def _grow(plan: ReadPlan, nbytes: int, count: int) -> ReadPlan:
-    """Return a plan for a longer range. Raises `WrongBytes` if the segment or its file ends before the range."""
+    """Return a plan for `nbytes` or more. Raises `WrongBytes` if the segment or its file ends before the range."""
     if plan.position + nbytes > plan.stop or count < plan.nbytes:
         reason = f"the batch with offset {plan.offset} does not end within the segment"
         raise WrongBytes(plan.position, plan.offset, reason)

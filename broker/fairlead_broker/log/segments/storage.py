@@ -265,7 +265,7 @@ class PosixFile:
     def truncate(self, size: int) -> None:
         """Set the size of the file in bytes. A closed file that already has the requested size needs no descriptor.
 
-        With this call, the log undoes a write that failed for lack of a descriptor.
+        The log calls `truncate` to undo a write that failed for lack of a descriptor.
         """
         if self._descriptor is None and self._has_size(size):
             return

@@ -147,7 +147,8 @@ class CoordinatedGroup:
     def usable(self) -> bool:
         """Whether calls may use this object.
 
-        False once the incarnation has ended or the lease has come into doubt: calls must then load the group again.
+        False once the incarnation has ended or the lease has come into doubt; after that, calls must load the group
+        again.
         """
         if self._gone is not None:
             return False

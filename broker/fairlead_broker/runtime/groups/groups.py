@@ -177,7 +177,7 @@ class Groups:
     # -- offsets
 
     async def commit(self, group: str, request: CommitRequest, principal: str | None = None) -> CommitAnswer:
-        """Store offsets; return one result per entry. Raises a problem if the member may not commit."""
+        """Store offsets; return one result per entry. Raises a problem if the member is not allowed to commit."""
         coordinated, asked = await self._asked(group, request, principal)
         if asked.admit():
             await coordinated.commit(asked.admit)
@@ -188,8 +188,8 @@ class Groups:
     ) -> None:
         """Commit a transaction and store offsets in one write (rule 7.5).
 
-        Raises a problem, and neither commits the transaction nor stores an offset, if the member may not commit one of
-        the offsets or if the transaction cannot be committed.
+        Raises a problem, and neither commits the transaction nor stores an offset, if the member is not allowed to
+        commit one of the offsets or if the transaction cannot be committed.
         """
         coordinated, asked = await self._asked(group, request, principal)
         await coordinated.decide(decision, asked.admit_all, len(request.offsets))

@@ -39,7 +39,7 @@ class JointWrite:
     ) -> JointWrite:
         """Return the write of the valid commits; answer the commits that need no write, and refuse the invalid ones.
 
-        `check` raises the problem of a group that may not be written now.
+        `check` raises the problem of a group that must not be written now.
         """
         write = cls()
         for commit, decision in joint:

@@ -179,7 +179,7 @@ def _destination(position: ResetPosition, found: PositionFound, before: Offset |
         case ResetKind.TIMESTAMP | ResetKind.DURATION:
             return found.high_watermark if found.found_offset is None else found.found_offset
         case ResetKind.SHIFT:
-            # Without a committed offset, the shift is counted from the log start.
+            # If a partition has no committed offset, the shift is counted from the log start.
             shifted = (found.log_start if before is None else before) + position.number
             return min(max(shifted, found.log_start), found.high_watermark)
         case ResetKind.OFFSET:

@@ -107,7 +107,7 @@ class OffsetsAsked:
     ) -> None:
         """`beyond`: positions of the partitions whose offset lies above the high watermark.
 
-        `principal`: caller to which the member must belong, or None if nothing is enforced.
+        `principal`: caller to which the member must belong, or None if access rules are not enforced.
         """
         self._principal = principal
         self._request = request
@@ -120,7 +120,7 @@ class OffsetsAsked:
     def admit(self) -> Entries:
         """Return the entries that may be stored.
 
-        Raises a problem, which refuses the whole request, if the member may not commit.
+        Raises a problem, which refuses the whole request, if the member is not allowed to commit.
         """
         self._check_member()
         self._results = []
@@ -137,7 +137,7 @@ class OffsetsAsked:
         return entries
 
     def admit_all(self) -> Entries:
-        """Return all entries. Raises a problem if the member may not commit one of the entries."""
+        """Return all entries. Raises a problem if the member is not allowed to commit one of the entries."""
         self._check_member()
         return {self._checked(each): self._entry(each) for each in self._request.offsets}
 

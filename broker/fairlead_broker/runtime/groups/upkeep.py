@@ -70,7 +70,7 @@ class GroupUpkeep:
     async def look_at_all(self) -> None:
         """Claim every unowned group that hashing assigns to this broker, and expire old offsets of its groups.
 
-        Raises `CoordinationError`; the next pass then continues with the remaining groups.
+        Raises `CoordinationError`, after which the next pass continues with the remaining groups.
         """
         after: str | None = None
         while True:

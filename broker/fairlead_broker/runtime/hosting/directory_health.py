@@ -15,7 +15,7 @@ from fairlead_broker.telemetry import Log
 
 
 class DirectoryHealth:
-    """Health of a data directory. The first failure lasts until a restart."""
+    """Health of a data directory. A failure of the directory lasts until a restart."""
 
     def __init__(self, entry: Entry, opening: DiskPool, log: Log) -> None:
         self._entry = entry

@@ -1,11 +1,10 @@
 """Reports of leader epochs that coordination has issued a second time.
 
 A coordination store that was restored from a backup lacks the elections since the backup and can issue their
-epochs again. A leader in an epoch that its log already contains would mix two histories in one epoch. A broker
-that is named as leader in such an epoch does not become leader, and writes a partition record without a leader,
-in the highest epoch of its log, marked as restored. The controller requests the log end of every replica and
-elects the replica with the longest log, in an epoch above all epochs in the replicas' logs (protocol section 3,
-rule 8).
+epochs again. A leader in an epoch that its log already contains would mix two histories in one epoch. A broker that is
+named as leader in a reissued epoch does not become leader, and writes a partition record without a leader, in the
+highest epoch of its log, marked as restored. The controller requests the log end of every replica and elects the
+replica with the longest log, in an epoch above all epochs in the replicas' logs (protocol section 3, rule 8).
 """
 
 from __future__ import annotations

@@ -188,8 +188,8 @@ class Replicas:
     async def drop_damaged(self, key: TopicIdPartition) -> bool:
         """Truncate a log at the start of its damage; the removed records are fetched again.
 
-        The partition record must not list the replica in the isr. Returns False if the disk refused the truncation; the
-        replica then has no role until a truncation succeeds.
+        The partition record must not list the replica in the isr. Returns False if the disk refused the truncation, in
+        which case the replica has no role until a truncation succeeds.
         """
         hosted = self._find(key)
         if hosted is None:

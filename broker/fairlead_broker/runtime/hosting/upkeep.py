@@ -59,8 +59,8 @@ class Upkeep:
     ) -> None:
         """`partitions` returns leader and follower replicas at each call; `failed` is called when the disk fails.
 
-        `appended_bytes` returns the number of bytes appended since the start. The interval ends early after `bytes_max`
-        appended bytes.
+        `appended_bytes` returns the number of bytes appended since the start. The upkeep's interval ends early after
+        `bytes_max` appended bytes.
         """
         self._bytes_max = bytes_max
         self._appended_bytes = appended_bytes

@@ -49,7 +49,7 @@ class MoveProgress:
         self._peers = peers
 
     async def of(self, moves: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, list[ReplicaProgress]]:
-        """Return the progress of each added replica of these partitions; an end that no broker reported is None."""
+        """Return the progress of each added replica of partitions; an end that no broker reported is None."""
         leaders, added = dict[TopicIdPartition, BrokerId](), dict[TopicIdPartition, Sequence[BrokerId]]()
         asked: dict[BrokerId, list[TopicIdPartition]] = {}
         for key in moves:

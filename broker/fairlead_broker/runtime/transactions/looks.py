@@ -1,8 +1,8 @@
 """Checks of open transactions: a leader reads producers' records and ends decided transactions (rules 7.3.2, 7.3.3).
 
-Leader replicas report partitions with open transactions. One task watches these partitions, schedules checks by
-`transactions.looking`, aborts transactions that are open for longer than their timeout, and appends markers. The task
-sleeps while this broker leads no partition with an open transaction.
+Leader replicas report partitions with open transactions. One task watches the partitions with open transactions,
+schedules checks by `transactions.looking`, aborts transactions that are open for longer than their timeout, and appends
+markers. The task sleeps while this broker leads no partition with an open transaction.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class Transactions:
         self._spawn = spawn
 
     async def begin(self, request: Begin, authorize: Authorize) -> Begun:
-        """Begin a transaction. With a name, the open transaction of the name's producer is aborted (rule 7.1.2).
+        """Begin a transaction. If a name is given, the open transaction of its producer is aborted (rule 7.1.2).
 
         Raises `conflict` for the name of a producer without transactions, `coordination_unavailable`.
         """
@@ -127,7 +127,7 @@ class Transactions:
             )
         except ProblemError:
             # The change may have failed because of a commit that another broker left unfinished. The record of this
-            # change is not reported, because it may not have been written.
+            # change is not reported, because it might not have been written.
             self._report(producer_id, seen.stored)
             raise
         self._report(producer_id, seen.changed or seen.stored)
@@ -352,7 +352,7 @@ class Transactions:
             try:
                 await self._peers.transaction_looks(broker, producers)
             except (PeerUnavailable, ProblemError):
-                # Without the hint, the broker finds the transaction at its next scheduled check.
+                # Without a hint, the broker finds the transaction at its next scheduled check.
                 return
 
         await asyncio.gather(*map(tell, brokers))

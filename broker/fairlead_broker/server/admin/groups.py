@@ -318,7 +318,7 @@ class GroupCalls:
 
 
 def require_read(call: Call, topics: Iterable[str]) -> None:
-    """Raise `forbidden` for the first topic that the caller may not read."""
+    """Raise `forbidden` for the first topic that the caller is not allowed to read."""
     if not call.access.is_open:
         for topic in topics:
             call.access.require(Operation.READ, Kind.TOPIC, topic)
@@ -343,7 +343,7 @@ def literal_prefix(pattern: str) -> str:
 
 
 def seen_members(access: CallerAccess, described: GroupDescription) -> GroupDescription:
-    """Return the description of a group without the topics that the caller may not describe."""
+    """Return the description of a group without the topics that the caller is not allowed to describe."""
     if not access.hides:
         return described
 

@@ -13,8 +13,8 @@ does not delay the loop, so it does not lower the limit.
 ``HeldBodies`` chooses the incomplete body that is aborted when request bodies use all their memory. A client can keep
 an incomplete body in memory for as long as the time limits of bodies allow, so a few clients could keep all other
 clients out. To choose the body that is aborted, ``HeldBodies`` first compares the bytes held by each client address,
-and then the bytes held by each connection from the address of the new request. The incomplete body of an address or
-connection is aborted only if its owner holds at least as many bytes as the owner of the new request would hold.
+and then the bytes held by each connection from the address of the new request. A body is aborted only if its address
+(or connection) holds at least as many bytes as the address (or connection) of the new request would hold.
 
 This code is in one file because a body, the budget that counts it and the choice that aborts it change together.
 """
@@ -132,8 +132,8 @@ DRAIN_BYTES_MAX = 256 << 10
 HTTP1_DRAIN_BYTES_MAX = 64 << 20
 DRAIN_SECONDS_MAX = 5.0
 DRAIN_IDLE_SECONDS_MAX = 0.5
-# Number of seconds after which a call whose body has not begun to arrive is no longer counted. The call is counted
-# again once its body is complete.
+# Number of seconds after which a call whose body has not begun to arrive is no longer counted. The produce call is
+# counted again once its body is complete.
 SLOW_BODY_SECONDS = 0.05
 # Number of seconds after which a refusal advises a retry: long enough for the queue to drain, short enough not to leave
 # the broker idle.
@@ -221,14 +221,14 @@ class HeldBodies:
             del self._addresses[address], self._connections[address]
 
     def longest_held(self, client: Client, nbytes: int, since: float) -> HeldBody | None:
-        """Return the body to abort to make room for ``nbytes`` of ``client``; None if no body may be ended.
+        """Return the body to abort to make room for ``nbytes`` of ``client``; None if no body may be aborted.
 
         If another address holds the most bytes, and at least as many as the client's address would hold with
-        ``nbytes``, the result is the body held longest on the largest connection of that address. Otherwise, if another
-        connection of the client's address holds the most bytes of that address, and at least as many as the client's
-        connection would hold with ``nbytes``, the result is the body held longest on that connection. Otherwise the
-        result is the body held longest of all, if it has been held since ``since`` (a monotonic time in seconds) or
-        longer.
+        ``nbytes``, the result is the body held longest on the largest connection of that address. If no other address
+        holds that much, but another connection of the client's address holds the most bytes of that address, and at
+        least as many as the client's connection would hold with ``nbytes``, the result is the body held longest on that
+        connection. In all other cases, the result is the body held longest of all, if it has been held since ``since``
+        (a monotonic time in seconds) or longer.
         """
         address, port = client
         most = max(self._addresses, key=self._addresses.__getitem__, default=address)

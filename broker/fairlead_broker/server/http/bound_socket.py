@@ -27,8 +27,8 @@ class ListenError(OSError):
 def take_over(descriptors: set[int]) -> None:
     """Make descriptors of a listening socket refer to another listening socket, to which no client connects.
 
-    A server that accepts connections from these descriptors then gets no more connections, and continues to serve its
-    existing connections and unfinished handshakes. Only a stop of the server would end the handshakes.
+    A server that accepts connections from these descriptors gets no new connections after the call, and continues to
+    serve its existing connections and unfinished handshakes. Unfinished handshakes end only when the server stops.
     """
     with socket.create_server(("127.0.0.1", 0), backlog=1) as silent:
         silent.setblocking(False)

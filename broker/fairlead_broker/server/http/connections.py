@@ -89,7 +89,7 @@ def listed_sockets(ports: Iterable[int]) -> Mapping[int, list[ListedSocket]]:
 
 
 def shut_down(peers: set[Peer], port: int | None = None) -> int:
-    """Shut down the TCP connections of this process to these peers, and return their number.
+    """Shut down the TCP connections of this process to the given peers, and return their number.
 
     `port`: local port of the connections; None for any. Raises OSError if the process has no free descriptors.
     """

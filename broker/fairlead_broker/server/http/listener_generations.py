@@ -2,10 +2,10 @@
 
 Callers: ``listeners`` (data and peer listeners). A generation is one server with one certificate. granian reads a
 certificate only at its start, so a changed certificate starts a new generation on a duplicate of the listening socket.
-Both generations accept from one queue of the kernel, until the previous generation loses its duplicate. A server that
-stops resets connections whose handshake is not finished. The previous generation therefore finishes its handshakes
-before it stops: it tells HTTP/2 clients to open new connections (GOAWAY), and finishes its requests. This module must
-not depend on topics, routes or the runtime.
+Both generations accept connections from the same queue of the kernel, until the previous generation loses its
+duplicate. A server that stops resets connections whose handshake is not finished. The previous generation therefore
+finishes its handshakes before it stops: it tells HTTP/2 clients to open new connections (GOAWAY), and finishes its
+requests. This module must not depend on topics, routes or the runtime.
 """
 
 from __future__ import annotations

@@ -192,7 +192,7 @@ class FetchCalls:
         return [name for name in names if name is not None]
 
     def _problems(self, call: Call, request: FetchRequest) -> dict[int, ProblemError]:
-        """Return the problems of the partitions that the caller may not read, by position in the request."""
+        """Return the problems of the partitions that the caller is not allowed to read, by position in the request."""
         found = {}
         for place, wanted in enumerate(request.partitions):
             problem = refusal_by_id(call, self._broker, Operation.READ, TopicId(wanted.topic_id))
@@ -203,7 +203,7 @@ class FetchCalls:
     async def _fetch_allowed(
         self, call: Call, request: FetchRequest, problems: Mapping[int, ProblemError], held: HeldAnswer
     ) -> None:
-        """Answer at once, with problems for the partitions that may not be read and records of all other partitions."""
+        """Answer at once, with problems for the partitions without access and records of all other partitions."""
         places = [place for place in range(len(request.partitions)) if place not in problems]
         rest = msgspec.structs.replace(
             request, partitions=[request.partitions[place] for place in places], max_wait_ms=0

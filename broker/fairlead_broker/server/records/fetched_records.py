@@ -163,7 +163,7 @@ class FetchedRecords:
     def _check(self, header: BatchHeader, stored: memoryview) -> None:
         """Raise log_damaged for a damaged batch.
 
-        Without the check, a flipped bit in the header could cause the batch to be skipped.
+        If checksums were not checked, a flipped bit in the header could cause the batch to be skipped.
         """
         try:
             check_checksums(stored, 0, header)

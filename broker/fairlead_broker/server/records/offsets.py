@@ -94,7 +94,7 @@ class OffsetCalls:
     async def look_up(self, call: Call, request: OffsetsLookupRequest) -> list[PartitionOffsetsLookup]:
         """Return one offset or problem per partition, in the order of the request, from the leaders.
 
-        Topics that the caller may not describe are not looked up.
+        Topics that the caller is not allowed to describe are not looked up.
         """
         answers: dict[int, PartitionOffsetsLookup] = {}
         here: dict[int, LeaderReplica] = {}

@@ -279,7 +279,7 @@ def _frame_meta(number: int, frame: Frame) -> ProduceFrameMeta:
 def _refuse_repeated(metas: Sequence[ProduceFrameMeta]) -> None:
     """Refuse a request with two batches for one partition.
 
-    The order of the batches would be undefined, and only one of them might be stored.
+    The order of two batches for one partition would be undefined, and only one of them might be stored.
     """
     seen: dict[tuple[str, int], int] = {}
     for number, meta in enumerate(metas):

@@ -88,7 +88,8 @@ class RecordStoring:
         batches = await all_encoded([share.records for share in shares], topic.config, producer, keyed)
         if missing:
             topic = await self._created(call, topic, batches, keyed)
-            # In the meantime, another request may have created the topic with a different number of partitions.
+            # While the topic was being created, another request may have created it with a different number of
+            # partitions.
             shares = await _assigned(split(topic, records), records)
             batches = await all_encoded([share.records for share in shares], topic.config, producer, keyed)
         if transaction is not None:

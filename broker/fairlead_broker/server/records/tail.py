@@ -57,7 +57,7 @@ early."""
 PAUSE_SECONDS: Final = 0.2
 """Number of seconds before the next attempt to read a partition without a leader."""
 CROWDED_PAUSE_SECONDS: Final = 1.0
-"""Number of seconds before the next read when other answers occupy all available bytes. Without the pause, many tails
+"""Number of seconds before the next read when other answers occupy all available bytes. Without a pause, many tails
 that retry at once would overload the event loop."""
 OVERLOADED: Final = "overloaded"
 PASSING: Final = frozenset(

@@ -71,7 +71,7 @@ class TopicProduceCalls:
         return {"produce_topic": self.produce_topic}
 
     async def produce_topic(self, call: Call) -> None:
-        """``POST /v1/topics/{topic}/records``: 200 if all were stored, otherwise 207 with a status per record."""
+        """``POST /v1/topics/{topic}/records``: 200 if all are stored, otherwise 207 with a status per record."""
         acks, timeout_seconds = acknowledgement(call)
         media_type = record_body_type(call)
         if media_type == NDJSON:
