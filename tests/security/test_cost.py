@@ -32,6 +32,8 @@ ACLS: Final = 1000
 MICROSECONDS_MAX: Final = 10.0
 CHANGE_MICROSECONDS_MAX: Final = 20_000.0
 CALLS: Final = 20_000
+BESIDE: Final = 4_000
+"""Number of runs of the reference beside each change."""
 REFERENCE_MICROSECONDS: Final = 4.7
 """Processor time of `reference` on the idle machine for which the limit is given; on other machines the limit is scaled
 accordingly.
@@ -160,25 +162,24 @@ def test_a_known_caller_costs_ten_microseconds_at_most() -> None:
 def test_a_change_among_many_acls_is_applied_soon() -> None:
     """With 10,000 ACLs, the first request after a change takes 20 ms of processor time, compared with a reference.
 
-    The work reads megabytes, so other programs on the machine slow it down more than the reference: the test allows
-    twice the time.
+    The reference is measured beside each change, because other programs slow down this machine for a while.
     """
     metadata = records(10_000)
     security, header = view(metadata=metadata), [b"Bearer " + TOKENS[0].text.encode()]
     security.by_header(header, "127.0.0.1")
-    keys, spent = metadata.keys, []
-    for number in range(5):
+    keys, ratios = metadata.keys, []
+    for number in range(8):
         revision = Revision(6 + number)
         key = keys.acl(f"{number:016x}")
         metadata.apply(revision, {key: None})
         begun = time.process_time()
         access = security.by_header(header, "127.0.0.1")
-        spent.append(time.process_time() - begun)
-    unit = min(timeit.repeat(reference, number=CALLS, repeat=3, timer=time.process_time)) / CALLS
+        spent = time.process_time() - begun
+        ratios.append(spent / timeit.timeit(reference, number=BESIDE, timer=time.process_time) * BESIDE)
 
     assert not access.allows(Operation.WRITE, Kind.TOPIC, "t0.x")
-    assert access.allows(Operation.WRITE, Kind.TOPIC, "t6.x")
-    assert min(spent) / unit * REFERENCE_MICROSECONDS <= 2 * CHANGE_MICROSECONDS_MAX
+    assert access.allows(Operation.WRITE, Kind.TOPIC, "t8.x")
+    assert min(ratios) * REFERENCE_MICROSECONDS <= CHANGE_MICROSECONDS_MAX
 
 
 def test_the_caller_that_was_used_least_recently_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

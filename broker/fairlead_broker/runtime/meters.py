@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from fairlead_api.problems import ProblemError
 from fairlead_broker.controlling.controllership import Controllership
-from fairlead_broker.telemetry import Telemetry, TopicMetric
+from fairlead_broker.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from prometheus_client import Counter, Histogram
@@ -70,6 +70,13 @@ def _folders(process: Path, groups: Path) -> Iterator[tuple[Path, str]]:
 
 
 OK = "ok"
+PARTITION = (
+    "fairlead_partition_log_start_offset",
+    "fairlead_partition_log_end_offset",
+    "fairlead_partition_size_bytes",
+    "fairlead_partition_damaged_ranges",
+)
+"""Gauges of each partition of which this broker has a replica."""
 LEADERSHIP = (
     "fairlead_partition_leader_epoch",
     "fairlead_partition_in_sync_replicas",
@@ -137,13 +144,9 @@ class BrokerMeters:
     """Metrics of the whole broker."""
 
     __slots__ = (
-        "_damaged_ranges",
-        "_end_offset",
         "_fetch_outcomes",
         "_fetch_reads",
         "_produce_outcomes",
-        "_size_bytes",
-        "_start_offset",
         "_telemetry",
         "_topics",
     )
@@ -154,10 +157,6 @@ class BrokerMeters:
         self._produce_outcomes: Counter = telemetry.metric("fairlead_produce_batches_total")
         self._fetch_outcomes: Counter = telemetry.metric("fairlead_fetch_partitions_total")
         self._fetch_reads: Histogram = telemetry.metric("fairlead_fetch_read_seconds")
-        self._start_offset: TopicMetric = telemetry.metric("fairlead_partition_log_start_offset")
-        self._end_offset: TopicMetric = telemetry.metric("fairlead_partition_log_end_offset")
-        self._size_bytes: TopicMetric = telemetry.metric("fairlead_partition_size_bytes")
-        self._damaged_ranges: TopicMetric = telemetry.metric("fairlead_partition_damaged_ranges")
 
     def topic(self, name: str) -> TopicMeters:
         """Return the metrics of a topic."""
@@ -204,10 +203,8 @@ class BrokerMeters:
         damaged_ranges: Callable[[], int],
     ) -> None:
         """Export start offset, end offset, size and damaged ranges of a partition, computed at each scrape."""
-        self._start_offset.watch((topic, str(index)), start_offset)
-        self._end_offset.watch((topic, str(index)), end_offset)
-        self._size_bytes.watch((topic, str(index)), size_bytes)
-        self._damaged_ranges.watch((topic, str(index)), damaged_ranges)
+        for name, read in zip(PARTITION, (start_offset, end_offset, size_bytes, damaged_ranges), strict=True):
+            self._telemetry.metric(name).watch((topic, str(index)), read)
 
     def watch_leadership(
         self,
@@ -250,10 +247,8 @@ class BrokerMeters:
 
     def forget_partition(self, topic: str, index: int) -> None:
         """Remove the gauges of a partition."""
-        self._start_offset.forget((topic, str(index)))
-        self._end_offset.forget((topic, str(index)))
-        self._size_bytes.forget((topic, str(index)))
-        self._damaged_ranges.forget((topic, str(index)))
+        for name in PARTITION:
+            self._telemetry.metric(name).forget((topic, str(index)))
 
     def forget_topic(self, topic: str) -> None:
         """Remove the counters of a topic; a new topic with the same name starts at zero."""

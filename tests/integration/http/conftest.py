@@ -221,12 +221,15 @@ class Three:
                     return seen[0]
 
     async def topic(self, name: str, partitions: int = 3) -> tuple[str, list[int]]:
-        """Create a topic with one replica a partition; return its id and leaders."""
+        """Create a topic with one replica a partition; return its id and leaders, which have opened their logs."""
         created = await self.at(3).post(
             "/v1/topics", {"name": name, "partitions": partitions, "replication_factor": 1}
         )
         assert created.status == 201, created
-        return created.json["topic_id"], await self.leaders(name, partitions)
+        leaders = await self.leaders(name, partitions)
+        for leader in leaders:
+            await self.brokers[leader - 1].broker.replicas.settled()
+        return created.json["topic_id"], leaders
 
 
 async def three_brokers(cluster: Cluster, folder: Path) -> tuple[LocalCluster, Three]:

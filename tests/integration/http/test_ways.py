@@ -32,6 +32,7 @@ LOOKUPS = {
     "broker/runtime/broker.py": "value: the parts of the broker",
     "broker/runtime/meters.py": "counter: batches and records",
     "broker/server/http/request_metrics.py": "counter: requests",
+    "broker/runtime/engine/loop_lag.py": "timer: delay of the event loop, on none of these ways",
     "client/connection/pool.py": "counter: requests of each connection pool",
     "client/credentials.py": "value: the header of the current token",
     "client/producing/holding.py": "value: the time until which a broker asked to wait",
