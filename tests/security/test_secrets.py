@@ -1,7 +1,7 @@
 """No output of a broker or client contains a secret (rule U3, proof V18).
 
 Secrets of every kind are sent to a broker, in the right place and in every wrong place. All output of the broker and
-its clients is then searched for the texts of the secrets.
+its clients is searched for the texts of the secrets.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ LIGHT_FILES: Final = (
     "-Dspark.sql.streaming.checkpointFileManagerClass="
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
-"""A setting of Spark for checkpoints. By default Spark starts a program for each file of a checkpoint to set the file's
-rights.
+"""A setting of Spark for the files of checkpoints. By default Spark starts a program for each file of a checkpoint to
+set the file's rights.
 """
 LIGHT_VARIABLES: Final = {"SPARK_SUBMIT_OPTS": LIGHT, "SPARK_LAUNCHER_OPTS": LIGHT}
 """Variables for a Spark of another installation, whose classes are not in the archive."""

@@ -138,7 +138,7 @@ async def test_no_call_fails_while_certificates_are_replaced(
 ) -> None:
     """Producers, a long-polling group, tails and replication continue while all listeners change certificates.
 
-    The replacements change the authority as well, while every broker and client accepts both authorities. The long form
+    The replacements also change the authority, while every broker and client accepts both authorities. The long form
     of the test replaces the certificates every five seconds for ten minutes, and afterwards no thread and no descriptor
     is left (proof V9).
     """

@@ -66,7 +66,7 @@ class CommitsKeepOrder(Violation):
 
 
 class OffsetsRise(Violation):
-    """A new owner started before the committed offset."""
+    """The new owner of a partition began reading before the committed offset."""
 
 
 class UnmovedNeverPause(Violation):

@@ -1,6 +1,6 @@
 """Consumer groups: the package `fairlead_broker.groups`, and the SDK's state machine of a member.
 
-The production code is surrounded by twins of brokers, coordinators and sessions, which fail as the real ones may.
+The production code is surrounded by twins of brokers, coordinators and sessions, which fail as the real parts may.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class World(Frame):
         return None
 
     def _unowned(self, alive: list[Member]) -> str | None:
-        """Describe a subscribed partition without an owner, or an owned one without a subscriber, or return None."""
+        """Describe a subscribed partition without owner or an owned partition without subscriber, or return None."""
         owners: dict[Partition, Member] = {}
         for member in alive:
             owners.update(dict.fromkeys(member.owned, member))

@@ -5,9 +5,9 @@ leads or follows as the records say. A broker leaves ISR and ELR before it drops
 A failed sync stops all writes to the directory until a restart (trap 22 in docs/explanation/known-traps.md), because
 unsynced bytes may be lost although they can still be read.
 
-This module is a twin of `fairlead_broker.runtime`: a world of shipped brokers on virtual time takes seconds, and a
-world of these twins takes milliseconds, while most dropped rules are found only in one of many worlds. The module is a
-single file because each start, lease and disk fault decides the roles of all partitions.
+This module is a twin of `fairlead_broker.runtime`: a world of real brokers on virtual time takes seconds, and a world
+of these twins takes milliseconds, while most dropped rules are found only in one of many worlds. The module is a single
+file because each start, lease and disk fault decides the roles of all partitions.
 """
 
 from __future__ import annotations

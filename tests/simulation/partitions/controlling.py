@@ -100,7 +100,7 @@ class Controlling:
             self.write(partition, item, record)
 
     def write(self, partition: int, item: Versioned[PartitionRecord], record: PartitionRecord) -> None:
-        """Write a successor of a partition's record."""
+        """Write the next version of a partition record."""
         assert self._term is not None, "only the controller writes"
         self._writing[partition] = item.mod_revision
         broker = self._broker

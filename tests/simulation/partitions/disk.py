@@ -1,7 +1,7 @@
 """Disks that keep synced bytes and may lose unsynced bytes in a power cut.
 
 A log is a list of cells, one record each; `synced` is the prefix that survives everything but the loss of the disk. A
-killed process leaves every cell; a power cut keeps the synced cells and some of the others.
+killed process leaves every cell; a power cut keeps the synced cells and some of the unsynced cells.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class Disk:
     intact_since: int | None = None
     clean_marker: bool = False
     boot: int = 0
-    """Boot of the kernel that wrote the disk."""
+    """Boot number of the kernel that last wrote to the disk."""
     logs: dict[int, Log] = field(default_factory=dict)
     quarantined: set[int] = field(default_factory=set)
 

@@ -67,7 +67,7 @@ class Watch:
 
 @dataclass(slots=True)
 class Lease:
-    """Keys that expire with their holder."""
+    """A lease: the time at which it ends, and the keys that are deleted with it."""
 
     ends_at: float
     keys: set[Key] = field(default_factory=set)
@@ -174,7 +174,7 @@ class Store:
     # -- watches
 
     def watch(self, watcher: Hashable, watch: Watch, since: Revision) -> None:
-        """Send every change after a revision to a client, past and future ones."""
+        """Send every change after a revision to a client, including future changes."""
         self._watches[watcher] = watch
         for event in self._history:
             if event[0] > since:

@@ -64,7 +64,7 @@ class Storm:
         raise NotImplementedError
 
     def draw_broker(self, leading: list[Any], share: float) -> Any:
-        """Return a random broker, with the probability `share` a leading one."""
+        """Return a random broker, which leads a partition with the probability `share`."""
         rng = self._world.schedule.rng
         if leading and rng.random() < share:
             return rng.choice(leading)

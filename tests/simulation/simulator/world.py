@@ -65,7 +65,7 @@ class World:
 
     @property
     def now(self) -> float:
-        """Seconds since the start."""
+        """Seconds since the start of the world."""
         return self.schedule.now
 
     def next_lease(self) -> int:

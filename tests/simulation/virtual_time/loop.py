@@ -62,7 +62,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     """A loop that runs callbacks and timers in order, without files, sockets and threads."""
 
     def __init__(self) -> None:
-        """Start at 0 seconds."""
+        """Start the loop's clock at 0 seconds."""
         super().__init__()
         global _numbers  # noqa: PLW0603 - each world counts from 0
         _numbers = itertools.count()

@@ -63,7 +63,7 @@ class VirtualListener:
         self._network.served[self._address] = Served(self._application, life, contextvars.copy_context())
 
     async def renew(self, material: Any) -> None:
-        """Serve without a certificate."""
+        """Do nothing, because the virtual listener has no certificate."""
 
     async def stop(self, timeout_seconds: float = 0.0) -> None:
         """Stop serving."""

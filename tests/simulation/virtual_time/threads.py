@@ -20,7 +20,7 @@ class InlineExecutor:
         """Accept the sizes of a pool, which have no effect."""
 
     def submit(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> Future[Any]:
-        """Run a call at once."""
+        """Run a call immediately, in this thread."""
         future: Future[Any] = Future()
         try:
             future.set_result(call(*arguments, **named))

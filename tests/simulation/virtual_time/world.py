@@ -414,7 +414,7 @@ class Member:
 
 
 class VirtualRecorder(HistoryRecorder):
-    """A history with the loop's clock."""
+    """A history whose times are those of the loop's clock."""
 
     def __init__(self, settings: dict[str, Any], loop: VirtualLoop) -> None:
         super().__init__(settings)

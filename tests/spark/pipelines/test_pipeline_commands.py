@@ -159,7 +159,7 @@ def test_every_pipeline_says_what_it_reads() -> None:
 def test_a_mirror_knows_its_own_cluster_by_any_address(
     spark: SparkSession, clusters: tuple[str, str], topic: str, tmp_path: Path
 ) -> None:
-    """A mirror of a cluster onto itself is refused, even with two spellings of the address, unless it has a prefix."""
+    """A mirror of a cluster onto itself is refused, even with two spellings of the address, unless a prefix is set."""
     here, there = clusters
     with Producer(here) as producer:
         producer.send(topic, b"once").result()

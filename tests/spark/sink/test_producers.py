@@ -67,7 +67,7 @@ def frozen_after_planning() -> tuple[int, int]:
 
 
 def test_one_task_after_the_other_has_the_same_producer(bootstrap: str, topic: str) -> None:
-    """A returned producer is used again.
+    """A producer that a task has returned is used by the next task.
 
     Two concurrent tasks have separate producers, and so have tasks with different options.
     """

@@ -90,7 +90,7 @@ class Program:
 def published(bootstrap: str, group: str, topic: str, total: int) -> int:
     """Wait until the committed offsets of a group in a topic have the expected sum, and return the sum.
 
-    Spark calls listeners after the query.
+    Spark calls query listeners after the query has ended.
     """
     deadline = time.monotonic() + SECONDS_MAX
     with Admin(bootstrap) as admin:

@@ -41,7 +41,7 @@ def lag(bootstrap: str, group: str) -> dict[str, Any]:
 def lag_when(bootstrap: str, group: str, *, total: int) -> dict[str, Any]:
     """Wait until the command reports the given lag, and return its output.
 
-    Spark calls listeners some time after the query.
+    Spark calls query listeners some time after the query has ended.
     """
     deadline = time.monotonic() + SECONDS_MAX
     while (said := lag(bootstrap, group))["total_records"] != total and time.monotonic() < deadline:

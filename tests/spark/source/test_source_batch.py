@@ -23,7 +23,7 @@ def reader(spark: SparkSession, bootstrap: str, **options: str) -> DataFrameRead
 def test_a_batch_read_is_every_record_once_in_typed_columns(
     spark: SparkSession, cluster: str, topic: str, request: pytest.FixtureRequest
 ) -> None:
-    """A read from one broker or three returns all partitions, nulls, headers, and times to the microsecond."""
+    """A read from one or three brokers returns all partitions, nulls, headers, and times to the microsecond."""
     bootstrap = request.getfixturevalue(cluster)
     count = 30_000
     with Admin(bootstrap) as admin:

@@ -349,7 +349,7 @@ def stored_batch(values: list[bytes | None], base_offset: int, leader_epoch: int
 
 @dataclass
 class Replies:
-    """Functions that build the answers of scripts."""
+    """Functions that build scripted answers."""
 
     json: Callable[..., Reply] = json_reply
     problem: Callable[..., Reply] = problem_reply

@@ -144,7 +144,7 @@ WAYS: Ways = {
 
 
 async def admit(received: Received, *tokens: str) -> Reply | None:
-    """Answer a request that has one of these tokens, and refuse any other request."""
+    """Answer a request that has one of the given tokens, and refuse any other request."""
     if received.headers.get("authorization") in [f"Bearer {token}" for token in tokens]:
         return 200, {}, b"fine"
     body = b'{"code": "unauthenticated", "status": 401, "detail": "refused"}'

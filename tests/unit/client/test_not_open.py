@@ -65,7 +65,7 @@ def clients(of: Any, bootstrap: str) -> list[tuple[Any, Calls]]:
 
 
 async def called(client: Any, name: str, arguments: tuple[Any, ...]) -> None:
-    """Make a call like a user's program."""
+    """Make a call as a user's program does."""
     answer = getattr(client, name)(*arguments)
     if inspect.isawaitable(answer):
         await answer

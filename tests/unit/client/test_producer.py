@@ -161,7 +161,7 @@ async def test_a_refused_partition_does_not_stop_the_others(
     """If one partition of a request is refused, only the batch of that partition is sent again."""
 
     async def half(received: Received) -> Reply:
-        """Store the batch of one partition, and refuse that of the other partition."""
+        """Store the batch of one partition, and refuse the batch of the other partition."""
         results: list[dict[str, object]] = []
         for topic_id, partition, records in received.frames():
             if partition == 0:

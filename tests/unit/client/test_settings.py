@@ -85,7 +85,7 @@ def test_bootstrap_refuses_what_is_no_address(value: str | list[str]) -> None:
     ],
 )  # fmt: skip
 def test_an_address_without_scheme_is_refused_with_the_right_form(value: str, meant: str) -> None:
-    """A bootstrap address in a wrong form is refused, and the error suggests the right form if there is one."""
+    """A bootstrap address in a wrong form is refused, and the error suggests the right form if possible."""
     with pytest.raises(SettingError) as refused:
         bootstrap_of(value)
 

@@ -267,7 +267,7 @@ def test_cut_off_anywhere_completion_comes_to_the_same_end(
 
 
 def test_completion_fills_every_gap(world: Any, kit: Any) -> None:
-    """The completion writes the missing partitions, and leaves the others unchanged."""
+    """The completion of a topic's creation writes the missing partitions, and leaves the other partitions unchanged."""
     plan = plan_creation(world.planning(partitions_max=2), NAME, kit.new_topic(8))
     assert run(world, [plan[0], plan[2], plan[4]]) == [True] * 3
     kept = dict(world.partitions())

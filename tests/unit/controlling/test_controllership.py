@@ -226,7 +226,7 @@ async def test_an_eligible_replica_leads_when_the_last_in_sync_is_gone(cluster: 
 
 
 async def test_what_another_controller_has_begun_is_finished(cluster: Any) -> None:
-    """A new controller finishes a topic that the previous one was creating."""
+    """A new controller finishes a topic that the previous controller was creating."""
     await cluster.add(1)
     await cluster.add(2)
     await cluster.until(lambda metadata: metadata.controller)

@@ -95,7 +95,7 @@ async def test_a_move_to_a_full_broker_is_refused(cluster: Any) -> None:
 
 
 async def test_a_drain_moves_only_as_many_replicas_as_fit(cluster: Any) -> None:
-    """A drain fills the other broker up to its limit, and reports the partitions that must stay."""
+    """A drain fills another broker up to its limit, and reports the partitions that must stay."""
     await begin(cluster, brokers=1, replication_factor=1, partitions=3)
     await cluster.add(2, partitions_max=2)
     operations = cluster.controller.operations

@@ -18,7 +18,7 @@ P0 = PartitionIndex(0)
 
 
 async def test_a_partition_grows_catches_up_and_shrinks(cluster: Any) -> None:
-    """A moved partition gets a replica with a new generation, and drops the removed replicas in one write."""
+    """A moved partition gets a replica with a new generation, and loses the removed replicas in one write."""
     await begin(cluster, brokers=4, replication_factor=3)
     [before] = partitions_of(cluster.metadata)
     [extra] = {1, 2, 3, 4}.difference(replicas(before))
@@ -142,7 +142,7 @@ async def test_topics_and_partitions_that_are_not_there_are_refused(cluster: Any
 
 
 async def test_a_cordoned_broker_gets_nothing_new_and_keeps_what_it_has(cluster: Any) -> None:
-    """A cordoned broker keeps its replicas and gets no new ones until it is uncordoned."""
+    """A cordoned broker keeps its replicas and gets no new replicas until it is uncordoned."""
     await begin(cluster, brokers=3, replication_factor=3)
     operations, admin = cluster.controller.operations, cluster.controller.admin
     await operations.cordon(BrokerId(2))

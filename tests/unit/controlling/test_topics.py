@@ -84,7 +84,7 @@ async def test_another_specification_is_refused_with_the_difference(
 
 
 async def test_a_dry_run_writes_nothing(life: Any) -> None:
-    """A dry run returns the topic that would be created, or the existing one, and writes nothing."""
+    """A dry run returns the topic that would be created, or the existing topic, and writes nothing."""
     before = life.mirror.metadata.revision
     record, created = await life.admin.create(request(), dry_run=True)
     after = (await life.coordination.list("/")).revision
@@ -213,7 +213,7 @@ async def test_an_alteration_that_changes_nothing_writes_nothing(life: Any) -> N
 
 
 async def test_partitions_do_not_shrink(life: Any) -> None:
-    """A request with a smaller number of partitions is refused as a whole, and the problem contains both numbers."""
+    """A request with fewer partitions is refused as a whole, and the problem contains the old and the new number."""
     created, _ = await life.admin.create(request())
     problem = await refusal(
         life.admin.alter("flights", AlterTopicRequest(partitions=2, config={"segment.bytes": 1048576}))

@@ -13,7 +13,7 @@ from fairlead_broker.registry.store_writes import Get, Put
 async def test_every_call_is_timed_also_one_that_fails(
     store: EmbeddedCoordination, clock: Any, kit: Any
 ) -> None:
-    """Every call to the store is timed by name, even if it fails, and its answer is passed on."""
+    """Every call to the store is timed by name, even if it fails, and its answer is returned."""
     told: list[tuple[str, float]] = []
     unreliable = kit.unreliable(store)
 

@@ -164,7 +164,7 @@ class Broken:
         self.silent = False
 
     async def __anext__(self) -> Any:
-        """Return the next batch, or fail."""
+        """Return the next batch of events, or fail."""
         if self.silent:
             await self.error
         batch = asyncio.ensure_future(anext(self.inner))

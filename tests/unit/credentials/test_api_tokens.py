@@ -1,4 +1,4 @@
-"""API tokens and the header `Authorization`: what is accepted, and the reason of each refusal (rules A1 to A12)."""
+"""API tokens and the header `Authorization`: accepted forms, and the reason of each refusal (rules A1 to A12)."""
 
 from __future__ import annotations
 

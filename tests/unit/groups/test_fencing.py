@@ -61,7 +61,7 @@ def test_an_unknown_member_is_asked_to_join(driven: Driven) -> None:
 
 
 def test_an_epoch_that_is_not_the_members_is_fenced(driven: Driven) -> None:
-    """A heartbeat in a higher epoch, or in one before the previous epoch, is fenced and changes nothing."""
+    """A heartbeat in a higher epoch, or in an epoch before the previous epoch, is fenced and changes nothing."""
     driven.join("a")
     driven.join("b")
     driven.settle("a", "b")
@@ -143,7 +143,7 @@ def test_a_member_that_joins_again_gets_its_whole_assignment(driven: Driven) -> 
 
 
 def test_a_member_commits_at_its_very_epoch_what_it_has(driven: Driven) -> None:
-    """A member commits only in its current epoch, for its own partitions and for revoked ones until their release."""
+    """A member commits in its current epoch only: its own partitions, and revoked partitions until their release."""
     driven.join("a")
     driven.join("b")
     driven.now += 1

@@ -34,7 +34,7 @@ def test_the_end_of_an_epoch(tmp_path: Path, asked: int, epoch: int, end_offset:
 
 
 def test_an_unknown_newer_epoch_has_no_end(tmp_path: Path) -> None:
-    """A leader epoch above all listed epochs has no end offset, and no epoch has one in an empty list."""
+    """A leader epoch above all listed epochs has no end offset; in an empty list, no epoch has an end offset."""
     assert epochs_of(tmp_path).end_offset(1, Offset(0)) is None
     assert epochs_of(tmp_path, (2, 0)).end_offset(3, Offset(0)) is None
 

@@ -185,7 +185,7 @@ class TestHolding:
         assert [request.sequence for request in shell.log] == [0, 1]
 
     def test_a_repeat_of_a_held_batch_is_held_too(self, shell: Shell) -> None:
-        """A repeat of a held batch is held too, and gets the same answer."""
+        """A repeat of a held batch is also held, and gets the same answer."""
         shell.store(0)
         held, repeat = shell.send(2), shell.send(2)
         shell.send(1)

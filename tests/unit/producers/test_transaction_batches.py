@@ -158,7 +158,7 @@ def test_an_epoch_is_transactional_or_not(shell: Shell) -> None:
 def test_a_partition_has_a_maximum_of_open_transactions(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A transaction beyond the maximum is refused, and one that is already open continues."""
+    """A new transaction beyond the maximum is refused, and an open transaction continues."""
     monkeypatch.setattr(partition_producers, "OPEN_MAX", 1)
     shell.store(0, **EPOCH)
     refused, further = shell.send(0, producer_id=8, transactional=True), shell.send(1, **EPOCH)

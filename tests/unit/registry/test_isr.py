@@ -115,7 +115,7 @@ class TestTakenOut:
         assert [replica.generation for replica in after.replicas] == [0, 1, 0]
 
     def test_is_taken_out_of_elr_alone_too(self) -> None:
-        """The replica leaves the ELR, and the other replicas stay eligible."""
+        """A replica that is removed leaves the ELR, and the other replicas of the ELR stay eligible."""
         after = taken_out(record(entries(1), entries(2, 3), min_isr=3), BrokerId(3))
 
         assert after is not None

@@ -123,7 +123,7 @@ class TestJoin:
         assert leadership.machine.counted_of(SECOND) is None
 
     def test_writes_the_directory_that_is_registered(self) -> None:
-        """A join writes the registered directory: a new one at generation 0, a known one at its generation."""
+        """A join writes the registered directory: at generation 0 if it is new, otherwise at its known generation."""
         replicas = tuple(
             Replica(broker=broker, directory=f"d{broker}", generation=4 * int(broker == THIRD))
             for broker in EVERYBODY

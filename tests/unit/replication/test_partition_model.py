@@ -121,7 +121,7 @@ class PartitionModel(RuleBasedStateMachine):
         }
 
     def run(self, effects: list[LeaderEffect]) -> None:
-        """Run the leader's effects."""
+        """Execute the effects of the leader's state machine."""
         for effect in effects:
             match effect:
                 case AdvanceHighWatermark(offset):
@@ -136,7 +136,7 @@ class PartitionModel(RuleBasedStateMachine):
                     pass
 
     def store(self, write: WriteRecord) -> bool:
-        """Compare and set the partition record."""
+        """Write the partition record by compare-and-set."""
         registrations = self.registrations()
         holds = write.revision == self.revision and all(
             registrations[broker].revision == revision for broker, revision in write.added

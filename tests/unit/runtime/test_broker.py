@@ -364,7 +364,7 @@ class TestTopics:
 
 
 class TestOffsets:
-    """Offsets by name and by time."""
+    """Lookups of offsets by name and by time."""
 
     async def test_earliest_and_latest(self, make_topic: MakeTopic, runtime: Broker) -> None:
         """The earliest offset is the log start, and the latest is the high watermark."""

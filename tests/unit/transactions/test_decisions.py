@@ -135,7 +135,7 @@ def test_confirmed_partitions_leave_the_record() -> None:
 
 
 def test_a_repeated_request_gets_the_first_answer() -> None:
-    """A repeated commit or abort gets the same answer as the first one, marked as a duplicate."""
+    """A repeated commit or abort gets the same answer as the first request, marked as a duplicate."""
     committed, aborted = written(commit(opened(), 4, 1)), written(abort(opened(), 4))
 
     assert commit(committed, 4, 1) == Decided(COMMIT, 5, duplicate=True)  # type: ignore[arg-type]

@@ -142,7 +142,7 @@ def test_a_walk_visits_each_batch_once() -> None:
 
 
 def test_a_walk_refuses_a_batch_that_is_cut_off() -> None:
-    """A walk yields the complete batches, and then refuses the truncated one."""
+    """A walk yields the complete batches, and then refuses the truncated batch."""
     walk = iterate_headers(batch() + batch()[:-8])
     next(walk)
 

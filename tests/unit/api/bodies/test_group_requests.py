@@ -275,7 +275,7 @@ def test_a_large_commit_is_decoded_like_a_small_one(count: int) -> None:
     ],
 )
 def test_a_large_commit_is_refused_like_a_small_one(entries: list[dict[str, object]]) -> None:
-    """A commit that is parsed in slices is refused with the same problem codes as one that is parsed in one call."""
+    """A commit that is parsed in slices is refused with the same problem codes as if it were parsed in one call."""
     body = large_commit(entries)
     codes = []
     for decode in (decode_commit, lambda given: decode_request(CommitRequest, given)):

@@ -6,7 +6,7 @@ import asyncio
 import sys
 
 # The last result arrives just before the program ends. If programs did not wait for the threads of the HTTP client at
-# their exit, one in three would abort.
+# their exit, one of three programs would abort.
 PROGRAM = """
 import asyncio
 from fairlead.errors import UnreachableError

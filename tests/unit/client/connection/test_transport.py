@@ -87,7 +87,7 @@ async def test_retry_after_is_read_from_the_header(broker: ScriptedBroker, trans
     """Retry-After is read from the header if the problem document does not contain the delay."""
 
     async def throttled(_: Received) -> Reply:
-        """Refuse with Retry-After in the header."""
+        """Refuse the request with a Retry-After header."""
         return 429, {"retry-after": "7"}, b'{"code": "throttled", "status": 429, "detail": "slow down"}'
 
     broker.script("/v1/versions", throttled)

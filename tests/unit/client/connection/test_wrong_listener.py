@@ -56,7 +56,7 @@ async def close_at_once(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -
 
 
 async def never_answer(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
-    """Read and never answer."""
+    """Read the request and never answer."""
     await reader.read()
 
 

@@ -103,7 +103,7 @@ class Driven:
 
 
 def refusal(code: str) -> FairleadError:
-    """Return the error for a code."""
+    """Return the client's error for a problem code."""
     return error_of(ProblemError(code, "scripted"), subject="heartbeat")
 
 
@@ -203,7 +203,7 @@ def test_what_goes_is_reported_after_its_release_and_at_once(member: Driven) -> 
 
 
 def test_a_release_during_a_heartbeat_is_reported_in_the_next_one(member: Driven) -> None:
-    """A release during a heartbeat is reported in the next one, which is sent without waiting for the interval."""
+    """A release during a heartbeat is reported in the next heartbeat, which is sent before the interval has passed."""
     member.beat()
     member.answer(3, 0)
     member.beat()

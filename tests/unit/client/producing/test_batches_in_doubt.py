@@ -192,7 +192,7 @@ async def test_what_may_be_stored_behind_a_break_is_not_sent_again_where_the_bat
         return status, {**headers, "retry-after": "40"} if event is again else headers, body
 
     async def answer(received: Received) -> Reply | None:
-        """Lose both answers, the second one after the first batch is sent again, and forget the producer."""
+        """Lose both answers, the second answer after the first batch is sent again, and forget the producer."""
         [value] = _values(received)
         attempts[value] += 1
         if value in (FIRST, SECOND) and attempts[value] == 1:

@@ -1,4 +1,4 @@
-"""Tables are cut into batches of partitions."""
+"""Tables are split into batches for partitions."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ async def values(consumer: Consumer, count: int) -> list[bytes | None]:
 async def test_the_next_fetch_begins_where_the_last_ended(
     broker: ScriptedBroker, consumer: Consumer, replies: Replies
 ) -> None:
-    """A fetch starts where the previous one ended, with the leader epochs of the partition and of the last batch."""
+    """A fetch starts where the previous fetch ended, with the leader epochs of the partition and of the last batch."""
     first = replies.fetched((0, 2, replies.stored([b"a", b"b"], 0, leader_epoch=4)))
     broker.script(FETCH, *answering(first, replies.fetched((0, 3, replies.stored([b"c"], 2)))))  # type: ignore[arg-type]
 

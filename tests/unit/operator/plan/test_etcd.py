@@ -401,7 +401,7 @@ def test_a_pod_that_never_became_ready_is_repaired_at_once() -> None:
 
 
 def test_a_pod_whose_claim_was_deleted_by_hand_stays_unless_others_carry_on() -> None:
-    """A pod whose claim is being deleted is restarted only if the other members have a majority without it."""
+    """A pod whose claim is being deleted is restarted only if the other members of etcd have a majority."""
     for count, restarted in ((1, []), (3, [DeleteEtcdPod])):
         seen = healthy(count)
         old = replace(seen.pods[count - 1], pod_spec_hash=OLD)

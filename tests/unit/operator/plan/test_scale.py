@@ -85,7 +85,7 @@ def test_leaving_brokers_are_named_before_the_first_cordon() -> None:
 
 
 def test_all_that_leave_are_cordoned_and_the_highest_is_drained() -> None:
-    """All leaving brokers are cordoned, and only the one with the highest id is drained."""
+    """All leaving brokers are cordoned, and only the leaving broker with the highest id is drained."""
     planned = scaled(3, 5, answer(range(5), topics=ON_THREE | {"logs": [{"replicas": [4, 0]}]}), meant=[3, 4])
 
     assert planned.actions == (CordonBroker(3), CordonBroker(4), DrainBroker(4))
@@ -133,7 +133,7 @@ def test_a_broker_keeps_its_pod_until_its_cordon_is_reported() -> None:
 
 
 def test_the_next_broker_waits_until_the_pod_of_the_last_one_is_gone() -> None:
-    """The next leaving broker waits until the pod of the previous one is gone."""
+    """The next leaving broker waits until the pod of the previous leaving broker is gone."""
     says = answer(
         [0, 1, 2, described_broker(3, cordoned=True), gone_broker(4, cordoned=True)], topics=ON_THREE
     )

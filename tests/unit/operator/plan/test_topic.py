@@ -76,7 +76,7 @@ def of_topic(**values: str) -> dict[str, ConfigEntry]:
 
 @pytest.mark.parametrize("there", [(), (topic(state="deleting"),)])
 def test_a_topic_that_is_not_there_is_created(there: tuple[LiveTopic, ...]) -> None:
-    """A missing topic is created with all desired keys except unmanaged ones, even while its predecessor is deleted."""
+    """A missing topic is created with all desired keys except unmanaged keys, even while its predecessor is deleted."""
     want = wanted(
         partitions=3,
         replicas=2,

@@ -107,7 +107,7 @@ async def test_an_authority_is_replaced_without_a_certificate_that_is_not_truste
         except Crash:
             continue
         now = (field(api, LEAF, "tls.crt"), field(api, LEAF, "ca.crt"))
-        # A broker with the files of the previous pass and a broker with the current ones call each other.
+        # A broker with the files of the previous pass and a broker with the current files call each other.
         assert all(is_trusted(leaf, bundle) for leaf in (before[0], now[0]) for bundle in (before[1], now[1]))
         before = now
         seen.add(done.trusted)

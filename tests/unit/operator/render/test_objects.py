@@ -184,7 +184,7 @@ def test_an_operator_of_an_unknown_namespace_is_not_admitted() -> None:
 @pytest.mark.parametrize("is_managed", [True, False])
 @pytest.mark.parametrize("listed", [[], [{"ipBlock": {"cidr": "192.0.2.0/24"}}]])
 def test_egress_is_closed_but_for_listed_peers(listed: list[dict[str, Any]], *, is_managed: bool) -> None:
-    """With `egress`, brokers may call each other, a managed etcd, DNS and the listed peers, and etcd only itself."""
+    """With `egress`, brokers may call each other, a managed etcd, DNS and listed peers; etcd may call only itself."""
     etcd = {"managed": {"replicas": 3}} if is_managed else {"external": {"endpoints": ["http://a:2379"]}}
     cluster = render_kit.cluster_of(etcd=etcd, networkPolicy={"egress": listed})
     inputs = render_kit.inputs_of() if is_managed else render_kit.inputs_of(etcd=None)
@@ -239,7 +239,7 @@ def live(name: str, *, ingress: list[dict[str, str]] | None = None, node_port: i
 
 
 def test_addresses_of_load_balancers_are_advertised_when_they_are_known() -> None:
-    """The address of a load balancer is advertised to external clients once it is known, and never to internal ones."""
+    """A load balancer's address is advertised to external clients once it is known, and never to internal clients."""
     cluster = render_kit.cluster_of(listeners={"data": {"type": "loadbalancer", "perBroker": True}})
     services = [
         live("main-broker-0", ingress=[{"ip": "192.0.2.1"}]),

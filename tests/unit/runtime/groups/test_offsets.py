@@ -38,7 +38,7 @@ def test_a_change_makes_whole_records_and_is_taken_over_when_it_stands() -> None
 
 
 def test_offsets_that_go_take_their_record_with_the_last_one() -> None:
-    """A record is deleted with its last offset."""
+    """A stored record is deleted with its last committed offset."""
     offsets = CommittedOffsets({(A, 0): OffsetsRecord(entries=(entry(1, 5), entry(2, 6)))})
     one_left = offsets.changed({(A, 1): None, (B, 3): None})
     assert one_left == {(A, 0): OffsetsRecord(entries=(entry(2, 6),)), (B, 0): None}

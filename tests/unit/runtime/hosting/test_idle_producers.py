@@ -20,11 +20,11 @@ class LaterClock(SystemClock):
     seconds = 0
 
     def now_us(self) -> TimestampUs:
-        """Return the moved wall clock."""
+        """Return the wall-clock time, moved forward."""
         return TimestampUs(super().now_us() + self.seconds * 1_000_000)
 
     def monotonic(self) -> float:
-        """Return the moved monotonic clock."""
+        """Return the monotonic time, moved forward."""
         return super().monotonic() + self.seconds
 
 

@@ -183,7 +183,7 @@ class FullStorage(WatchedStorage):
     open_error: int | None = None
     """Error raised by opening a new log, or None if new logs can be opened."""
     syncs_max: int | None = None
-    """Number of log file syncs that succeed before the next ones fail, or None if no sync fails."""
+    """Number of syncs of log files that succeed before further syncs fail, or None if no sync fails."""
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> PosixFile:
         """Open a file; a log file may fail to open, and its writes and syncs may fail."""

@@ -156,7 +156,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize(("step", "code"), [(-1, "stale_leader_epoch"), (1, "unknown_leader_epoch")])
     async def test_other_leader_epoch(self, make_topic: MakeTopic, step: int, code: str) -> None:
-        """A fetch with an older leader epoch is refused as stale, and one with a newer epoch as unknown."""
+        """A fetch with an older leader epoch is refused as stale, and a fetch with a newer epoch as unknown."""
         flights = await make_topic()
         await flights.produce(b"a")
         epoch = flights.handle().leader_epoch

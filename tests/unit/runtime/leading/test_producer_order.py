@@ -159,7 +159,7 @@ async def test_the_hold_counts_into_the_timeout_and_a_withdrawn_batch_is_not_sto
 
 
 async def test_a_repeat_waits_for_the_append_that_is_on_its_way(start_runtime: StartRuntime) -> None:
-    """A repeat with acks=all waits for the sync of the original, and one with acks=1 does not."""
+    """A repeat with acks=all waits for the sync of the original, and a repeat with acks=1 does not."""
     storage = WatchedStorage()
     flights = await topic(await start_runtime(storage))
     await send(flights, sequenced(0))

@@ -93,7 +93,7 @@ def test_a_stream_that_makes_a_table_without_partitions_warns(
 
 
 def test_a_batch_that_comes_again_is_passed_over(tmp_path: Path) -> None:
-    """A repeated batch, the newest or an older one, is not committed again, and its new files are deleted."""
+    """A repeated batch, whether the newest or an older batch, is not committed again, and its new files are deleted."""
     for batch in (0, 1):
         commit(tmp_path, task_files(tmp_path, range(batch, batch + 1), f"batch-{batch}"), batch)
     again = [

@@ -13,7 +13,7 @@ def stands(topic_id: str = "A", **offsets: int) -> StreamOffsets:
 
 
 def test_ranges_go_from_where_the_query_stands_to_the_end() -> None:
-    """A range extends from the query's offset to the end, with the leader epochs of both, unless it is empty."""
+    """A range that is not empty extends from the query's offset to the end, with the leader epochs of both offsets."""
     plan = plan_between(stands(p0=5, p1=7), stands(p0=9, p1=7))
 
     assert plan.ranges == [OffsetRange("a", "A", 0, 5, 9, 3, 3)]

@@ -103,7 +103,7 @@ def test_a_proposal_waits_for_approval_and_changes_nothing() -> None:
 
 
 def test_only_one_rebalance_moves_a_cluster() -> None:
-    """An approved Rebalance waits while another one moves partitions of the Cluster."""
+    """An approved Rebalance waits while another Rebalance moves partitions of the Cluster."""
     _, proposed = after(rebalance(), FOUR)
     plan, held = after(rebalance(proposed, "approve"), FOUR, other="first")
 

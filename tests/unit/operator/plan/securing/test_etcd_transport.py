@@ -70,7 +70,7 @@ HTTP, HTTPS, BOTH = ("http", "http"), ("https", "https"), ("both", "both")
 def test_listeners_come_before_their_callers_and_leave_after_them(
     *, tls: bool, observed: ObservedEtcd, phase: str, peers: str, brokers: str
 ) -> None:
-    """Members of etcd first listen with both schemes, are then called with the new one, and finally drop the old one.
+    """Members of etcd first serve both schemes, then the new scheme is used for calls, and the old scheme is dropped.
 
     TLS of etcd is turned on and off in the same order of steps.
     """

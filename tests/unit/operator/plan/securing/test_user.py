@@ -252,7 +252,7 @@ def test_a_token_that_is_not_replaced_in_time_is_reported(hours: int | None, rea
 
 
 def test_programs_get_the_address_with_tls_if_there_is_one() -> None:
-    """Programs get the internal bootstrap address, with TLS if the Cluster has it, and never the external one."""
+    """Programs get the internal bootstrap address, with TLS if the Cluster has it, and never the external address."""
     plain = {"name": "data", "bootstrap": "http://a"}
     listeners = [{"name": "external", "bootstrap": "https://x"}, plain]
 
