@@ -17,7 +17,7 @@ from fairlead import Admin, Consumer, Producer, exactly_once
 from fairlead.errors import FairleadError, MemberFencedError, SettingError
 from fairlead_api.identifiers import BrokerId
 
-RECORDS = 300
+RECORDS = 150
 PARTITIONS = 3
 
 
@@ -93,16 +93,16 @@ async def test_each_record_has_one_effect_despite_stops_of_brokers_and_workers(c
     """Each input has one output for readers of committed records, while brokers stop and workers come and go."""
     urls, done = urls_of(cluster), Counter[bytes]()
     workers = [asyncio.create_task(work(urls, f"pricing-{number}", done)) for number in (1, 2)]
-    await fill(urls, range(100))
-    await until(lambda: len(done) > 50, "no worker reads")
-    filling = asyncio.create_task(fill(urls, range(100, 200)))
+    await fill(urls, range(50))
+    await until(lambda: len(done) > 25, "no worker reads")
+    filling = asyncio.create_task(fill(urls, range(50, 100)))
     async with Admin(urls) as admin:
         coordinator = (await admin.describe_group("pricing")).coordinator
     assert coordinator is not None
     await cluster.stop(BrokerId(coordinator))
     await filling
     await stopped(workers.pop())
-    filling = asyncio.create_task(fill(urls_of(cluster), range(200, RECORDS)))
+    filling = asyncio.create_task(fill(urls_of(cluster), range(100, RECORDS)))
     await cluster.start(coordinator)
     urls = urls_of(cluster)
     workers.append(asyncio.create_task(work(urls, "pricing-2", done)))
