@@ -1,7 +1,7 @@
 """A member of a consumer group that counts flights and departure delays by carrier, each flight exactly once.
 
 Totals and offsets go into one transaction of an SQLite database, so the member may be killed at any time: the next
-owner of its partitions continues at the offsets in the database. `make demo` runs four of these members and kills one
+owner of its partitions continues at the offsets in the database. `make demo` runs four members as below, and kills one
 of them:
 
     python departures.py --group board --database board.db --bootstrap http://127.0.0.1:9520

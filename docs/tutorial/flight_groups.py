@@ -1,7 +1,7 @@
 """Two consumer groups that read the flights while they are loaded; one of the four members is killed while it reads.
 
 This module is the part of `make demo` about groups: `board` has three members, which split the six partitions, and
-`archive` has one member. Each member is a process that runs departures.py. It is used by flights.py.
+`archive` has one member. Each member is a process that runs departures.py. The module is used by flights.py.
 """
 
 from __future__ import annotations

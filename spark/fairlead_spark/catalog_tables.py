@@ -80,7 +80,7 @@ def written_options(schema: StructType) -> dict[str, str] | None:
 
 
 def table_schema(options: Mapping[str, str]) -> StructType:
-    """Return the schema of a table, which contains these options as metadata.
+    """Return the schema of a table, whose metadata contains the options.
 
     Raises `OptionError` for options that neither a read nor a write has, and for invalid values.
     """

@@ -34,7 +34,7 @@ LOOK_SECONDS: Final = 2.0
 
 
 class LeaseCalls(Protocol):
-    """API calls for a Lease. Unlike other writes, these calls are sent even while this process is not the leader."""
+    """API calls for a Lease, which are sent even while this process is not the leader, unlike other writes."""
 
     async def get(self, ref: ObjectRef) -> Manifest | None:
         """Return the Lease; None if the Lease does not exist."""

@@ -2,8 +2,8 @@
 
 The authorities come from the ConfigMap that the operator itself writes for clients. The token comes from the API
 server, and is valid for the audience of one cluster and for ten minutes. The operator presents the certificate of the
-brokers, which listeners that request client certificates accept. All are stored in files that only this process may
-read, because the SDK reads changed files again without a restart.
+brokers, which listeners that request client certificates accept. Authorities, token and certificate are stored in files
+that only this process may read, because the SDK reads changed files again without a restart.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Observed state of an etcd, the input of its plan: StatefulSet, pods, claims and members.
 
-`reconcile.etcd` fills these values from live objects, and `etcd_members` from the members' answers; `plan.etcd` reads
-them. The operator keeps no state in memory between two passes; state that a later pass needs is stored in the
+`reconcile.etcd` fills the observed state from live objects, and `etcd_members` from the members' answers; `plan.etcd`
+reads it. The operator keeps no state in memory between two passes; state that a later pass needs is stored in the
 Kubernetes objects.
 """
 

@@ -36,7 +36,7 @@ class EtcdPlace:
     name: str
     peer_url: str
     other_peer_url: str = ""
-    """Peer URL with the other scheme, which a member keeps until its peer URL is changed."""
+    """Peer URL with the scheme that is being replaced, which a member keeps until its peer URL is changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class EtcdView:
 
     @cached_property
     def unmoved(self) -> int | None:
-        """The ordinal of a member whose peer URL still has the other scheme; None if there is no such member."""
+        """The ordinal of a member whose peer URL still has the scheme that is being replaced; None if there is none."""
         return next(
             (
                 ordinal

@@ -33,7 +33,8 @@ class RollInput:
     """Input of `plan_roll`."""
 
     brokers: frozenset[int]
-    """Ids of the brokers that should run and stay. All these brokers must be up before a ready broker is restarted."""
+    """Ids of the brokers that should run and stay. A ready broker is restarted only while all brokers in this set are
+    up."""
     pods: tuple[ObservedPod, ...]
     claims: Mapping[int, ObservedClaim]
     wanted: Mapping[str, Wanted]

@@ -82,7 +82,8 @@ class NamespaceEnd:
 async def let_go_at_the_end(end: NamespaceEnd, own_namespace: str, log: Log) -> None:
     """Release the resources of the operator's own namespace if that namespace is being deleted. Never raises."""
     if not end.holds_resources(own_namespace):
-        # This check also avoids calls in an unwatched namespace, where the operator may have no permissions.
+        # Without resources to release, no call is made: the namespace may be unwatched, where the operator may have no
+        # permissions.
         return
     try:
         async with asyncio.timeout(LAST_SECONDS):

@@ -1,7 +1,7 @@
 """Client addresses of the brokers, derived from the listener of the Cluster and the addresses of its Services.
 
-`plan` writes these addresses into the status and compares them with the addresses that the brokers advertise. Brokers
-read their advertised addresses from the configuration file.
+`plan` writes the derived addresses into the status and compares them with the addresses that the brokers advertise.
+Brokers read their advertised addresses from the configuration file.
 """
 
 from __future__ import annotations
