@@ -35,7 +35,7 @@ def test_every_attribute_has_a_value() -> None:
 
 
 def test_log_events_are_words() -> None:
-    """The event of a log line is a text in lower case without underscores, such as `lease not kept alive`."""
+    """The event of a log line is lower-case text without underscores, such as `lease not kept alive`."""
     found = [
         f"{path}:{node.lineno}"
         for path, node in statements()

@@ -25,12 +25,12 @@ def texts() -> dict[str, str]:
 
 
 def test_no_file_names_a_path_of_a_machine() -> None:
-    """No file has an absolute path to a home folder or a work folder."""
+    """No file contains an absolute path to a home folder or a work folder."""
     assert {name: found[0] for name, text in texts().items() if (found := MACHINE_PATH.search(text))} == {}
 
 
 def test_no_file_names_a_package_registry() -> None:
-    """No file has the address of a package registry, which is a setting of the machine."""
+    """No file contains the address of a package registry, which is a setting of the machine."""
     assert {name: found[0] for name, text in texts().items() if (found := REGISTRY_HOST.search(text))} == {}
 
 

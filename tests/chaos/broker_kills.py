@@ -11,7 +11,7 @@ the expiry. The leases of a few killed brokers expire by themselves.
 The program prints a JSON report, and its progress each minute. The program exits with 1 if a history is not valid, a
 cluster did not recover, no client had requests in flight during the kills, or fewer kills took place than requested.
 The files of a history that failed are kept, and the report names their folder. `--seconds` ends the run early without
-making the run a failure. The report has the requested and the actual number of kills.
+making the run a failure. The report contains the requested and the actual number of kills.
 """
 
 from __future__ import annotations

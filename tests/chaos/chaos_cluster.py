@@ -155,7 +155,7 @@ class ChaosCluster:
         raise TimeoutError(message)
 
     def node(self, number: int) -> Node:
-        """Return the broker with a number."""
+        """Return the broker with the given number."""
         return next(node for node in self.nodes if node.number == number)
 
 

@@ -225,6 +225,6 @@ def _holds(pid: int, inode: str) -> bool:
     with suppress(OSError):
         for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 - faster for a few hundred names, many times
             with suppress(OSError):
-                if os.readlink(f"/proc/{pid}/fd/{name}") == socket:  # noqa: PTH115 - faster, like the listing above
+                if os.readlink(f"/proc/{pid}/fd/{name}") == socket:  # noqa: PTH115 - faster than pathlib
                     return True
     return False

@@ -1,7 +1,7 @@
 """Checker of client histories that finds lost, repeated, reordered, changed and invented records.
 
 A history is a file of JSON lines, ordered by one clock of the test. A *key* is one partition; a value is a string that
-is sent at most once to one key in the whole history. The first line has the settings of the workload
+is sent at most once to one key in the whole history. The first line contains the settings of the workload
 (`anomalies.Settings`; the strictest settings if the line is missing). Each line after the first is one event:
 
     {"op": "settings", "acks": "all", "idempotence": true, "reader": "assign"}

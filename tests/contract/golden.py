@@ -51,7 +51,7 @@ def read(subject: str) -> Any:
 def without_texts(schema: Any) -> Any:
     """Return a JSON schema or an OpenAPI document without its sentences, and with its unordered lists sorted.
 
-    A field that is named `description` stays: its value is a schema and not a text.
+    A field that is named `description` stays: its value is a schema, not text.
     """
     if isinstance(schema, dict):
         kept = {

@@ -54,5 +54,5 @@ def test_the_metrics_are_unchanged() -> None:
 
 
 def test_the_catalogue_is_what_a_broker_registers() -> None:
-    """The golden file has every metric of a broker's catalogue."""
+    """The golden file contains every metric of a broker's catalogue."""
     assert set(metrics()["broker"]) == {each.name for each in METRICS}

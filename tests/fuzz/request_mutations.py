@@ -83,7 +83,7 @@ class Request:
 
 
 def originals(topic_id: str, batch: bytes) -> list[Request]:
-    """Return good requests of every kind whose bodies or parameters a broker parses."""
+    """Return valid requests of every kind whose bodies or parameters a broker parses."""
     at = f"/v1/topics/{TOPIC}/partitions/0"
     place = json.dumps({"topic_id": topic_id, "partition": 0}).encode()
     frames = b"".join(bytes(part) for part in (*encode_frame(place, [batch]), *encode_frame(place, [batch])))
@@ -152,7 +152,7 @@ def originals_of_formats() -> list[Request]:
 
 
 def security_originals() -> list[Request]:
-    """Return good requests for tokens, ACLs and quotas."""
+    """Return valid requests for tokens, ACLs and quotas."""
     token = {"principal": "user:ann", "expires_in_seconds": 60, "note": "a", "owner": "fuzz"}
     acl = {
         "effect": "allow", "principal": "user:ann", "operations": ["read", "write"], "kind": "topic", "pattern": "a*",

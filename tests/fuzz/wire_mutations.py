@@ -7,10 +7,10 @@ valid records are stored, which are read back at the end. With `--stranger`, the
 no input has a token.
 
 The program prints a JSON report, and its progress each minute. The program exits with 1 if the process of the broker
-ended, an answer is neither a success nor a problem of the catalogue, an input without a token was served, a good record
-was refused or lost, or the process used more memory than the bound. `--seconds` ends the run early without making the
-run a failure. The report contains the requested and the actual number of inputs. The files of a broker that failed are
-kept.
+ended, an answer is neither a success nor a problem of the catalogue, an input without a token was served, a valid
+record was refused or lost, or the process used more memory than the bound. `--seconds` ends the run early without
+making the run a failure. The report contains the requested and the actual number of inputs. The files of a broker that
+failed are kept.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Run:
         )
 
     async def attack(self) -> None:
-        """Send all inputs while good records are stored."""
+        """Send all inputs while valid records are stored."""
         self.begun = time.monotonic()
         address = urlsplit(self.broker.url)
         self._address = (address.hostname or "", address.port or 0)
@@ -123,7 +123,7 @@ class Run:
             self.failures.append(f"{seed}: {error!r}")
 
     async def _watch(self) -> None:
-        """Measure the memory of the broker each second, and store a good record; read all records at the end."""
+        """Measure the memory of the broker each second, and store a valid record; read all records at the end."""
         stored: list[bytes] = []
         progress = self.begun + PROGRESS_SECONDS
         while not self.over():

@@ -1,4 +1,4 @@
-"""Commits of transactions with offsets of a group: both are stored or neither, whatever the store does."""
+"""Commits of transactions with a group's offsets, which are stored together or not at all, even if the store fails."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def _box_name(kind: str, request: pytest.FixtureRequest) -> str:
-    """Return the name of the box of a kind, which all workers of a run share."""
+    """Return the name of the box for the given kind, which all workers of a run share."""
     run = getattr(request.config, "workerinput", {}).get("testrunuid", str(os.getpid()))
     return f"{kind}-{run[:12]}"
 

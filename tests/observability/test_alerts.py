@@ -127,7 +127,7 @@ def test_an_alert_says_how_grave_it_is_and_what_to_do(name: str) -> None:
 
 
 def test_the_page_knows_no_other_alert() -> None:
-    """The page has no section of an alert that does not exist."""
+    """The page contains no section about an alert that does not exist."""
     assert set(re.findall(r"^### (Fairlead\w+)$", ALERTS_PAGE.read_text(), re.MULTILINE)) == set(alerts())
 
 

@@ -194,7 +194,7 @@ async def test_compression_bombs(start, full, patience) -> None:
     assert answer.status == 200
     assert 1 <= answer.json["next_offset"] <= 3
     assert int(answer.headers["fairlead-next-offset"]) == answer.json["next_offset"]
-    # Two validation threads and two codec threads, each with one open batch and its result.
+    # The bound allows for two validation threads and two codec threads, each with one open batch and its result.
     assert peak - memory < 1024
     assert beside.failures == 0
     assert beside.p99_ms < P99_MS_MAX * patience
@@ -272,7 +272,7 @@ async def test_records_of_much_text(start, full, patience) -> None:
     # Records that expand to many objects are answered with 200, and records that expand to much text are refused with
     # 406.
     assert {200, 406} <= {answer.status for answer in answers}
-    # Two codec threads, each with one open batch, its value and the pieces of its text.
+    # The bound allows for two codec threads, each with one open batch, its value and the pieces of its text.
     assert peak - memory < 192
     assert beside.failures == 0
     assert beside.p99_ms < P99_MS_MAX * patience

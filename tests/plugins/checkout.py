@@ -1,6 +1,6 @@
 """The files of the checkout for the architecture tests: its root, its files and its Python sources.
 
-The files are the tracked files, and the new files that git does not ignore. Caches and environments are left out.
+The files are the tracked files, and the new files that git does not ignore. Caches and environments are excluded.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class TestIssuer:
         return json.dumps({"keys": [self.key.as_dict(private=False)]}).encode()
 
     def claims(self, **changes: object) -> dict[str, Any]:
-        """Return the claims of a good token, with changes; None removes a claim."""
+        """Return the claims of a valid token, with changes; None removes a claim."""
         now = int(time.time())
         claims = {"iss": self.issuer, "aud": AUDIENCE, "sub": "ann", "iat": now, "exp": now + 600} | changes
         return {name: value for name, value in claims.items() if value is not None}

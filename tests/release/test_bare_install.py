@@ -32,7 +32,7 @@ def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
-    """The wheel has the packages with their type markers and the licence, but no tests."""
+    """The wheel contains the packages with their type markers and the licence, but no tests."""
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
 

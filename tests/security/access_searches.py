@@ -110,7 +110,7 @@ def rule_sets(count: int, chance: random.Random, counts: Counter[str]) -> Found:
 
 
 def mutated(text: bytes, chance: random.Random) -> bytes:
-    """Return a text with one to four inserted, removed or replaced pieces."""
+    """Return the text with one to four pieces inserted, removed or replaced."""
     data = bytearray(text)
     for _ in range(chance.randint(1, 4)):
         place = chance.randrange(len(data) + 1)

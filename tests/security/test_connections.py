@@ -52,7 +52,7 @@ class Attack:
         self.connections: list[Client] = []
 
     async def connect(self, number: int, token: bytes = b"flt_wrong") -> Client:
-        """Open the connection with a number, which selects its kind."""
+        """Open the connection with the given number, which selects its kind."""
         with_tls = number % 4 >= 2
         opened = await asyncio.open_connection(
             "127.0.0.1", self._port, ssl=self._context if with_tls else None

@@ -112,7 +112,7 @@ async def test_patterns_admit_their_names_only(secured: Secured) -> None:
 
 
 async def test_hidden_and_unknown_names_are_answered_alike(secured: Secured) -> None:
-    """A topic that may not be described is answered like a missing topic, except for the name (rule Z7, proof V3)."""
+    """A topic that the caller may not describe looks like a missing topic, except for the name (rule Z7, proof V3)."""
     token = (await secured.token("user:ann"))["token"]
     made = await secured.call("POST", "/v1/topics", secured.admin, {"name": "aaaa", "partitions": 1})
     assert made.status == 201, made

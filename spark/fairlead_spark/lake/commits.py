@@ -40,7 +40,7 @@ ATTEMPTS_MAX = 20
 
 
 class LakeCommitFailed(RuntimeError):
-    """The commit of a batch failed, and it is unknown whether the table has the batch; a repeated commit finds out."""
+    """The commit of a batch failed, and the table may contain the batch; a repeated commit checks this."""
 
 
 class Outcome(Enum):

@@ -1,7 +1,7 @@
 """Access to the files of a table in a local folder, or in an object store that deltalake supports.
 
 The same options apply to the log, which deltalake writes, and to the files, which are written through deltalake's file
-system. In a local folder, Arrow writes the files, which is twice as fast.
+system. In a local folder, Arrow writes the files, twice as fast as deltalake's file system.
 """
 
 from __future__ import annotations

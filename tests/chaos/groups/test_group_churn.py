@@ -25,7 +25,7 @@ SAMPLES_A_SECOND_MIN: Final = 1000 / 60
 
 
 async def _kill_in_turn(run: ChaosRun, rng: random.Random, over: asyncio.Event) -> None:
-    """Kill the coordinator and etcd alternately until the churn is over, each at least once."""
+    """Kill the coordinator and etcd in turn, each at least once, until the churn ends."""
     while not over.is_set() or len(run.faults) < 2:
         node = await coordinator(run)
         await run.cluster.kill(node)

@@ -166,7 +166,7 @@ async def test_a_static_member_keeps_its_place_while_the_coordinator_moves(tmp_p
 
 @pytest.mark.scenario
 async def test_of_members_with_one_static_name_one_is_left(tmp_path: Path) -> None:
-    """While a member with an instance id is live, other members with this id are refused; one may join afterwards."""
+    """Members with the instance id of a live member are refused; one of them joins when the live member has left."""
     async with group_run(tmp_path) as run:
         (first,) = start_members(run, 1, instance_id="same", **LONG)
         await settled(run, 1)

@@ -90,7 +90,7 @@ async def join(tasks: asyncio.TaskGroup, client: Coordination, broker: BrokerId)
 
 
 async def test_the_office_and_the_leaders_of_a_silent_broker_go_to_others(alone: EtcdCluster) -> None:
-    """A thousand partitions of a silent broker get new leaders, in several transactions, after its lease."""
+    """A thousand partitions of a broker whose lease has expired get new leaders, in several transactions."""
     async with brokers([alone.client() for _ in range(3)]) as lives:
         await lives[0].until(lambda metadata: len(metadata.brokers) == 3 and metadata.controller)
         controller = next(life for life in lives if life.controllership.term is not None)

@@ -38,7 +38,7 @@ async def test_lower_limits_of_the_store_are_reported(tmp_path: Path) -> None:
 
 
 async def test_a_full_store_is_reported(tmp_path: Path) -> None:
-    """A full store applies no write, and the error has the message of etcd."""
+    """A full store applies no write, and the error contains etcd's message."""
     async with etcd_cluster(tmp_path, arguments=("--quota-backend-bytes=200000",)) as cluster:
         client = cluster.client()
         async with asyncio.timeout(60):

@@ -173,7 +173,7 @@ async def test_a_certificate_that_cannot_be_read_is_named(tmp_path: Path) -> Non
 
 
 async def test_a_user_works_within_its_role(guarded: EtcdCluster) -> None:
-    """A user needs only Fairlead's own prefix, except for compaction, and learns of compacted revisions."""
+    """A user needs no rights outside Fairlead's prefix, except to compact, and a compacted revision is reported."""
     async with await connect(guarded.options(user=BROKER)) as client:
         first = await write(client)
         lease = await client.grant_lease(5)

@@ -122,7 +122,7 @@ async def test_half_a_snapshot_is_never_kept(tmp_path: Path, lines: list[bytes])
 
 
 def test_the_program_writes_its_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The program writes its result to a file, with the reason of a failure."""
+    """The program writes its result, or the reason for its failure, to a file."""
     result = tmp_path / "result"
     words = ("--etcd", "http://127.0.0.1:1", "--into", str(tmp_path), "--name", "main", "--keep", "1")
     code = main([*words, "--result", str(result)])

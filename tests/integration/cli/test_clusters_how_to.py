@@ -37,7 +37,7 @@ def commands(section: str) -> list[str]:
 
 
 async def read_until(process: Process, text: str) -> str:
-    """Read a program's output until it contains a text."""
+    """Read a program's output until it contains the given text."""
     assert process.stdout is not None, "a pipe"
     printed = ""
     async with asyncio.timeout(READY_SECONDS_MAX):

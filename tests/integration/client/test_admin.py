@@ -31,7 +31,7 @@ async def test_a_created_topic_can_be_written_at_once(bootstrap: str, admin: Adm
 
 
 async def test_a_topic_under_creation_has_all_its_partitions(bootstrap: str, admin: Admin) -> None:
-    """A topic under creation has all its partitions in metadata, so that keys always get the same partition."""
+    """A topic that is being created has all its partitions in metadata, so that keys always get the same partition."""
     async with Admin(bootstrap) as other:
         creation = asyncio.create_task(admin.create_topic("flights", partitions=300))
         seen: list[int] = []

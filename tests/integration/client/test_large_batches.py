@@ -50,7 +50,7 @@ async def limit(admin: Admin, bytes_max: int) -> None:
     params=["idempotent", pytest.param("named", marks=pytest.mark.scenario), "plain", "unacknowledged"]
 )
 def kind(request: pytest.FixtureRequest) -> dict[str, object]:
-    """Return the settings of a kind of producer."""
+    """Return the settings for one kind of producer."""
     kinds: dict[str, dict[str, object]] = {
         "idempotent": {},
         "named": {"name": "loader"},

@@ -32,7 +32,7 @@ async def flights(shared) -> str:
 
 @pytest_asyncio.fixture(loop_scope="module", autouse=True)
 async def nothing_stored(shared, flights: str) -> AsyncIterator[None]:
-    """Check after each test that the topic is unchanged and the only one, and that the broker is alive."""
+    """Check after each test that the topic is unchanged, no other topic exists, and the broker is alive."""
     yield
     listed = (await shared.api.get("/v1/topics")).json["items"]
 

@@ -1,4 +1,4 @@
-"""Three brokers: every broker answers any request, or names the right broker when it may not forward the request."""
+"""Three brokers: every broker answers any request, or names the right broker if it must not forward the request."""
 
 import asyncio
 
@@ -153,7 +153,7 @@ async def test_long_polls_wake_across_brokers(three, batch_of) -> None:
 
 
 async def test_polls_that_end_empty(three) -> None:
-    """A long poll through another broker gets an empty answer after its wait."""
+    """A long poll through another broker gets an empty answer after its maximum wait."""
     topic_id, [leader] = await three.topic("flights", 1)
     other = three.at(leader % 3 + 1)
     one = await other.get("/v1/topics/flights/partitions/0/records?max_wait_ms=10")

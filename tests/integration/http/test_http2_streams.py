@@ -112,7 +112,7 @@ async def test_streams_overtake_a_waiting_poll(connection, api, broker, polls) -
 
 
 async def test_a_stream_that_ends_late_is_not_reset(connection, api) -> None:
-    """A request whose stream ends in a frame after its body is answered afterwards and not reset."""
+    """A request whose stream ends in a separate frame, long after its body, is answered and not reset."""
     await api.create("flights")
     connection.post(1, RECORDS, b'[{"value": "on time"}]')
     for stream in (3, 5, 7):

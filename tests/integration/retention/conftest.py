@@ -45,7 +45,7 @@ class MovedClock(SystemClock):
 
 
 async def until(condition: Callable[[], Awaitable[bool]], seconds: float = DEADLINE_SECONDS) -> None:
-    """Wait until the condition holds; raise `TimeoutError` when the time is over."""
+    """Wait until the condition holds; raise `TimeoutError` at the time limit."""
     async with asyncio.timeout(seconds):
         while not await condition():
             await pause(0.01)

@@ -45,7 +45,7 @@ async def test_a_topic_is_created_with_the_clusters_defaults(api) -> None:
 
 
 async def test_a_broker_is_configured(api) -> None:
-    """A broker is configured with `--broker`, and the output has every key of a broker."""
+    """A broker is configured with `--broker`, and the output contains every key of a broker."""
     code, printed = await fairlead(
         api, "cluster", "config", "--broker", "0", "-c", "flush.ms=7", "--output", "json"
     )

@@ -1,4 +1,4 @@
-"""Programs that consume, transform and produce: each record has one effect, whatever stops."""
+"""Programs that consume, transform and produce: each record has one effect, even when brokers and programs stop."""
 
 from __future__ import annotations
 

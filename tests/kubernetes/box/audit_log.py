@@ -29,7 +29,7 @@ class AuditEvent:
     code: int
     """Status of the answer; 403 is Forbidden."""
     has_right: bool
-    """Whether the user is authorized to make the request, which an admission rule may refuse nevertheless."""
+    """Whether the user is authorized to make the request, even if an admission rule then refuses it."""
     body: dict[str, Any] | None
     """Body of a write request."""
 
@@ -65,7 +65,8 @@ class AuditLog:
         """
         with self._path.open("rb") as file:
             file.seek(since)
-            # The last line may be incomplete. Most lines are about other users, and parsing them takes long.
+            # The last line may be incomplete. Most lines are about other users, and parsing all lines would take a long
+            # time.
             lines = [line for line in file if line.endswith(b"\n") and (user or "").encode() in line]
         found = [_event(json.loads(line)) for line in lines]
         return [

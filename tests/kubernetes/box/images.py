@@ -25,7 +25,7 @@ class ImagesMissing(Exception):
 
 
 def make_product_images(*, spark: bool = False) -> None:
-    """Build the images of brokers and etcd, and on request of Spark, as `make image` does; raise `ImagesMissing`.
+    """Build the images of brokers, etcd and, on request, Spark like `make image`; raise `ImagesMissing` on failure.
 
     A build is quick when nothing changed. The output of the build, with its progress, is copied to stderr while the
     build runs.

@@ -45,7 +45,7 @@ class Refused(Exception):
 
 
 class WaitedInVain(AssertionError):
-    """Raised when a condition was not met in time; the message has the last observed state."""
+    """Raised when a condition was not met in time; the message contains the last observed state."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,7 @@ def built(which: str, folder: Path, *, unpacked: bool = True) -> Image:
 
 @contextmanager
 def memory() -> Iterator[Path]:
-    """Yield a folder in memory for gigabytes of small files, which take long to write to a disk and to remove."""
+    """Yield a folder in memory for gigabytes of small files, which a disk is slow to write and to remove."""
     with TemporaryDirectory(prefix="fairlead-image-") as folder:
         subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], check=True)
         try:

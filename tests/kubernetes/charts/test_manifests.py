@@ -66,7 +66,7 @@ def described(one: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_kinds_names_and_key_fields_are_the_known_ones() -> None:
-    """The generated files have the objects of the golden file, which `UPDATE_GOLDEN=1` writes."""
+    """The generated files contain the objects of the golden file, which `UPDATE_GOLDEN=1` writes."""
     make_manifests()
     found = {
         name: [

@@ -176,7 +176,7 @@ def judge(kubernetes: Kubernetes, path: str, manifest: Manifest) -> None:
 def unjudged(kubernetes: Kubernetes, path: str, manifest: Manifest) -> list[FieldPath]:
     """Return the members of a specification that the server accepts under a different name or with a different type.
 
-    Nested pods are left out, because they are validated as pods.
+    Nested pods are skipped, because they are validated as pods.
     """
     judge(kubernetes, path, manifest)
     taken = []

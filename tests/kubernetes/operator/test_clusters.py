@@ -120,7 +120,7 @@ def test_children_are_kept_as_drawn(kubernetes: Kubernetes, ready: str) -> None:
 def test_a_paused_cluster_is_left_alone(
     kubernetes: Kubernetes, operator: SharedOperator, ready: str, namespace: str
 ) -> None:
-    """While a Cluster is paused, neither its new spec is applied nor its drift corrected; both happen afterwards.
+    """The new spec of a paused Cluster is applied, and its drift corrected, only when the pause ends.
 
     While one Cluster is paused, another Cluster gets the addresses of its load balancers in its status and in the file
     that its brokers read, which also shows that the operator had time to act.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from operator_process import Operators
 
 GONE_SECONDS = 120.0
-"""Kubernetes checks again after half the grace period of the pods, so the removal may take a minute."""
+"""Time limit for a removal: Kubernetes checks a namespace again after half the grace period of its pods."""
 QUICK: Any = {"template": {"spec": {"terminationGracePeriodSeconds": 10}}}
 
 

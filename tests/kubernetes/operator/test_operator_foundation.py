@@ -234,7 +234,7 @@ def test_a_server_in_trouble_delays_and_breaks_nothing(
 
 
 def still_runs(operator: OperatorProcess) -> bool:
-    """Return whether the same process still runs."""
+    """Return whether the operator's process still runs, without a restart."""
     return operator.process.poll() is None and operator.count("operator starts") == 1
 
 

@@ -236,7 +236,7 @@ def test_defaults_are_those_that_are_documented(api: KubeClient, namespace: str)
 
 
 def test_a_null_in_the_configuration_is_no_value(api: KubeClient, namespace: str) -> None:
-    """A null in the configuration is left out at creation and refused by a server-side apply."""
+    """A null in the configuration is dropped by a create request and refused by a server-side apply."""
     manifest = object_of("Topic", "main", {**SAMPLES["Topic"], "config": {"a.b": None, "c.d": "1"}})
     stored = made(api, namespace, manifest)
     with pytest.raises(Refused) as refused:

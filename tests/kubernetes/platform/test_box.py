@@ -1,4 +1,4 @@
-"""A box leaves nothing on the machine, however it ended."""
+"""A box leaves nothing on the machine, no matter how it ends."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def test_a_roll_outlives_its_operator(stage: PodsStage) -> None:
 
 
 def test_images_and_resources_change(stage: PodsStage) -> None:
-    """A bad image affects one broker until it is corrected, and good images and resources reach all brokers."""
+    """An image that cannot start stops only one broker until it is corrected; other changes reach all brokers."""
     stage.kubernetes.tag_image(DEV_IMAGE, SECOND_IMAGE)
     before = stage.pods()
     watched = ReadyPods(stage.kubernetes, stage.namespace)

@@ -36,7 +36,7 @@ def condition_of(cluster: Manifest | None, type_: str) -> Manifest:
 
 
 def has(type_: str, reason: str, status: str = "True") -> Callable[[Manifest | None], bool]:
-    """Return a function that checks whether a Cluster has a condition with a reason."""
+    """Return a function that checks whether a Cluster has a condition with the given reason."""
 
     def holds(cluster: Manifest | None) -> bool:
         found = condition_of(cluster, type_)

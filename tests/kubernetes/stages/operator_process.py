@@ -181,7 +181,7 @@ class Operators:
             "FAIRLEAD_OPERATOR_METRICS_LISTEN": "127.0.0.1:0",
             "FAIRLEAD_OPERATOR_LOG_FORMAT": "json",
             "FAIRLEAD_OPERATOR_ROLE_BINDING": f"{namespace}-{ACCOUNT}-listed" if scope == "list" else "",
-            # Nothing listens at this address, which fails at once; looking up names of pods would take long.
+            # Nothing listens at this address, which fails at once; looking up names of pods would take a long time.
             "FAIRLEAD_OPERATOR_BROKER_URL": "http://127.0.0.1:1",
             "FAIRLEAD_OPERATOR_ETCD_URL": "http://127.0.0.1:1",
         }

@@ -101,7 +101,7 @@ class Load:
         assert self.process.stdout.readline() == "producing\n", "the load has ended before its first record"
 
     def finish(self) -> None:
-        """Stop producing, read all records and count."""
+        """Stop producing, read all records, and store the counts."""
         if not self.counts:
             printed, _ = self.process.communicate("", timeout=SLOW_SECONDS)
             self.counts = json.loads(printed)

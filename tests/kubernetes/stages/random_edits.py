@@ -195,7 +195,7 @@ def setting_with_restart(world: World) -> None:
 
 
 def setting_that_is_forbidden(world: World) -> None:
-    """Set a key that is left out with a warning, until a person removes it."""
+    """Set a key that the operator skips with a warning, or remove this key."""
     if world.wish.config.pop(FORBIDDEN_KEY, None) is None:
         world.wish.config[FORBIDDEN_KEY] = "/elsewhere"
     world.apply()

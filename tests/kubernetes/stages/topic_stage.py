@@ -144,7 +144,7 @@ class Stage:
         }
 
     def wait_event(self, namespace: str, name: str, reason: str, about: str = "") -> Manifest:
-        """Wait for an Event about a Topic whose message contains a text; return the Event."""
+        """Wait for an Event about a Topic whose message contains the given text; return the Event."""
 
         def matching(events: list[Manifest]) -> list[Manifest]:
             return [

@@ -129,7 +129,7 @@ class BrokerUnderLoad:
         return pages * os.sysconf("SC_PAGE_SIZE") / MIB
 
     def metric(self, name: str) -> float:
-        """Return the value of a series on the ops listener, by its name with any labels."""
+        """Return the value of the series with this name, including its labels, from the ops listener."""
         with urllib.request.urlopen(f"http://{self.ops}/metrics", timeout=10) as answer:
             text = answer.read().decode()
         return next(float(line.split()[1]) for line in text.splitlines() if line.startswith(f"{name} "))

@@ -28,7 +28,7 @@ FOREIGN = ("PYTHON", "VIRTUAL_ENV", "FAIRLEAD_", "COVERAGE_")
 CALLERS_PREFIX = "CALLERS_"
 """Prefix of the variables that contain the authorities named by the caller of the tests (`tests/conftest.py`)."""
 TESTS = str(checkout.ROOT / "tests")
-"""Folder with the only authority that other tests know (`tests/conftest.py`), which signs no registry."""
+"""Folder with the only authority that other tests trust (`tests/conftest.py`), which no registry uses."""
 
 
 def clean_variables() -> dict[str, str]:

@@ -58,7 +58,7 @@ class TmuxTerminal:
         return self._tmux("capture-pane", "-p", "-t", self._window).rstrip()
 
     def wait_for(self, text: str, timeout_seconds: float = 60) -> str:
-        """Wait until a text is on the screen, and return the screen."""
+        """Wait until the given text is on the screen, and return the screen."""
         return self._shown(lambda shown: text in shown, repr(text), timeout_seconds)
 
     def _shown(self, is_there: Callable[[str], object], wanted: str, timeout_seconds: float) -> str:

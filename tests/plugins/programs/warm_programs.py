@@ -107,7 +107,7 @@ class WarmProcess:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end of the process and return its exit code; raise `subprocess.TimeoutExpired`."""
+        """Wait for the process to end and return its exit code; raise `subprocess.TimeoutExpired` on timeout."""
         if self.returncode is None:
             if not readable(self._launcher, timeout):
                 raise subprocess.TimeoutExpired(FAIRLEAD, timeout or 0)

@@ -52,7 +52,7 @@ async def test_every_example_of_the_page(bootstrap: str, tmp_path: Path) -> None
 
 
 def without_ids(text: str) -> str:
-    """Return a text with the same id in place of all topic ids."""
+    """Return the text with every topic id replaced by the same id."""
     return TOPIC_ID.sub("id", text)
 
 

@@ -235,7 +235,7 @@ async def test_heartbeats_under_other_epochs(scene, calls) -> None:
 
 
 async def test_a_silent_member_is_removed(scene, calls) -> None:
-    """A silent member is removed after its session, its partitions move, and its later commits are refused."""
+    """When its session expires, a silent member is removed, its partitions move, and its later commits are refused."""
     [silent] = await scene.joined("m-1", session_timeout_ms=1000)
     lively = Member(calls, scene.group, "m-2")
     await lively.join(scene.topic)

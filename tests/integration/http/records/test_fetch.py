@@ -63,7 +63,7 @@ async def test_where_a_fetch_starts(api, ten, query: str, expected) -> None:
     "query", ["offset=latest", "offset=10", "offset=-0", "timestamp=2999-01-01T00:00:00Z"]
 )
 async def test_the_end_is_empty(api, ten, query: str) -> None:
-    """A fetch at the end of the log is answered with 204 after its wait, with the position in the headers."""
+    """A fetch at the end of the log is answered with 204 after its maximum wait, with the position in the headers."""
     answer = await api.get(f"{RECORDS}?{query}&max_wait_ms=10")
 
     assert (answer.status, answer.body) == (204, b"")
@@ -86,7 +86,7 @@ async def test_binary_may_begin_below(api, ten) -> None:
 
 
 async def test_arrow_begins_exactly(api, ten) -> None:
-    """A fetch as Arrow opens in any Arrow reader, begins at the offset and has the offsets as a column."""
+    """A fetch as Arrow opens in any Arrow reader, begins at the offset and contains the offsets as a column."""
     answer = await api.get(f"{RECORDS}?offset=3", accept=ARROW)
     table = pa.ipc.open_stream(answer.body).read_all()
 
@@ -127,7 +127,7 @@ async def test_json_encodings(api) -> None:
 
 
 async def test_long_poll_ends_with_records(api, ten, batch_of, broker, polls) -> None:
-    """A long poll is answered when a record is stored, long before its wait is over."""
+    """A long poll is answered when a record is stored, long before its maximum wait."""
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
         waiting = group.create_task(api.get(f"{RECORDS}?offset=latest&max_wait_ms=60000"))
         await polls(broker, 1)
@@ -137,7 +137,7 @@ async def test_long_poll_ends_with_records(api, ten, batch_of, broker, polls) ->
 
 
 async def test_min_bytes(api, ten, batch_of, broker, polls) -> None:
-    """A fetch with `min_bytes` waits until enough bytes are stored, or until its wait is over."""
+    """A fetch with `min_bytes` waits until enough bytes are stored, or for its maximum wait."""
     some = await api.get(f"{RECORDS}?min_bytes=100000&max_wait_ms=50")
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
         waiting = group.create_task(

@@ -1,4 +1,4 @@
-"""Large bodies and answers of records do not stop the event loop of a running broker."""
+"""Large bodies and answers of records do not block the event loop of a running broker."""
 
 import asyncio
 import time
@@ -91,7 +91,7 @@ async def longest_hold(work: asyncio.Task) -> float:
     ],
 )
 async def test_a_large_body_does_not_stop_the_loop(api, name: str) -> None:
-    """A JSON or NDJSON body of 16 MiB, valid or not, stops the loop for at most 50 ms in the best of five attempts."""
+    """A JSON or NDJSON body of 16 MiB, valid or not, blocks the loop for at most 50 ms in the best of five attempts."""
     media_type, path, make_body = BODIES[name]
     body = make_body()
     await api.create("flights", 100)
@@ -123,7 +123,7 @@ ANSWERS: dict[str, tuple[str, str, Callable[[], list[bytes]]]] = {
     ],
 )
 async def test_a_large_answer_does_not_stop_the_loop(api, name: str) -> None:
-    """An answer with a batch that decompresses to 16 MiB or a million records stops the loop for at most 50 ms."""
+    """An answer with a batch that decompresses to 16 MiB or a million records blocks the loop for at most 50 ms."""
     media_type, path, make_values = ANSWERS[name]
     batch = encode(record_batch(make_values(), default_timestamp_us=0), Codec.ZSTD).to_bytes()
     await api.create("flights", 1)
