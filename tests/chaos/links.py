@@ -193,7 +193,7 @@ class _Passage:
                 gate.set()
 
     def abort(self) -> None:
-        """Break the connection and lose its held bytes."""
+        """Break the connection and drop its held bytes."""
         for writer in self.writers:
             writer.transport.abort()
         self.forward.set()

@@ -51,7 +51,7 @@ def _drop_everywhere(events: list[Event], rng: random.Random, *, last: bool) -> 
 
 
 def lose_a_record(events: list[Event], rng: random.Random) -> list[Event] | None:
-    """Remove an acknowledged record with successors from all reads."""
+    """Remove from all reads an acknowledged record that other records follow."""
     return _drop_everywhere(events, rng, last=False)
 
 

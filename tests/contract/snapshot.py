@@ -1,8 +1,8 @@
 """Compare the contract with its golden files, or write them: `python tests/contract/snapshot.py [--write]`.
 
-The golden files in `tests/contract/golden/` list everything that users, clients in other languages, disks and stores
-can see: names, types, defaults, codes and bytes, without sentences. Moving modules, renaming internal names and
-rewording do not change the golden files.
+The golden files in `tests/contract/golden/` list everything that users and clients in other languages can see, or that
+is stored on disks and in stores: names, types, defaults, codes and bytes, without sentences. Moving modules, renaming
+internal names and rewording do not change the golden files.
 
 A golden file changes only in a commit that changes the contract intentionally. An addition (a call, an option, a
 metric) adds lines. A line that is removed or changed breaks existing users: the commit names those users and their next

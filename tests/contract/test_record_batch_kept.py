@@ -69,7 +69,7 @@ def test_a_header_is_written_as_it_was_read() -> None:
 
 
 def test_the_golden_frames_are_read() -> None:
-    """Frames of a body that an earlier release wrote are split in the same way."""
+    """Frames of a body that an earlier release wrote are split as in that release."""
     body = bytes.fromhex(golden.read("record_batch")["frames"])
 
     assert [(frame.meta.rstrip(), bytes(frame.data)) for frame in iterate_frames(body)] == [

@@ -71,7 +71,7 @@ WORDS: Final = (
 
 @dataclass(frozen=True)
 class Request:
-    """A request in parts."""
+    """A request, split into the parts that mutations change."""
 
     method: str
     path: str
@@ -284,7 +284,7 @@ class Answers:
         self._application = application
 
     async def answer(self, request: Request) -> tuple[int, bytes]:
-        """Return status and body. Errors of the application are raised."""
+        """Return status and body. An exception of the application is raised."""
         headers = [(b"host", b"127.0.0.1")]
         headers += [(name.encode(), value.encode()) for name, value in request.headers]
         for name, value in (("content-type", request.media_type), ("accept", request.accept)):

@@ -19,7 +19,7 @@ def test_bad_inputs_end_no_broker(*, stranger: bool) -> None:
     assert (report["failures"], report["broker_exits"]) == ([], 0)
     assert report["inputs"] >= INPUTS
     assert len(report["inputs_by_kind"]) == 5
-    # The open broker serves enough inputs to test the code that runs after the checks of a request.
+    # The broker without access rules accepts enough inputs to test the code behind the checks of a request.
     served = report["answers_by_status"].get("200", 0)
     assert served == 0 if stranger else served > INPUTS // 20
 

@@ -107,7 +107,7 @@ OPERATOR: Final = (
             'etcd_server_has_leader{job="kube-etcd"}': "0+0x3",
         },
     ),
-    # All members are unavailable, and only the operator's metrics show it.
+    # All members of etcd are unavailable, which only the operator's metrics show.
     Case(
         alert="FairleadEtcdQuorumLost",
         series={condition("EtcdHealthy", "False", "QuorumLost"): "_ 1 1 1"},

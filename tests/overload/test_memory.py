@@ -121,7 +121,7 @@ async def test_stalled_reader_loses_its_connection(start) -> None:
     ("path", "left"), [("/records?from=earliest", 90), ("/partitions/0/records", 20)], ids=["tail", "json"]
 )
 async def test_stalled_readers_of_text(start, full, patience, path, left) -> None:
-    """A fetch of text that its client does not read uses memory of the budget, and further fetches are refused.
+    """A fetch of text that its client does not read uses memory from the budget, and further fetches are refused.
 
     A small batch may become a large JSON text. The bound allows for the open batches of two codec threads. Tails
     request memory repeatedly and so close stalled readers, some each second; the few admitted JSON answers stay until

@@ -1,4 +1,4 @@
-"""Stop of a loaded broker: waiting requests are answered, acknowledged records are kept, within ten seconds."""
+"""Stop of a loaded broker within ten seconds: waiting requests are answered and acknowledged records kept."""
 
 import asyncio
 import signal

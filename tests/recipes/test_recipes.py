@@ -8,9 +8,9 @@ from recipe_crashes import RECIPES, Recipe, crashed_program, run
 from recipe_page import programs
 
 CRASHES = {"at_most_once.py": 8, "at_least_once.py": 8}
-"""Crashes of the programs that must lose or repeat a record."""
+"""Number of crashes for each program that must lose or repeat a record."""
 FEWER_CRASHES = 4
-"""Crashes of all other programs."""
+"""Number of crashes for every other program."""
 SEED = 1
 ALREADY_STORED = "is stored already: another worker reads orders-"
 BEFORE_THE_RESULT = "                        order = price(json.loads(record.value))"

@@ -170,7 +170,7 @@ async def test_refusals_and_changes_have_one_line_each_without_secrets(tmp_path:
 
 
 async def test_records_are_also_in_the_topic(tmp_path: Path, lines: Lines) -> None:
-    """Audit records of all brokers are in the topic if configured, and an ACL for all topics does not cover it.
+    """Audit records of all brokers are in the topic if configured, and an ACL for all topics does not include it.
 
     A broker that does not lead the topic's partition sends its audit records to the leader.
     """

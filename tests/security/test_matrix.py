@@ -76,7 +76,7 @@ async def test_a_caller_without_rights_is_refused_by_every_need(secured: Secured
 
 
 async def test_each_right_alone_admits_exactly_its_routes(secured: Secured) -> None:
-    """A call is admitted with exactly its needed rights, refused without one of them, and refused if one is denied."""
+    """A call is admitted with exactly the rights that it needs, and refused if one of them is missing or denied."""
     for number, route in enumerate(BY_PATH):
         caller = f"user:c{number}"
         token = (await secured.token(caller))["token"]

@@ -83,7 +83,7 @@ class WrittenFiles(WriterCommitMessage):
     """Id of the streaming query, which stays the same as long as its checkpoint exists. A batch write has a
     unique id."""
     run_id: str
-    """Id of the current run of the query. A batch write has the value of `query_id`."""
+    """Id of the current run of the query. For a batch write, the value of `query_id`."""
     attempt: int
     """Number of earlier attempts of this task."""
     files: list[DataFile] = field(default_factory=list)

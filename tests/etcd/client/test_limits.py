@@ -24,7 +24,7 @@ async def fill(client: EtcdCoordination) -> NoReturn:
 
 
 async def test_lower_limits_of_the_store_are_reported(tmp_path: Path) -> None:
-    """A store with lower limits reports them and applies nothing, and the caller sends fewer operations."""
+    """An etcd with lower limits reports its limits and applies nothing, and the caller sends fewer operations."""
     async with etcd_cluster(tmp_path, arguments=("--max-txn-ops=10", "--max-request-bytes=10000")) as cluster:
         client = cluster.client()
         with pytest.raises(TransactionTooLarge):

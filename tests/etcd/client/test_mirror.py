@@ -67,7 +67,7 @@ async def test_it_follows_while_members_die(three: EtcdCluster) -> None:
 
 
 async def test_callers_that_wait_for_a_new_watch_are_answered(alone: EtcdCluster) -> None:
-    """Callers that wait while the watch is created are answered when it has caught up, even without events."""
+    """Callers that wait while the watch is created are answered when the watch has caught up, even without events."""
     client = alone.client()
     await write(client, 0)
     async with running(client) as mirror, asyncio.timeout(10), asyncio.TaskGroup() as waiting:

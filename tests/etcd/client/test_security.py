@@ -125,7 +125,7 @@ async def test_both_sides_show_certificates(secured: EtcdCluster) -> None:
 async def test_a_client_that_is_not_known_is_not_let_in(
     secured: EtcdCluster, authority: Authority, tmp_path: Path, own: bool, reason: str
 ) -> None:
-    """A client without a certificate sends nothing, and the refusal names the member."""
+    """A client without a certificate of the authority sends nothing, and the error names the member."""
     (tmp_path / "stranger").mkdir()
     stranger = Authority(trustme.CA(), tmp_path / "stranger").tls("stranger")
     tls = replace(stranger, ca=authority.ca_file) if own else EtcdTls(authority.ca_file)

@@ -139,7 +139,7 @@ def test_every_command_is_typed_here() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_every_command_in_a_terminal(home: dict[str, str], tmp_path: Path) -> None:
-    """Every command prints its expected output in a terminal and no traceback, against three brokers."""
+    """In a terminal, every command prints its expected output and no traceback, against three brokers."""
     with tmux_terminals(tmp_path, home, "cluster", "user") as (cluster, user):
         cluster.begin(f"fairlead dev up --brokers 3 --listen 127.0.0.1:0 --data {tmp_path}/brokers")
         ready = cluster.wait_for("broker 2: data")

@@ -132,7 +132,7 @@ async def test_a_missing_part_and_a_missing_answer_differ(cluster: Cluster) -> N
 
 
 async def test_the_command_ends_with_1_where_copies_differ(cluster: Cluster) -> None:
-    """The command exits with 0 if all replicas are equal, and otherwise with 1 and a table that names the replica."""
+    """The command exits with 0 if all replicas are equal, and otherwise with 1 and a table of replicas."""
     topic_id, brokers = await filled(cluster)
     command = CommandLine(
         {**os.environ, "PATH": search_path(), "FAIRLEAD_BOOTSTRAP": url(cluster, brokers[1])}

@@ -36,7 +36,7 @@ def outside(cluster: Cluster, broker: int = 1) -> str:
 
 
 async def test_one_external_address_serves_clients_without_any_setting(opened: Cluster) -> None:
-    """External clients get the address that they called for every broker, and brokers forward their calls."""
+    """For every broker, external clients get the address that they called, and brokers forward their calls."""
     await opened.start(1, 2, 3, advertise=UNREACHABLE, external_listen=FREE)
     await opened.topic("flights", partitions=PARTITIONS)
     address = outside(opened)

@@ -89,7 +89,7 @@ async def test_a_new_leader_knows_the_producers(cluster: Cluster) -> None:
 
 
 async def test_many_partitions_travel_in_one_session(cluster: Cluster) -> None:
-    """Partitions of one topic are all copied by one session, even without writes and when added later."""
+    """One fetch session copies many partitions, even partitions without records and of a topic that is added later."""
     topic_id = await cluster.topic("flights", partitions=30)
     for partition in range(0, 30, 3):
         client = await cluster.led("flights", topic_id, partition)
@@ -105,7 +105,7 @@ async def test_many_partitions_travel_in_one_session(cluster: Cluster) -> None:
 
 
 async def test_a_new_copy_begins_amid_a_batch(cluster: Cluster) -> None:
-    """A replica that begins inside a batch after a deletion gets the whole batch and joins."""
+    """A replica that begins inside a batch after a deletion gets the whole batch and joins the ISR."""
     topic_id = await cluster.topic("flights", replication_factor=2)
     flights = await cluster.led("flights", topic_id)
     await flights.produce(*[b"value"] * 10)

@@ -63,7 +63,7 @@ class Load:
 async def test_an_upgrade_can_be_undone_until_the_level_is_raised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Brokers of two releases serve together in both directions; after the raise, older brokers cannot start.
+    """Brokers of two releases serve together in both directions; after the level is raised, older brokers cannot start.
 
     No record is lost in three rolling restarts.
     """

@@ -243,7 +243,7 @@ async def test_lying_content_lengths(raw, api) -> None:
     ids=lambda body: ascii(body)[:40],
 )
 async def test_broken_json(api, body: bytes) -> None:
-    """A request whose JSON is not a list of records is malformed, for both produce calls."""
+    """Both produce calls refuse a JSON body that is not a list of records as malformed."""
     answers = [await api.call("POST", path, body, JSON) for path in (RECORDS, "/v1/topics/flights/records")]
 
     assert [answer.code for answer in answers] == ["malformed_request"] * 2

@@ -72,7 +72,7 @@ def test_an_invalid_origin(wrong: str) -> None:
 
 
 async def test_pages_of_other_sites_do_not_reach_a_loopback_broker(cluster) -> None:
-    """A loopback broker serves no calls under foreign names, and accepts changes only from allowed origins."""
+    """A loopback broker serves no calls with foreign host names, and accepts changes only from allowed origins."""
     broker = await cluster.start(hosts="log.example", cors_origins=SHOP)
     api = await cluster.client(broker.addresses.data)
     ops = await cluster.client(broker.addresses.ops, http1=True)

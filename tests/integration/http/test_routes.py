@@ -50,7 +50,7 @@ async def test_every_route_is_served_by_its_listener(entry, api, ops, broker: Ru
 
 
 async def test_nothing_else_is_served(api) -> None:
-    """Requests to other paths and to paths with an empty segment are refused."""
+    """Requests to unknown paths and to paths with an empty segment are refused."""
     for path in (
         "/",
         "/docs/",

@@ -43,7 +43,7 @@ async def test_the_size_stays_above_the_limit_by_less_than_a_segment(api, lives)
 
 
 async def test_files_stay_for_their_readers_and_are_deleted_after_the_delay(api, lives, clock) -> None:
-    """Offsets below the log start are refused at once, and their files are deleted after file.delete.delay.ms."""
+    """Reads below the log start are refused at once, and the files are deleted after file.delete.delay.ms."""
     config = {"segment.bytes": MIB, "retention.bytes": MIB, "retention.ms": -1}
     topic = await api.admin.create_topic("flights", config=config)
     await fill(api, "flights", 3)

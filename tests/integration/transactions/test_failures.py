@@ -95,7 +95,7 @@ async def test_an_open_transaction_ends_after_the_stop_of_its_leader(cluster: Cl
 
 @pytest.mark.scenario
 async def test_a_restart_of_all_brokers_keeps_decisions(cluster: Cluster) -> None:
-    """After a restart of all brokers, readers of committed records get the same records, by logs and by checks."""
+    """After a restart of all brokers, readers of committed records get the same records as before."""
     topic_id = await cluster.topic("orders", min_insync_replicas=1, segment_bytes=1_048_576)
     await cluster.led("orders", topic_id)
     async with Producer(url_of(cluster, 1), transactional="billing") as producer:

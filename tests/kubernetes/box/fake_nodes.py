@@ -72,7 +72,7 @@ def storage_class(name: str, *, provisioner: str, expandable: bool, default: boo
 
 
 def storage_classes(*, real: bool) -> list[dict[str, Any]]:
-    """Return the classes of a test Kubernetes; the default is for real nodes if there are any.
+    """Return the storage classes of a test Kubernetes; the default is for real nodes if there are any.
 
     `hostpath` and `fixed` are for fake nodes, `local` for real nodes; claims of `fixed` do not grow.
     """

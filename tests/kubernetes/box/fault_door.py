@@ -1,4 +1,4 @@
-"""A door: a proxy of the API server that delays, refuses or fails requests, or is closed, as ordered.
+"""A door: a proxy of the API server that delays, refuses or fails requests, or is closed, on request.
 
 The door is a process in the network of the box, one for each test that uses a door. `doors.py` starts the process and
 sends orders, one JSON object per line on standard input, each of which is answered. The process ends with its input, so

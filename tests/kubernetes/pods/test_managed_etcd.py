@@ -66,7 +66,7 @@ def resize(kubernetes: KubernetesPods, namespace: str, replicas: int) -> None:
 
 @pytest.mark.scenario
 def test_members_join_are_replaced_and_leave(kubernetes_pods: KubernetesPods, operator_of: Operators) -> None:
-    """Members join from 1 to 3, are replaced after the loss of a claim, and leave again, and the data is kept."""
+    """The members grow from 1 to 3, are replaced after the loss of a claim, and leave again, without a loss of data."""
     kubernetes, namespace = kubernetes_pods, kubernetes_pods.namespace()
     operator: OperatorProcess = operator_of.start(namespace, environment=URLS)
     cluster = a_cluster(1, etcd={"managed": {"replicas": 1, "storage": LOCAL}}, pool={"storage": LOCAL})

@@ -96,7 +96,7 @@ class EditStage:
         return done
 
     def _kill(self, chance: Random) -> str:
-        """Kill one operator, which is replaced by a new process without memory."""
+        """Kill one operator, which is replaced by a new process without in-memory state."""
         victim = self.running.pop(chance.randrange(len(self.running)))
         victim.stop(signal.SIGKILL)
         self.kills += 1

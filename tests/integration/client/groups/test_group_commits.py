@@ -386,7 +386,7 @@ async def test_reading_to_an_end_does_not_wait_for_a_revoked_partition(bootstrap
 
 
 async def test_a_member_that_is_started_again_is_a_new_one(bootstrap: str) -> None:
-    """A member that is started again continues at the group's commit, without the batch of the failed run."""
+    """A consumer that is started again is a new member, and gets the uncommitted batch of the failed run again."""
     consumer = consumer_of(bootstrap)
     with suppress(CrashError):
         async with consumer:

@@ -54,7 +54,7 @@ async def test_the_page_shows_every_call_and_every_body(api) -> None:
 
 
 async def test_every_link_of_the_page_leads_somewhere(api) -> None:
-    """Every link of the page has an anchor or is answered by the broker."""
+    """Every link of the page leads to an anchor or is answered by the broker."""
     page = (await api.get("/docs")).body.decode()
     links = set(LINK.findall(page)) - {"data:,"}
     inside = {link.removeprefix("#") for link in links if link.startswith("#")}

@@ -164,7 +164,7 @@ async def test_client_that_leaves_ends_its_poll(raw, broker, ten, polls) -> None
 
 
 async def test_stop_answers_polls_first(cluster, polls) -> None:
-    """A broker that stops answers long polls at once with the stored records, and stops in less than a second."""
+    """A stopping broker answers long polls at once with the stored records, and stops in less than a second."""
     broker = await cluster.start()
     api = await cluster.client(broker.addresses.data)
     await api.create("flights")

@@ -92,7 +92,7 @@ async def test_a_reader_that_returns_continues(api, six) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("wrong", ["x", "0", "0:1,", "0:1,0:2", "2:0", "0:-1", "0:" + "9" * 19])
 async def test_an_unknown_event_id(api, six, wrong: str) -> None:
-    """A tail with an invalid event id is refused with the name of the header."""
+    """A tail with an invalid event id is refused, and the refusal names the header."""
     answer = await api.get(TAIL, last_event_id=wrong)
 
     assert (answer.status, answer.code) == (400, "malformed_request")
