@@ -146,7 +146,8 @@ class MetadataCache:
         """Use another broker's metadata if that metadata is newer than the current metadata.
 
         A broker that cannot reach the coordination store, but can be reached by the client, returns the same old
-        metadata forever. A client that reads from such a broker sees no error, but receives no new records.
+        metadata forever. A client that reads from a broker with old metadata sees no error, but receives no new
+        records.
         """
         before = self.picture
         names = frozenset(before.topics)
