@@ -68,7 +68,7 @@ _SERVER = "fairlead_broker.server"
 _RUNTIME = "fairlead_broker.runtime"
 BUILT_IN = (
     BuiltIn(f"{_SERVER}.http.body", "CALLS_MIN", "calls", "Number of produce calls that are always admitted, even if the event loop is late."),
-    BuiltIn(f"{_SERVER}.http.body", "EXCESS_PERCENT", "percent", "Calls of callers with less than their part that are admitted at the limit of produce calls, in percent of the limit."),
+    BuiltIn(f"{_SERVER}.http.body", "EXCESS_PERCENT", "percent", "Excess over the limit of produce calls, in percent, up to which a call is still admitted if its caller has fewer calls in progress than its equal part."),
     BuiltIn(f"{_SERVER}.http.body", "LATE_SECONDS", "s", "Lag of the event loop above which fewer produce calls are admitted. A refusal takes three or four turns of the loop and should take less than 0.1 s."),
     BuiltIn(f"{_SERVER}.http.call", "PART_BYTES_MAX", "bytes", "Size of one piece of an answer. The HTTP server queues four pieces and holds a fifth piece. Pieces of 1 MiB would not be faster, and a stalled reader would hold 6.5 MiB instead of 1.9 MiB."),
     BuiltIn(f"{_RUNTIME}.engine.budget", "SMALL_ANSWER_BYTES", "bytes", "Size up to which a fetch answer is sent in one piece, even if `answers_bytes_max` is reached."),
