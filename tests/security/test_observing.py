@@ -44,7 +44,7 @@ def denials(route: Route, principal: str) -> set[tuple[str, str, str]]:
 async def test_observe_lists_what_enforce_refuses(open_: Secured) -> None:
     """In `observe` no call is refused; the list has the first missing right of each call that `enforce` refuses.
 
-    After the listed rights have been granted, `enforce` refuses none of these calls.
+    After the listed rights have been granted, `enforce` refuses none of the listed calls.
     """
     principals = ["user:ann", "user:bob"]
     tokens = {each: (await open_.token(each))["token"] for each in principals}

@@ -177,6 +177,6 @@ async def test_a_producer_over_its_quota_keeps_order_and_hears_few_refusals(
                 break
 
     assert stored == list(range(records))
-    # The amount of the first second is admitted at once.
+    # The amount that the quota allows in a second is admitted at once.
     assert took >= records * 1000 / 40_000 - 1.5
     assert refused.labels("user:ann", "produce_bytes_per_second")._value.get() <= REFUSALS_MAX

@@ -17,7 +17,7 @@ SWITCHES = [(play, switch.name) for play in (PARTITIONS, GROUPS) for switch in p
 
 @pytest.mark.parametrize(("play", "seeds"), SETS, ids=str)
 def test_no_world_breaks_an_invariant(play: Suite, seeds: range) -> None:
-    """No world of the set violates an invariant, and the cluster in each world comes to rest."""
+    """No world of a large set violates an invariant, and the cluster in each world comes to rest."""
     verdicts = (play.run(seed) for seed in seeds)
 
     assert [f"{each.seed}: {each.violation!r}" for each in verdicts if each.violation is not None] == []

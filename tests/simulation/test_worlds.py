@@ -63,7 +63,7 @@ def test_a_seed_is_a_run(play: Suite) -> None:
     ids=str,
 )
 def test_a_trace_names_its_steps(play: Suite, steps: tuple[str, ...]) -> None:
-    """The trace of a run has its leaders, writes, claims and assignments."""
+    """The trace of a run contains its leaders, writes, claims and assignments."""
     trace = "\n".join(play.run(3, traced=True).trace)
 
     assert [step for step in steps if step not in trace] == []

@@ -49,7 +49,7 @@ def modules_of(pickled: bytes) -> set[str]:
 
 
 def test_a_process_has_one_client_of_a_cluster(bootstrap: str) -> None:
-    """The same addresses and timeouts return the same client, and different values return a different client."""
+    """A call with the same addresses and timeouts returns the same client, and other values return another client."""
     assert clients.admin(bootstrap) is clients.admin(bootstrap)
     assert clients.connection(bootstrap) is clients.connection(bootstrap)
     assert clients.admin(bootstrap, 5.0) is not clients.admin(bootstrap)

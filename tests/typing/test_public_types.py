@@ -67,7 +67,7 @@ def test_right_programs_pass_and_wrong_lines_are_refused(checker: str, programs:
 
 
 def refused(checker: str, printed: str) -> set[tuple[str, int]]:
-    """Return file and number of the lines that a checker names as errors."""
+    """Return the file and the number of each line that a checker reports as an error."""
     if checker == "basedpyright":
         found = json.loads(printed)["generalDiagnostics"]
         return {

@@ -107,7 +107,7 @@ class Truth:
     claim: int = 0
     """Revision of the coordinator's key."""
     doubted: set[tuple[str, Partition]] = field(default_factory=set)
-    """Partitions of members that some later target did not assign to them."""
+    """For each member, the partitions that some later target did not assign to the member."""
     ever_doubted: set[tuple[str, Partition]] = field(default_factory=set)
     revoking_since: dict[str, float] = field(default_factory=dict)
     """Time at which a member was first ordered to revoke a partition that it still owns."""

@@ -89,7 +89,7 @@ class Member(Process):
         """Number that `GroupMember` gave to each sent heartbeat, by attempt."""
         self._attempts = self._wakes = self._broker = 0
         self._commit = self._read = 0
-        """Attempts of the running commit and read, 0 for none."""
+        """Numbers of attempts of the running commit and of the running read; 0 if none is running."""
 
     @property
     def joined(self) -> bool:

@@ -401,7 +401,7 @@ class Broker(Frame):
             log.doubtful = log.synced if log.doubtful is None else min(log.synced, log.doubtful)
 
     def _hide_directories(self) -> None:
-        """Remove the directory from the registration, so that no record counts its contents."""
+        """Remove the directory from the registration, so that no partition record counts the directory's contents."""
         self.change_registration(self._hidden, self.epoch, directories=())
 
     def _hidden(self, result: tuple[bool, Revision] | None, epoch: int) -> None:

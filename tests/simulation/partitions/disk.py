@@ -118,7 +118,7 @@ class Log:
         return True
 
     def lose_unsynced(self, rng: Random) -> int:
-        """Keep synced cells and a part of the others, as a power cut does, and return the number of lost cells."""
+        """Keep synced cells and a part of the unsynced cells, as a power cut does; return the number of lost cells."""
         before, deleted = self.end, epoch_before(self.epochs, Offset(self.log_start))
         if self.synced < before:
             self.truncate(rng.randint(self.synced, before))

@@ -111,7 +111,7 @@ class Drills:
         self._cut.clear()
 
     def _end(self, broker: Broker, least: float, most: float) -> None:
-        """Kill a process, sometimes with the end of its lease, and start it again after a while."""
+        """Kill a process, in some cases end its lease, and start the process again after a while."""
         if broker.alive:
             lease = broker.lease
             broker.kill()

@@ -1,7 +1,7 @@
 """The invariants of partitions, each a named class of violation.
 
 The judge receives every commit, every leader and every answer, unlike any broker, and raises the violated invariant.
-Names follow reference specifications of Kafka's replication (hachikuji, Vanlightly).
+The names of violations follow reference specifications of Kafka's replication (hachikuji, Vanlightly).
 """
 
 from __future__ import annotations

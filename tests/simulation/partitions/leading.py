@@ -202,7 +202,7 @@ class Leading:
             self.step(LeaseChanged(confirmed))
 
     def close(self) -> None:
-        """Stop leading, and answer that waiting values may be stored or not."""
+        """Stop leading, and answer clients that their waiting values may be stored or not."""
         if self.closed:
             return
         self.closed = True
@@ -363,7 +363,7 @@ class Leading:
         parked.answer(FetchedCells(self.epoch, self.machine.readable_limit, log.log_start, cells))
 
     def _drop_refused(self) -> None:
-        """Answer waiting fetches that the record no longer allows."""
+        """Answer waiting fetches that the partition record no longer allows."""
         if self.closed:
             return
         for number, parked in list(self._parked.items()):

@@ -105,8 +105,8 @@ class Broker(Process):
         context: tuple[Any, ...],
     ) -> None:
         if answer is None or not answer[0]:
-            # The key of the previous incarnation must expire first. If the answer to an earlier attempt was lost, its
-            # key is deleted with its lease.
+            # The key of the previous incarnation must expire first. If the answer to an earlier attempt was lost, the
+            # key of that attempt is deleted with its lease.
             self.after(AGAIN_SECONDS, self.register, *context)
             return
         seconds = self.world.plan.lease_seconds

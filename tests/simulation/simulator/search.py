@@ -2,7 +2,7 @@
 
 `python -m simulator.search --seconds 60 --seed 1` runs new worlds until the time is over; `--seed 17 --trace` shows one
 world; `--switches` writes the table. `--groups` simulates consumer groups instead of partitions, and `--brokers`
-simulates whole brokers on virtual time. The exit code is 1 when an invariant was violated, and the output has the
+simulates whole brokers on virtual time. The exit code is 1 when an invariant was violated, and the output contains the
 command that repeats the run.
 """
 

@@ -398,7 +398,7 @@ def test_a_topic_that_is_deleted_under_a_limit_ends_no_query(bootstrap: str, top
 
 
 def test_no_leader_of_the_past_says_where_a_log_ends(bootstrap: str, topic: str) -> None:
-    """After a newer leader epoch, a query ignores answers of older leaders, however long these continue to answer."""
+    """After a newer leader epoch, a query ignores answers of older leaders, even if they arrive for a long time."""
     send(bootstrap, topic, b"1", b"2")
     reader = stream(bootstrap, subscribe=topic, startingOffsets="earliest", retryTimeout="1s")
     offsets = StreamOffsets.from_json(reader.latestOffset(reader.initialOffset(), ReadAllAvailable()))

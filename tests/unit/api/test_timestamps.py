@@ -62,7 +62,7 @@ def test_milliseconds_and_rfc_3339_are_read(value: int | str, expected_us: int) 
     ],
 )
 def test_anything_else_is_refused_by_name_and_value(value: int | str) -> None:
-    """Any other timestamp is refused, and the problem names parameter, value and allowed forms."""
+    """A timestamp in an unknown form is refused, and the problem names parameter, value and allowed forms."""
     with refuses("malformed_request", "from_time") as refused:
         parse_timestamp_us(value, "from_time")
 

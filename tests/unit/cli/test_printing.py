@@ -14,7 +14,7 @@ IDENTIFIER = "0199f0c2-5a4e-7cc3-98c4-dc0c0c07398f"
 
 
 def test_a_pipe_gets_whole_cells_between_tabs(capsys: pytest.CaptureFixture[str]) -> None:
-    """Cells in a pipe are complete and separated by tabs, without padding or a line below the header."""
+    """If the output is a pipe, cells are complete and separated by tabs, without padding or a line below the header."""
     print_rows(["TOPIC", "PARTITIONS", "ID"], [(LONGEST_NAME, 3, IDENTIFIER), ("short", 1, None)])
 
     assert capsys.readouterr().out.splitlines() == [
@@ -38,7 +38,7 @@ def test_a_terminal_gets_whole_cells_too(
 
 
 def test_pairs_in_a_pipe_are_name_tab_value(capsys: pytest.CaptureFixture[str]) -> None:
-    """Each pair in a pipe is printed as the name, a tab and the value."""
+    """If the output is a pipe, each pair is printed as the name, a tab and the value."""
     print_pairs({"topic": "orders", "id": None})
 
     assert capsys.readouterr().out == "topic\torders\nid\t-\n"

@@ -79,7 +79,7 @@ def test_a_source_that_cannot_be_used_is_refused(
     named: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Two sources, an invalid token, and a token sent to another machine without TLS are refused by setting name."""
+    """Two sources, an invalid token, or a token sent elsewhere without TLS are refused; the error names the setting."""
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(SettingError) as refused:
@@ -224,7 +224,7 @@ async def test_a_source_that_fails_later_changes_nothing(
 ) -> None:
     """A source that has never returned a token raises an error.
 
-    If a source of tokens fails later, the client keeps using the previous token.
+    If a source of tokens fails after its first token, the client keeps using the previous token.
     """
     source, monotonic = Source(tmp_path), clock.monotonic
     token = CallerToken(WAYS[way](source))

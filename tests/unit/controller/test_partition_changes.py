@@ -114,7 +114,7 @@ def test_another_life_of_a_follower_has_to_join_again() -> None:
 
 
 def test_another_life_of_the_leader_leads_again_with_a_higher_epoch() -> None:
-    """A new incarnation of the leader leads again in a higher epoch if it is complete and no other replica can."""
+    """A new incarnation of the leader leads again in a higher epoch if it is complete and no other replica can lead."""
     there = {BrokerId(1): registered(1, 99, last_broker_epoch=11)}
     after = next_record(KEY, record(1, "1", min_isr=1), ClusterView(there))
 
@@ -125,7 +125,7 @@ def test_another_life_of_the_leader_leads_again_with_a_higher_epoch() -> None:
 
 
 def test_a_draining_broker_leads_only_without_an_alternative() -> None:
-    """A draining broker leads only if no other replica can."""
+    """A draining broker leads only if no other replica can lead."""
     view = ClusterView(brokers(R2, R3), draining=frozenset({BrokerId(2)}))
     alone = ClusterView(brokers(R2), draining=frozenset({BrokerId(2)}))
 

@@ -33,7 +33,7 @@ def test_without_leaving_brokers_nothing_changes() -> None:
 
 
 def test_the_one_with_least_to_keep_comes_in_the_place_of_the_leaving_one() -> None:
-    """A leaving broker is replaced by the broker with the fewest replicas, or on a tie by that with the lowest id."""
+    """A leaving broker is replaced by the broker with the fewest replicas, or on a tie by the lowest broker id."""
     nowhere = dict.fromkeys((1, 2, 3, 4, 5))
 
     assert replaced([1, 2], {1}, nowhere, {3: 5, 4: 2, 5: 2}) == (4, 2)

@@ -189,7 +189,7 @@ async def test_a_topic_without_a_number_of_partitions_takes_the_clusters(
 ) -> None:
     """A topic requested without a partition count gets the cluster's default.
 
-    A repeated creation changes nothing, even after the cluster's default has changed.
+    A repeated creation of a topic changes nothing, even after the cluster's default has changed.
     """
     await configs.alter_cluster(configured)
     created, _ = await life.admin.create(CreateTopicRequest(name="flights"))

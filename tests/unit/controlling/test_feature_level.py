@@ -53,7 +53,7 @@ async def test_a_registration_without_a_level_supports_level_one(
 ) -> None:
     """A broker whose release registers no feature level prevents level 2.
 
-    The refusal of the level names the broker, and nothing is written.
+    The refusal of a feature level names the broker that does not support the level, and nothing is written.
     """
     old = {
         key: value for key, value in json.loads(encode(kit.registration())).items() if key != "feature_level"

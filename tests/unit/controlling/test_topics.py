@@ -225,7 +225,7 @@ async def test_partitions_do_not_shrink(life: Any) -> None:
 
 
 async def test_alterations_at_once_are_all_done(life: Any) -> None:
-    """Concurrent alterations are all applied: different keys are merged, and the largest growth is reached."""
+    """Concurrent alterations are all applied: different keys are merged, and the largest partition count is reached."""
     await life.admin.create(request(partitions=1))
     keys: dict[str, str | int] = {
         "segment.bytes": 1048576,

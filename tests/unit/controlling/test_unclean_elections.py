@@ -42,7 +42,7 @@ class Replicas:
     asked: list[tuple[PartitionKey, list[int]]] = field(default_factory=list)
 
     async def __call__(self, key: PartitionKey, wanted: Sequence[BrokerId]) -> dict[BrokerId, LogEnd]:
-        """Return the reported ends, after a wait if the partition is slow."""
+        """Return the reported log ends, after a wait if the partition is slow."""
         self.asked.append((key, list(wanted)))
         if key in self.slow:
             await self.answers.wait()
@@ -50,7 +50,7 @@ class Replicas:
 
 
 class Controller:
-    """Starts surveys and elects leaders from their results, as the controller does."""
+    """Helper that starts surveys and elects leaders from their results, as the controller does."""
 
     def __init__(self, clock: Any, survey: Survey) -> None:
         self.clock = clock
@@ -215,7 +215,7 @@ async def test_a_leader_that_came_back_stays(controller: Controller) -> None:
 
 
 async def test_a_restored_record_waits_for_every_replica(controller: Controller, replicas: Replicas) -> None:
-    """On a record from a backup, the controller waits for every replica, unless an operator forces the election."""
+    """For a record from a backup, the controller waits for every replica, unless an operator forces the election."""
     found = controller.partitions[KEY]
     restored = msgspec.structs.replace(found.value, restored=True)
     controller.partitions[KEY] = Versioned(restored, found.create_revision, found.mod_revision)

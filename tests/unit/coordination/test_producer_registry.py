@@ -109,7 +109,7 @@ async def test_brokers_and_lives_share_no_id(store: Spoilt) -> None:
 
 
 async def test_a_name_keeps_its_id_and_counts_epochs(store: Spoilt) -> None:
-    """A producer name keeps its id and gets the next epoch, from any broker."""
+    """A producer name keeps its id and gets the next epoch, whichever broker allocates the epoch."""
     first = await registry(store).allocate("spark-1")
     second = await registry(store).allocate("spark-1")
     other = await registry(store).allocate("spark-2")

@@ -55,7 +55,7 @@ def test_a_valid_token_names_its_principal() -> None:
 def test_unknown_and_wrong_tokens_get_the_same_refusal(
     text: str, stored: TokenRecord | None, valid_after_us: int, reason: str
 ) -> None:
-    """Unknown, revoked, wrong and too old tokens are refused with the same reason.
+    """Unknown, revoked, wrong and invalidated tokens are refused with the same reason.
 
     Only a caller with the right secret gets the reason that its token has expired.
     """

@@ -153,7 +153,7 @@ def test_a_group_has_at_most_a_thousand_members() -> None:
 def test_a_group_consumes_at_most_ten_thousand_partitions() -> None:
     """A subscription is refused if its group would have more than ten thousand distinct partitions.
 
-    Partitions that are added to a subscribed topic later are assigned without a limit.
+    Partitions that are added to a subscribed topic later are assigned even beyond the group's limit.
     """
     driven = Driven(topics=shape("a", 6_000) | shape("b", 4_000) | shape("c", 1))
     driven.join("x", wanting("a"))

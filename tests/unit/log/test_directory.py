@@ -273,7 +273,7 @@ def delete(directory: LogDirectory, partition: PartitionIndex) -> None:
 def test_deletion_removes_the_files(box: LogBox, make: BatchMaker) -> None:
     """Deleting a partition removes its folder, and with the last partition the topic's folder.
 
-    A new partition with the same index begins at offset 0.
+    A new partition with the index of a deleted partition begins at offset 0.
     """
     log = box.open()
     begin(log)

@@ -183,7 +183,7 @@ def test_a_snapshot_is_worth_some_batches(box: LogBox, log: PartitionLog) -> Non
 
 @pytest.mark.parametrize("offset", [0, 1, 17, 30, 59])
 def test_truncation_forgets_what_was_later(box: LogBox, log: PartitionLog, offset: int) -> None:
-    """A truncated log has the producer state of a log that never went beyond the cut, even after a kill."""
+    """A truncated log has the producer state of a log that never extended beyond the cut, even after a kill."""
     fill(log, 60, group=7)
     log.truncate_to(Offset(offset))
     now = said(log)

@@ -14,7 +14,7 @@ HOUR_US = 3_600_000_000
 
 
 def test_closed_segments_and_the_active_one(box: LogBox, make: BatchMaker) -> None:
-    """Segment facts have offsets, size and latest time, and a restart reads the same facts from the index ends."""
+    """Segment facts contain offsets, size and latest time, and a restart reads the same facts from the index ends."""
     log = box.open(SMALL)
     make.fill(log, 60)
     log.sync()

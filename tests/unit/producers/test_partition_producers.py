@@ -300,7 +300,7 @@ class TestKeys:
         assert shell.answers[other] == (0, 0)
 
     def test_a_partition_remembers_so_many(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A partition with the maximum of keys refuses new keys until the oldest expires, and answers known keys."""
+        """A partition at its maximum of keys refuses new keys until the oldest key expires, and answers known keys."""
         monkeypatch.setattr("fairlead_broker.producers.partition_producers.KEYS_MAX", 2)
         state = ProducerState()
         state.replay_key(b"old", b"body", Offset(4), Offset(5), TimestampUs(1_000_000))

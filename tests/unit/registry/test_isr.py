@@ -29,7 +29,7 @@ def record(isr: tuple[InSync, ...], elr: tuple[InSync, ...] = (), min_isr: int =
 
 
 def test_an_isr_that_is_large_enough_needs_no_eligible_replicas() -> None:
-    """An ISR of at least `min_isr` empties the ELR, because the high watermark advances without those replicas."""
+    """An ISR of at least `min_isr` empties the ELR, because the high watermark advances without the ELR's replicas."""
     changed = with_isr(record(entries(1), entries(2)), isr=entries(1, 3), min_isr=2)
 
     assert (changed.isr, changed.elr) == (entries(1, 3), ())
@@ -106,7 +106,7 @@ class TestTakenOut:
     """Removal of a replica from ISR and ELR, because its broker is about to drop or distrust the stored bytes."""
 
     def test_leaves_isr_and_elr_for_another_generation(self) -> None:
-        """The replica leaves ISR and ELR with a higher generation, so that its earlier reports do not count."""
+        """A removed replica leaves ISR and ELR with a higher generation, so that its earlier reports are ignored."""
         before = msgspec.structs.replace(record(entries(1, 2)), leader=entries(1)[0])
         after = taken_out(before, BrokerId(2))
 

@@ -56,7 +56,7 @@ def test_keys_of_a_later_release_are_nothing_known(rest: str) -> None:
 
 
 def test_keys_of_another_group_are_not_read() -> None:
-    """Keys of a group whose name begins with this group's name are not listed."""
+    """The list of a group's keys omits keys of other groups whose names begin with the group's name."""
     assert KEYS.parse(GroupKeys(CLUSTER, "etl-2").state) is None
 
 

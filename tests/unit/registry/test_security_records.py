@@ -14,7 +14,7 @@ KEYS = Keys("test")
 
 
 def test_tokens_and_acls_are_in_the_metadata() -> None:
-    """The metadata has the token, the ACL and the quota of an applied revision, by id and by subject."""
+    """The metadata contains the token, the ACL and the quota of an applied revision, by id and by subject."""
     token = TokenRecord(
         principal="user:ann", secret_sha256="0" * 64, created_us=TimestampUs(1), created_by="user:root"
     )

@@ -161,7 +161,7 @@ class TestFetching:
         assert report.last_epoch is None
 
     def test_a_log_without_records_says_what_it_deleted(self) -> None:
-        """A fetch has the epoch of the last deleted record only if all records of the log are deleted."""
+        """A fetch contains the epoch of the last deleted record only if all records of the log are deleted."""
         emptied = following(end=10, log_start=10, last_epoch=4).next_fetch()
         whole = following(end=10, log_start=9, last_epoch=4).next_fetch()
 

@@ -67,7 +67,7 @@ class TestCounting:
         assert advanced(leadership.progress(THIRD, 9)) == [9]
 
     def test_progress_can_come_before_the_fetch_that_would_say_it(self) -> None:
-        """Reported progress counts while the follower's fetch waits at the leader."""
+        """A progress report counts towards the high watermark even while the follower's fetch waits at the leader."""
         leadership = Office(partition_record(durability=DurabilityState.SYNCED))
         leadership.append(10)
         leadership.sync(10)

@@ -311,7 +311,7 @@ class TestUndecided:
     """Outcomes of writes of the partition record (rule 3.4)."""
 
     def propose(self, leadership: Office) -> None:
-        """Propose the third replica with a write whose outcome is unknown."""
+        """Propose the join of the third replica by a write whose outcome is unknown."""
         write = only_write(leadership.fetch(THIRD, 10))
         leadership.answer(write, WriteOutcome.UNKNOWN)
 

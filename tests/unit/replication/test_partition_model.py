@@ -269,7 +269,7 @@ class PartitionModel(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def elect(self, data: st.DataObject) -> None:
-        """Replace a lost leader with an in-sync replica, otherwise an eligible one, in its current incarnation."""
+        """Replace a lost leader with an in-sync replica, or else an eligible replica, in its current incarnation."""
         eligible = [entry.broker for entry in self.record.isr or self.record.elr]
         broker = data.draw(st.sampled_from(eligible))
         self.leader.follower = None

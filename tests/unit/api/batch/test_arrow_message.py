@@ -45,7 +45,7 @@ class Written:
         return int(table - struct.unpack_from("<i", self.data, table)[0])
 
     def slot(self, table: int, number: int) -> int:
-        """Return the position of the vtable entry that has the offset of a field."""
+        """Return the position of the vtable entry that contains the offset of a field."""
         return self.vtable(table) + 4 + 2 * number
 
     def field(self, table: int, number: int) -> int:

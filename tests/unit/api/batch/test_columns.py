@@ -75,7 +75,7 @@ def test_lists_become_columns(rows: list[tuple[Any, ...]]) -> None:
 
 
 def test_columns_that_are_not_given_are_null_or_the_default() -> None:
-    """Columns that are not given are null, or the default timestamp."""
+    """Columns that are not given contain only nulls, or the default timestamp."""
     batch = record_batch([b"a", None], default_timestamp_us=5)
 
     assert listed(batch) == [(b"a", None, 5, None), (None, None, 5, None)]

@@ -74,5 +74,5 @@ def test_a_reason_is_found_by_type_and_name() -> None:
     ],
 )
 def test_a_condition_needs_attention_by_its_polarity(name: str, needing: set[str]) -> None:
-    """A good condition needs attention unless it is True, a bad one if it is True, and a neutral one never."""
+    """A good condition needs attention unless it is True, a bad condition if it is True, a neutral condition never."""
     assert {status for status in ("True", "False", "Unknown") if needs_attention(name, status)} == needing

@@ -75,7 +75,7 @@ def damaged(draw: st.DrawFn) -> tuple[type[Resource], dict[str, Any]]:
 def test_whatever_is_stored_is_read_or_refused_with_a_place(
     stored: tuple[type[Resource], dict[str, Any]],
 ) -> None:
-    """A damaged stored object is read or refused with a path, and raises no other error."""
+    """A damaged stored object is read, or refused with the path of the fault, and raises no other error."""
     kind, manifest = stored
     places, again, parsed = [], None, None
     try:

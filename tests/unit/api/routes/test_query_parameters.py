@@ -9,7 +9,7 @@ from fairlead_api.routes.query_parameters import ParameterKind, QueryParameter
 
 @pytest.mark.parametrize("kind", ParameterKind)
 def test_every_kind_describes_its_values(kind: ParameterKind) -> None:
-    """The description of the allowed values contains the choices of a choice and the limits of a number."""
+    """The description of the allowed values contains the choices of an enumeration and the limits of a number."""
     parameter = QueryParameter(
         name="a", kind=kind, explanation="", minimum=3, maximum=7_000, choices=("yes", "no")
     )

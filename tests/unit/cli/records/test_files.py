@@ -168,7 +168,7 @@ def test_the_rows_before_a_wrong_one_are_handed_out(
 
 
 def test_a_line_of_a_file_is_bounded(tmp_path: Path) -> None:
-    """A line beyond the limit is read only up to the limit, and the refusal contains its number."""
+    """A line beyond the limit is read only up to the limit, and the refusal contains the line's number."""
     path = tmp_path / "long.ndjson"
     path.write_bytes(b'{"a":1}\n{"a":"' + b"x" * 1000 + b'"}\n')
     blocks = table_file(path).blocks(None, line_bytes_max=100)

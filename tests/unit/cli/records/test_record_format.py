@@ -37,7 +37,7 @@ def test_null_key_and_value_print_as_nothing() -> None:
     [("%x", "%x"), ("100%", "unknown verb '%'"), (r"\q", r"\q"), ("\\", "unknown escape")],
 )
 def test_what_cannot_be_understood_is_named(template: str, named: str) -> None:
-    """A format with an unknown verb or escape is refused, and the error names it and lists the allowed ones."""
+    """A format with an unknown verb or escape is refused; the error names the wrong text and lists allowed verbs."""
     with pytest.raises(FormatError) as refused:
         printer(template)
 

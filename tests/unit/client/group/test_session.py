@@ -165,7 +165,7 @@ async def test_failed_heartbeats_are_reported_until_they_succeed(
     assert isinstance(failing.heartbeat_error, CoordinationUnavailableError)
     assert consumer.membership.heartbeat_error is None
     assert consumer.assignment == {PLACE}
-    # On a busy machine the log may also report a blocked event loop, which does not count here.
+    # On a busy machine the log may also report a blocked event loop, which this test ignores.
     logged = [
         record for record in caplog.records if "heartbeat" in record.message and "loop" not in record.message
     ]

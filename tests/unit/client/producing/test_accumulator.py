@@ -256,7 +256,7 @@ LIMIT = 10_000
 
 
 def _six_records(accumulator: Accumulator, append: Append, queue: PartitionQueue) -> RecordsBatch:
-    """Append and start a batch of six records, some with a key or headers."""
+    """Append a batch of six records, some with a key or headers, and begin to send the batch."""
     for index in range(6):
         batch = append(queue, b"%010d" % index)
         batch.describe(index, b"key" if index == 1 else None, [("name", b"head")] if index == 4 else None)
@@ -330,7 +330,7 @@ def idempotent(settings: ProducerSettings) -> Accumulator:
 
 
 def _tables(accumulator: Accumulator, queue: PartitionQueue, count: int) -> list[ColumnsBatch]:
-    """Append and start batches of two records each."""
+    """Append batches of two records each, and begin to send them."""
     batches = [accumulator.append_columns(queue, _columns([b"a", b"b"]), 0.0) for _ in range(count)]
     for _ in batches:
         accumulator.start(queue)

@@ -322,7 +322,7 @@ async def test_grown_partitions_of_an_assigned_topic_are_read(
 
 
 async def test_fetches_are_of_disjoint_partitions(broker: ScriptedBroker, replies: Replies) -> None:
-    """Each partition is in one fetch only: during the long poll of one partition, the second one is fetched alone."""
+    """Each partition is in one fetch only: during the long poll of a partition, another partition is fetched alone."""
     parked = asyncio.Event()
 
     async def both(_: Received) -> Reply:

@@ -30,7 +30,7 @@ def answer(offset: int | None, code: str | None = None) -> Reply:
 
 
 async def test_an_end_that_is_not_known_yet_is_waited_for(broker: ScriptedBroker) -> None:
-    """A lookup of a log end waits until the new leader has determined it."""
+    """A lookup of a log end waits until the new leader has determined the log end."""
 
     async def unknown(_: Received) -> Reply:
         """Answer as a new leader that does not know its log end yet."""

@@ -204,7 +204,7 @@ def test_a_stale_batch_amid_a_read_is_damage(box: LogBox, make: BatchMaker, chan
 def test_a_log_goes_on_behind_what_its_leader_has_lost(
     box: LogBox, make: BatchMaker, records: int, killed: bool, durability: Durability
 ) -> None:
-    """A log skips its leader's lost records into a new segment, and a start keeps the accepted loss."""
+    """A log skips the records that its leader lost by starting a new segment, and a start keeps the accepted loss."""
     log = box.open(TopicConfig(durability=durability))
     begin(log)
     before = make.fill(log, records, 1)

@@ -512,7 +512,7 @@ RESTORE = replace(wish_of(), restores=True)
 def test_an_etcd_without_data_starts_from_the_snapshot() -> None:
     """An etcd without data is restored with a single member, whose volume is not deleted.
 
-    The member's pod is replaced once the StatefulSet has the snapshot.
+    During a restore, the member's pod is replaced once the StatefulSet has the snapshot.
     """
     first = plan_etcd(RESTORE, lost())
     told = EtcdSet(1, "e-0=http://e-0:2380", "new", pod_spec_hash=NEW)

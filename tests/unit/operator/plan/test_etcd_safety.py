@@ -139,7 +139,7 @@ def test_no_member_loses_a_deleted_claim_with_its_pod(replicas: int, observed: O
 
 @given(st.sampled_from([1, 3, 5]), seen())
 def test_the_members_that_there_are_keep_their_pods(replicas: int, observed: ObservedEtcd) -> None:
-    """A member keeps its pod while it is listed, and a formed etcd is never started as a new cluster."""
+    """A member keeps its pod while etcd lists the member, and a formed etcd is never started as a new cluster."""
     plan = plan_etcd(EtcdWish(replicas, "new", PLACES), observed)
     places = {place.peer_url: ordinal for ordinal, place in enumerate(PLACES)}
 

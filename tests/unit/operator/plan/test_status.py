@@ -462,7 +462,7 @@ def test_refused_objects_keep_a_new_cluster_from_being_ready() -> None:
 
 
 def test_refused_pods_keep_a_new_cluster_from_being_ready() -> None:
-    """Refused pods of brokers or etcd keep a new Cluster from being ready, with the API server's message."""
+    """Refused pods of brokers or etcd keep a new Cluster from being ready, and the API server's message is reported."""
     refused = {broker: f'pods "main-a-{broker}" is forbidden: exceeded quota' for broker in (1, 2)}
     new = cluster_status(facts(pods=(pod(0),), brokers=None, refused=refused))
     etcd = cluster_status(facts(pods=(), brokers=None, etcd_refused="exceeded quota: etcd"))

@@ -221,7 +221,7 @@ def test_a_topic_that_cannot_have_more_replicas_says_so() -> None:
 
 
 def test_a_minimum_above_the_replicas_waits_for_them() -> None:
-    """A minimum above the number of replicas is set only after the topic has enough replicas."""
+    """A min.insync.replicas above the number of replicas is set only after the topic has enough replicas."""
     want = wanted(replicas=3, config={"min.insync.replicas": "3", "retention.ms": "1"})
     first = plan(want, topic())
     last = plan(want, topic(partition(0, 1, 2, 3), replicas=3, config=of_topic(retention__ms="1")))
@@ -250,7 +250,7 @@ def test_a_minimum_above_the_replicas_waits_for_them() -> None:
 def test_a_minimum_that_cannot_be_reached_is_warned_of(
     replicas: int | None, minimum: str | None, there: LiveTopic | None, expected: list[str]
 ) -> None:
-    """A minimum that exceeds the number of replicas causes a warning, regardless of the source of the value."""
+    """A min.insync.replicas above the number of replicas causes a warning, regardless of the source of the value."""
     config = {} if minimum is None else {"min.insync.replicas": minimum}
     planned = plan(wanted(replicas=replicas, config=config), *([] if there is None else [there]))
 
@@ -258,7 +258,7 @@ def test_a_minimum_that_cannot_be_reached_is_warned_of(
 
 
 def test_a_minimum_that_others_manage_is_not_looked_at() -> None:
-    """An unmanaged minimum causes no warning."""
+    """An unmanaged min.insync.replicas causes no warning."""
     there = topic(partition(0, 1), replicas=1, config=of_topic(min__insync__replicas="2"))
     unmanaged = frozenset({"min.insync.replicas"})
 

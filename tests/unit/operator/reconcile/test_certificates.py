@@ -138,7 +138,7 @@ async def test_what_is_there_is_kept_and_foreign_secrets_are_not_touched() -> No
 
 @pytest.mark.parametrize("certificate", [{"secretName": "mine"}, {"issuerRef": {"name": "corp"}}])
 async def test_clients_trust_the_authority_of_another_certificate(certificate: dict[str, object]) -> None:
-    """Clients also trust the authority in the Secret of another program, and brokers only the operator's (rule K2)."""
+    """Clients also trust the authority in another program's Secret, and brokers trust only the operator's (rule K2)."""
     api, time = Secrets(), Time()
     step = CertificatesStep(api, time, structlog.get_logger())
     cluster = render_kit.cluster_of(security={"tls": {"mode": "Required", "certificate": certificate}})

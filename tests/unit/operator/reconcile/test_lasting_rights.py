@@ -20,7 +20,7 @@ KEY = Key("Topic", "shop", "orders")
 
 @pytest.fixture
 def api() -> MemoryApi:
-    """Return an API server with the RoleBinding of `shop`, a Cluster in `apps`, and a Topic of it in `shop`."""
+    """Return an API server with the RoleBinding of `shop`, a Cluster in `apps`, and its Topic in `shop`."""
     made = MemoryApi()
     for namespace in ("shop", "apps"):
         made.put(NAMESPACE, namespace, "")

@@ -90,7 +90,7 @@ class TestRecords:
         assert refused.value.data["leader_epoch"] == 9
 
     async def test_what_the_record_gives_to_others_is_deleted(self, make_topic: MakeTopic) -> None:
-        """A partition whose replicas no longer include this broker is deleted, and the other partition stays."""
+        """A partition whose replicas no longer include this broker is deleted; other partitions of the topic stay."""
         flights = await make_topic(partitions=2)
         await flights.produce(b"kept", partition=1)
         folder = flights.broker.entry.directory.path / flights.topic_id

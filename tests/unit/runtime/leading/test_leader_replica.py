@@ -129,7 +129,7 @@ class TestAcknowledging:
 
     @pytest.mark.slow
     async def test_isr_that_shrinks_below_the_minimum_after_the_append(self, start: StartLeading) -> None:
-        """A batch whose ISR becomes too small after the append fails with `not_enough_replicas_after_append`."""
+        """A batch fails with `not_enough_replicas_after_append` if the ISR becomes too small after the append."""
         leading = await start(isr=(LEADER, SECOND))
         second = leading.follower(SECOND)
         await second.fetch()

@@ -28,7 +28,7 @@ def test_a_move_under_way_is_shown() -> None:
 
 
 def test_partitions_that_are_still_being_made_are_shown() -> None:
-    """A topic that is being created lists all its partitions, and those without a record have no leader."""
+    """A topic that is being created lists all its partitions, and partitions without a record have no leader."""
     config, entries = effective_topic_config({}, {}, {}, replication_factor=3)
     made = MappingProxyType({PartitionIndex(1): record(1, "123", replicas="123")})
     view = TopicView("t", TOPIC_ID, TopicState.CREATING, 3, 3, config, entries, made)

@@ -96,7 +96,7 @@ def test_frames_of_another_version() -> None:
     ],
 )
 def test_answer_types(accept: str, expected: str) -> None:
-    """The accepted type with the highest weight is chosen, and among equals the first of the route."""
+    """The accepted type with the highest weight is chosen, and among equal weights the first type of the route."""
     headers = {"accept": accept} if accept else {}
 
     assert answer_type(call_of("fetch_partition", **headers)) == expected

@@ -118,7 +118,7 @@ def test_another_version_of_the_api(path: str) -> None:
     ],
 )
 def test_a_verb_stands_behind_the_last_colon(segment: str, partition: str) -> None:
-    """The text before the last colon is the parameter, in any encoding."""
+    """In a path segment with a verb, the text before the last colon is the parameter, in any encoding."""
     found, parameters = TABLE.find("POST", f"/v1/topics/flights/partitions/{segment}")
 
     assert found is route("delete_records")

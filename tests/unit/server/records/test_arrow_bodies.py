@@ -41,7 +41,7 @@ def test_several_batches_become_one() -> None:
 
 
 def test_answer_can_be_produced_again() -> None:
-    """The Arrow stream of a fetch can be read with its offsets."""
+    """An Arrow stream that answers a fetch can be read back, with the offsets of its records."""
     batch = pa.RecordBatch.from_arrays(
         [*read_arrow_stream(stream(values(b"a", b"b")), 7).columns, pa.array([5, 6])], schema=FETCH_SCHEMA
     )

@@ -83,7 +83,7 @@ def test_times_are_given_for_each_partition() -> None:
     ],
 )
 def test_text_that_means_nothing_is_refused(parse: Callable[[str], object], text: str, words: str) -> None:
-    """The refusal of an invalid text of positions states the reason."""
+    """The refusal of invalid positions states the reason."""
     with pytest.raises(PositionError) as refused:
         parse(text)
 

@@ -170,7 +170,7 @@ def test_closed_brokers_get_nothing() -> None:
 
 
 def test_moving_partitions_and_topics_being_made_are_left_alone() -> None:
-    """A partition that is being moved counts for its target brokers.
+    """A partition that is being moved counts towards the load of its target brokers.
 
     Topics that are being created or deleted do not count towards the load of a broker.
     """

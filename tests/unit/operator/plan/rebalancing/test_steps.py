@@ -29,7 +29,7 @@ BROKERS = tuple(LiveBroker(number) for number in (1, 2, 3))
 def partition(
     index: int, *replicas: int, adding: tuple[int, ...] = (), removing: tuple[int, ...] = ()
 ) -> LivePartition:
-    """Return a partition, whose removed replicas come last."""
+    """Return a partition that lists its removed replicas last."""
     return LivePartition(index, replicas, adding, removing, replicas)
 
 
@@ -215,7 +215,7 @@ def test_stop_cancels_moves_and_refresh_begins_again() -> None:
 
 @pytest.mark.parametrize("state", ["ProposalReady", "Rebalancing", "Completed", "Stopped"])
 def test_unknown_annotations_are_reported(state: str) -> None:
-    """An annotation without a meaning in the state is reported and not removed."""
+    """An annotation without a meaning in the current state is reported and not removed."""
     told = under_way().model_copy(update={"state": state})
     plan, status = after(rebalance(told, "go"), FOUR)
 
