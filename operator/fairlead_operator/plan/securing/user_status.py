@@ -25,7 +25,7 @@ def user_status(
     token: tuple[str | None, str | None],
     now: datetime,
 ) -> UserStatus:
-    """Return the status of a User after a pass over its whole spec; `token` is the id and the end of its token."""
+    """Return the status of a User after a pass over its whole spec; `token` is the id and the expiry of its token."""
     generation = user.metadata.generation
     if finding is None:
         ready = condition(
