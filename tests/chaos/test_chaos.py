@@ -25,7 +25,7 @@ async def test_one_broker_keeps_its_promises_under_faults(tmp_path: Path, produc
 
     assert (report.verdict, report.anomalies, report.undecided) == ("valid", {}, [])
     assert run.faults, "no fault took effect on the broker"
-    # The same history is invalid when an acknowledged record is removed from all reads.
+    # The valid history becomes invalid when an acknowledged record is removed from all reads.
     acknowledged = next(
         event for event in run.history.events if event["op"] == "send" and event["type"] == "ok"
     )

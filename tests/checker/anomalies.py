@@ -61,7 +61,7 @@ class Settings:
 
     @classmethod
     def of(cls, event: Mapping[str, Any]) -> Settings:
-        """Return the settings of a first line; an unknown name makes the history invalid."""
+        """Return the settings of a history's first line; an unknown name makes the history invalid."""
         given = {name: value for name, value in event.items() if name not in {"op", "type", "time"}}
         unknown = set(given) - {each.name for each in fields(cls)}
         assert not unknown, f"no setting is known as {sorted(unknown)}"

@@ -17,7 +17,7 @@ BALLAST_BYTES = 64 << 20
 @pytest.mark.serial
 @pytest.mark.slow
 async def test_nothing_acknowledged_is_lost_repeated_or_reordered_by_kills(tmp_path: Path) -> None:
-    """A broker that is killed under load is ready again in two seconds, with every acknowledged record stored once."""
+    """A broker killed under load is ready again within two seconds, with every acknowledged record stored once."""
     report, history = await run(tmp_path / "data", KILLS, seed=7, ballast_bytes=BALLAST_BYTES)
 
     assert (report["verdict"], report["anomalies"]) == ("valid", {})

@@ -1,4 +1,4 @@
-"""Traces for the ways of docs/explanation/rooms.md: the modules of which a function runs during an operation."""
+"""Traces for the ways in docs/explanation/rooms.md: the modules whose functions run during an operation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages that explain installing: one page has the tested ways, and the other pages name the extra and link to it."""
+"""Pages that explain installing: one page lists the tested ways, and others name the extra and link to this page."""
 
 from __future__ import annotations
 

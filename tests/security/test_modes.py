@@ -231,7 +231,7 @@ async def test_a_flood_of_bad_tokens_does_not_affect_known_callers(secured: Secu
 
 
 async def test_records_of_an_owner_are_kept_from_other_callers(secured: Secured) -> None:
-    """Tokens and ACLs with an owner are shown with it, and other programs remove them only with `force` (rule Z12)."""
+    """Tokens and ACLs are listed with their owner, and other programs remove them only with `force` (rule Z12)."""
     acl = {
         "principal": "user:ann",
         "operations": ["read"],
@@ -271,7 +271,7 @@ async def test_records_of_an_owner_are_kept_from_other_callers(secured: Secured)
 async def test_acls_are_listed_by_kind_and_name(
     secured: Secured, query: str, expected: list[str] | str
 ) -> None:
-    """A filtered list of ACLs has only those on one kind of resource whose pattern matches the given name."""
+    """A filtered list contains only the ACLs on one kind of resource whose pattern matches the given name."""
     await secured.acl("user:ann", "read", "topic:shop.*")
     await secured.acl("user:ann", "read", "group:shop.*")
     await secured.acl("user:bob", "read", "topic:orders")

@@ -80,8 +80,7 @@ class WrittenFiles(WriterCommitMessage):
     """Message of one task to the driver."""
 
     query_id: str
-    """Id of the streaming query, which stays the same as long as its checkpoint exists. A batch write has a
-    unique id."""
+    """Id of the streaming query, which stays the same while its checkpoint exists. For a batch write, a unique id."""
     run_id: str
     """Id of the current run of the query. For a batch write, the value of `query_id`."""
     attempt: int

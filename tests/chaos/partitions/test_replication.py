@@ -57,7 +57,7 @@ async def test_acknowledged_records_are_read_while_brokers_bounce(
 
 @pytest.mark.scenario
 async def test_a_rolling_restart_loses_nothing(tmp_path: Path) -> None:
-    """Every acknowledged record is stored after a rolling restart, with all replicas in sync after each broker."""
+    """Every acknowledged record is stored after a rolling restart, with all replicas in sync after each step."""
     async with chaos_run(tmp_path) as run:
         await run.create_topic(min_insync_replicas=2)
         run.usual_load()

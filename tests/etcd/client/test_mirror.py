@@ -50,7 +50,7 @@ async def write(client: Coordination, number: int) -> Revision:
 
 @pytest.mark.scenario
 async def test_it_follows_while_members_die(three: EtcdCluster) -> None:
-    """After each kill and a compaction, a caller that waits for a revision sees all changes up to it."""
+    """After each kill and a compaction, a caller that waits for a revision sees all changes up to this revision."""
     writer = three.client()
     async with running(three.client()) as mirror:
         for number, member in enumerate(three.members):

@@ -238,7 +238,7 @@ def test_a_healthy_cluster_is_reported(cluster: CommandLine, topic: str) -> None
 
 
 async def test_an_unhealthy_cluster_ends_with_one(tmp_path: Path, shell_environment: dict[str, str]) -> None:
-    """An unhealthy cluster ends the command with exit code 1 and the names of its partitions until it is healthy."""
+    """For an unhealthy cluster, the command exits with 1 and names the partitions that are not healthy."""
     cluster = await Cluster.open(tmp_path)
     try:
         await cluster.start(1, 2, 3)

@@ -126,7 +126,7 @@ def _below(path: str, command: Command) -> set[str]:
 
 
 def test_every_command_is_typed_here() -> None:
-    """Every command of the program is listed above, so that a new command needs a new line."""
+    """Every command of the program is listed in this file, so that a new command needs a new line."""
     words = [line.rpartition("fairlead ")[2] for line, _ in COMMANDS]
     missing = {
         name for name in every_command() - INTERACTIVE if not any(each.startswith(name) for each in words)

@@ -42,7 +42,7 @@ def run_with_all_it_starts(
         try:
             printed, told = program.communicate(timeout=SECONDS_MAX)
         finally:
-            # End the brokers and group members too, which would otherwise wait for records for ever.
+            # End the brokers and group members too, because they would otherwise wait for records forever.
             with suppress(ProcessLookupError):
                 os.killpg(program.pid, signal.SIGKILL)
     return subprocess.CompletedProcess(command, program.returncode, printed, told)

@@ -109,7 +109,7 @@ async def test_reading_begins_exactly_at_the_offset(bootstrap: str, offset: int)
 
 
 async def test_seeking_by_time_finds_the_first_record_at_or_after_it(bootstrap: str) -> None:
-    """A seek by time finds the first record at or after it to the microsecond, or the end after the last record."""
+    """A seek to a time, exact to the microsecond, finds the first record at or after the time, or the log's end."""
     await fill(bootstrap, 25)
     async with Consumer(bootstrap) as consumer:
         await consumer.assign([at(0)])

@@ -23,7 +23,7 @@ from fairlead_broker.runtime.lifecycle import cluster_entry
 async def test_the_level_rises_after_the_last_old_broker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A higher level is refused while an older broker is registered; after the raise, no older broker can run."""
+    """A higher level is refused while an older broker is registered; above its level, an older broker cannot run."""
     cluster = await Cluster.open(tmp_path)
     try:
         await cluster.start(1)
@@ -47,7 +47,7 @@ async def test_the_level_rises_after_the_last_old_broker(
         assert (refused.value.code, refused.value.data["broker"]) == ("not_possible_now", 1)
         assert (config["feature.level"].value, two.feature_level) == (str(level + 1), level + 1)
 
-        # A broker whose release supports less neither starts nor keeps running.
+        # A broker whose release supports less than the level neither starts nor keeps running.
         monkeypatch.setattr(bootstrap, "FEATURE_LEVEL", level)
         with pytest.raises(FeatureLevelTooHigh):
             await cluster.start(1)

@@ -1,4 +1,4 @@
-"""Records on three brokers: every replica has the same bytes, and no acknowledged record is lost with a leader."""
+"""Records on three brokers: all replicas have the same bytes, and a failed leader loses no acknowledged record."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ async def url(tmp_path: Path) -> AsyncIterator[str]:
 
 
 async def committed(url: str, topic: str, count: int) -> list[bytes]:
-    """Return the values that a reader of committed records gets, until it has a number of them."""
+    """Return the values that a reader of committed records gets, until it has the given number of values."""
     places = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
     values: list[bytes] = []
     async with Consumer(url, isolation="read_committed") as consumer:

@@ -127,7 +127,7 @@ def program(name: str) -> Path:
 
 
 def module_folder(name: str, module: str) -> Path:
-    """Return the source of a Go module of which nothing is built, with the hash that the folder `name` pins."""
+    """Return the source of a Go module that is not built, with the hash that the folder `name` pins."""
     done = subprocess.run(
         [go(), "mod", "download", "-json", module],
         cwd=MODULES / name,

@@ -227,7 +227,7 @@ async def created(url: str) -> str:
 
 
 def test_the_image_of_etcd_holds_three_static_programs(tmp_path: Path) -> None:
-    """The image of etcd runs its static programs without other files in the root, as the same user."""
+    """The image of etcd runs its static programs as the user of the other images, without other files in the root."""
     image = built("etcd", tmp_path)
     for name in ("proc", "tmp", "var/lib/fairlead"):
         (image.root / name).mkdir(parents=True)

@@ -35,7 +35,7 @@ def operators(kubernetes_alone: Kubernetes, tmp_path: Path) -> Iterator[Operator
 
 
 def other_definitions() -> list[Manifest]:
-    """Return definitions that allow what a future and an earlier release allow.
+    """Return definitions that accept the objects of a future and of an earlier release.
 
     Compared with this release, these definitions have one more type of listener, one more policy and one more field,
     and check only types.

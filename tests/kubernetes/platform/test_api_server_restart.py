@@ -12,7 +12,7 @@ from kubernetes_under_test import Kubernetes
 @pytest.mark.scenario
 @pytest.mark.serial
 def test_a_killed_api_server_comes_back(kubernetes: Kubernetes, namespace: str) -> None:
-    """A killed API server has its stored objects after the restart, and open waits and the audit log continue."""
+    """After a kill and a restart, the API server still has its objects, and open waits and the audit log continue."""
     api = kubernetes.api
     note = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "note"}}
     mark = kubernetes.audit_mark()

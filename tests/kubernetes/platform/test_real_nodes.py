@@ -111,7 +111,7 @@ def echoes(kubernetes_pods: KubernetesPods) -> str:
 
 @pytest.mark.scenario
 def test_pods_are_reached_and_keep_their_data(kubernetes_pods: KubernetesPods, echoes: str) -> None:
-    """Each zone runs one pod; pods are reachable by name inside and outside pods, and keep their data when deleted."""
+    """Each zone runs one pod; pods are reachable by name inside and outside pods, and a deletion keeps their data."""
     api = kubernetes_pods.api
     nodes = {pod["spec"]["nodeName"] for pod in api.list("pod", echoes)}
     by_name = kubernetes_pods.exec("echo-0", echoes, "python3", "-c", ASK, "http://echo-1.echo:8080").split()

@@ -1,7 +1,7 @@
 """Shared helpers for tests of charts, manifests and how-tos: files, tools, and a separate control plane.
 
-Definitions and cluster roles belong to a whole Kubernetes cluster. Tests that install, change and remove them use a
-second control plane, one test at a time.
+Definitions and cluster roles belong to a whole Kubernetes cluster. Tests that install, change and remove definitions or
+cluster roles use a second control plane, one test at a time.
 """
 
 from __future__ import annotations

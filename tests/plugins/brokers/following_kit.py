@@ -136,7 +136,7 @@ async def start_following(
     storage: PosixStorage | None = None,
     bytes_per_second: int | None = None,
 ) -> RealFollower:
-    """Follow every partition of a leader, at a rate if a move adds the follower."""
+    """Follow every partition of a leader, at a limited rate if a move adds the follower."""
     telemetry = Telemetry(structlog.wrap_logger(structlog.ReturnLogger(), processors=[]))
     clock = leading.clock
     directory = LogDirectory.open(

@@ -33,7 +33,7 @@ async def test_offset_at_a_time(api, batch_of) -> None:
 
 
 async def test_lookup_of_many(api, batch_of) -> None:
-    """The offsets of many partitions are answered in order by earliest, latest or time, including problems."""
+    """Lookups of many partitions by earliest, latest or time are answered in order, including problems."""
     topic_id = await api.create("flights")
     await api.post_batch(
         "/v1/topics/flights/partitions/0/records", batch_of(b"a", b"b", timestamp_us=START_US)

@@ -194,7 +194,7 @@ async def test_topic_produce_without_keys_takes_turns(api) -> None:
 
 
 async def test_each_topic_has_a_turn_of_its_own(api) -> None:
-    """Requests to another topic, or with keys only, do not change the next partition of the topic."""
+    """Requests to another topic, or with keyed records only, do not change the next partition of the topic."""
     await api.create("flights", 2)
     await api.create("trains", 2)
     places: dict[str, list[int]] = {"flights": [], "trains": []}

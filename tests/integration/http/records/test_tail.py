@@ -201,7 +201,7 @@ async def test_json_of_several_lines_is_one_line_and_one_event(api) -> None:
 
 
 async def test_a_topic_that_goes_ends_its_tail(api, six, broker) -> None:
-    """A tail of a topic that is deleted ends with a line that has the reason."""
+    """A tail of a topic that is deleted ends with a line that contains the reason."""
     following = asyncio.create_task(api.get(f"{TAIL}?max_seconds=60"))
     async with asyncio.timeout(30):
         while not any(replica._polls for replica in broker.broker.replicas):
