@@ -88,7 +88,7 @@ def cache_folder() -> Path:
 
 
 def root_file_system(name: str) -> Path:
-    """Return the archive of the base `base`, `builder` or `spark`, which is built if its recipe is new.
+    """Return the archive of the base `base`, `builder` or `spark`; build the base if its recipe has changed.
 
     Raises `ImageError`.
     """

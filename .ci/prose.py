@@ -2,7 +2,7 @@
 
     python .ci/prose.py [PATH ...]
 
-The check reads every tracked file outside of `SKIPPED`, or with paths only those files and folders. The check prints
+The check reads every tracked file outside of `SKIPPED`, or only the files and folders that are given. The check prints
 `file:line: word: sentence` for each word found, and exits with 1 if a word was found. The table `WORDS` lists the words
 and their replacements.
 

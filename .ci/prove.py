@@ -130,7 +130,7 @@ def request_fuzz(share: float) -> Outcome:
 
 
 def access_searches(share: float) -> Outcome:
-    """Decide a million random rule sets, and refuse a million mutations each of API and signed tokens and headers."""
+    """Evaluate a million random rule sets, and try a million mutated API tokens, signed tokens and headers each."""
     first = _seed()
     count = _count(1_000_000, share)
     jobs = [
@@ -167,14 +167,14 @@ def wire_fuzz(share: float) -> Outcome:
 
 
 def broker_kills(share: float) -> Outcome:
-    """Kill brokers of clusters under load 10,000 times: from one broker to all brokers at once."""
+    """Kill brokers of clusters under load 10,000 times; each time, one or more brokers, up to all at once."""
     arguments = ("--kills", str(_count(10_000, share)), "--seed", str(_seed()), *_seconds())
     code, report = _run("tests/chaos/broker_kills.py", *arguments)
     return code == 0, report
 
 
 def many_topics(share: float) -> Outcome:
-    """Kill and start a broker with up to 5,000 topics, which 8 clients delete while 2 clients create others."""
+    """Kill and restart a broker with up to 5,000 topics while 8 clients delete topics and 2 clients create topics."""
     passed, reports = True, {}
     for topics in (1000, 2000, 5000):
         count = str(_count(topics, share))

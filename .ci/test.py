@@ -35,7 +35,7 @@ PURE_PACKAGES = (
 )
 PURE_TESTS = tuple(f"tests/unit/{package}" for package in PURE_PACKAGES)
 PURE_WORKERS = "2"
-# Folders whose tests all have the mark with the name of the folder, and take a quarter of the time of all collection.
+# Folders in which every test has the mark of the folder's name; collecting them takes a quarter of all collection.
 SPARK_TESTS = "tests/spark"
 KUBERNETES_TESTS = "tests/kubernetes"
 # The generated calls run in one process, since every process would generate Schemathesis' cases, which takes ten
@@ -90,7 +90,7 @@ class TestRun:
                 self.failures.append(f"exit code {process.returncode}: {' '.join(command)}")
 
     def run_together(self, *lanes: Lane) -> None:
-        """Run lanes at the same time. The commands of one lane run one after the other, and print when they end."""
+        """Run lanes at the same time. The commands of a lane run one after another, and each prints when it ends."""
 
         def run_lane(lane: Lane) -> None:
             for command in lane:
@@ -161,10 +161,10 @@ def run_all(tests: TestRun) -> None:
         # that other tests capture.
         [("pytest", "-n", SPARK_WORKERS, *by_file, "-m", "not serial", SPARK_TESTS)],
         [("pytest", MADE_UP_CALLS, DEMO)],
-        # The report of the pure packages takes seconds on one core, and has no deadline.
+        # The coverage report of the pure packages takes seconds on one core, and has no deadline.
         [("coverage", "combine", "--quiet"), ("coverage", "report")],
     )
-    # Scenarios are left out by name, since a scenario runs if its file is named.
+    # Scenarios are excluded by their marker, because a scenario would run if its file is named.
     tests.run("pytest", "-m", "serial and not scenario", *serial_files())
 
 

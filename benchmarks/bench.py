@@ -1,8 +1,8 @@
 """`make bench`: compares Fairlead with Apache Kafka, its Python clients and NATS JetStream on the same work.
 
-Each part starts new brokers. While one broker is measured, the other brokers are stopped (SIGSTOP), and dirty pages
-have been written to the disk. The run fails if a peer does not start. Results are written to build/bench/bench.json,
-and tables to standard output.
+Each part starts new brokers. While one broker is measured, the other brokers are stopped (SIGSTOP). Dirty pages are
+written to the disk before the measurement. The run fails if a peer does not start. Results are written to
+build/bench/bench.json, and tables to standard output.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ async def _stable(admin: Admin, members: int) -> GroupDescription:
     found: list[GroupDescription] = []
 
     async def look() -> bool:
-        """Describe the group, and return whether it is stable."""
+        """Fetch the state of the group, and return whether it is stable and has all members."""
         found[:] = [await admin.describe_group(GROUP)]
         return found[0].state == "stable" and len(found[0].members) == members
 
@@ -99,7 +99,7 @@ async def _stable(admin: Admin, members: int) -> GroupDescription:
 
 
 def join(options: argparse.Namespace, folder: Path) -> dict[str, object]:
-    """Repeatedly let one more member join while the other members read at full rate."""
+    """Repeatedly add a member to the group while the other members read at full rate."""
     cluster = FairleadCluster.start(folder / "fairlead", lease_seconds=options.lease_seconds)
     try:
         partitions = PARTITIONS_A_MEMBER * (options.members + 1)

@@ -175,12 +175,12 @@ class Game:
     offset: int = 0
 
     async def join(self) -> None:
-        """Let all members join, a bounded number of groups at a time; stable groups continue with heartbeats."""
+        """Join all members, a bounded number of groups at a time; stable groups continue with heartbeats."""
         gate = asyncio.Semaphore(JOINS_AT_ONCE)
         resting: list[asyncio.Task[None]] = []
 
         async def one(members: list[PlainMember]) -> None:
-            """Let the members of one group join, and send heartbeats until each member has its partition."""
+            """Join the members of one group, and send heartbeats until each member has its partition."""
             async with gate:
                 await _come_to_rest(members)
             resting.extend(self.play(members, commits=False))
@@ -279,7 +279,7 @@ def _print_result(output: IO[str], document: dict[str, float]) -> None:
 
 
 def main() -> None:
-    """Parse the command line, and simulate groups until standard input ends."""
+    """Parse the command line, and simulate groups until standard input is closed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--url", required=True, help="addresses of the brokers")
     parser.add_argument("--first", type=int, required=True, help="number of the first group")

@@ -78,7 +78,7 @@ class LatencyBench:
         )
 
     def bursts(self, count: int) -> Figures:
-        """Measure rounds of one record to each of `count` partitions at once, with `durability=synced`."""
+        """Measure rounds in which each of `count` partitions gets one record at once, with `durability=synced`."""
         topic = self.topic(count, "synced")
         return self.work(
             "workloads/latency_workload.py", "rounds", topic, partitions=count, seconds=self._seconds

@@ -60,7 +60,7 @@ def requests(results: Results, path: Path) -> str:
 
 
 def start(results: Results, _: Path) -> str:
-    """Return a table with the start time and its limit."""
+    """Return a table with the start time of a broker and the limit for this time."""
     measured = results.part("bench.json", "start")
     return tables.start(measured) if measured else ""
 

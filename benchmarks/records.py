@@ -137,7 +137,7 @@ def send(options: argparse.Namespace, folder: Path) -> dict[str, object]:
 
 
 def nats(options: argparse.Namespace, folder: Path) -> dict[str, object]:
-    """Compare writing and reading 1 KB records as SDK batches with nats-py and a stream with file storage."""
+    """Compare the SDK, which sends 1 KB records in batches, with nats-py on a NATS stream with file storage."""
     produced: dict[str, list[float]] = {"fairlead": [], "nats": []}
     consumed: dict[str, list[float]] = {"fairlead": [], "nats": []}
     count = max(1, options.records // 100_000) * 1000

@@ -83,12 +83,12 @@ class Scene:
         return {"FAIRLEAD_CA_FILE": str(self.tls / "ca.crt")}
 
     def alone(self, peer: PeerProcess) -> None:
-        """Reserve the machine for one broker."""
+        """Pause all other brokers, so that one broker has the machine to itself."""
         alone(peer, self.peers)
 
 
 def secured(options: argparse.Namespace, folder: Path) -> dict[str, object]:
-    """Measure TLS against plaintext, access rules against none, and connections with handshakes."""
+    """Compare TLS with plaintext, and access rules with an open broker, and measure TLS handshakes."""
     with running(folder, fetch_kafka(options.cache), options.records) as scene:
         pairs: int = options.pairs
         cases = [

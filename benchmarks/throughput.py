@@ -245,7 +245,7 @@ def throughput(options: argparse.Namespace, folder: Path) -> dict[str, object]:
 
 
 def kilobyte(options: argparse.Namespace, folder: Path) -> dict[str, object]:
-    """Measure producing and consuming with 1 KB records, a fifth of the number of 100-byte records."""
+    """Measure producing and consuming with 1 KB records, a fifth as many as in the runs with 100-byte records."""
     pairs: int = options.pairs
     cases: list[Callable[[Bench], Pairs]] = [
         lambda bench: bench.produce_case("replicated", 1.5, pairs),

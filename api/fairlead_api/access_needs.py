@@ -1,8 +1,8 @@
 """Operations and resource kinds in access rules, and the permissions that calls need (rules Z5 and Z15).
 
-Each route of the route table has one `Access`. The broker decides needs on names in the path and on `*` before it
-reads the query, and needs on names in the body or in the answer in the endpoint. This module must not depend on any
-particular route.
+Each route of the route table has one `Access`. The broker checks permissions on names in the path and on `*` before it
+reads the query; the endpoint checks permissions on names in the body or in the answer. This module must not depend on
+any particular route.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class NameSource(StrEnum):
     PATH = "path"
     """The name is the value of the path parameter that has the name of the kind."""
     SINGLE = "single"
-    """The name is always `*`, the only name of the kind."""
+    """The call needs permission on the name `*`, the only resource of its kind."""
     BODY = "body"
     """The need is about each name in the body or query. The endpoint decides the need, and reports a refused name in an
     item of the answer or refuses the call."""
@@ -80,8 +80,9 @@ class Audience(StrEnum):
     PUBLIC = "public"
     """Every caller, without any access decision."""
     SELF = "self"
-    """Every authenticated caller, and `anonymous` if any ACL allows an operation. The endpoint also decides the needs
-    of the call."""
+    """Every authenticated caller, and `anonymous` if any ACL allows an operation. The endpoint also checks the
+    permissions that the call needs.
+    """
     NEEDS = "needs"
     """Callers that are allowed every operation that the call needs on a name in the path or on `*`."""
     BROKER = "broker"
@@ -112,25 +113,25 @@ BROKER: Final = Access(Audience.BROKER)
 
 
 def needs(*each: Need) -> Access:
-    """Return the access of a call that requires all of the given needs."""
+    """Return the access of a call whose caller must have all of the given permissions."""
     return Access(Audience.NEEDS, each)
 
 
 def self_with(*each: Need) -> Access:
-    """Return the access of a call for every authenticated caller, with needs that the endpoint decides."""
+    """Return the access of a call that every authenticated caller may make; the endpoint checks `each`."""
     return Access(Audience.SELF, each)
 
 
 def on(operation: Operation, kind: Kind) -> Need:
-    """Return a need on the name in the path, or on `*` for the kinds with a single name."""
+    """Return the permission needed on the name in the path, or on `*` for kinds with a single name."""
     return Need(operation, kind, NameSource.SINGLE if kind in SINGLE_KINDS else NameSource.PATH)
 
 
 def each_in_body(operation: Operation, kind: Kind) -> Need:
-    """Return a need on each name in the request."""
+    """Return the permission needed on each name in the request."""
     return Need(operation, kind, NameSource.BODY)
 
 
 def each_in_answer(operation: Operation, kind: Kind) -> Need:
-    """Return a need on each entry of the answer."""
+    """Return the permission needed on each entry of the answer."""
     return Need(operation, kind, NameSource.ANSWER)

@@ -46,10 +46,10 @@ class AuditOutcome(StrEnum):
     REFUSED = "refused"
     """Nothing was done, because the caller is not known or not allowed."""
     OBSERVED = "observed"
-    """The operation was executed although the mode `enforce` refuses it."""
+    """The operation was executed, although the mode `enforce` would have refused it."""
     SUCCEEDED = "succeeded"
     FAILED = "failed"
-    """The call was answered with a problem other than a missing right."""
+    """The call failed for a reason other than a missing permission."""
 
 
 class AuditRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -14,7 +14,7 @@ from fairlead_api.problems import ProblemError
 
 PRODUCER_ID_MAX: Final = 2**63 - 1
 EPOCH_MAX: Final = 2**31 - 1
-"""Maximum producer epoch, since batches hold the epoch in 32 bits."""
+"""Maximum producer epoch, since batches store the epoch in 32 bits."""
 _TEXT: Final = re.compile(r"(0|[1-9][0-9]{0,18})\.(0|[1-9][0-9]{0,9})")
 
 

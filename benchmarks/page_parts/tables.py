@@ -118,7 +118,7 @@ def handshakes(measured: dict[str, Any]) -> str:
 
 
 def triggers(measured: dict[str, Any]) -> str:
-    """Return a table with the milliseconds of a trigger, and the difference from the rate source."""
+    """Return a table that compares the duration of a Spark trigger with that of Spark's rate source."""
     case = measured["cases"]
     row = (
         case["case"],

@@ -205,9 +205,9 @@ def alone(peer: PeerProcess, peers: Iterable[PeerProcess]) -> None:
 def take_memory() -> None:
     """Touch and free as much memory as a measurement uses, since hosts of virtual machines reclaim free memory.
 
-    The host returns reclaimed memory page by page, at a twentieth of the normal speed. Depending on whether its memory
-    had been reclaimed, a write of 400 MB took 1.0 or 2.5 seconds, and a measurement that followed a deletion used
-    memory that the other peer had already touched.
+    The host returns reclaimed memory page by page, at a twentieth of the normal speed. A write of 400 MB took 1.0
+    seconds, or 2.5 seconds if the host had reclaimed the memory, and a measurement that followed a deletion used memory
+    that the other peer had already touched.
     """
     np.ones(MEMORY_BYTES, np.uint8)
 

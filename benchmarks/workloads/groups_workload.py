@@ -2,8 +2,8 @@
 
 `records` and `batches` read a topic as the only member of a new group and print one JSON object. The measured time
 begins with the first record that is returned, so that joining the group does not count. `members` runs several
-members in one process, which read their partitions repeatedly until standard input ends. The parts of `groups.py` start
-this program.
+members in one process, which read their partitions repeatedly until standard input is closed. The parts of `groups.py`
+start this program.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ class Member:
 
 
 async def members(options: argparse.Namespace) -> dict[str, object]:
-    """Run several members in one process, from the first line of standard input to its end."""
+    """Run several members in one process, from the first line of standard input until standard input is closed."""
     print(json.dumps({"ready": True}), flush=True)
     await asyncio.to_thread(sys.stdin.readline)
     crew = [Member(options) for _ in range(options.members)]

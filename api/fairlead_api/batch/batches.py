@@ -68,7 +68,7 @@ _NO_OFFSETS: Final = bytes(4)
 
 
 class MessageLayout:
-    """Positions of the numbers in which the metadata of two messages of the schema can differ.
+    """Positions of the numbers that can differ between the metadata of two messages with the same schema.
 
     `template` is any message of the schema.
     """
@@ -173,7 +173,7 @@ class ProducerStamp:
     producer_epoch: int
     base_sequence: int
     is_transactional: bool = False
-    """Whether the batch belongs to the transaction of the producer and epoch."""
+    """Whether the batch belongs to a transaction of its producer."""
 
 
 NO_PRODUCER_STAMP: Final = ProducerStamp(NO_PRODUCER, NO_PRODUCER, NO_PRODUCER)

@@ -185,7 +185,7 @@ def header_counts(columns: pa.RecordBatch) -> npt.NDArray[np.int32]:
 
 
 def payload_sizes(columns: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Return the bytes of key, of value and of all headers of each row of a valid batch, as an array of three rows."""
+    """Return the number of bytes of each record's key, value and headers in a valid batch; the array has three rows."""
     lists = cast("pa.ListArray", columns.column(_HEADERS_COLUMN))
     items = cast("pa.StructArray", lists.values)
     before = np.zeros(len(items) + 1, np.int64)

@@ -229,7 +229,7 @@ def _check_header(header: BatchHeader) -> None:
         )
     producer = (header.producer_id, header.producer_epoch, header.base_sequence)
     if header.is_transactional:
-        # The leader numbers a batch of a transaction without a base sequence.
+        # The leader assigns the sequences of a transactional batch that has no base sequence.
         if min(producer[:2]) < 0 or producer[2] < -1:
             _malformed(
                 f"producer id {producer[0]}, producer epoch {producer[1]} and base sequence {producer[2]} of a"

@@ -173,9 +173,9 @@ _COMMIT: Final = ArrayDecoders(Decoder(list[OffsetCommit]), Decoder[object](_Com
 
 
 def decode_commit(body: bytes) -> CommitRequest:
-    """Return the body of a commit; a repeated key has its last value.
+    """Return the body of a commit. If a key is repeated, its last value is used.
 
-    A large body is decoded in slices, none of which holds the interpreter for long. Raises the problems of
+    A large body is decoded in slices, none of which holds the interpreter lock for long. Raises the problems of
     `decode_request` and, for a large body, of `decode_slices`.
     """
     if len(body) <= WHOLE_BYTES_MAX:

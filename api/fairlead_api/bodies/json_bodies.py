@@ -82,7 +82,7 @@ def decode_request(type_: type[T], body: bytes | memoryview, *, unique_keys: boo
 
 
 def decode_json(decoder: msgspec.json.Decoder[T], body: bytes | memoryview) -> T:
-    """Decode a body with `decoder`; a repeated key has its last value. Raises the problems of `decode_request`."""
+    """Decode a body; the last value of a repeated key is used. Raises the problems of `decode_request`."""
     _check_structure(body)
     return _decoded(decoder, body)
 
@@ -106,7 +106,8 @@ class ArrayDecoders(Generic[T]):
     elements: msgspec.json.Decoder[list[T]]
     """Decoder of the array of records."""
     body: msgspec.json.Decoder[object]
-    """Decoder of the whole body: equal to `elements`, or a decoder of an object with the array in one field."""
+    """Decoder of the whole body: `elements` if the body is an array, else a decoder of an object with an array field.
+    """
     field: str = ""
     """Name of the field that contains the array; empty if the body itself is the array."""
     kept: bool = False
@@ -116,9 +117,9 @@ class ArrayDecoders(Generic[T]):
 def decode_slices(
     decoders: ArrayDecoders[T], body: bytes, window_bytes: int = WINDOW_BYTES
 ) -> Iterator[list[T]]:
-    """Yield the elements of the array of a body in slices, none of which holds the interpreter for long.
+    """Yield the elements of the array of a body in slices, none of which holds the interpreter lock for long.
 
-    A repeated field has its last value. Raises the problems of `decode_json`, and the problems of `divided`.
+    The last value of a repeated field is used. Raises the problems of `decode_json`, and the problems of `divided`.
     """
     yield from decode_divided(decoders, body, window_bytes)[1]
 
@@ -155,7 +156,7 @@ def _elements(decoders: ArrayDecoders[T], body: bytes, division: Division) -> It
 
 
 def check_record(body: bytes) -> None:
-    """Refuse a text of one record that a parser should not parse in one call. Raises the problems of `divided`."""
+    """Refuse the text of a record that is too complex to be parsed in one call. Raises the problems of `divided`."""
     if len(body) > WHOLE_BYTES_MAX:
         divided(body, 0)
 
@@ -243,10 +244,10 @@ as msgspec's own conversion."""
 
 
 def _anything(body: bytes | memoryview) -> msgspec.json.Decoder[object]:
-    """Return the decoder of any JSON value that is fast for the numbers of a body.
+    """Return a decoder for any JSON value, chosen so that the numbers in the body are decoded fast.
 
     For a number with an exponent of two digits, or with 20 digits, the fast decoder takes up to ten microseconds. A
-    body of 1 MiB with such numbers would hold the interpreter for a second.
+    body of 1 MiB with such numbers would hold the interpreter lock for a second.
     """
     numbers = bytes(body).translate(_NUMBERS, b".+-")
     return _ANYTHING_SLOW if _SLOW_EXPONENT in numbers or _SLOW_DIGITS in numbers else _ANYTHING
@@ -280,7 +281,7 @@ class _Origin:
     """Number of the first element of the text."""
 
     def moved(self, path: str) -> str:
-        """Return a path of the text as a path of the body."""
+        """Convert a path within the decoded text to the path within the request body."""
         return _FIRST_INDEX.sub(lambda match: f"{self.path}[{int(match[1]) + self.first}]", path, count=1)
 
     def message(self, message: str) -> str:
@@ -296,7 +297,7 @@ def _decoded(decoder: msgspec.json.Decoder[T], body: bytes | memoryview, origin:
     try:
         return _parsed(decoder, body, origin)
     except msgspec.ValidationError as error:
-        # The value of a large body is not searched, because parsing the body again would hold the interpreter.
+        # The value of a large body is not searched, because parsing the body again would hold the interpreter lock.
         value = _parsed(_anything(body), body, origin) if len(body) <= WHOLE_BYTES_MAX else UNSET
         raise _refusal(decoder.type, value, str(error), origin) from error
 

@@ -38,11 +38,12 @@ class Encoding(StrEnum):
     """Representation of the bytes of keys and values in JSON."""
 
     UTF8 = "utf8"
-    """Keys and values are text. Bytes that are not UTF-8 are answered as `{"base64": "..."}`; requests may also contain
-    this form."""
+    """Keys and values are text. Bytes that are not UTF-8 are returned as `{"base64": "..."}`; requests may also contain
+    this form.
+    """
     JSON = "json"
     """Keys and values are any JSON values; the stored bytes are the JSON text. Bytes that are not JSON, and JSON that
-    no produce request could contain, are answered as `{"base64": "..."}`."""
+    no produce request could contain, are returned as `{"base64": "..."}`."""
     BASE64 = "base64"
     """Keys and values are text in base64 with padding."""
 
@@ -173,8 +174,8 @@ def parse_records(body: bytes | memoryview, encoding: Encoding = Encoding.UTF8) 
 def parse_record_slices(body: bytes, encoding: Encoding = Encoding.UTF8) -> Iterator[RecordColumns]:
     """Yield the records of a JSON produce body in slices; a small body has one slice.
 
-    Each slice is parsed when the caller takes it, in about ten milliseconds. Raises the problems of `parse_records`,
-    and `body_too_large` for a record of more than 2 MiB of text.
+    Each slice is parsed when the caller requests it, which takes about ten milliseconds. Raises the problems of
+    `parse_records`, and `body_too_large` for a record of more than 2 MiB of text.
     """
     if len(body) <= WHOLE_BYTES_MAX:
         yield parse_records(body, encoding)

@@ -1,9 +1,10 @@
 """Division of a large JSON body into slices of its array, each small enough to be parsed in one call.
 
-A parser written in C holds the interpreter until the parser returns, so parsing a body of 16 MiB in one call would
+A parser written in C holds the interpreter lock until the parser returns, so parsing a body of 16 MiB in one call would
 stop the event loop for a second. `json_records` and `cloud_events` call this module for large bodies and parse slice
-by slice. The text is searched in windows by numpy, at the same cost for any contents of the body. This module must not
-depend on the meaning of the elements of the array: the parser decides whether a slice and the frame are valid JSON.
+by slice. numpy searches the text in windows, at a cost that does not depend on the contents of the body. This module
+must not depend on the meaning of the elements of the array: the parser decides whether a slice and the frame are valid
+JSON.
 """
 
 from __future__ import annotations
@@ -74,14 +75,14 @@ class Division:
 
 
 def too_deep() -> ProblemError:
-    """Return the problem of a body that nests too deeply."""
+    """Return the problem for a body that nests too deeply."""
     return ProblemError(
         "malformed_request", f"the body nests deeper than {DEPTH_MAX} levels", data={"allowed": DEPTH_MAX}
     )
 
 
 def too_many_objects(count: int) -> ProblemError:
-    """Return the problem of a body with too many objects and arrays."""
+    """Return the problem for a body with too many objects and arrays."""
     return ProblemError(
         "malformed_request",
         f"the body has {count} objects and arrays; allowed: {OBJECTS_MAX}, send it in several requests",
@@ -100,7 +101,7 @@ def divided(body: bytes, level: int, window_bytes: int = WINDOW_BYTES) -> Divisi
 
 
 class _Divider:
-    """State of the division between two windows of the body."""
+    """State of the search for slices between two windows of the body."""
 
     def __init__(self, body: bytes, level: int, window_bytes: int) -> None:
         self._body = body
@@ -120,7 +121,7 @@ class _Divider:
         self._objects = 0
 
     def divided(self) -> Division:
-        """Search all windows and return the division."""
+        """Search all parts of the body for array elements, and return the slices."""
         for start, window in self._windows():
             self._search(start, window)
         if self._objects > OBJECTS_MAX:
@@ -186,7 +187,7 @@ class _Divider:
         yield last
 
     def _edge(self, place: int, parts: int, *, begins: bool) -> None:
-        """Begin or end the division of an array at one of its brackets."""
+        """Begin or end the slices of an array at its opening or closing bracket."""
         if begins:
             self._extend_frame(place + 1)
             self._slice_from, self._open, self._parts = place + 1, True, 0

@@ -1,6 +1,6 @@
 """Conversion of stored keys and values to JSON text with limited time and memory.
 
-`json_records` calls this module for answers, and the command line for records that are printed. A compressed batch of
+`json_records` calls this module to build answers, and the command line calls it to print records. A compressed batch of
 a few hundred bytes can contain a value of many MiB, so a long payload is converted in pieces, and the text of one
 payload is limited. This module must not depend on the meaning of a payload.
 """

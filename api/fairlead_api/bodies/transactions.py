@@ -99,8 +99,9 @@ class CommitTransactionRequest(Request, frozen=True, kw_only=True):
     """Body of `POST /v1/transactions/{transaction}:commit`.
 
     `partitions` are all partitions with acknowledged records of the transaction. Partitions of produce calls with the
-    header `Fairlead-Transaction` may be left out. `offsets` are offsets of a group that are stored if and only if the
-    transaction is committed. `metadata` is a text that the answer to the next begin of the name contains.
+    header `Fairlead-Transaction` may be omitted, because the broker knows them. `offsets` are offsets of a group that
+    are stored if and only if the transaction is committed. `metadata` is a text that the answer to the next begin of
+    the name contains.
     """
 
     partitions: tuple[TopicPartitions, ...] = ()

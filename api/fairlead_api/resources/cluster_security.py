@@ -123,8 +123,8 @@ class NamespaceQuota(Part):
     each: QuotaLimits | None = None
     """Largest limits that the quota of a User may set."""
     shared: QuotaLimits | None = None
-    """Limits of all Users of the namespace together: of all with tokens, and of all with service accounts. The quota \
-of a User may set limits up to these if `each` has none."""
+    """Limits that all Users of the namespace share: once for Users with tokens, once for Users with service accounts. \
+The quota of a User may set limits up to these if `each` has none."""
 
 
 class NamespaceUsers(Part):

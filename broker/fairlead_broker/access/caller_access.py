@@ -18,8 +18,8 @@ from fairlead_broker.access.mode import SecurityMode
 from fairlead_broker.access.would_be_denied import DeniedOperation
 
 ReportDenied = Callable[[DeniedOperation, bool], None]
-"""Function that counts an operation that no ACL allows. Its second argument is True if the mode `observe` let the
-operation pass.
+"""Function that counts an operation that no ACL allows. The second argument of the function is True if the mode
+`observe` let the operation pass.
 """
 
 
@@ -73,7 +73,7 @@ class CallerAccess:
     def check(self, access: Access, parameters: dict[str, str]) -> None:
         """Raise a problem if the caller may not use a resource in the path of a call.
 
-        Whether the resource exists is not checked.
+        The method does not check whether the resource exists.
         """
         if self.is_open or access.audience is Audience.PUBLIC:
             return
@@ -124,7 +124,7 @@ class CallerAccess:
         return self.rules.decide(Operation.DESCRIBE, kind, name).allowed
 
     def refusal(self, operation: Operation, kind: Kind, name: str) -> ProblemError:
-        """Return the problem of a refused operation, with the command that allows it."""
+        """Return the problem for a refused operation, with the command that allows it."""
         if self.caller.is_anonymous:
             return missing_token()
         principal, resource = self.caller.principal, named(kind, name)
@@ -142,7 +142,7 @@ def named(kind: Kind, name: str) -> str:
 
 
 def undecidable() -> ProblemError:
-    """Return the problem of a call that cannot be decided."""
+    """Return the problem for a call whose access cannot be decided."""
     return ProblemError(
         "coordination_unavailable",
         "the broker cannot read a stored token or ACL, and answers superusers only; its log names the key",
@@ -150,7 +150,7 @@ def undecidable() -> ProblemError:
 
 
 def missing_token() -> ProblemError:
-    """Return the problem of a call without a token."""
+    """Return the problem for a call without a token."""
     return ProblemError(
         "unauthenticated",
         "the call has no token; set FAIRLEAD_TOKEN_FILE, or send the header Authorization: Bearer TOKEN; an "

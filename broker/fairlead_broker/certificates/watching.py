@@ -121,8 +121,8 @@ class Certificates:
             for subscriber in self._subscribers:
                 await subscriber(side, material)
         except OSError as error:
-            # Too few file descriptors were free to load the certificate. The next check of the files tries to load it
-            # again.
+            # Too few file descriptors were free to load the certificate. The next check of the files tries to load the
+            # certificate again.
             self._use(side, previous)
             reason = error.strerror or str(error)
             self._refuse(

@@ -85,7 +85,7 @@ def has_nowhere_to_go(
 def places_of(
     brokers: tuple[BrokerId, ...], partition: PartitionIndex, view: ClusterView
 ) -> tuple[Target, ...]:
-    """Return the target places of a partition on these brokers.
+    """Return the broker and directory of each new replica of a partition.
 
     Partitions are assigned to the directories of a broker in turn.
     """

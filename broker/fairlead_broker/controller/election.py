@@ -1,8 +1,7 @@
 """Candidates for the leadership of a partition, and the partition record that makes a broker the leader.
 
 `partition_changes` and the other moves of leaders use this module. All functions are pure. The rule is protocol
-section 4, rule 7 (after KIP-966): a candidate is a replica that has kept every record since it counted as in
-sync.
+section 4, rule 7 (after KIP-966): a candidate is a replica that has kept every record since it was in the ISR or ELR.
 """
 
 from __future__ import annotations
@@ -117,7 +116,7 @@ def quarantined(key: PartitionKey, record: PartitionRecord, brokers: Brokers) ->
 
 
 def candidates(key: PartitionKey, record: PartitionRecord, brokers: Brokers) -> Iterator[InSync]:
-    """Yield the replicas that have kept every record since they counted as in sync, best candidate first."""
+    """Yield the replicas that have kept every record since they were in the ISR or ELR, best candidate first."""
     alone = len(record.replicas) == 1
     for entries in (record.isr, record.elr):
         by_broker = {entry.broker: entry for entry in entries}

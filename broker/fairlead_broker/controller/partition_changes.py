@@ -32,7 +32,7 @@ from fairlead_broker.registry.records import BrokerState, InSync, PartitionRecor
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """The registered brokers as the mirror shows them, and the cordoned and the draining brokers."""
+    """Registered brokers in the mirror, with the ids of the cordoned and draining brokers."""
 
     brokers: Brokers
     cordoned: frozenset[BrokerId] = frozenset()
@@ -100,7 +100,7 @@ def _after_leader(key: PartitionKey, record: PartitionRecord, view: ClusterView)
     """Return the partition record with another leader, or without a leader if no replica can lead.
 
     A record without a leader keeps clients from calling a dead broker. If the record was restored from a backup, no
-    replica counts as complete.
+    replica is known to be complete.
     """
     if not record.restored:
         elected = elect(key, record, view.brokers, view.draining.union(record.removing))
@@ -121,8 +121,8 @@ def _leader_moved(key: PartitionKey, record: PartitionRecord, view: ClusterView)
     if state is BrokerState.STOPPING:
         return elect(key, record, view.brokers, avoiding)
     if record.leader.broker in view.draining or state is BrokerState.DRAINING:
-        # A broker may stay registered as draining for a while after its drain has ended. Brokers in this state are
-        # avoided as well, because two of them would pass the leadership back and forth.
+        # A broker may stay registered as draining for a while after its drain has ended. Brokers registered as draining
+        # are avoided as well, because two such brokers would pass the leadership back and forth.
         return move_leader(key, record, view.brokers, avoiding.union(_registered_draining(record, view)))
     return None
 

@@ -31,8 +31,8 @@ def placed(
 ) -> dict[PartitionIndex, tuple[BrokerId, ...]] | None:
     """Return the replicas of new partitions, or None if too few brokers can get them.
 
-    The partitions are placed in turn. A broker that has reached its maximum is replaced by the broker with the fewest
-    replicas.
+    The partitions are placed one after another. A broker that has reached its maximum is replaced by the broker with
+    the fewest replicas.
     """
     if replication_factor > len(placeable):
         return None

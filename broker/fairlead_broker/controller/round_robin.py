@@ -2,9 +2,9 @@
 
 The controller calls `assign_replicas` when it creates partitions. The function is pure: the start of the round is
 an argument, so equal arguments give equal placements. The rule is Kafka's (`AdminUtils.assignReplicasToBrokers`).
-The first replicas are placed round-robin on the brokers. The other replicas are placed on the following brokers
-at a distance that grows with each round. With racks, brokers are taken from each rack in turn, and a rack gets a
-second replica only when every rack has one.
+The first replica of each partition is placed on the brokers round-robin. The other replicas are placed on the following
+brokers at a distance that grows with each round. With racks, brokers are taken from each rack in turn, and a rack gets
+a second replica only when every rack has one.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ def assign_replicas(
     """Return the replicas of the partitions starting at `first_partition`, each with its preferred leader first.
 
     `start_index` is the index of the broker at which the round-robin starts. `shift` is the distance of the second
-    replica from the broker after the leader. Both values may exceed the number of brokers, since they wrap around.
-    Racks are used only if every broker has a rack. Raises `ValueError` if there are fewer brokers than replicas.
+    replica from the broker after the leader. `start_index` and `shift` may exceed the number of brokers, because they
+    wrap around. Racks are used only if every broker has a rack. Raises `ValueError` if there are fewer brokers than
+    replicas.
     """
     if not 1 <= replication_factor <= len(brokers):
         message = f"{replication_factor} replicas cannot be placed on {len(brokers)} brokers"

@@ -59,7 +59,7 @@ Partitions = Mapping[PartitionIndex, Versioned[PartitionRecord]]
 
 @dataclass(frozen=True, slots=True)
 class Planning:
-    """Inputs of a plan, besides the topic itself."""
+    """Inputs of a plan in addition to the topic itself."""
 
     term: ControllerTerm
     brokers: Brokers
@@ -216,7 +216,7 @@ def _announce(
 
 
 def _announced(planning: Planning, name: str, record: TopicRecord) -> _Subject:
-    """Return a topic guarded by the value of its key, because the revision of the key is unknown before the write."""
+    """Return a topic whose later steps compare the value of its key, since its revision is unknown before the write."""
     return _Subject(name, record, has_value(planning.term.keys.topic(name), encode(record)))
 
 
@@ -339,9 +339,9 @@ def _settings_written(
 ) -> tuple[Transaction, ...]:
     """Return the transactions that apply the configuration to the records of existing partitions.
 
-    A partition whose leader is not live is updated after its election. The durability of a partition without a
-    leader is not changed to `replicated`, because a replica that has all synced records would no longer be a
-    candidate.
+    If the leader of a partition is not live, the partition is updated after a new leader is elected. The durability of
+    a partition without a leader is not changed to `replicated`, because a replica that has all synced records would no
+    longer be a candidate.
     """
     term = planning.term
     changed = [

@@ -152,7 +152,7 @@ class Controllership:
 
     @property
     def index(self) -> PartitionsByBroker:
-        """Partitions by broker, as the mirror shows them."""
+        """Index of the partitions in the mirror by broker."""
         return self._index
 
     @property
@@ -161,7 +161,7 @@ class Controllership:
         return self._load
 
     def view(self) -> ClusterView:
-        """Return the view of the brokers for decisions about partitions, according to the mirror."""
+        """Return the registered brokers in the mirror, on which decisions about partitions are based."""
         return cluster_view(self._metadata)
 
     async def begin(self) -> None:
@@ -287,7 +287,7 @@ class Controllership:
         if successor is not None:
             elects = successor.leader_epoch != record.leader_epoch
             if elects:
-                # The settings of a partition without a live leader are written after its election.
+                # The settings of a partition without a live leader are written after a leader is elected.
                 self._due_topics.update(self._named(key.topic_id))
             return PartitionWrite(key, partition.mod_revision, successor, elects=elects)
         if has_live_leader(record, view.brokers):
@@ -356,12 +356,12 @@ class Controllership:
     async def _elect_unclean(self, term: ControllerTerm) -> None:
         """Elect the replica with the longest log if no complete replica returned in time and the topic allows it.
 
-        Partitions whose record was restored from a backup are included, because none of their replicas is known to be
-        complete.
+        This also applies to partitions whose record was restored from a backup, because none of their replicas is known
+        to be complete.
         """
         delay_seconds = cluster_number(self._metadata, "unclean.leader.election.delay.ms") / 1000
-        # A leader whose lease was ended early still acts as the leader for the full time to live of the lease. During
-        # this time, the leader may acknowledge records alone.
+        # A leader whose lease was ended early still acts as the leader, and may acknowledge records alone, for the full
+        # time to live of the lease.
         patience_seconds = max(delay_seconds, self._membership().lease.ttl_seconds, self._lease_seconds_max)
         await self._write(term, self._unclean.elected(self._index.find, patience_seconds), "unclean")
         if self._surveys is not None:

@@ -1,7 +1,7 @@
 """Periodic tasks of the controller: compaction of the coordination store, removal of old tombstones and expired tokens.
 
 The runtime of every broker runs the housekeeping. Every broker records the current revision with its time, so that a
-new controller knows the age of each revision. Only the controller compacts the store and removes keys.
+new controller knows the age of each revision. Only the controller compacts the store and removes outdated keys.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ INTERVAL_SECONDS: Final = 300.0
 EXPIRED_TOKEN_SECONDS: Final = 30 * 86_400
 """Number of seconds that an expired API token remains in the list of tokens."""
 HISTORY_SECONDS: Final = 600.0
-"""Minimum seconds of history that are kept. A watch can continue at its last revision after a shorter interruption."""
+"""Minimum history of the store to keep, in seconds. A watch can continue at its last revision after a shorter
+interruption.
+"""
 
 _log = structlog.get_logger("fairlead.coordination")
 

@@ -69,7 +69,7 @@ class CoordinationMoved(CoordinationError):
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Result of a move."""
+    """Result of moving the coordination data to another store."""
 
     cluster_id: str
     keys: int

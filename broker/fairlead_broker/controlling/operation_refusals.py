@@ -55,7 +55,7 @@ def bad_replicas(wanted: Sequence[BrokerId], why: str, allowed: str) -> ProblemE
 def too_many_partitions(
     topic: str, candidates: Sequence[BrokerId], brokers: Brokers, load: Mapping[BrokerId, int]
 ) -> ProblemError:
-    """Return the refusal for replicas beyond the maximum of brokers, with the fullest of the candidates."""
+    """Return the refusal for new replicas that no candidate has room for; the problem names the fullest candidate."""
 
     def room(broker: BrokerId) -> float:
         limit = brokers[broker].value.partitions_max

@@ -168,8 +168,8 @@ class ClusterOperations:
     ) -> PartitionRecord:
         """Cancel the move of a partition and keep its earlier replicas.
 
-        Without a move the partition record is unchanged. The cancellation is refused if a drain would begin the same
-        move again.
+        If the partition is not being moved, its record is unchanged. The cancellation is refused if a drain would begin
+        the same move again.
         """
         key = self._key(topic, partition, topic_id)
         wanted = frozenset(self._required(topic, key).value.adding)
@@ -276,7 +276,7 @@ class ClusterOperations:
         return plan
 
     def _check_target(self, wanted: tuple[BrokerId, ...], record: PartitionRecord) -> None:
-        """Refuse new replicas on unsuitable brokers. Existing replicas of the partition may stay on any broker."""
+        """Refuse new replicas on unsuitable brokers. Brokers that already have a replica may keep it in any state."""
         if not wanted:
             raise refusals.bad_replicas(wanted, "names no broker", "at least one broker")
         twice = sorted({broker for broker in wanted if wanted.count(broker) > 1})

@@ -1,4 +1,4 @@
-"""Replicas of each broker and partitions of each topic, with the additions of operations that are under way.
+"""Number of replicas of each broker and of partitions of each topic, including the additions of current operations.
 
 `topics` and `operations` promise replicas and partitions before they write them, so that concurrent operations
 together do not exceed the maximum of a broker or a quota. The promises are state of this process: a controller that
@@ -25,7 +25,7 @@ class Promise:
     """Replicas and partitions that one operation will add."""
 
     def __init__(self, topic: str | None = None) -> None:
-        """Create an empty promise. `topic`: name of the topic that the operation creates or changes."""
+        """Create a promise without replicas. `topic`: name of the topic that the operation creates or changes."""
         self.topic = topic
         self.partitions = 0
         """Number of partitions that the topic will have; 0 before the number is known."""
@@ -40,7 +40,7 @@ class Promise:
         self.counts = Counter(broker for brokers in replicas.values() for broker in brokers)
 
     def follow(self, key: PartitionKey, existing: set[BrokerId]) -> None:
-        """Remove replicas that already exist from the promise."""
+        """Remove from the promise the replicas that exist now."""
         outstanding = self._outstanding.get(key, set())
         self.counts.subtract(outstanding & existing)
         outstanding -= existing
@@ -73,7 +73,7 @@ class ReplicaLoad:
 
     @contextmanager
     def promise(self, topic: str | None = None) -> Iterator[Promise]:
-        """Yield a promise that ends with the operation."""
+        """Yield the promise of an operation, which no longer counts after the operation has ended."""
         promise = Promise(topic)
         self._promises.append(promise)
         try:
@@ -82,7 +82,7 @@ class ReplicaLoad:
             self._promises.remove(promise)
 
     def follow(self, change: PartitionChange) -> None:
-        """Apply a change of the mirror to the promises."""
+        """Remove the replicas that a change of the mirror has created from the promises."""
         if change.after is not None and self._promises:
             existing = {replica.broker for replica in change.after.value.replicas}
             for promise in self._promises:

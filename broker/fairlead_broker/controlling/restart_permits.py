@@ -111,7 +111,7 @@ class RestartPermits:
         return RestartPermit(broker, PERMIT_SECONDS)
 
     async def _renewed(self, permit: KeyValue) -> bool:
-        """Extend the permit to its full time. Returns False if the permit has ended."""
+        """Extend the permit to its full validity from now. Returns False if the permit has ended."""
         if permit.lease_id is None:
             return False
         try:

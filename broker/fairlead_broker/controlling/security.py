@@ -93,8 +93,8 @@ class SecurityAdmin:
     async def put_quota(self, subject: str, record: QuotaRecord, *, force: bool) -> None:
         """Store a quota, which replaces the previous quota of the subject.
 
-        Raises `conflict` if the cluster already has the maximum number of quotas, and for a quota of a program unless
-        the new quota has the same owner.
+        Raises `conflict` if the cluster already has the maximum number of quotas, and for a quota that a program
+        manages unless the new quota has the same owner.
         """
         key = self._metadata.keys.quota(subject)
 
@@ -136,7 +136,7 @@ class SecurityAdmin:
 
 
 def managed(owner: str | None) -> ProblemError:
-    """Return the problem of a change of a record that a program manages."""
+    """Return the problem for a change to a record that a program manages."""
     return ProblemError(
         "conflict", f"{owner} manages this record and would create it again; force=true changes it"
     )

@@ -1,11 +1,12 @@
 """Surveys of the replicas of partitions that no complete replica can lead, and the resulting unclean elections.
 
-The controllership starts the surveys. Each survey runs in its own task, concurrently with the controller's turns,
-so that a slow broker delays only the elections of its own partitions. The next turn compares the answers of a
-survey with the mirror. An answer from an ended incarnation does not count. A live replica that did not answer may
-have the longest log. The survey is therefore repeated during the configured delay, which begins with the first
-survey of the replica's incarnation. After the delay, the election ignores the replica. If the partition record is
-marked `restored` (the coordination store came from a backup), the election waits for answers from all replicas.
+The controllership starts the surveys, which ask brokers for the log ends of their replicas. Each survey runs in its own
+task, concurrently with the controller's turns, so that a slow broker delays only the elections of its own partitions.
+The next turn compares the answers of a survey with the mirror. An answer from an ended incarnation does not count. A
+live replica that did not answer may have the longest log. The survey is therefore repeated during the configured delay,
+which begins with the first survey of the replica's incarnation. After the delay, the election ignores live replicas
+that did not answer. If the partition record is marked `restored` (the coordination store came from a backup), the
+election waits for answers from all replicas.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Surveyed:
     def silent(self, view: ClusterView) -> tuple[BrokerId, ...]:
         """Return the live replicas that have not answered.
 
-        Stopping and quarantined replicas are left out, since they never lead.
+        Stopping and quarantined replicas are left out, because they cannot become leader.
         """
         answered = self.answered(view)
         return tuple(
@@ -81,7 +82,7 @@ class Surveyed:
 
 
 async def no_answers(key: PartitionKey, brokers: Sequence[BrokerId]) -> Mapping[BrokerId, LogEnd]:
-    """Return no answers. A broker without peers uses this function as its survey."""
+    """Return no answers. A broker without peers calls this function instead of asking other brokers."""
     del key, brokers
     return {}
 
@@ -103,7 +104,7 @@ class UncleanElections:
         self._last: dict[PartitionKey, float] = {}
 
     def begin(self, group: asyncio.TaskGroup, due: Iterable[LeaderlessPartition]) -> None:
-        """Start a survey of each due partition that is not being surveyed. Each survey is a task of the group."""
+        """Start a survey of each due partition that is not being surveyed. Each survey is a task in `group`."""
         now = self._clock.monotonic()
         for key, partition in due:
             if len(self._under_way) >= SURVEYS_MAX:
@@ -119,7 +120,7 @@ class UncleanElections:
     ) -> list[PartitionWrite]:
         """Return the elections that follow from completed surveys, and drop these surveys.
 
-        `find` returns the current record of a partition. Silent replicas are surveyed again for
+        `find` returns the current record of a partition. Replicas that did not answer are surveyed again for
         `patience_seconds`.
         """
         surveyed, self._surveyed = self._surveyed, []
@@ -177,7 +178,7 @@ class UncleanElections:
             kept.clear()
 
     def _note_first(self, key: PartitionKey, partition: Versioned[PartitionRecord], now: float) -> None:
-        """Record the time of the first survey of each incarnation for this partition record."""
+        """Record when each incarnation was first asked for its log end in this version of the partition record."""
         known = self._first.get(key)
         if known is None or known.revision != partition.mod_revision:
             known = self._first[key] = _FirstAsked(partition.mod_revision, {})
@@ -187,7 +188,7 @@ class UncleanElections:
         }
 
     def _asked_last(self, key: PartitionKey, brokers: Sequence[BrokerId], now: float) -> float:
-        """Return the time of the latest first survey of these replicas: a restarted replica gets the full delay."""
+        """Return when the last of these replicas was first surveyed. A restarted replica gets the full delay."""
         known = self._first.get(key)
         at = {} if known is None else known.at
         return max(at.get(incarnation, now) for incarnation in self._incarnations(brokers))

@@ -1,7 +1,7 @@
 """Typed configuration values of the cluster, and the desired states of individual brokers.
 
-The package `controlling` reads these values from the mirror for every decision of the controller. The module changes
-nothing.
+The package `controlling` reads these values from the mirror for every decision of the controller. The module writes
+nothing to the store.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def registered_states(metadata: ClusterMetadata) -> dict[BrokerId, BrokerState]:
 
 
 def cluster_view(metadata: ClusterMetadata) -> ClusterView:
-    """Return the brokers for decisions about partitions. The mapping of brokers is a live view of the mirror."""
+    """Return the view of the brokers on which the controller's decisions are based. Its mapping of brokers is live."""
     return ClusterView(
         brokers=metadata.brokers,
         cordoned=cordoned_brokers(metadata),

@@ -311,7 +311,7 @@ class EmbeddedStore:
         return lease
 
     def keep_alive(self, lease_id: LeaseId) -> None:
-        """Restart the time to live of a lease. The timer for the lease's earlier end then finds no expired lease."""
+        """Restart the time to live of a lease. The timer that was set for its earlier end finds no expired lease."""
         self.leases.keep_alive(lease_id, self._clock.monotonic())
 
     def end_lease(self, lease_id: LeaseId) -> None:
@@ -329,7 +329,7 @@ class EmbeddedStore:
                 self.end_lease(lease_id)
         except CoordinationError:
             if not self.history.has_failed:
-                # A full disk may have space again later, and only the timer ends expired leases.
+                # The expiry is retried, because a full disk may have space again later.
                 again = self._clock.monotonic() + EXPIRY_RETRY_SECONDS
                 self._loop.call_soon_threadsafe(self._set_timer, again)
             raise

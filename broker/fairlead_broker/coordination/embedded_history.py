@@ -52,7 +52,7 @@ APPLICATION_ID: Final = 0x464C4344
 refused.
 """
 EVENT_REVISIONS_MAX: Final = 64
-"""Maximum number of revisions that are read at once for a watch that lags. The limit bounds the watch's memory."""
+"""Maximum number of revisions that are read at once for a watch that lags. The limit bounds the memory of the watch."""
 _ABOVE_ALL_KEYS: Final = "\U0010ffff"
 _NO_LEASE: Final = 0
 _DAMAGE_CODES: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
@@ -118,7 +118,7 @@ class Applied:
     result: TransactionResult
     branch: Sequence[Operation]
     changed: tuple[str, ...]
-    """Keys that the transaction changed. The tuple is empty if the transaction made no revision."""
+    """Keys that the transaction changed. The tuple is empty if the transaction created no revision."""
 
 
 class History:
@@ -275,7 +275,7 @@ class History:
         self.delete([key for (key,) in self._query(_LEASED, ())])
 
     def _apply(self, branch: Sequence[Operation]) -> tuple[list[KeyValue | None], list[str]]:
-        """Run the operations of a branch. A branch without effect writes nothing and makes no revision."""
+        """Run the operations of a branch. A branch that changes no key writes no rows and creates no revision."""
         revision = Revision(self.revision + 1)
         reads: list[KeyValue | None] = []
         rows: dict[str, Row] = {}
@@ -328,7 +328,7 @@ class History:
             self._raise_definite(error)
 
     def _write(self, change: Callable[[], object]) -> None:
-        """Make a change durably. After `CoordinationUnavailable`, the change was definitely not made."""
+        """Apply a change in one durable SQLite transaction. `CoordinationUnavailable` means that it was not applied."""
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             change()

@@ -58,8 +58,8 @@ from fairlead_broker.registry.store_writes import (
 )
 
 UNDER_WAY_MAX: Final = 16
-"""Maximum number of concurrent calls for groups. More calls would only queue in the store and delay the keep-alives
-of the broker's lease.
+"""Maximum number of concurrent calls for groups. Further calls would only wait in the store's queue and delay the
+keep-alives of the broker's lease.
 """
 PORTION_BYTES_MAX: Final = REQUEST_BYTES_MAX - 4096
 """Maximum bytes of the operations in one transaction. The rest of etcd's limit is reserved for the compares."""
@@ -129,7 +129,7 @@ class GroupStore:
     async def claim(
         self, group: str, found: Holder | None, broker: BrokerId, broker_epoch: BrokerEpoch
     ) -> Claim | None:
-        """Claim a group whose holder was read. Returns None if the holder or the broker's registration has changed.
+        """Claim a group from the holder that was read. Returns None if the holder or the own registration has changed.
 
         A holder other than this incarnation must no longer be registered. A new claim of this incarnation ends
         its earlier claim. After `UnknownOutcome` the caller reads the holder and claims the group again, even if

@@ -55,7 +55,7 @@ class Membership:
         revision: Revision,
         confirmed_at: float,
     ) -> None:
-        """Create the membership of a registration put at `revision`, under a lease requested at `confirmed_at`."""
+        """Create the membership for a registration written at `revision`, with a lease requested at `confirmed_at`."""
         self._coordination = coordination
         self._key = keys.broker(broker)
         self._clock = clock
@@ -116,8 +116,8 @@ class Membership:
     async def update(self, change: Callable[[BrokerRegistration], BrokerRegistration]) -> Revision:
         """Replace the registration with a changed registration, and return the new revision.
 
-        Raises `MembershipLost`. After `UnknownOutcome` the caller repeats the call, which changes the stored
-        registration.
+        Raises `MembershipLost`. After `UnknownOutcome` the caller repeats the call, which applies the change to the
+        stored registration.
         """
         while True:
             changed = change(self.registration)
@@ -208,7 +208,7 @@ class Incarnation:
         """Call a function on the event loop when an incarnation begins.
 
         Return a function that cancels the subscription. The function must not block and must not raise. The function is
-        not called when the lease comes into doubt.
+        not called when the lease is merely no longer confirmed.
         """
         self._listeners.append(on_change)
         return lambda: self._listeners.remove(on_change)

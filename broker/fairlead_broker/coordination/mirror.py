@@ -31,8 +31,8 @@ from fairlead_broker.registry.metadata import Change, ClusterMetadata
 from fairlead_broker.registry.store_writes import KeyValue
 
 SILENCE_SECONDS: Final = 30.0
-"""Seconds of silence after which the mirror requests progress from the watch. If no answer arrives within the same time
-again, the watch is replaced.
+"""Seconds of silence after which the mirror requests progress from the watch. If the watch does not answer within
+another such period, the mirror replaces the watch.
 """
 PROGRESS_SECONDS: Final = 1.0
 """Seconds between progress requests while a caller waits for a revision."""
@@ -111,7 +111,7 @@ class Mirror:
     async def wait_for(self, revision: int) -> None:
         """Return when all revisions up to this one are applied and every listener has been called.
 
-        `run` must be running. Raises `CoordinationUnavailable` if `run` ends before that.
+        `run` must be running. Raises `CoordinationUnavailable` if `run` ends before the mirror reaches the revision.
         """
         if self.metadata.revision >= revision:
             return

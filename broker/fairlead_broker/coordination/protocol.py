@@ -83,7 +83,7 @@ class FutureRevision(CoordinationError):
 
 
 class TransactionTooLarge(CoordinationError):
-    """The transaction exceeds a limit of section 3, rule 6, and was not applied. Smaller transactions may succeed."""
+    """The transaction exceeds a limit of section 3, rule 6, and was not applied. The caller can split it and retry."""
 
     def __init__(self, what: str, size: int, limit: int) -> None:
         super().__init__(f"a transaction with {size} {what} exceeds the limit of {limit}")
@@ -136,7 +136,7 @@ Event: TypeAlias = PutEvent | DeleteEvent
 class WatchBatch:
     """All events of one revision under the watched prefix. The batch is empty in the answer to a progress request.
 
-    All earlier events under the prefix have been delivered before this batch.
+    When a batch is delivered, all earlier events under the prefix have already been delivered.
     """
 
     revision: Revision

@@ -15,7 +15,7 @@ from fairlead_broker.coordination.protocol import CoordinationError
 
 
 class StoreRefused(CoordinationError):
-    """An embedded store cannot be opened. The message states the reason and the next step."""
+    """An embedded store cannot be opened. The error message states the reason and what to do next."""
 
 
 class StoreHeld(StoreRefused):

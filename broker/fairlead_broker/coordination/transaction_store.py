@@ -1,8 +1,8 @@
 """Stored transactions: reads of many records, and writes of many decisions by one compare-and-set (rule 7.1).
 
 The runtime calls the store. Any broker may change any record, so every write compares the revision at which each record
-was read. If another broker has changed one of the records since, the write changes nothing and returns the current
-records.
+was read. If another broker has changed one of the records since it was read, the write changes nothing and returns the
+current records.
 """
 
 from __future__ import annotations

@@ -28,12 +28,12 @@ _DETAILS: Final = {
 
 
 def unauthenticated(reason: Refused) -> ProblemError:
-    """Return the problem of a token that is not accepted."""
+    """Return the problem for a token that is not accepted."""
     return ProblemError("unauthenticated", _DETAILS[reason], data={"reason": reason})
 
 
 def too_many_failures(wait_seconds: float) -> ProblemError:
-    """Return the problem of a token that is not verified, because its address sent too many refused tokens."""
+    """Return the problem for a token that is not verified because its address sent too many refused tokens."""
     return ProblemError(
         "throttled",
         "this address sent too many tokens that were refused",

@@ -28,8 +28,8 @@ PARTS: Final = 3
 _NAME: Final = re.compile(r"[!-)+\-./0-~]{1,200}")
 _SERVICE_ACCOUNT: Final = re.compile(r"system:serviceaccount:([^:]+):([^:]+)")
 _REFUSED_HEADERS: Final = frozenset({"crit", "b64", "enc", "zip"})
-"""Header members that change the signed bytes or the meaning of the content. A token with one of these members is
-refused.
+"""Header members that change the signed bytes or the meaning of the content. A token with any of these header members
+is refused.
 """
 
 

@@ -1,8 +1,8 @@
 """Limit on the refused tokens of one address (rule A6). The module reads no clock: the time is an argument.
 
 Each address may send `BURST` refused tokens at once, and then `FAILURES_PER_SECOND` a second. Above this limit, tokens
-that are not in the broker's cache are refused without verification, so that guessing costs the broker little. Cached
-callers with the same address are not affected.
+that are not in the broker's cache are refused without verification, so that guessing costs the broker little. Verified
+tokens in the cache are still accepted from such an address.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import Final
 FAILURES_PER_SECOND: Final = 20.0
 BURST: Final = 50.0
 ADDRESSES_MAX: Final = 4096
-"""Maximum number of counted addresses. Above this number, the address whose last failure is the oldest is dropped."""
+"""Maximum number of addresses whose failures are counted. Above this number, the address whose last failure is the
+oldest is dropped.
+"""
 IPV4_PREFIX: Final = "::ffff:"
 """Prefix of the IPv6 form of an IPv4 address."""
 NETWORK_BITS: Final = 64

@@ -1,6 +1,6 @@
 """Computation of a group's target: the partitions that each member should have.
 
-`uniform` (the default) shares all partitions of the group equally. `range` shares each topic separately and
+`uniform` (the default) distributes all partitions of the group equally. `range` distributes each topic separately and
 assigns equal partition numbers of different topics to the same member, so that the member can join the topics.
 Both assignors are sticky: a partition moves only if balance requires it. The functions are pure: they compute
 each target from the subscriptions, the topics and the previous target.
@@ -38,9 +38,8 @@ def quotas(counts: Mapping[str, int], total: int) -> dict[str, int]:
 def surrender(held: list[Place], surplus: int, rack: str | None, racks: Racks) -> list[Place]:
     """Remove `surplus` partitions from a member's partitions, and return the removed partitions.
 
-    Partitions without a replica in the member's rack are removed first. Further partitions are removed from the
-    topic with the most partitions of the member, highest number first, so that every topic stays spread across
-    the members.
+    Partitions without a replica in the member's rack are removed first. Further partitions are removed from the topic
+    of which the member has most partitions, highest number first, so that every topic stays spread across the members.
     """
     far = [place for place in held if rack is not None and place in racks and rack not in racks[place]]
     given_up = far[:surplus]
@@ -140,7 +139,7 @@ def assign(assignor: str, members: Candidates, topics: Shapes, before: Target) -
 
 
 def assign_uniform(members: Candidates, topics: Shapes, before: Target) -> Target:
-    """Share the partitions of all topics together.
+    """Distribute the partitions of all topics together.
 
     If all members consume the same topics, counts differ by at most one.
     """
@@ -160,9 +159,9 @@ def assign_uniform(members: Candidates, topics: Shapes, before: Target) -> Targe
 
 
 def assign_range(members: Candidates, topics: Shapes, before: Target) -> Target:
-    """Share each topic separately.
+    """Distribute the partitions of each topic separately.
 
-    Topics with equal partition counts and the same consumers are shared in the same way.
+    Topics with equal partition counts and the same consumers are distributed in the same way.
     """
     order = sorted(members, key=lambda member_id: _static_first(member_id, members[member_id]))
     alike: dict[tuple[int, tuple[str, ...]], list[TopicId]] = {}
@@ -230,7 +229,7 @@ def _in_ranges(free: Sequence[Place], open_places: Mapping[str, int]) -> list[tu
 def _shared_range(
     partitions: int, members: Candidates, alike: Sequence[TopicShape], before: Target
 ) -> dict[str, tuple[int, ...]]:
-    """Share partition numbers once for a set of topics with the same partition count and consumers."""
+    """Distribute partition indexes once for all topics that have the same partition count and consumers."""
     first = alike[0].topic_id
     held: dict[str, list[Place]] = {member_id: [] for member_id in members}
     unowned = set(range(partitions))

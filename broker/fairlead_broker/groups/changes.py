@@ -1,8 +1,8 @@
 """The change that a turn writes to the store, and the records of a group as loaded from the store.
 
-A partition is granted only if it is free in the stored records (`rules.is_free`). Each part of a change is
-therefore valid without the other parts, in any order. The state record is written last. If other records of a
-group have higher epochs than its state record, the group continues above these epochs.
+A partition is granted only if it is free in the stored records (`rules.is_free`). A change can therefore be written in
+several transactions, each of which leaves valid records. The state record is written last. If other records of a group
+have higher epochs than its state record, the group continues above these epochs.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class GroupChange:
     def portions(self, limit: int) -> Iterator[GroupChange]:
         """Divide the change into parts of at most `limit` keys, to be written in this order.
 
-        Most changes have one part.
+        Most changes fit into one part, which is written in one transaction.
 
         The order of the keys is: removed members, records of other members, the target, the state record.
         """

@@ -2,7 +2,7 @@
 
 The coordinator's task passes all waiting events to `turn`, writes the returned change, calls `commit` when the
 write is known to have succeeded, and sends the replies. If a write fails or its outcome is unknown, the
-coordinator drops the group, and the broker that then coordinates the group loads it again. The state machine is
+coordinator drops the group, and its next coordinator loads the group from the store. The state machine is
 pure: the time is an argument.
 """
 
@@ -49,7 +49,7 @@ class GroupState(StrEnum):
     """Some members have yet to release or receive partitions."""
     STABLE = "stable"
     DEAD = "dead"
-    """The group is not in the store."""
+    """The coordination store has no records of the group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +107,8 @@ class Group:
         self._target_made_at = -inf
         self._known = KnownAssignments()
         self._resting: set[str] = set()
-        """Members known to have exactly their target partitions. A change of the target or of a member's record
-        removes the member.
+        """Members known to have exactly their target partitions. If the target or record of a member changes, the
+        member is removed from this set.
         """
         self._undecided: Turn | None = None
         """Turn whose change may be in the store, but has not been committed."""
@@ -124,10 +124,10 @@ class Group:
     # -- deciding
 
     def turn(self, events: Sequence[GroupEvent], topics: Topics, now: float, now_us: int) -> Turn:
-        """Handle the events in order, then ended sessions and rebalance timeouts, then a due target.
+        """Handle the events in order, then expired sessions and rebalance timeouts; then compute a due target.
 
-        `now` is in monotonic seconds, `now_us` in microseconds since the Unix epoch. If the change of a turn is
-        known not to be written, the turn may be dropped, since the next turn decides again.
+        `now` is in monotonic seconds, `now_us` in microseconds since the Unix epoch. If the change of a turn was
+        definitely not written, the turn may be dropped, because the next turn decides again.
         """
         replies = [self.reply_at_rest(event, topics, now) for event in events]
         if not self._asks_for_decision(topics, now) and None not in replies:
@@ -190,7 +190,7 @@ class Group:
             self._target_made_at = turn.now if self._roster.members else -inf
 
     def deadline(self) -> float | None:
-        """Return the monotonic time at which a turn is due even without events, or None if there is no such time."""
+        """Return the monotonic time at which a turn is due even if no event arrives, or None if no turn is due."""
         ends_at = self._next_end()
         return None if ends_at == inf else ends_at
 
@@ -285,11 +285,11 @@ class Group:
         return min(self._pacing.next_end(), target_at)
 
     def _next_target_at(self) -> float:
-        """Return the earliest time at which another target may be computed."""
+        """Return the earliest time at which the next target assignment may be computed."""
         return self._target_made_at + ASSIGNMENT_INTERVAL_SECONDS
 
     def _asks_for_decision(self, topics: Topics, now: float) -> bool:
-        """Return whether a decision is due even without events."""
+        """Return whether the group must decide something although no event has arrived."""
         if self._must_look or topics is not self._subscribed.topics:
             return True
         if now < self._quiet_until:

@@ -147,7 +147,7 @@ class Membership:
     ) -> None:
         """Replace a static member with a new member that has the same instance id.
 
-        If the subscription is the same, the target stays valid.
+        The target stays valid if the new member's subscription equals that of the replaced member.
         """
         holder = self._roster.members[holder_id]
         rules.check_principal(self._name, holder_id, holder, principal)

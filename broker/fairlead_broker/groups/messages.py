@@ -74,9 +74,9 @@ class HeartbeatReply:
     member_epoch: int
     """Member epoch for the next heartbeat and for commits."""
     assignment: Partitions | None
-    """All partitions that the member may consume, or None. The assignment is sent if it changed, if it differs from
-    the owned partitions, or if the heartbeat was complete. The member must stop consuming every other partition,
-    commit its offset, and leave it out of `owned`.
+    """All partitions that the member may consume, or None if no assignment is sent. The assignment is sent if it
+    changed, if it differs from the owned partitions, or if the heartbeat contained a subscription. The member must stop
+    consuming every other partition, commit its offset, and leave it out of `owned`.
     """
     heartbeat_interval_ms: int
     """Milliseconds until the next heartbeat. The interval is shorter while partitions move between members."""

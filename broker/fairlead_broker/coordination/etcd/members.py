@@ -39,7 +39,7 @@ ROUND_PAUSES_SECONDS: Final = (0.05, 0.1, 0.2, 0.4)
 last pause is repeated.
 """
 TOKENS_MAX: Final = 3
-"""Maximum number of tokens that are requested in one call, since a further token would also be refused."""
+"""Maximum number of tokens that one call requests; a further token would also be refused."""
 HAS_LEADER: Final = ("hasleader", "true")
 """Metadata that makes a member without a leader refuse requests and end streams immediately, instead of waiting."""
 CLOSED: Final = "this client of etcd was closed"

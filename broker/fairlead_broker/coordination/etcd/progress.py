@@ -12,10 +12,10 @@ from typing import Final
 REPEAT_SECONDS: Final = (0.05, 0.1, 0.2, 0.5)
 """Seconds before a request is repeated, by number of repeats. After the listed pauses, the last pause is repeated."""
 UNANSWERED_SECONDS: Final = 0.2
-"""Seconds after which an unanswered request counts as answered."""
+"""Seconds after which an unanswered progress request is treated as answered."""
 SILENCES_MAX: Final = 8
-"""Maximum factor by which repeated silences extend the allowed silence, since a watch may need a long time to
-catch up.
+"""Maximum factor by which repeated silences extend the allowed silence, because a watch may need a long time to catch
+up.
 """
 
 
@@ -39,7 +39,7 @@ class ProgressRequests:
         """Time of the first request after the last response, or None if there is no such request."""
 
     def begin(self, now: float) -> None:
-        """Reset the state for a new stream. An unanswered request by `wish` is kept."""
+        """Reset the state for a new stream, but keep a progress request by `wish` that is still unanswered."""
         self._sent = self._answered = self._repeats = 0
         self._wished_number = 1
         self._response_at, self._asked_at = now, None

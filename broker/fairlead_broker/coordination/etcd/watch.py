@@ -123,7 +123,7 @@ class EtcdWatch:
         self._news.set()
 
     async def _run(self) -> None:
-        """Read one stream after another. Raises the error that ends the watch."""
+        """Read the watch's stream, and open a new stream when it breaks. Raises the error that ends the watch."""
         while True:
             member, stream = await self._members.run(self._open)
             try:
@@ -163,9 +163,9 @@ class EtcdWatch:
     def _create_request(self) -> messages.WatchRequest:
         """Return a request for a watch that starts one revision before the next revision to deliver.
 
-        etcd reports the progress of a watch only when the store has reached the watch's first revision. With the
-        earlier start, a watch that is created right after a list can request progress immediately. Events of the
-        earlier revision are left out.
+        etcd reports the progress of a watch only when the store has reached the watch's first revision. The watch
+        therefore starts one revision earlier: a watch that is created right after a list can then request progress
+        immediately. Events of the earlier revision are left out.
         """
         key, range_end = key_range(self._prefix)
         start = max(1, self._next - 1)

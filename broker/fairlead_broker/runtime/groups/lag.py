@@ -142,7 +142,7 @@ def reset_offsets(
     found: Sequence[PositionFound],
     metadata: ClusterMetadata,
 ) -> list[ResetOffset]:
-    """Return the target offset of each partition, or the problem of a partition that is not reset."""
+    """Return the target offset of each partition, or a problem if the partition cannot be reset."""
     return [_reset(stands, position, each, metadata) for each in found]
 
 

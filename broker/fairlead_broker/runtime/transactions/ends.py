@@ -75,7 +75,7 @@ class TransactionEnds:
         clock: Clock,
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
     ) -> None:
-        """`find` raises the problem of a partition that this broker does not lead."""
+        """`find` raises a problem if this broker does not lead the partition."""
         self._find = find
         self._metadata = metadata
         self._peers = peers

@@ -273,7 +273,7 @@ def _read(parameter: QueryParameter, text: str) -> QueryValue:
 
 
 def _unknown(name: str, allowed: list[str]) -> ProblemError:
-    """Return the problem of a name; the value may be a token that was sent in the wrong place (rule A1)."""
+    """Return the problem for a name; the value may be a token that was sent in the wrong place (rule A1)."""
     names = ", ".join(allowed) if allowed else "none"
     return ProblemError(
         "unknown_option",

@@ -86,7 +86,7 @@ async def all_encoded(
     producer: ProducerStamp | None,
     keyed: KeyedRequest | None,
 ) -> list[memoryview | ProblemError]:
-    """Return each share as one batch, or the problem of a share that cannot be encoded."""
+    """Return each share as one batch, or the problem for a share that cannot be encoded."""
     if len(shares) <= ON_LOOP_BATCHES_MAX and sum(share.nbytes for share in shares) <= ON_LOOP_BYTES_MAX:
         return _all_encoded(shares, config, producer, keyed)
     return await in_thread(_all_encoded, shares, config, producer, keyed)
@@ -116,7 +116,7 @@ def _encoded(
 
 
 def _joined(slices: Iterable[RecordColumns], now_us: int) -> pa.RecordBatch:
-    """Return the records of all slices; no step holds the interpreter for more than a slice."""
+    """Return the records of all slices; no step holds the interpreter lock for more than a slice."""
     batches = [_as_batch(columns, now_us) for columns in slices if len(columns)]
     if not batches:
         raise ProblemError("malformed_request", "the body has no records")

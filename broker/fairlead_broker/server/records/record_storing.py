@@ -108,7 +108,7 @@ class RecordStoring:
         batches: Sequence[memoryview | ProblemError],
         keyed: KeyedRequest | None,
     ) -> TopicView:
-        """Create the missing topic. Raises the problem of a share that cannot be encoded."""
+        """Create the missing topic. Raises the problem for a share that cannot be encoded."""
         checked: list[tuple[memoryview, bool]] = []
         for batch in batches:
             if isinstance(batch, ProblemError):

@@ -109,7 +109,7 @@ def check_epoch(replica: LeaderReplica, seen: LeaderEpoch | None) -> None:
 
 
 def refusal_by_id(call: Call, broker: Broker, operation: Operation, topic_id: TopicId) -> ProblemError | None:
-    """Return the problem of an operation on a topic that the request names by its id, or None if it is allowed.
+    """Return the problem for an operation on a topic that the request names by its id, or None if it is allowed.
 
     An unknown id and the id of a topic that the caller is not allowed to describe get the same problem (rule Z7).
     """
