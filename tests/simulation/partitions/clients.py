@@ -48,7 +48,7 @@ class Client:
         action(*arguments)
 
     def leader(self) -> Leading | None:
-        """Draw one of the brokers that act as leader, deposed leaders included."""
+        """Draw one of the brokers that act as leader, including deposed leaders."""
         world = self.world
         found = [
             role

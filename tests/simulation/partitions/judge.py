@@ -89,7 +89,7 @@ class Partition:
     epochs: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Broker and broker epoch that led in each leader epoch."""
     leader: Leading | None = None
-    """The newest leader."""
+    """Leader in the highest leader epoch so far."""
     lost: set[int] = field(default_factory=set)
     """Values given up by an unclean election."""
     unclean_epoch: int = -1

@@ -195,7 +195,7 @@ def test_batches_fit_a_topic_with_a_lower_limit(bootstrap: str, topic: str) -> N
 def test_a_worker_is_prepared_once(bootstrap: str, topic: str) -> None:
     """Objects that were loaded before the first task are exempt from garbage collection (`gc.freeze`).
 
-    The second task exempts no objects that were loaded later.
+    The second task of a worker exempts no further objects from garbage collection.
     """
     options, columns = options_of(bootstrap), SinkColumns((("value", "value"),), None, "topic")
     rows = pa.record_batch({"value": [b"one"], "topic": [topic]})

@@ -222,7 +222,7 @@ class History:
 
     @property
     def view(self) -> ClusterView:
-        """The controller's view."""
+        """The cluster as the controller sees it."""
         return ClusterView(dict(self.brokers), draining=self.draining, cordoned=self.draining)
 
     def happen(self, what: str, broker: BrokerId) -> None:

@@ -168,7 +168,7 @@ async def test_a_plan_that_never_holds_is_given_up(life: Any, runner: PlanRunner
 
 
 async def test_what_a_plan_refuses_passes_through(runner: PlanRunner) -> None:
-    """A problem that a plan raises is passed on."""
+    """A problem that a plan raises is raised to the caller."""
 
     def refuse(_: int) -> Sequence[Transaction]:
         raise ProblemError("topic_not_found", "there is none")

@@ -38,7 +38,7 @@ def test_an_address_fails_at_a_rate_after_a_burst() -> None:
 def test_addresses_of_one_network_count_together() -> None:
     """IPv6 addresses of one /64 network share a budget.
 
-    Other networks, and texts that are not addresses, have their own budgets.
+    Each other network, and each text that is not an address, has a budget of its own.
     """
     budget = FailureBudget()
     for number in range(int(BURST) + 5):

@@ -136,7 +136,7 @@ class HandedEvents(EventThread):
         return True
 
     async def stop(self, seconds: float) -> None:
-        """Stop nothing."""
+        """Do nothing, because this stand-in has nothing to stop."""
 
     def hand(self, manifest: Manifest) -> None:
         """Pass on a change of a Cluster."""

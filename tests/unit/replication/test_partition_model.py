@@ -147,7 +147,7 @@ class PartitionModel(RuleBasedStateMachine):
         return holds
 
     def following(self, replica: Replica) -> PartitionFollower:
-        """Return the machine of a follower, which is created when the follower first learns its leader."""
+        """Return the state machine of a follower, which is created when the follower first learns its leader."""
         if replica.follower is None:
             replica.follower = PartitionFollower(
                 replica.broker,

@@ -35,7 +35,7 @@ class SlowStorage(PosixStorage):
         self.go_on()
 
     def go_on(self) -> None:
-        """Stop waiting."""
+        """Let waiting operations continue at once."""
         self.may_list.set()
         self.may_unlink.set()
 

@@ -111,7 +111,7 @@ async def test_a_call_that_hangs_ends_at_its_deadline() -> None:
 
 
 def test_what_another_attempt_may_mend_is_one_error() -> None:
-    """Errors that a retry may fix become `BrokersUnavailable`; permanent refusals are passed on unchanged."""
+    """Errors that a retry may fix become `BrokersUnavailable`; permanent refusals are raised unchanged."""
     with pytest.raises(BrokersUnavailable), broker_errors():
         raise OverloadedError(ProblemError("overloaded", "too many"), subject="ask")
     with pytest.raises(NotPossibleNowError), broker_errors():

@@ -30,7 +30,7 @@ def template_of(objects: dict[str, Manifest], name: str = "main-a") -> Manifest:
 
 
 def test_a_users_template_is_laid_over_ours() -> None:
-    """A user's template is merged into the operator's: maps by key, lists by name, with unknown fields passed on."""
+    """A user's template is merged into the operator's: maps by key, lists by name; unknown fields are kept."""
     spec = {
         "nodeSelector": {"disk": "ssd"},
         "tolerations": [{"key": "x", "operator": "Exists"}],

@@ -218,7 +218,7 @@ class TestRefusals:
 
 
 class TestLongPoll:
-    """Waits for records."""
+    """Fetches that wait for new records."""
 
     async def test_ends_when_the_high_watermark_moves(self, make_topic: MakeTopic) -> None:
         """A fetch at the log end waits and returns the next batch of any of its partitions."""

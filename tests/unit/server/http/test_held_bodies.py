@@ -38,7 +38,7 @@ def held_by(bodies: list[Body], client: Client) -> tuple[int, int]:
 def test_bodies_end_for_clients_that_hold_less(
     given_bodies: list[tuple[Client, int]], client: Client, nbytes: int, ended: int
 ) -> None:
-    """A body is refused only in favour of a client that, with its new body, does not occupy more bytes than the body's.
+    """A body is refused only in favour of a client that occupies at most as many bytes, including its new body.
 
     If any body may be refused in favour of another client, such a body is found.
     """

@@ -29,7 +29,7 @@ LARGE = Decimal("123456789012345678.12")
 
 
 def table_of(path: Path, kind: str, column: Any, name: str) -> DeltaTable:
-    """Write a column and a column of numbers as one file of a table."""
+    """Write the given column and a column of numbers as one file of a table."""
     schema = pa.schema([(name, column.type), ("number", pa.int64())])
     fields = [(name, kind), ("number", "long")]
     spelt = [{"name": each, "type": of, "nullable": True, "metadata": {}} for each, of in fields]
