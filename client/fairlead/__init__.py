@@ -1,7 +1,7 @@
 """The Fairlead SDK: producer, consumer and admin client over HTTP/2, async first.
 
 Every public name can be imported from this package; typed errors are in `fairlead.errors`. Connectors build on
-`fairlead.reading`. The other modules may change between releases. Names are imported on first use, so that a program
+`fairlead.reading`. All other modules may change between releases. Names are imported on first use, so that a program
 loads Arrow and the HTTP client only if the program needs them.
 """
 

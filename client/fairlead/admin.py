@@ -258,7 +258,7 @@ class Admin:
         """Permanently accept the loss of the records in a damaged range, which readers skip from then on.
 
         `LogDamagedError` names the range in its `data`. Repeating the call is not an error. Raises `ConflictError` if
-        the partition has no damaged range, or only a different one.
+        the partition has no damaged range, or only a different damaged range.
         """
         place = TopicPartition(topic, partition)
         body = AcceptDamageRequest(first_offset=first_offset, next_good_offset=next_good_offset)

@@ -83,11 +83,11 @@ class Consumer:
       the end (at least once); a batch, or a record of `records`, counts as processed when the next batch or record is
       taken, or when the block ends without an exception. `"before"` commits each batch before it is handed out (at most
       once). With `"manual"`, only `commit` commits.
-    - auto_commit_interval: time between two commits of `"after"`.
+    - auto_commit_interval: time between two commits with `commit="after"`.
     - on_assigned, on_revoked: plain or async functions, called with the assigned or revoked partitions; a partition is
       released only after `on_revoked` has ended.
     - processing_timeout: maximum time between two calls that take a batch; after a longer time, the member leaves the
-      group, and the next such call raises `ProcessingTimeoutError`.
+      group, and the next call that takes a batch raises `ProcessingTimeoutError`.
     - session_timeout: time without a heartbeat, for example after a crash, after which other members get the
       partitions.
     - rebalance_timeout: time that the group waits for the release of a partition.
@@ -431,7 +431,7 @@ class Consumer:
         await committer.commit(entries)
 
     def _joint_commit(self) -> JointCommit:
-        """Return the commit, with a transaction, of the offsets after all records handed out since the last commit."""
+        """Return the function that commits, with a transaction, the offsets after the records handed out."""
         self._check_open()
         session = self._member_session()
         if not session.commits_manually:

@@ -263,7 +263,7 @@ class Producer:
                 self._settings.transaction_timeout_seconds,
             )
             try:
-                # The begin fences the previous producer of the name.
+                # The begin request fences the previous producer with the same name.
                 await self._transactions.begin()
             except BaseException:
                 await self._transport.close()

@@ -92,9 +92,9 @@ class Transaction:
         """Commit the group's offsets after all records that a consumer has handed out, if the transaction commits.
 
         Readers of the group's offsets see the offsets if and only if the transaction is committed. The consumer is a
-        member of a group with `commit="manual"`. A transaction has offsets of one consumer; a later call replaces the
-        offsets of an earlier call. If a partition was revoked in the meantime, the transaction is aborted, and leaving
-        the block raises `MemberFencedError`. After an abort, the consumer must return to its committed offsets;
-        `exactly_once` does this.
+        member of a group with `commit="manual"`. A transaction contains the offsets of only one consumer; a later call
+        replaces the offsets of an earlier call. If a partition was revoked in the meantime, the transaction is aborted,
+        and leaving the block raises `MemberFencedError`. After an abort, the consumer must return to its committed
+        offsets; `exactly_once` does this.
         """
         self._producer._join_offsets(consumer._joint_commit())  # noqa: SLF001 - parts of one exchange

@@ -39,7 +39,7 @@ _LOG: Final = logging.getLogger("fairlead")
 SendCommit: TypeAlias = Callable[[TransactionOffsets | None], Awaitable[None]]
 """Function that sends the commit of a transaction with these offsets of a group, if any."""
 JointCommit: TypeAlias = Callable[[SendCommit], Awaitable[None]]
-"""Function that commits a transaction with offsets, by calls of the given function."""
+"""Function that commits a transaction with offsets; its argument is a function that sends the commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class OffsetCommitter:
         return bool(self._taken)
 
     def joint(self) -> JointCommit:
-        """Return the commit, with a transaction, of the offsets after all records handed out since the last commit."""
+        """Return the function that commits, with a transaction, the offsets after the records handed out."""
         taken = {cursor: _entry(cursor, *self._reader.handed_out(cursor)) for cursor in self._taken}
         return partial(self._commit_with, taken)
 

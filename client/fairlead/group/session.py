@@ -72,8 +72,8 @@ class Membership:
     """Epoch of the member; 0 while the consumer is not a member."""
     state: MemberState
     heartbeat_failing_seconds: float | None
-    """Seconds since heartbeats began to fail; None while heartbeats succeed. If this exceeds the session timeout, the
-    group may have assigned the partitions to other members."""
+    """Seconds since heartbeats began to fail; None while heartbeats succeed. If this time exceeds the session timeout,
+    the group may have assigned the partitions to other members."""
     heartbeat_error: FairleadError | None
 
 
