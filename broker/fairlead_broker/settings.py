@@ -188,7 +188,7 @@ Superusers = Annotated[
 
 
 class Limits(BaseModel):
-    """Limits of the broker, each with its reason. A limit is overridden as `FAIRLEAD_LIMITS__<NAME>`."""
+    """Limits of the broker, each with its reason. A limit is overridden by a setting `FAIRLEAD_LIMITS__<NAME>`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -405,9 +405,9 @@ class BrokerSettings(BaseSettings):
     """
 
     external_listen: ListenerText | None = None
-    """Address of a further data listener, for clients outside of the brokers' network, optionally with a scheme. Its
-    clients get the external address of each broker. If a broker has no external address, external clients get the
-    address that they called, such as the address of a load balancer, and brokers forward every call.
+    """Address of a further data listener, for clients outside of the brokers' network, optionally with a scheme.
+    Clients of this listener get the external address of each broker. If a broker has no external address, external
+    clients get the address that they called, such as the address of a load balancer, and brokers forward every call.
     """
 
     external_scheme: Literal["http", "https"] | None = None
@@ -454,8 +454,8 @@ class BrokerSettings(BaseSettings):
     """Address advertised to clients; by default the bound address of the data listener. In a pod, the address may
     contain the placeholders `{id}`, `{pod}`, `{namespace}`, `{ip}` and `{node}`. The last four placeholders are
     replaced by the variables `POD_NAME`, `POD_NAMESPACE`, `POD_IP` and `NODE_IP`. If the data listener has addresses of
-    both schemes, this setting is the address for `http`. If the listener has only `https` addresses, the setting is for
-    `https`.
+    both schemes, this setting is the address for `http`. If the listener has only `https` addresses, this setting is
+    the address for `https`.
     """
 
     advertise_tls: EndpointText | None = None
@@ -752,7 +752,7 @@ class BrokerSettings(BaseSettings):
 
     @classmethod
     def load(cls, flags: Mapping[str, Any] | None = None, config_file: Path | None = None) -> BrokerSettings:
-        """Load settings. Flags (None = not given) override variables, variables the file, and the file the defaults.
+        """Load settings. Flags (None = not given) take precedence over variables, then the file, then the defaults.
 
         Raises OSError if the file cannot be read, and ValueError (also as pydantic's ValidationError) if a value is
         invalid.

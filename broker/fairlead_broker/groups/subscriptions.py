@@ -106,8 +106,8 @@ class SubscribedTopics:
     def _matched_by(self, pattern: str) -> set[str]:
         matched = self._matched.get(pattern)
         if matched is None:
-            # The cache is cleared at twice as many patterns as a group may have, which drops the patterns of members
-            # that left.
+            # The cache is cleared when it contains twice as many patterns as a group may have, which drops the patterns
+            # of members that left.
             if len(self._matched) >= 2 * PATTERNS_MAX:
                 self._matched.clear()
             matched = self._matched[pattern] = _matches(pattern, self.topics.keys())

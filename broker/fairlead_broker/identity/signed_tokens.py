@@ -110,7 +110,7 @@ class SignedTokens:
             raise CallerPending(lambda: asyncio.shield(fetching))
 
     def _pace(self, *, waited: bool) -> None:
-        """Limit the checks of signatures in each second. A request above the limit waits once for the next second."""
+        """Limit signature checks per second. A request above the limit waits once, until the next second begins."""
         now = self._clock.monotonic()
         if int(now) != self._second:
             self._second, self._checks = int(now), 0

@@ -2,9 +2,9 @@
 
 `producer_snapshots` adds the transactions of the last segment while it replays batches, and saves them in its
 snapshots. A closed segment has a file `<base offset>.aborted`, which is written before the segment is closed and is
-synced with the segment. A closed segment without the file has no aborted transaction. The files are read at the first
-read of committed records, since most partitions have no such reader. A file with a wrong entry is written again from
-the markers in the segment. Layout: docs/reference/files.md.
+synced with the segment. A closed segment without a file of aborted transactions has none. The files are read at the
+first read of committed records, since most partitions have no such reader. A file with a wrong entry is written again
+from the markers in the segment. Layout: docs/reference/files.md.
 """
 
 from __future__ import annotations

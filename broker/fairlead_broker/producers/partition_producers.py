@@ -71,7 +71,7 @@ class _Front(msgspec.Struct, Generic[R], gc=False):
     ordered: list[SequencedArrived[R]]
     is_transactional: bool
     is_ended: bool = False
-    """Whether a marker of the producer is ordered as well."""
+    """Whether a marker of the producer is ordered."""
 
 
 _Ordered: TypeAlias = SequencedArrived[R] | KeyedArrived[R] | EndDecided[R]

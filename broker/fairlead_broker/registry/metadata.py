@@ -294,7 +294,7 @@ class ClusterMetadata:
                 return self._single(single, item)
 
     def _security(self, key: str, item: KeyValue | None, record_type: type[R]) -> Versioned[R] | None:
-        """Return a security record. The key of an unreadable record is noted, and the mirror continues."""
+        """Return a security record. The key of an unreadable record is recorded, and the mirror continues."""
         self.unreadable_security.discard(key)
         try:
             return _read(item, record_type)

@@ -217,7 +217,8 @@ class RestartPermitRecord(Record, frozen=True, kw_only=True):
 
     broker: BrokerId
     broker_epoch: BrokerEpoch
-    """Incarnation that may be stopped. The permit ends when a new incarnation of the broker is registered."""
+    """Incarnation of the broker that may be restarted. The permit ends when a new incarnation of the broker is
+    registered."""
 
 
 class TopicRecord(Record, frozen=True, kw_only=True):
@@ -261,8 +262,9 @@ class Replica(Entry, frozen=True, kw_only=True):
     broker: BrokerId
     directory: str
     generation: Count = 0
-    """Number that distinguishes the replica from earlier replicas on the broker. A move sets the number to the record's
-    mod revision. A broker that removes itself because of damage increases the number by one.
+    """Number that distinguishes the replica from earlier replicas on the broker. A move sets the generation to the
+    partition record's mod revision. A broker that removes itself because of damage increases the generation of its
+    replica by one.
     """
 
 

@@ -14,7 +14,7 @@ from fairlead_broker.registry.records import PartitionRecord, Replica
 class Following:
     """Follower role: the leader that a broker follows in a partition, and the broker's own replica.
 
-    Any change to these values starts a new follower.
+    A change to any of these fields starts a new follower.
     """
 
     leader: BrokerId

@@ -107,7 +107,7 @@ class Listeners:
 
     def __init__(self, bound: BoundSockets) -> None:
         self._serving: list[tuple[Side, bool, ServingListener]] = []
-        """Data and peer listeners, each with whether it has TLS."""
+        """Data and peer listeners, each with a flag that states whether the listener has TLS."""
         self._ops: list[OpsListener] = []
         self.closing = AsyncExitStack()
         """Stack of the ops listener and the tasks for listeners, which are closed in reverse order after the data and

@@ -106,7 +106,7 @@ async def _context(material: Material, tls_min: str) -> ssl.SSLContext:
 
 
 async def _load(context: ssl.SSLContext, material: Material) -> None:
-    """Load the certificate of later handshakes; the context of a running server may be changed."""
+    """Load the certificate for later handshakes; the context of a running server may be changed."""
     snapshot = await asyncio.to_thread(Snapshot.write, material)
     try:
         await asyncio.to_thread(context.load_cert_chain, snapshot.chain, snapshot.key)

@@ -236,7 +236,7 @@ class SegmentWriter:
     def cut_index_files(self, count: int) -> None:
         """Truncate the index files durably to a number of entries, since stale entries would mislead readers.
 
-        If the disk is too full to truncate them, the index files are removed, since they can be rebuilt.
+        If the disk is too full to truncate the index files, they are removed, since they can be rebuilt.
         """
         self._flushed = min(self._flushed, count)
         try:

@@ -499,8 +499,8 @@ class PosixStorage:
 def log_files_from_descriptor_limit() -> int:
     """Return the number of log files to keep open, which is a little less than a quarter of the descriptor limit.
 
-    Connections of clients may use three quarters of the limit. Out of the last quarter, 32 descriptors or more are kept
-    for folders and for sockets to other brokers and etcd.
+    Client connections may use three quarters of the descriptor limit. Of the remaining quarter of the descriptor limit,
+    at least 32 descriptors are kept for folders and for sockets to other brokers and etcd.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:

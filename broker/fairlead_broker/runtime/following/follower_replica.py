@@ -250,7 +250,7 @@ class FollowerReplica:
             self.sync.sync_at_once(self._end)
 
     def change_config(self, config: TopicConfig) -> None:
-        """Apply a changed topic configuration. The log is updated separately, in a pool."""
+        """Apply a changed topic configuration. The log is updated separately, in the disk pool."""
         self.config = config
         self.sync.change_config(config)
 

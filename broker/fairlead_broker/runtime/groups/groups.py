@@ -333,7 +333,7 @@ class Groups:
     async def release_all(self) -> None:
         """Release the claims of all groups and accept no new groups.
 
-        Called after other brokers have learned of the stop.
+        This method is called after other brokers have learned of the stop.
         """
         self._stopping = True
         room = asyncio.Semaphore(RELEASES_AT_ONCE)

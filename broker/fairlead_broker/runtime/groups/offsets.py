@@ -40,7 +40,7 @@ class CommittedOffsets:
     __slots__ = ("_blocks", "_unknown")
 
     def __init__(self, blocks: Mapping[Block, OffsetsRecord]) -> None:
-        """Store the offsets that were loaded."""
+        """Initialize the offsets from the records that were loaded."""
         self._blocks: dict[Block, dict[int, OffsetEntry]] = {
             block: {entry.partition: entry for entry in record.entries} for block, record in blocks.items()
         }

@@ -20,7 +20,8 @@ MERGED_PARTITIONS_MAX: Final = 4096
 """Maximum number of offsets in one transaction of the store: 64 records if the partitions are adjacent, which is a
 small load for the store."""
 DECISIONS_MAX: Final = 60
-"""Maximum number of decisions in one write, each of which needs a compare and a put beside the records of offsets."""
+"""Maximum number of decisions in one write, each of which needs a compare and a put in addition to the records of
+offsets."""
 ATTEMPTS_MAX: Final = 20
 """Maximum number of writes of a decision. Each failed write means that another call changed the transaction."""
 

@@ -240,7 +240,7 @@ class Leadership:
 
     @property
     def under_replicated(self) -> bool:
-        """Whether a replica is out of sync; a replica that a reassignment is adding need not be in sync yet."""
+        """Whether any replica is out of sync; replicas that a reassignment is adding do not count."""
         record = self.machine.record
         in_sync = {entry.broker for entry in record.isr}
         return any(each.broker not in in_sync | {*record.adding} for each in record.replicas)

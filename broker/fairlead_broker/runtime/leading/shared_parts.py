@@ -85,7 +85,7 @@ class WatchesTransactions(Protocol):
     """Interface through which leader replicas report open transactions."""
 
     def hint(self, producers: Iterable[ProducerId]) -> None:
-        """Read the records of producers with open transactions soon."""
+        """Schedule an early check of the records of producers with open transactions."""
         ...
 
     def has_open(self, partition: TransactionalPartition) -> None:

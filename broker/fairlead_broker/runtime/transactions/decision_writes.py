@@ -84,7 +84,7 @@ class DecisionWrites:
         self._writers = 0
 
     async def change(self, producer_id: ProducerId, change: Change[A]) -> A:
-        """Change a producer's record by a function, and return the function's answer for the written record.
+        """Apply a change function to a producer's record, and return the function's answer for the written record.
 
         The function may be called several times. A `ProblemError` of the function is raised if the record was read
         after the call began. Raises `coordination_unavailable` if the store does not answer in time, and `internal` for

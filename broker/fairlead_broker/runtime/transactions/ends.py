@@ -29,7 +29,7 @@ RETRY_SECONDS_MAX: Final = 5.0
 MARKER_SECONDS_MAX: Final = 4.0
 """Maximum number of seconds for which a leader waits until a marker is committed."""
 ENDS_MAX: Final = 1_000
-"""Maximum number of ends in one request to a leader."""
+"""Maximum number of transaction ends in one request to a leader."""
 CLEAN_SECONDS: Final = 10.0
 """Seconds after a confirmation until the producer's record is written without its confirmed commits, unless another
 change has written it."""

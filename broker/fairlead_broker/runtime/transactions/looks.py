@@ -84,7 +84,10 @@ class TransactionLooks:
     # -- reports
 
     def has_open(self, partition: TransactionalPartition) -> None:
-        """Watch a partition with an open transaction. Called for each group appended while a transaction is open."""
+        """Watch a partition with an open transaction.
+
+        The leader calls this method for each group that it appends while a transaction is open.
+        """
         if partition not in self._partitions:
             self._partitions[partition] = None
             self._wake.set()

@@ -44,7 +44,7 @@ Authorize = Callable[[TransactionRecord], None]
 TRANSACTION_LEVEL: Final = 2
 """Lowest feature level at which every broker supports transactions."""
 ATTEMPTS_MAX: Final = 20
-"""Maximum number of attempts to create a name. Each failed attempt means that another call changed the name."""
+"""Maximum number of attempts to create a name. An attempt fails only if another call changed the record of the name."""
 PAGE_MAX: Final = 100
 """Number of records that are examined at once."""
 

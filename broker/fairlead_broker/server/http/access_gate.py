@@ -37,7 +37,7 @@ class Callers(Protocol):
         """Return the access of the caller at an address with these values of the header `Authorization`."""
 
     def of(self, caller: Caller) -> CallerAccess:
-        """Return the access of a caller that a broker named."""
+        """Return the access of a caller that another broker names."""
 
     def remembered(self, value: bytes) -> str | None:
         """Return the principal of a remembered header `Authorization`, or None."""

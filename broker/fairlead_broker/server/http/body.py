@@ -65,7 +65,7 @@ class CallLimit:
         self.calls = 0
         """Number of calls under way."""
         self._under_way: dict[str, int] = {}
-        """Number of calls under way of each caller with at least one such call."""
+        """Number of running calls of each caller that has any."""
         self._excess = 0
         """Number of calls under way that were admitted beyond the limit. Calls counted by `go_on` are not included."""
         self._excess_of: dict[str, int] = {}
@@ -324,7 +324,7 @@ class BodyBudget:
         self.held_bytes -= size_bytes
 
     def _longest_held(self, size_bytes: int, client: Client) -> HeldBody:
-        """Return the body that may be ended in favour of a body of the client. Raises ProblemError overloaded."""
+        """Return the body that may be aborted to make room for a body of the client. Raises ProblemError overloaded."""
         now = asyncio.get_running_loop().time()
         body = self.held.longest_held(client, size_bytes, now - self.limits.body_idle_seconds_max)
         if body is None:

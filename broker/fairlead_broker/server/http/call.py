@@ -144,7 +144,7 @@ class Call:
         return CallerSide(scheme, None if self.outside is None else self._called_url(self.outside.scheme))
 
     def _called_url(self, scheme: str) -> str | None:
-        """Return the base URL that a client outside has called; no header of a proxy is read (rule T14)."""
+        """Return the base URL that an external client has called; no header of a proxy is read (rule T14)."""
         authority = self.header_text(b"host")
         return f"{scheme}://{authority}" if _AUTHORITY.fullmatch(authority) else None
 

@@ -81,7 +81,7 @@ class ConnectionGuard:
         """Return the connections to shut down.
 
         `sockets`: all connections to the port; `noted`: result of the method `noted` before the connections were
-        listed. Noted clients without a connection are forgotten.
+        listed. Clients that have made a request but no longer have a connection are forgotten.
         """
         self._seen = {
             each.inode: (each.peer, since) for each in sockets for since in (self._since(each, now),)

@@ -58,7 +58,7 @@ class TlsVersion(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ServerTls:
-    """Material and lowest version for a listener with TLS. The files are read only while the server starts."""
+    """TLS material and lowest TLS version of a listener. The files are read only while the server starts."""
 
     snapshot: Snapshot
     version_min: TlsVersion = TlsVersion.TLS_1_3
