@@ -55,7 +55,7 @@ def flights_file() -> Path:
 
 
 def program() -> str:
-    """The `fairlead` program of this Python."""
+    """Path of the `fairlead` program next to the running Python interpreter."""
     return str(Path(sys.executable).with_name("fairlead"))
 
 

@@ -46,7 +46,7 @@ class ObjectRef:
     name: str
 
     def __str__(self) -> str:
-        """Return the text `Kind namespace/name`."""
+        """Return the reference as text, `Kind namespace/name`."""
         return (
             f"{self.kind.kind} {self.namespace}/{self.name}"
             if self.namespace

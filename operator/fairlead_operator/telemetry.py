@@ -95,11 +95,11 @@ class Telemetry:
         self.registry.register(self._conditions)
 
     def show_conditions(self, read: Callable[[], Iterable[ConditionRow]]) -> None:
-        """Show the conditions that `read` returns at each scrape."""
+        """Export the conditions that `read` returns at each scrape."""
         self._conditions.read = read
 
     def show_rebalances(self, read: Callable[[], Iterable[RebalanceRow]]) -> None:
-        """Show the rows of Rebalances in progress that `read` returns at each scrape."""
+        """Export the rows of Rebalances in progress that `read` returns at each scrape."""
         self._conditions.read_rebalances = read
 
     def on_scrape(self, gauge: Gauge, value: Callable[[], float], *labels: str) -> None:

@@ -262,7 +262,7 @@ def _show(telemetry: Telemetry, cache: WatchedObjects, leadership: Leadership, w
 
 
 def condition_rows(cache: ObjectCache) -> Iterator[ConditionRow]:
-    """Yield the rows of all resources, from conditions that may have been written by another release."""
+    """Yield a row of metrics for each reported condition, which another release may have written."""
     for kind in RESOURCES:
         for manifest in cache.all(kind):
             metadata = manifest["metadata"]
@@ -276,7 +276,7 @@ def condition_rows(cache: ObjectCache) -> Iterator[ConditionRow]:
 
 
 def rebalance_rows(cache: ObjectCache) -> Iterator[RebalanceRow]:
-    """Yield the rows of the Rebalances that move partitions."""
+    """Yield a row of metrics for each Rebalance that moves partitions."""
     for manifest in cache.all(REBALANCE):
         metadata, status = manifest["metadata"], manifest.get("status") or {}
         progress = status.get("progress") or {}

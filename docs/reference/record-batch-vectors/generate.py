@@ -1,8 +1,8 @@
 """Write the test vectors of the record batch: `python generate.py [FOLDER]`.
 
 The Python SDK wrote the files `captured-*.bin` once, with real compressors. The captured files are never written again,
-because stored batches must stay readable in all later releases. All other files are made with `encoder`, and have the
-same bytes each time.
+because stored batches must stay readable in all later releases. All files except the captured ones are made with
+`encoder`, and have the same bytes each time.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "spec.volumes": ("name",),
 }
 """Lists with elements from several writers, as `parent.name`, each with the keys that identify an element. The operator
-owns every other list as a whole."""
+owns a list that is not named here as a whole."""
 _WHOLE: Final = frozenset(
     {"selector", "matchLabels", "nodeSelector", "podSelector", "namespaceSelector", "labelSelector"}
 )

@@ -127,7 +127,7 @@ class AlterConfig:
 
 @dataclass(frozen=True, slots=True)
 class NoteAddress:
-    """Record, on a claim, the external address that its broker read when it started for another reason."""
+    """Record, on a claim, the external address that its broker read at a start that had a different reason."""
 
     claim: str
     address: str

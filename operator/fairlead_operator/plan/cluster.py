@@ -73,8 +73,8 @@ from fairlead_operator.render.routes import missing_kind
 def changes(wanted: Mapping[str, str], entries: Mapping[str, ConfigEntry]) -> dict[str, ConfigInput]:
     """Return the changes that leave exactly these keys set in the cluster; empty if no change is needed.
 
-    A key that the cluster does not list is omitted, since older brokers do not support it. A key of `SET_BY_CALLS`
-    stays as it is unless the spec names it.
+    A key that the cluster does not list is omitted, since older brokers do not support it. A key of `SET_BY_CALLS` is
+    changed only if the spec names it.
     """
     differing = dict[str, ConfigInput]()
     for name, entry in entries.items():

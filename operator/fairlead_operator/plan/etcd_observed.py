@@ -15,7 +15,7 @@ from fairlead_operator.naming import Scheme
 from fairlead_operator.render.inputs import EtcdPhase
 
 NO_SPACE: Final = "NOSPACE"
-"""Alarm of a store that has reached its quota. While the alarm is set, etcd accepts only reads and deletes."""
+"""Alarm of a store that has reached its quota. While the NOSPACE alarm is set, etcd accepts only reads and deletes."""
 
 
 @dataclass(frozen=True, slots=True)

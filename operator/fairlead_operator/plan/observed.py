@@ -411,8 +411,9 @@ def images_of(cluster: Cluster, observed: Observed, own: Images) -> Images:
 def _that_starts(image: str, cluster: Cluster, observed: Observed) -> str:
     """Return the given image, or the image of other pods if no pod with the given image starts.
 
-    If no pod has another image, a cluster that has served before keeps the image: the registry may be unavailable, and
-    the default image of the operator might be an upgrade. For a cluster that has never served, the result is empty.
+    If no pod has another image, a cluster that has served before keeps the given image: the registry may be
+    unavailable, and the default image of the operator might be an upgrade. For a cluster that has never served, the
+    result is empty.
     """
     having = [pod for pod in observed.pods if pod.image == image]
     if not having or any(pod.stuck is None for pod in having):

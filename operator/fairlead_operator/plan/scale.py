@@ -37,7 +37,7 @@ from fairlead_operator.plan.actions import (
 from fairlead_operator.plan.observed import BrokersAnswer, ObservedClaim, ObservedPod, ObservedSet
 
 NAMED_MAX: Final = 10
-"""Maximum number of topics or partitions in a message."""
+"""Maximum number of topics or partitions that a message names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

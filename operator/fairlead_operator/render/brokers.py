@@ -243,7 +243,7 @@ def _identity(cluster: Cluster) -> list[Manifest]:
 
 
 def _with_security(variables: list[Manifest], cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
-    """Return the variables with the variables for security, which replace variables of the same name."""
+    """Return the variables merged with the variables for security, which replace variables of the same name."""
     if inputs.transport is None:
         return variables
     chosen = dict(security.settings(cluster, inputs.transport))

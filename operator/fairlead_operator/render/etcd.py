@@ -299,7 +299,8 @@ def secure_arguments(folder: str) -> list[str]:
         *(f"--{prefix}{option}={folder}/{file}" for prefix in ("", "peer-") for option, file in files),
         "--client-cert-auth",
         "--peer-client-cert-auth",
-        # The authority signs only for this cluster. A check of the SANs would need a reverse lookup of each address.
+        # The authority signs only for this cluster. etcd would check the SANs of a client certificate by a reverse
+        # lookup of each address.
         "--peer-skip-client-san-verification",
         "--tls-min-version=TLS1.3",
     ]

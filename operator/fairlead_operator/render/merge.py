@@ -2,8 +2,8 @@
 
 Maps are merged key by key at every level. Lists of named entries are merged by name: a user's entry is merged over the
 rendered entry of the same name, or replaces the rendered entry if entries of the list have alternative forms. New
-entries are appended. Every other list is replaced. A null removes a value. The user's value takes precedence; the
-caller restores values that must not change. The module does not depend on brokers or etcd.
+entries are appended. Lists without named entries are replaced. A null removes a value. The user's value takes
+precedence; the caller restores values that must not change. The module does not depend on brokers or etcd.
 """
 
 from __future__ import annotations

@@ -122,8 +122,8 @@ def _endpoint(cluster: Cluster, port: str, component: str, also: Sequence[Manife
         "path": "/metrics",
         "interval": SCRAPE_INTERVAL,
         "relabelings": [
-            # Only the pods of this component are scraped, even if the user's template for another component adds a
-            # container with the same port name.
+            # A PodMonitor scrapes only the pods of its component, even if the user's template for another component
+            # adds a container with the same port name.
             {"action": "keep", "sourceLabels": [COMPONENT_META_LABEL], "regex": component},
             # The label is not named `cluster`, since many installations use this name for the Kubernetes cluster.
             {"action": "replace", "targetLabel": "fairlead_cluster", "replacement": cluster.name},

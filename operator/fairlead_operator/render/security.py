@@ -187,7 +187,8 @@ def file_settings(cluster: Cluster, transport: Transport) -> dict[str, Any]:
 def pod_words(cluster: Cluster, transport: Transport | None) -> dict[str, object]:
     """Return the security settings in the fingerprint of a pod: settings that a broker reads only at startup.
 
-    The least strict mode is not included, since brokers restart only if the mode is lowered (see `plan.roll`).
+    The fingerprint does not contain the least strict mode, since brokers restart only if the mode is lowered (see
+    `plan.roll`).
     """
     security = cluster.spec.security
     if security is None or transport is None:

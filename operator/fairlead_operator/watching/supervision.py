@@ -117,7 +117,7 @@ class Watching:
     def unhealthy(self) -> str:
         """Return the reason why this process must be restarted; empty while the process is healthy.
 
-        An unreachable API server is not a reason for a restart.
+        An unreachable API server does not make the process unhealthy.
         """
         if self.silent_seconds() > SILENT_SECONDS_MAX:
             return f"the watch thread has sent no heartbeat for {self.silent_seconds():.0f} s"

@@ -19,7 +19,7 @@ from fairlead_operator.plan.rebalancing.layout import Layout, Place, load_after
 from fairlead_operator.plan.topic_observed import LiveTopics
 
 NAMED_MAX: Final = 10
-"""Maximum number of partitions in a message."""
+"""Maximum number of partitions that a message names."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ class Reports:
         )
 
     def without(self, leaf: CertificateFacts) -> list[int]:
-        """Return the registered brokers that have loaded another certificate."""
+        """Return the registered brokers that have not loaded this certificate."""
         return sorted(
             broker
             for broker in self.registered
@@ -121,9 +121,9 @@ class AuthorityStep(Enum):
 
     KEEP = auto()
     ADD_FOLLOWING = auto()
-    """Create the next authority, which is trusted from then on."""
+    """Create the next authority, which brokers and clients trust from this step on."""
     PROMOTE = auto()
-    """Sign with the next authority from now on."""
+    """Sign certificates with the next authority from this step on."""
     DROP_PREVIOUS = auto()
     """Stop trusting the previous authority."""
 
