@@ -167,11 +167,13 @@ ETCD_AUTHORITIES_ANNOTATION: Final = f"{GROUP}/etcd-authorities"
 SECURITY_FLOOR_ANNOTATION: Final = f"{GROUP}/security-floor"
 """Annotation on a pod and its template: least strict security mode of the broker."""
 RENEW_CA_ANNOTATION: Final = f"{GROUP}/renew-ca"
-"""Annotation on a Cluster that requests the replacement of its authority. The operator removes the annotation."""
+"""Annotation on a Cluster that requests the replacement of its authority. The operator removes the annotation when the
+next authority exists."""
 SKIP_OVERLAP_ANNOTATION: Final = f"{GROUP}/skip-overlap"
 """Annotation on a Cluster: if the value is `true`, the replacement of an authority does not wait for clients."""
 RENEW_TOKEN_ANNOTATION: Final = f"{GROUP}/renew-token"
-"""Annotation on a User that requests another token. The operator removes the annotation."""
+"""Annotation on a User that requests another token. The operator removes the annotation when the Secret contains the
+new token."""
 ANNOUNCED_ADDRESS_ANNOTATION: Final = f"{GROUP}/told-address"
 """Annotation on a broker's claim: the external address for which the broker was last restarted or that it read at
 startup. A broker is restarted once for each new address, and once when the address is removed."""

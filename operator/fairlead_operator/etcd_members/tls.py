@@ -16,7 +16,7 @@ def context_of(folder: Path) -> ssl.SSLContext:
 
 
 def context_in_memory(authorities: str, certificate: bytes, key: bytes) -> ssl.SSLContext:
-    """Return the context for PEM texts. OpenSSL reads only files, so temporary files exist during this call."""
+    """Return the context for PEM texts, which the call writes to temporary files, since OpenSSL reads only files."""
     with tempfile.TemporaryDirectory(prefix="fairlead-operator-") as name:
         folder = Path(name)
         for file, content in (("ca.crt", authorities.encode()), ("tls.crt", certificate), ("tls.key", key)):

@@ -2,7 +2,7 @@
 
 The finalizer is set before the first move and removed after the last move, so that the deletion of a Rebalance cancels
 the moves in progress. The state of a Rebalance is stored in its status before the pass that acts on the state. Moves
-are calls to the brokers, which continue them without the operator.
+are started by calls to the brokers, which continue the moves without the operator.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ HANDOVER_SECONDS: Final = 60
 """Part of the grace period, in seconds, for the restart permit and the handover of leaderships."""
 REQUESTS: Final = {"cpu": "250m", "memory": "512Mi"}
 """Resource requests of a broker whose pool sets no resources. A node that runs out of memory evicts pods without
-requests first. The requests are above the needs of an idle broker, and a trial cluster fits on one node."""
+requests first. The resource requests exceed the needs of an idle broker, but a trial cluster still fits on one node."""
 EVERY_ADDRESS: Final = security.EVERY_ADDRESS
 """Listen address of brokers for both IPv4 and IPv6. The address `0.0.0.0` would not work in IPv6 clusters."""
 ETCD_SECRET_FOLDER: Final = f"{CONFIG_FOLDER}-etcd"

@@ -1,8 +1,8 @@
 """Access rules and quotas that belong to a Cluster itself, not to a User.
 
 The brokers' own service account may ask for the permit to stop a broker, Prometheus may read metrics that need a token,
-and the Users of a namespace share the limits of `spec.security.users`. Called by `reconcile.cluster` with the records
-that the brokers list. Records of other owners are never changed.
+and the Users of a namespace share the limits of `spec.security.users`. `reconcile.cluster` calls this module with the
+records that the brokers list. Records of other owners are never changed.
 """
 
 from __future__ import annotations

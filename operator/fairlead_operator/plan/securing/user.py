@@ -112,7 +112,8 @@ def _outside(acls: Iterable[UserAcl], granted: Mapping[str, Any]) -> Iterable[st
 def _above(user: User, granted: Mapping[str, Any]) -> Iterable[str]:
     """Yield the limits of the User's quota that are larger than the namespace's maximum, or that have no maximum.
 
-    The check is needed because the quota of a principal takes precedence over lower quotas of patterns.
+    A User's quota is compared with the maximum because the quota of a principal takes precedence over lower quotas of
+    patterns.
     """
     most = NamespaceQuota.model_validate(granted.get("quotaMax") or {})
     # A limit that the Users of the namespace share applies in addition to the User's own limit.
