@@ -148,7 +148,7 @@ def run(
 
 def report(text: str) -> None:
     """Print a line of progress on stderr."""
-    # `print` would write the end of the line separately.
+    # `print` would write the line ending separately.
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 

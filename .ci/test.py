@@ -153,8 +153,8 @@ def run_all(tests: TestRun) -> None:
         tests.run("pytest", "-n", WORKERS, *by_file, "-m", "not serial", *ignored)
         print("+ wait for the programs of the test Kubernetes (build/kubernetes.log)", flush=True)
         building.wait()
-    # The lanes below run at the same time, but only after the tests of whole systems: with all workers on two cores,
-    # tests would exceed their deadlines.
+    # These groups of tests run at the same time, but only after the tests of whole systems: with all workers on two
+    # cores, tests would exceed their deadlines.
     tests.run_together(
         [("pytest", "-n", KUBERNETES_WORKERS, "-m", "not serial", KUBERNETES_TESTS)],
         # Tests with Spark run in separate processes: clusters that last for a whole session of pytest suppress logs

@@ -1,8 +1,8 @@
 """Rate at which one member of a group reads records with the SDK, and with Kafka's Python clients on Kafka's broker.
 
-`groups.py` calls this module. Both topics contain the same number of records of the same size. Every side (a client
-with one way of reading) reads as the only member of a new group, in a separate process, while the other broker is
-stopped.
+`groups.py` calls this module. The topics of Fairlead and Kafka contain the same number of records of the same size.
+Every side (a client with one way of reading) reads as the only member of a new group, in a separate process, while the
+other broker is stopped.
 """
 
 from __future__ import annotations

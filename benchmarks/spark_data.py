@@ -1,7 +1,7 @@
 """Records of the Spark benchmarks, which are created once as Parquet files and loaded from these files into both peers.
 
-`spark.py` calls this module. Both topics contain the same values at the same offsets with the same timestamps, in
-batches of about the same size, so that a reader does the same work for both.
+`spark.py` calls this module. The topics of Fairlead and Kafka contain the same values at the same offsets with the same
+timestamps, in batches of about the same size, so that a reader does the same work for both.
 """
 
 from __future__ import annotations

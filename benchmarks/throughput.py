@@ -1,8 +1,8 @@
 """Parts of `make bench` that compare producing and consuming with Apache Kafka's own tools in the same run.
 
-Both peers are started once, on the same disk and the same cores. While one peer is measured, the other peer is stopped
-(SIGSTOP) and its dirty pages have been written to the disk, so that the peers do not disturb each other. Every case is
-measured in alternating pairs.
+Fairlead and Kafka are started once, on the same disk and the same cores. While one peer is measured, the other peer is
+stopped (SIGSTOP) after its dirty pages were written to the disk, so that the peers do not disturb each other. Every
+case is measured in alternating pairs.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Bench:
     ) -> float:
         """Return the records per second that ProducerPerformance prints; later settings override earlier settings.
 
-        `tls`: file with the settings of TLS.
+        `tls`: file with the TLS settings.
         """
         values = ["--payload-file", str(payload)] if payload else ["--record-size", str(self._value_bytes)]
         arguments = ["--topic", topic, "--num-records", str(self._records), *values]

@@ -46,18 +46,20 @@ SINGLE_NAME: Final = "*"
 
 
 class NameSource(StrEnum):
-    """Source of the name of the resource that a need is about."""
+    """Source of the name of the resource on which a permission is needed."""
 
     PATH = "path"
     """The name is the value of the path parameter that has the name of the kind."""
     SINGLE = "single"
     """The call needs permission on the name `*`, the only resource of its kind."""
     BODY = "body"
-    """The need is about each name in the body or query. The endpoint decides the need, and reports a refused name in an
-    item of the answer or refuses the call."""
+    """The permission is needed on each name in the body or query. The endpoint checks it, and reports a refused name in
+    an item of the answer or refuses the call.
+    """
     ANSWER = "answer"
-    """The need is about the name of each entry of the answer. The endpoint leaves out entries that the caller may not
-    describe."""
+    """The permission is needed on the name of each entry of the answer. The endpoint omits entries that the caller is
+    not allowed to describe.
+    """
 
 
 @dataclass(frozen=True, slots=True)

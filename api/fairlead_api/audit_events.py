@@ -16,7 +16,7 @@ AUDIT_LOGGER: Final = "fairlead.audit"
 AUDIT_TOPIC: Final = "__audit"
 """Name of the topic for audit records, which the configuration of the cluster can turn on."""
 NAME_LENGTH_MAX: Final = 249
-"""Maximum length of a name in a record; longer names are cut."""
+"""Maximum length of a name in a record; longer names are truncated."""
 
 
 class AuditEvent(StrEnum):
@@ -88,5 +88,5 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 def cut(name: str) -> str:
-    """Return a name, cut to the maximum length in a record."""
+    """Return a name, truncated to the maximum length in a record."""
     return name if len(name) <= NAME_LENGTH_MAX else name[:NAME_LENGTH_MAX]

@@ -13,7 +13,7 @@ from typing import Final
 ANY: Final = "*"
 """Pattern that matches every name, except names that begin with `HIDDEN`."""
 HIDDEN: Final = "__"
-"""Beginning of internal names, which only patterns with the same beginning match (rule Z6)."""
+"""Prefix of internal names, which are matched only by patterns with the same prefix (rule Z6)."""
 _NAME_PATTERN: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}|[a-zA-Z0-9._-]{0,248}\*")
 
 

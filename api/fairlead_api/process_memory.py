@@ -34,6 +34,6 @@ def keep_freed_memory(library: object = None) -> bool:
     mallopt = getattr(library if library is not None else ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
-    # Both thresholds are set, because glibc adjusts a threshold that is not set.
+    # The trim and mmap thresholds are both set, because glibc adjusts a threshold that is not set.
     said = ((_M_TRIM_THRESHOLD, KEPT_BYTES), (_M_MMAP_THRESHOLD, KEPT_BYTES), (_M_ARENA_MAX, ARENAS_MAX))
     return all(mallopt(parameter, value) for parameter, value in said)

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Final
 
 TOPICS: Final = "topics:"
-"""Prefix of a subject that is a pattern of topics. Every other subject is a pattern of principals."""
+"""Prefix of a subject that is a pattern of topics. A subject without this prefix is a pattern of principals."""
 
 
 class Limit(StrEnum):

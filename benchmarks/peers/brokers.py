@@ -29,7 +29,7 @@ JVM_BROKER_OPTIONS = ("-Xms1G", "-Xmx1G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=
 JVM_TOOL_OPTIONS = ("-Xmx512m",)
 START_SECONDS_MAX = 60.0
 RUN_SECONDS_MAX = 600.0
-"""Time after which one side of a workload counts as failed."""
+"""Seconds after which one side of a workload is considered failed."""
 MEMORY_BYTES = 1 << 30
 """Number of bytes to touch before a measurement: twice the memory that a measured run uses."""
 
@@ -95,7 +95,7 @@ class PeerProcess:
         return int(found.group(1)) * 1024
 
     def stored_bytes(self, folders: str) -> int:
-        """Return the bytes that the folders matching a pattern use on the disk; holes in sparse files do not count."""
+        """Return the bytes that the folders matching a pattern use on the disk; holes in sparse files are excluded."""
         files = (file for folder in self.data.rglob(folders) for file in folder.rglob("*") if file.is_file())
         return sum(file.lstat().st_blocks * 512 for file in files)
 

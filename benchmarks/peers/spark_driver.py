@@ -1,7 +1,7 @@
 """A Spark session in a separate process, and the jars of Kafka's connector that the session needs.
 
-The cases of `spark.py` use this module. Both sides use the same session with the same warm JVM, since a session takes
-ten seconds to start and a minute to warm up.
+The cases of `spark.py` use this module. Fairlead and Kafka are measured in the same session with the same warm JVM,
+since a session takes ten seconds to start and a minute to warm up.
 """
 
 from __future__ import annotations

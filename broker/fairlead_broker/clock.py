@@ -53,7 +53,7 @@ class ExpiryTime:
     Periodic tasks use this clock to delete state that cannot be restored, such as committed offsets. A wall clock that
     is wrong for a while must not cause a loss of state. Therefore:
 
-    - nothing expires in the first hour of a broker, since a clock that is wrong at the start is usually corrected soon;
+    - nothing expires in the first hour of a broker, since a clock that is wrong at startup is usually corrected soon;
     - afterwards a jump forwards counts as at most an hour, however long the clock stays ahead. The returned time is at
       most an hour above the monotonic clock plus the smallest measured difference between the two clocks.
 

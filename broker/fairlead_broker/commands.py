@@ -223,7 +223,7 @@ def broker_prepare_stop(
     def report(line: str) -> None:
         typer.echo(f"fairlead: {line}", err=True)
 
-    # No event announces when to send the next request.
+    # No event announces when the broker must be asked again for the restart permit.
     listens = settings.data_listens
     address = next((each for each in listens if each.scheme == "http"), listens[0])
     preparation = StopPreparation(

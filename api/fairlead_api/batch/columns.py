@@ -159,8 +159,8 @@ def _compacted(column: pa.Array) -> pa.Array:
 def split(batch: pa.RecordBatch, bytes_max: int) -> list[pa.RecordBatch]:
     """Split a batch into slices of at most `bytes_max` bytes of columns; a larger record forms a separate slice.
 
-    A slice has at most `RECORDS_MAX` rows. The limit is for the columns, without the header and the metadata (about 600
-    bytes together) and before compression.
+    A slice has at most `RECORDS_MAX` rows. The limit in bytes applies to the columns before compression, without the
+    header and the metadata (about 600 bytes together).
     """
     pieces: list[pa.RecordBatch] = []
     waiting = [batch] if batch.num_rows else []

@@ -278,7 +278,7 @@ class _Origin:
     path: str = "$"
     """Path of the array whose elements the text contains."""
     first: int = 0
-    """Number of the first element of the text."""
+    """Index, in the array of the body, of the first element of the text."""
 
     def moved(self, path: str) -> str:
         """Convert a path within the decoded text to the path within the request body."""
@@ -386,7 +386,7 @@ def _wrong_choice(what: str, path: str, allowed: list[str]) -> ProblemError:
 
 
 def _kind(value: object) -> str:
-    """Return msgspec's name for the type of a JSON value; an integer beyond 64 bits counts as a float."""
+    """Return msgspec's name for the type of a JSON value; an integer beyond 64 bits is treated as a float."""
     if (
         isinstance(value, int)
         and not isinstance(value, bool)

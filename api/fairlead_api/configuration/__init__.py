@@ -71,7 +71,7 @@ FEATURE_LEVEL_KEY: Final = "feature.level"
 """Key whose value is stored in the record of the cluster, not in its configuration, and that a call can only raise."""
 SECURITY_MODE_KEY: Final = "security.mode"
 SECURITY_PREFIXES: Final = ("security.", "tokens.", "audit.")
-"""Prefixes of the keys whose change also needs the right to alter `security`."""
+"""Prefixes of the keys whose change also requires permission to alter `security`."""
 TOKENS_VALID_AFTER_KEY: Final = "tokens.valid.after"
 
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}")
@@ -80,7 +80,7 @@ _NAME_COMPARED: Final = 100
 
 
 class Durability(StrEnum):
-    """State in which a record counts as stored and may be acknowledged."""
+    """State in which a record is considered stored and may be acknowledged."""
 
     SYNCED = "synced"
     REPLICATED = "replicated"

@@ -185,7 +185,7 @@ def _kind_in(document: Mapping[str, JSON], status: int) -> ProblemKind:
 
 
 def _side_effect_in(document: Mapping[str, JSON], definition: ProblemDefinition) -> SideEffect:
-    """Return the side effect of a document; a server failure with an unknown value counts as `maybe`, to be safe."""
+    """Return the side effect in a document; for a server failure with an unknown value, return `maybe` to be safe."""
     value = document.get("side_effect")
     if value == SideEffect.NONE.value:
         return SideEffect.NONE

@@ -77,7 +77,7 @@ possible. The format in which brokers store data (status.formatVersion) is a low
 restart; other keys restart the brokers one at a time. Unknown and forbidden keys are ignored and named in the \
 condition Warning."""
     security: ClusterSecurity | None = None
-    """TLS, tokens and access rules. Without this field, clients call without TLS and no caller is refused."""
+    """TLS, tokens and access rules. Without security settings, clients call without TLS and no caller is refused."""
     network_policy: NetworkPolicySettings = NetworkPolicySettings()
     """Network access to the brokers."""
     pod_monitor: PodMonitorSettings = PodMonitorSettings()

@@ -69,7 +69,7 @@ Gateway API for each host. TLSRoute: one route for each host, for a Gateway that
     ingress_class_name: ObjectName | None = None
     """Class of the Ingress; by default the default class of the Kubernetes cluster."""
     tls_secret_name: ObjectName | None = None
-    """Secret with the certificate that the Ingress controller shows to clients."""
+    """Secret with the certificate that the Ingress controller presents to clients."""
     gateways: Annotated[
         tuple[RouteGateway, ...],
         kubernetes(

@@ -81,7 +81,7 @@ class Issuer(Part):
             maxLength=31,
         ),
     ]
-    """Name of the issuer, the beginning of the principals of its tokens."""
+    """Name of the issuer, which is the prefix of the principals of its tokens."""
     issuer: HttpsUrl
     """Exact value of the claim iss."""
     audience: Word | None = None

@@ -140,7 +140,7 @@ class ClusterStatus(Part):
     observed_generation: int | None = None
     """Generation of the spec for which the status was written."""
     conditions: Conditions = ()
-    """Conditions; the reference of conditions explains each type and reason."""
+    """Conditions; the conditions reference explains each type and reason."""
     cluster_id: ShortText | None = None
     """Id of the cluster, which the brokers generated."""
     version: ShortText | None = None

@@ -77,7 +77,7 @@ class EtcdBackupStatus(Part):
     observed_generation: int | None = None
     """Generation of the spec for which the status was written."""
     conditions: Conditions = ()
-    """Conditions; the reference of conditions explains each type and reason."""
+    """Conditions; the conditions reference explains each type and reason."""
     last_snapshot: EtcdSnapshot | None = None
     """Newest snapshot."""
 

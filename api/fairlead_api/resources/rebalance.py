@@ -111,7 +111,9 @@ class RebalanceProposal(Part):
     replicas_moved: int
     """Number of replicas that are copied to another broker."""
     moves: Annotated[tuple[RebalanceMove, ...], kubernetes(maxItems=MOVES_MAX)] = ()
-    """Moves in their order. A move that keeps the brokers and changes their order moves only the preferred leader."""
+    """Moves, in the order in which they start. A move that keeps the brokers and changes their order moves only the
+    preferred leader.
+    """
     brokers: Annotated[tuple[BrokerLoad, ...], kubernetes(maxItems=BROKERS_MAX)] = ()
     """Load of each broker before and after the moves."""
     complete: bool = True
@@ -140,7 +142,7 @@ class RebalanceStatus(Part):
     observed_generation: int | None = None
     """Generation of the spec for which the status was written."""
     conditions: Conditions = ()
-    """Conditions; the reference of conditions explains each type and reason."""
+    """Conditions; the conditions reference explains each type and reason."""
     state: RebalanceState | None = None
     """State of the Rebalance: its proposal is computed, waits for approval, is carried out, or has ended."""
     proposal: RebalanceProposal | None = None

@@ -87,7 +87,7 @@ class InvalidResource(Exception):
 
 
 class Resource(Part):
-    """Custom resource object; an unreadable status counts as not written yet, since only the operator writes it."""
+    """Custom resource object; an unreadable status is treated as absent, since only the operator writes it."""
 
     metadata: Metadata
 

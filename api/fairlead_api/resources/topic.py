@@ -111,7 +111,7 @@ class TopicStatus(Part):
     observed_generation: int | None = None
     """Generation of the spec for which the status was written."""
     conditions: Conditions = ()
-    """Conditions; the reference of conditions explains each type and reason."""
+    """Conditions; the conditions reference explains each type and reason."""
     topic_name: ShortText | None = None
     """Name of the topic."""
     topic_id: ShortText | None = None

@@ -105,7 +105,7 @@ class UserSpec(Part):
     ]
     """The Cluster that the User belongs to. The reference cannot be changed."""
     service_account_name: ObjectName | None = None
-    """Service account in the User's namespace. Pods of the account call with their projected \
+    """Service account in the User's namespace. Pods of the account authenticate with their projected \
 token, so no token is created."""
     token: UserToken | None = None
     """Token of a User without a service account."""
@@ -121,7 +121,7 @@ class UserStatus(Part):
     observed_generation: int | None = None
     """Generation of the spec for which the status was written."""
     conditions: Conditions = ()
-    """Conditions; the reference of conditions explains each type and reason."""
+    """Conditions; the conditions reference explains each type and reason."""
     principal: ShortText | None = None
     """Principal of the User."""
     token_id: ShortText | None = None

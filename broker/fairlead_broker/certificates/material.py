@@ -1,6 +1,6 @@
 """TLS material: the certificate chain, key and certificate authorities of one listener, read and checked (rule T6).
 
-`watching` calls `read_material` at the start and after each change of the files. The checks are strict because granian
+`watching` calls `read_material` at startup and after each change of the files. The checks are strict because granian
 ends the process on a file that it cannot read, and serves without client certificates if the authority is missing. Only
 this module and the proofs of brokers use the package `cryptography`. The module must not depend on listeners.
 """
@@ -31,7 +31,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, PublicKeyAlgorithmOID
 from fairlead_broker.certificates.files import CA_FILE, CHAIN_FILE, KEY_FILE
 
 FILE_BYTES_MAX: Final = 1 << 20
-"""Maximum size of a file in bytes. A bundle of all public authorities has a quarter of this size."""
+"""Maximum size of a file in bytes. A bundle of all public authorities is a quarter of this size."""
 RSA_BITS_MIN: Final = 2048
 RSA_BITS_MAX: Final = 4096
 """Maximum size of an RSA key in bits. Each handshake with a larger key takes tens of milliseconds of the only TLS

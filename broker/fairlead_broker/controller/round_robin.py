@@ -1,10 +1,10 @@
 """Placement of partitions, evenly distributed across brokers and racks.
 
 The controller calls `assign_replicas` when it creates partitions. The function is pure: the start of the round is
-an argument, so equal arguments give equal placements. The rule is Kafka's (`AdminUtils.assignReplicasToBrokers`).
-The first replica of each partition is placed on the brokers round-robin. The other replicas are placed on the following
-brokers at a distance that grows with each round. With racks, brokers are taken from each rack in turn, and a rack gets
-a second replica only when every rack has one.
+an argument, so equal arguments give equal placements. The placement rule is Kafka's
+(`AdminUtils.assignReplicasToBrokers`). The first replica of each partition is placed on the brokers round-robin. The
+other replicas are placed on the following brokers at a distance that grows with each round. With racks, brokers are
+taken from each rack in turn, and a rack gets a second replica only when every rack has one.
 """
 
 from __future__ import annotations

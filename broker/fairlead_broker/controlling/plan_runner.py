@@ -26,7 +26,7 @@ ATTEMPTS_MAX: Final = 100
 
 Plan: TypeAlias = Callable[[int], Sequence[Transaction]]
 """Function that returns the remaining transactions according to the mirror, or no transactions when the plan is
-complete. The argument is the maximum number of partitions in one transaction.
+complete. The argument of the function is the maximum number of partitions in one transaction.
 """
 
 
@@ -46,7 +46,7 @@ class PlanRunner:
         await self._drive(plan, only_first=False)
 
     async def begin(self, plan: Plan) -> bool:
-        """Compute and run the plan until its first transaction succeeds. The other transactions are left to the caller.
+        """Compute and run the plan until its first transaction succeeds. The caller runs the remaining transactions.
 
         Use this method if the plan must not be recomputed after its first write, when another broker may have changed
         the state. Returns False for an empty plan. Raises the errors of `complete`.

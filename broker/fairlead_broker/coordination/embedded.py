@@ -37,8 +37,8 @@ from fairlead_broker.registry.store_writes import (
 )
 
 STALL_SECONDS: Final = 1.0
-"""Timer delay in seconds at which the process and its keep-alives count as stalled (stopped, swapped, suspended).
-After a stall, all leases restart at their full time to live, as in etcd after a leader change.
+"""Timer delay in seconds above which the process is considered stalled (stopped, swapped, suspended), so that its
+keep-alives are late. After a stall, all leases restart at their full time to live, as in etcd after a leader change.
 """
 EXPIRY_RETRY_SECONDS: Final = 1.0
 """Seconds between attempts to end leases while the disk is full."""
@@ -211,8 +211,8 @@ class EmbeddedWatch:
     def notice(self, revision: Revision, changed: Sequence[str]) -> None:
         """Notify the watch of a new revision. A waiting watch skips the revision if no key of its prefix changed.
 
-        Without the skip, the watch of a quiet prefix would fall behind, and a compaction would remove the watch's
-        position from the history.
+        Otherwise, the watch of a quiet prefix would fall behind, and a compaction would remove the watch's position
+        from the history.
         """
         concerned = any(key.startswith(self._prefix) for key in changed)
         if self._idle and not concerned and self._next == revision:

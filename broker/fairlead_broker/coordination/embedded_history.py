@@ -390,7 +390,7 @@ def _holds(compare: Compare, item: KeyValue | None) -> bool:
 
 
 def _relates(relation: Relation, left: int | bytes, right: int | bytes) -> bool:
-    # Equal values are neither greater nor less. Both compared values have the same type.
+    # `order` is 0 for equal values. `left` and `right` have the same type.
     order = (left > right) - (left < right)  # type: ignore[operator]
     match relation:
         case Relation.EQUAL:

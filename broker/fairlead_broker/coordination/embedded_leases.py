@@ -37,7 +37,7 @@ class Leases:
     def __init__(self, life: int) -> None:
         """Create the table without leases.
 
-        `life` is the number of times that the store was opened. It is part of each lease id, so that no id is reused.
+        `life`, the number of times that the store was opened, is part of each lease id, so that no lease id is reused.
         """
         self._held: dict[LeaseId, _Held] = {}
         self._lease_of: dict[str, LeaseId] = {}

@@ -112,7 +112,7 @@ class StoredGroup:
 
 
 class GroupStore:
-    """Access to stored groups. All methods may raise `CoordinationUnavailable`, reads also `RecordUnreadable`."""
+    """Access to stored groups. Methods raise `CoordinationUnavailable`; reads may also raise `RecordUnreadable`."""
 
     def __init__(self, coordination: Coordination, keys: Keys) -> None:
         self._coordination = coordination

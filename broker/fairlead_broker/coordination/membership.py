@@ -32,7 +32,7 @@ KEEP_ALIVES_PER_TTL: Final = 3
 RETRIES_PER_TTL: Final = 30
 """Number of attempts in one time to live after a failed keep-alive, so that the lease survives a lost attempt."""
 MARGIN_SHARE: Final = 0.25
-"""Fraction of the time to live that does not count as confirmed, to allow for clock drift and message delays."""
+"""Fraction of the time to live by which a lease is distrusted early, to allow for clock drift and message delays."""
 
 _log = structlog.get_logger("fairlead.coordination")
 
@@ -160,10 +160,10 @@ class Membership:
 class Incarnation:
     """The current incarnation of this broker: its epoch, and whether its lease is still confirmed.
 
-    One object exists for the whole run of the process. When the lease is lost, `cluster_entry` registers the broker
-    again and the object begins the next incarnation. The components that serve calls compare their epoch with the
-    current epoch, and every write names the epoch in which it was decided. Thus no decision of an ended incarnation is
-    written by the next incarnation (protocol section 3, rules 1 and 7).
+    A process uses a single object of this class for its whole run. When the lease is lost, `cluster_entry` registers
+    the broker again and the object begins the next incarnation. The components that serve calls compare their epoch
+    with the current epoch, and every write names the epoch in which it was decided. Thus no decision of an ended
+    incarnation is written by the next incarnation (protocol section 3, rules 1 and 7).
     """
 
     def __init__(self, membership: Membership) -> None:
@@ -207,8 +207,8 @@ class Incarnation:
     def subscribe(self, on_change: Callable[[], None]) -> Callable[[], None]:
         """Call a function on the event loop when an incarnation begins.
 
-        Return a function that cancels the subscription. The function must not block and must not raise. The function is
-        not called when the lease is merely no longer confirmed.
+        Return a function that cancels the subscription. `on_change` must not block and must not raise. It is not called
+        when the lease is only no longer confirmed.
         """
         self._listeners.append(on_change)
         return lambda: self._listeners.remove(on_change)

@@ -84,9 +84,9 @@ class ProducerRegistry:
     async def forget_idle_names(self, is_active: Callable[[ProducerId], bool]) -> int:
         """Drop names that were unused for seven days, and return the number of dropped names.
 
-        `is_active` returns whether this broker knows of writes by a producer; the name of an active producer
-        counts as used. Every broker must call this method at intervals shorter than seven days. After a
-        `CoordinationError`, the next call drops the remaining names.
+        `is_active` returns whether this broker knows of writes by a producer; the name of an active producer is treated
+        as used. Every broker must call this method at intervals shorter than seven days. After a `CoordinationError`,
+        the next call drops the remaining names.
         """
         now_us, expiry_us, dropped, after = self._clock.now_us(), self._expiry.now_us(), 0, None
         while True:

@@ -2,7 +2,7 @@
 
 `uniform` (the default) distributes all partitions of the group equally. `range` distributes each topic separately and
 assigns equal partition numbers of different topics to the same member, so that the member can join the topics.
-Both assignors are sticky: a partition moves only if balance requires it. The functions are pure: they compute
+The two assignors are sticky: a partition moves only if balance requires the move. The functions are pure: they compute
 each target from the subscriptions, the topics and the previous target.
 """
 

@@ -44,7 +44,7 @@ class GroupState(StrEnum):
     EMPTY = "empty"
     """The group has no members, but may have committed offsets."""
     ASSIGNING = "assigning"
-    """A new target has to be computed."""
+    """A new target must be computed."""
     RECONCILING = "reconciling"
     """Some members have yet to release or receive partitions."""
     STABLE = "stable"
@@ -115,7 +115,7 @@ class Group:
         self._must_look = True
         """Whether topics may have changed since the last written turn."""
         self._quiet_until = -inf
-        """Time before which no decision is due. Heartbeats of settled members can only postpone decisions."""
+        """Time before which no decision is due. A heartbeat of a settled member never makes a decision due earlier."""
 
     def rest(self, interval_ms: int) -> None:
         """Set the heartbeat interval of settled members, in milliseconds (see `pacing.rest_interval_ms`)."""
@@ -230,7 +230,7 @@ class Group:
 
     @property
     def members(self) -> Mapping[str, MemberView]:
-        """All members by id. The mapping is built at each call."""
+        """All members by id, in a mapping that is built at each call."""
         return {
             member_id: self._view(member_id, record) for member_id, record in self._roster.members.items()
         }

@@ -213,7 +213,7 @@ class Membership:
     def _check_partitions(self, before: MemberRecord, changed: MemberRecord) -> None:
         """Refuse a subscription that would make the group exceed its partition limit.
 
-        The limit is not enforced when topics gain partitions later.
+        The partition limit is not enforced when topics gain partitions later.
         """
         if self._subscriptions is None:
             self._subscriptions = Counter(map(_consumed, self._roster.members.values()))

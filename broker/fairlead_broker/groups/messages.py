@@ -59,7 +59,7 @@ class Leave:
     member_epoch: int | None = None
     """Member epoch of the leaving member, or None to leave at any epoch."""
     static: bool = False
-    """Whether a static member keeps its partitions until its session ends."""
+    """Whether the member is static and keeps its partitions until its session ends."""
     principal: str | None = None
     """Caller that must own the member, or None if access rules are not enforced."""
 

@@ -87,7 +87,7 @@ class LogDirectory:
         # created for that partition before then. If the folder were deleted or reused earlier, a starting broker would
         # mistake the missing records for damage.
         self._given_up: set[TopicIdPartition] = set()
-        # Folders of partitions that existed at the start and whose files and names are durable.
+        # Folders of partitions that existed at startup and whose files and names are durable.
         self._durable: set[Path] = set()
         self._open: dict[TopicIdPartition, PartitionLog] = {}
 

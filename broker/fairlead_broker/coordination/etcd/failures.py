@@ -1,8 +1,8 @@
 """Classification of failed calls: refused, not applied, or unknown outcome.
 
 `members` uses the classification to choose the next member, and callers use it to distinguish refusals. All
-functions are pure. The texts are etcd's error messages (`rpctypes/error.go` of etcd 3.6). Any other message
-counts as an unknown outcome, which is always safe.
+functions are pure. The texts are etcd's error messages (`rpctypes/error.go` of etcd 3.6). Any other error message is
+treated as an unknown outcome, which is always safe.
 """
 
 from __future__ import annotations

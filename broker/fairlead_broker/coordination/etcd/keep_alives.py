@@ -1,7 +1,8 @@
 """Keep-alives for all leases of a client on one stream. Each answer is matched to its request.
 
-`client` uses this module. An answer must never be matched to a later request, because the lease would then count as
-alive for too long. Requests are therefore sent one at a time, and a stream with an abandoned request is not used again.
+`client` uses this module. An answer must never be matched to a later request, because the lease would then be
+considered alive for too long. Requests are therefore sent one at a time, and a stream with an abandoned request is not
+used again.
 """
 
 from __future__ import annotations

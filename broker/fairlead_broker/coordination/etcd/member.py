@@ -70,8 +70,8 @@ class Member:
     async def connect(self, metadata: Metadata, limit_seconds: float) -> None:
         """Connect to the member and check its identity. Concurrent callers share one attempt.
 
-        A member that requires a token or a newer token counts as connected. The identity of such a member is checked
-        when it issues a token.
+        A member that requires a token or a newer token is treated as connected. Its identity is checked when the member
+        issues a token.
 
         Raises `grpc.aio.AioRpcError`, `TimeoutError` or `CoordinationUnavailable` (a certificate cannot be read).
         """
@@ -173,7 +173,7 @@ def read_credentials(tls: EtcdTls) -> grpc.ChannelCredentials:
 
 
 def is_sound(version: str) -> bool:
-    """Return whether an etcd release has no known bug that affects clients. Unknown versions count as free of bugs."""
+    """Return whether an etcd release has no known bug that affects clients. An unparsable version is accepted."""
     try:
         major, minor, patch = (int(part) for part in version.partition("-")[0].split("."))
     except ValueError:

@@ -45,7 +45,7 @@ class ProgressRequests:
         self._response_at, self._asked_at = now, None
 
     def wish(self) -> None:
-        """Request progress. Only the answer to a progress request that is sent after this call counts."""
+        """Request progress. An answer is accepted only if its progress request was sent after this call."""
         self._wished, self._wished_number, self._repeats = True, self._sent + 1, 0
 
     def due_at(self) -> float:
@@ -74,7 +74,7 @@ class ProgressRequests:
         """Record that a request is being sent."""
         self._repeats += self._sent >= self._wished_number
         if now >= self._sent_at + UNANSWERED_SECONDS:
-            # A late answer counts as the answer to this request, although its revision may be older: a caller that
+            # A late answer is treated as the answer to this request, although its revision may be older: a caller that
             # needs a newer revision calls `wish` again. Waiting for lost answers would delay every caller, and a
             # caller that repeats its requests would never get an answer.
             self._answered = self._sent
