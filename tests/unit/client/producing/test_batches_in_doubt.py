@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 PRODUCE = "/v1/produce"
 FIRST, SECOND = b"first", b"second"
 HALVES = 10_000
-"""Size limit in a refusal. The size of a batch that is not encoded is unknown, so the batch is split in half."""
+"""Size limit that refusals name. The size of a batch that is not encoded is unknown, so the batch is split in half."""
 
 
 class StandingClock:
