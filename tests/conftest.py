@@ -56,7 +56,7 @@ CALLERS_PREFIX = "CALLERS_"
 SCHEMATHESIS = "schemathesis.pytest.plugin"
 BYTECODE = Path(__file__).parents[1] / "build" / "bytecode"
 if sys.dont_write_bytecode:
-    # With PYTHONDONTWRITEBYTECODE, Python writes bytecode to this folder instead of next to the sources, because
+    # If PYTHONDONTWRITEBYTECODE is set, bytecode is kept in a separate folder instead of next to the sources, because
     # compiling every test again takes half of the time of a collection. The folder of bytecode is set in this process
     # only, and not by PYTHONPYCACHEPREFIX, which programs that build images and wheels would inherit.
     sys.dont_write_bytecode, sys.pycache_prefix = False, str(BYTECODE)

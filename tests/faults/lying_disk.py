@@ -355,7 +355,7 @@ class LyingDisk:
         self._change(self._folder(path.parent), NameChange(path.name, None))
 
     def sync_folder(self, path: Path) -> None:
-        """Make the names in a folder durable, unless the disk breaks its promise of syncs."""
+        """Make the names in a folder durable, unless the disk breaks its promise about synced folders."""
         goes = self.begin()
         if self.promises.folder_sync and not goes:
             self._folder(path).sync()
@@ -377,7 +377,7 @@ class LyingDisk:
     # ------------------------------------------------------------------------------------------ internals
 
     def sync_file(self, file: DiskFile, name: str) -> None:
-        """Make a file durable, unless the disk breaks its promise of syncs."""
+        """Make a file durable, unless the disk breaks its promise about synced files."""
         if not self.promises.file_sync and name.endswith(".log"):
             return
         if not self.promises.rename_order and name.endswith(".tmp"):
@@ -451,7 +451,7 @@ class LyingFile:
             raise PowerCut
 
     def sync(self) -> None:
-        """Make the bytes and the size of the file durable, unless the disk breaks its promise of syncs."""
+        """Make the bytes and the size of the file durable, unless the disk breaks its promise about synced files."""
         goes = self._disk.begin()
         if goes:
             raise PowerCut

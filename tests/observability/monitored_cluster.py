@@ -47,7 +47,7 @@ CHOSEN: Final = {
     "$group": ".*",
     "$job_namespace": NAMESPACE,
 }
-"""Values that Grafana inserts for the variables of a board. `$1` of label_replace is no variable, and stays."""
+"""Values that Grafana inserts for the variables of a board. `$1` of label_replace is not a variable."""
 
 
 def wait_for(what: str, found: Callable[[], T | None], seconds: float = SECONDS_MAX) -> T:

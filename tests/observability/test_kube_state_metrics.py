@@ -38,7 +38,7 @@ def at(schema: dict[str, Any], path: list[str]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("resource", RESOURCES, ids=lambda each: each["groupVersionKind"]["kind"])
 def test_every_path_is_a_field_of_the_resource(resource: dict[str, Any]) -> None:
-    """Labels read text fields, gauges read numbers, and a gauge over a list reads a field True, False or Unknown."""
+    """Labels read text fields, gauges read numbers, and a gauge over a list reads True, False or Unknown."""
     schema = schema_of(resource["groupVersionKind"])
     names = [each["name"] for each in resource["metrics"]]
     for path in resource["labelsFromPath"].values():

@@ -25,7 +25,7 @@ _VALUES: Final[Mapping[str, str]] = {
 def path_of(route: Route, **names: str) -> str:
     """Return a path of a route; `names` replace sample values.
 
-    In tests, only the topic, the group and the producer in the path may exist; other names in the path do not.
+    In tests, the topic, the group and the producer in the path may exist; other names in the path do not.
     """
     return route.path.format(**{**_VALUES, **names})
 

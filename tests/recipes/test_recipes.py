@@ -1,4 +1,4 @@
-"""The programs on the page of delivery guarantees keep these despite crashes; `make prove` causes more crashes."""
+"""Each program on the page of delivery guarantees keeps its own despite crashes; `make prove` causes more crashes."""
 
 from __future__ import annotations
 

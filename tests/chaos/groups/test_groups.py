@@ -83,7 +83,7 @@ async def test_members_bounce(tmp_path: Path, how: str, together: bool) -> None:
 
 @pytest.mark.scenario
 async def test_a_member_fails(tmp_path: Path) -> None:
-    """After its session, a killed member's partitions move to other members, and no other partition moves."""
+    """When a killed member's session expires, its partitions move to other members, and no other partition moves."""
     async with group_run(tmp_path) as run, member_processes(run, tmp_path, 1) as (victim,):
         readers = start_members(run, 2)
         await settled(run, 3)

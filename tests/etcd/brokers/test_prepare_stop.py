@@ -141,7 +141,7 @@ async def test_two_pods_that_are_to_stop_go_one_after_the_other(pods: list[Pod])
 
 
 async def test_addresses_and_rack_of_the_pod_are_registered(alone: EtcdCluster, tmp_path: Path) -> None:
-    """Brokers register the addresses of their placeholders or ids, and no rack if the node has no zone.
+    """Brokers register addresses that contain placeholders or are listed by id, and no rack if the node has no zone.
 
     Configuration keys in the mounted file are applied.
     """

@@ -96,7 +96,7 @@ async def test_blocking_clients_and_commands_use_one_address(hidden: Cluster, tm
     variables = {"XDG_CONFIG_HOME": str(tmp_path / "home")}
 
     def work() -> tuple[list[str], list[str], int]:
-        """Write with the SDK and a command, read with an option and with a profile of the command line."""
+        """Write with the SDK and a command; read with the address in an option, and in a profile."""
         with blocking.Producer(address, one_address=True) as producer:
             for partition in range(PARTITIONS):
                 producer.send_and_wait("flights", b"%d" % partition, partition=partition)

@@ -2,7 +2,7 @@
 
 
 async def test_the_answer_shows_the_requested_state(three) -> None:
-    """The answer to a drain has the requested state, whichever broker answers, as has a later list of the brokers."""
+    """The answer to a drain or an undrain contains the requested state, whichever broker answers."""
     for broker in (1, 2, 3):
         for asked in (1, 2, 3):
             api = three.at(asked)

@@ -302,7 +302,7 @@ def test_ready_brokers_that_do_not_answer_are_not_restarted(kubernetes: Kubernet
 
 
 def test_a_deleted_cluster_leaves_its_disks(kubernetes: Kubernetes, namespace: str) -> None:
-    """The objects of a deleted Cluster are removed, or by its spec released and then adopted by the next Cluster.
+    """The objects of a deleted Cluster are removed, or are retained and adopted by the next Cluster.
 
     A Cluster is removed even while paused; the policy `claimPolicy` keeps or deletes the claims.
     """

@@ -124,7 +124,7 @@ async def test_members_split_the_partitions_and_only_what_moves_pauses(bootstrap
 
 @pytest.mark.slow
 async def test_the_partitions_of_a_dead_member_are_read_from_its_last_commit(bootstrap: str) -> None:
-    """After a dead member's session, its partitions are read from its last commit, without losing a record."""
+    """When a dead member's session expires, its partitions are read from its last commit, and no record is lost."""
     await fill(bootstrap, range(60))
     silent = Consumer(bootstrap, group="g", topics="flights", session_timeout="2s", auto_commit_interval="1h")
     async with member(bootstrap, auto_commit_interval="50ms") as second:

@@ -17,7 +17,7 @@ async def test_ends_of_a_partition(api, batch_of) -> None:
 
 
 async def test_offset_at_a_time(api, batch_of) -> None:
-    """A lookup by time returns offset and timestamp of the first record at or after the time, or null if none is."""
+    """A lookup by time returns offset and time of the first record at or after it, or null if there is none."""
     await api.create("flights")
     for seconds in (0, 10, 20):
         batch = batch_of(b"a", b"b", timestamp_us=START_US + seconds * 1_000_000)
