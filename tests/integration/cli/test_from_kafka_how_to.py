@@ -69,7 +69,7 @@ def test_the_settings_and_metrics_that_are_named_exist() -> None:
     wrong = [name for name in cells(producer, 1)[1:] if name not in inspect.signature(Producer).parameters]
     wrong += [name for name in cells(consumer, 1) if name not in inspect.signature(Consumer).parameters]
     told = {metric.name for metric in METRICS}
-    named = cells(SECTIONS["Figures to watch"], 1)
+    named = cells(SECTIONS["Metrics to watch"], 1)
 
     assert wrong == []
     assert len(named) > 10

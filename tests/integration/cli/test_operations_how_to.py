@@ -149,14 +149,14 @@ async def test_a_partition_moves_and_brokers_change(site: Site) -> None:
     await site.start(2)
     await site.settled(["2", "3", "4"])
     away = (await site.replicas())[0]
-    await site.type("Put a leader back")
+    await site.type("Return leadership to the preferred leader")
     assert (away == "2", (await site.replicas())[0]) == (False, "2")
 
-    await site.type("Take a broker out of service for good")
+    await site.type("Take a broker out of service permanently")
     await site.shell.until("fairlead broker describe 3", "replicas\t0")
     await site.stop(3)
     await site.shell.until("fairlead broker list", "3\t-\t-\tgone")
-    await site.type("Take a broker out of service for good", 1)
+    await site.type("Take a broker out of service permanently", 1)
     assert "3" not in [line[0] for line in words(await site.shell.run("fairlead broker list"))]
 
     await site.type("Restart brokers one after the other")
