@@ -1,4 +1,4 @@
-"""Each program on the page of delivery guarantees keeps its own despite crashes; `make prove` causes more crashes."""
+"""Each program on the page of delivery guarantees keeps its guarantee despite crashes; `make prove` causes more."""
 
 from __future__ import annotations
 

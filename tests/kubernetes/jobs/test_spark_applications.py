@@ -208,7 +208,7 @@ def test_an_operators_application(kubernetes: Kubernetes, namespace: str, kind: 
 
 
 def test_every_member_of_apaches_application_is_judged(kubernetes: Kubernetes, namespace: str) -> None:
-    """The definition of Apache's operator checks name and type of every member, and restarts do not run out."""
+    """The definition of Apache's operator checks name and type of every member, and allows enough restarts."""
     served(kubernetes, apache_definition())
     application: Any = yaml.safe_load((MANIFESTS / "apache-operator.yaml").read_text(encoding="utf-8"))
     taken = unjudged(
