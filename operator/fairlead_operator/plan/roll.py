@@ -40,8 +40,8 @@ class RollInput:
     wanted: Mapping[str, Wanted]
     """Desired fingerprints by pool."""
     settled: frozenset[str]
-    """Pools whose newest template has been applied and observed by the StatefulSet controller. Only their pods are
-    restarted: a pod of another pool would be recreated from the old template and restarted twice."""
+    """Pools whose newest template has been applied and observed by the StatefulSet controller. Pods of other pools are
+    not restarted, since they would be recreated from the old template and restarted twice."""
     answer: BrokersAnswer | None
     advertised: Mapping[int, str] = field(default_factory=dict)
     """`host:port` of each broker for which clients use a separate address."""

@@ -59,9 +59,9 @@ class GrowPartitions:
 class SetReplicationFactor:
     """Set the number of replicas for new partitions, without moving any replica.
 
-    The number is set before moves to fewer replicas, since the `min.insync.replicas` derived from the old number would
-    block the completion of these moves. The number is set after moves to more replicas, since the new minimum would be
-    too strict until these moves are complete.
+    The number of replicas is set before moves to fewer replicas, since the `min.insync.replicas` derived from the old
+    number would block the completion of these moves. The number of replicas is set after moves to more replicas, since
+    the new minimum would be too strict until these moves are complete.
     """
 
     replicas: int
