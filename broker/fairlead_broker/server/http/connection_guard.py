@@ -3,8 +3,8 @@
 Callers: ``listeners`` creates one guard for each bound address, to which the applications of the listeners report
 requests.
 granian and uvicorn keep a connection without any request forever, and report a connection only with its first request.
-To close idle connections, a thread lists the sockets of the listeners, and shuts down the connections that the guards
-name:
+To enforce the limits on connections, a thread lists the sockets of the listeners, and shuts down the connections that
+the guards name:
 
 - a connection without any request, some time after it was first seen;
 - a connection whose requests were all answered with 401, after twice that time (only the mode `enforce` answers 401);
