@@ -165,8 +165,8 @@ async def test_an_incarnation_unknown_to_the_directory_is_not_elected(
 ) -> None:
     """An incarnation that the directory has not recorded is not elected.
 
-    If the incarnation became leader before the directory records it, a crash would make the directory look like an
-    older copy of its disk for ever.
+    If the incarnation became leader before the directory has recorded it, a crash would make the directory look like an
+    older copy of its disk forever.
     """
     topic_id = await cluster.topic("flights", replication_factor=1)
     await (await cluster.led("flights", topic_id)).produce(b"kept")

@@ -1,7 +1,7 @@
 """A Cluster of three brokers on real pods that an operator manages, under writes and observation.
 
 `PodsStage` is the operator with its Cluster `main`, `Load` the writes that must all be stored afterwards, `ReadyPods`
-the number of brokers that served at the same time. The counts of writes and of serving brokers are written for `make
+the number of brokers that served at the same time. Counts of the writes and of serving brokers are written for `make
 prove` to the file that `FAIRLEAD_FIGURES` names.
 """
 
