@@ -1,4 +1,4 @@
-"""Results files of the benchmarks, as needed by the page: parts that were measured, without trial runs.
+"""Results files of the benchmarks, read for the page: the measured parts, without trial runs.
 
 The figures of the page are stored next to its pictures, so that one part can be measured again on a machine that has no
 other results.

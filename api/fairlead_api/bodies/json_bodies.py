@@ -127,7 +127,7 @@ def decode_slices(
 def decode_divided(
     decoders: ArrayDecoders[T], body: bytes, window_bytes: int = WINDOW_BYTES
 ) -> tuple[object, Iterator[list[T]]]:
-    """Return the decoded body with an empty array, and the elements of the array like `decode_slices`."""
+    """Return the decoded body with its array emptied, and the elements of the array in slices (see `decode_slices`)."""
     division = divided(body, 2 if decoders.field else 1, window_bytes)
     frame = _decoded(decoders.body, division.frame, _Origin(division.place_in_body))
     return frame, _elements(decoders, body, division)

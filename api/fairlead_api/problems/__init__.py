@@ -116,8 +116,8 @@ class ProblemError(Exception):
     def from_document(cls, document: Mapping[str, JSON]) -> ProblemError:
         """Return the exception for a document, which may come from a newer broker.
 
-        An unknown code keeps the status and the kind of the document; a document without a known kind gets a kind that
-        follows from its status. The method never raises an exception, regardless of the contents of the JSON object.
+        A document with an unknown code keeps its status and its kind; if the kind is unknown too, it is derived from
+        the status. The method never raises an exception, regardless of the contents of the JSON object.
         """
         definition = _definition_in(document)
         problem = cls.__new__(cls)

@@ -232,7 +232,7 @@ class GroupStore:
             yield Delete(key) if record is None else Put(key, encode(record))
 
     async def delete(self, claim: Claim) -> None:
-        """Remove a group, with its claim last.
+        """Delete the records of a group, and its claim last.
 
         An interrupted deletion leaves a smaller group, which can be deleted again. Raises the errors of `write`.
         """
@@ -327,7 +327,7 @@ def portions(
 
 
 def size_of(operation: Operation) -> int:
-    """Return the number of bytes that an operation counts for in a transaction."""
+    """Return the number of bytes that an operation adds to a transaction."""
     value = operation.value if isinstance(operation, Put) else b""
     return OPERATION_OVERHEAD_BYTES + len(operation.key) + len(value)
 

@@ -97,7 +97,7 @@ class TransactionStore:
         return compares, [Put(key(each), encode(record)) for each, (_, record) in changes.items()]
 
     async def find_name(self, name: str) -> NamedProducer | None:
-        """Return the producer of a name, or None."""
+        """Return the producer that has a name, or None."""
         key = self._keys.producer_name(name)
         [item] = (await self._coordination.transact((), (Get(key),))).reads
         if item is None:
@@ -110,7 +110,7 @@ class TransactionStore:
     ) -> Standing | None:
         """Write the first record of a producer, together with its name, if it has one.
 
-        `replaced`: producer that had the name. Returns None if the name was taken or changed by another call.
+        `replaced`: previous producer with the name. Returns None if the name was taken or changed by another call.
         """
         key = self._keys.transaction(producer_id)
         compares: list[Compare] = [absent(key)]
