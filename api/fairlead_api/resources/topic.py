@@ -85,8 +85,8 @@ partitions."""
     """Number of replicas of each partition; by default the cluster's default.replication.factor when the topic is \
 created. A change of the number moves data; status.reassignment shows the progress."""
     config: ConfigMap = Field(default_factory=dict)
-    """Configuration of the topic: values of Kafka's configuration keys, always strings. A key that is not set has its default. \
-A value that is changed in the cluster by other means is reset."""
+    """Configuration of the topic: values of Kafka's configuration keys, always strings. A key that is not set has its \
+default. A value that is changed in the cluster by other means is reset."""
     unmanaged_config: Annotated[
         tuple[ConfigKeyName, ...],
         kubernetes(**{"maxItems": CONFIG_KEYS_MAX, "x-kubernetes-list-type": "set"}),
