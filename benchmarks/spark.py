@@ -144,7 +144,7 @@ class SparkBench:
         ]
 
     def windows(self, rounds: int) -> list[Pairs]:
-        """Measure counts in windows of one minute, with a quarter of the records in each trigger."""
+        """Measure a streaming count in one-minute windows, with a quarter of the records in each trigger."""
         limit = str(self._data.records // 4)
         sides = {
             "fairlead": self._ours(maxOffsetsPerTrigger=limit),

@@ -53,8 +53,8 @@ class NameSource(StrEnum):
     SINGLE = "single"
     """The call needs permission on the name `*`, the only resource of its kind."""
     BODY = "body"
-    """The permission is needed on each name in the body or query. The endpoint checks it, and reports a refused name in
-    an item of the answer or refuses the call.
+    """The permission is needed on each name in the body or query. The endpoint checks this permission, and reports a
+    refused name in an item of the answer or refuses the call.
     """
     ANSWER = "answer"
     """The permission is needed on the name of each entry of the answer. The endpoint omits entries that the caller is

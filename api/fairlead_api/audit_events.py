@@ -31,7 +31,7 @@ class AuditEvent(StrEnum):
     ADMIN = "admin"
     """A call that changes the cluster was answered."""
     SECURITY_CHANGED = "security_changed"
-    """A call that changes tokens, ACLs, quotas or configuration keys of security was answered."""
+    """A call that changes tokens, ACLs, quotas or security configuration keys was answered."""
     CERTIFICATE_RELOADED = "certificate_reloaded"
     """A listener began to use a new certificate."""
     ISSUER_KEYS_CHANGED = "issuer_keys_changed"

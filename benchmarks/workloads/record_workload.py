@@ -162,7 +162,7 @@ async def confluent_produce(options: argparse.Namespace) -> dict[str, float]:
 
 
 async def nats_publish(options: argparse.Namespace) -> dict[str, float]:
-    """Send with `await js.publish_async(...)` of nats-py to a stream with file storage, up to 4,000 messages at once."""
+    """Send with `await js.publish_async(...)` of nats-py to a stream with file storage; 4,000 messages in flight."""
     connection = await nats.connect(options.url)
     try:
         stream = connection.jetstream(publish_async_max_pending=NATS_PENDING_MAX)

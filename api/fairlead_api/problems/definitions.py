@@ -49,7 +49,7 @@ class SideEffect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DataMember:
-    """Member of the problem documents of a code in addition to the standard members."""
+    """Member that the problem documents with a code have in addition to the standard members."""
 
     name: str
     explanation: str

@@ -74,8 +74,8 @@ possible. The format in which brokers store data (status.formatVersion) is a low
     """Etcd with the coordination data; by default a managed etcd with three members."""
     config: ConfigMap = Field(default_factory=dict)
     """Configuration of the cluster: values of Kafka's configuration keys, always strings. Dynamic keys are changed \
-without a restart; other keys restart the brokers one at a time. Unknown and forbidden keys are ignored and named in the \
-condition Warning."""
+without a restart; other keys restart the brokers one at a time. Unknown and forbidden keys are ignored and named in \
+the condition Warning."""
     security: ClusterSecurity | None = None
     """TLS, tokens and access rules. Without security settings, clients call without TLS and no caller is refused."""
     network_policy: NetworkPolicySettings = NetworkPolicySettings()

@@ -69,7 +69,7 @@ class Route:
     `path` contains the parameters in braces. `request` is the msgspec type of a JSON body, or None if there is no JSON
     body. `other_requests` are further media types of the body, and `line_requests` are the types of a line of NDJSON.
     `answer` is the type of the normal JSON answer. `problems` are codes of the catalogue in addition to the codes that
-    every call can answer. `access` is everything that the caller needs (rule Z15).
+    every call can answer. `access` describes the callers and the permissions that the call requires (rule Z15).
     """
 
     name: str

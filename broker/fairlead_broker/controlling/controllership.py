@@ -356,8 +356,8 @@ class Controllership:
     async def _elect_unclean(self, term: ControllerTerm) -> None:
         """Elect the replica with the longest log if no complete replica returned in time and the topic allows it.
 
-        This also applies to partitions whose record was restored from a backup, because none of their replicas is known
-        to be complete.
+        Unclean elections include partitions whose record was restored from a backup, because none of their replicas is
+        known to be complete.
         """
         delay_seconds = cluster_number(self._metadata, "unclean.leader.election.delay.ms") / 1000
         # A leader whose lease was ended early still acts as the leader, and may acknowledge records alone, for the full
