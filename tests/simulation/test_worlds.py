@@ -20,6 +20,7 @@ MUST_HAPPEN = {
         *(f"fault {fault.value}" for fault in Fault),
         *(f"drill {drill.value}" for drill in Drill),
         "torn tails",
+        "clock jumps",
     ),
     GROUPS: tuple(f"fault {fault.value}" for fault in GroupFault),
 }

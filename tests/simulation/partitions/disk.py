@@ -23,6 +23,7 @@ class Cell(NamedTuple):
     """Value that is unique in the world."""
     producer: int = -1
     sequence: int = -1
+    append_time_us: int = 0
 
 
 @dataclass(slots=True)

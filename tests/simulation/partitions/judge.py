@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fairlead_api.identifiers import Revision
+from fairlead_broker.producers.state import STEP_US_MAX
 from fairlead_broker.registry.records import PartitionRecord
 from partitions.disk import Cell, Log
 from simulator.judge import EpochsRise, Violation
@@ -67,6 +68,14 @@ class LatestRises(Violation):
 
 class FailedIsNotStored(Violation):
     """A value that was reported as not stored was read (A5)."""
+
+
+class TimesRise(Violation):
+    """A batch has an earlier append time than the batch before it, by at most an hour."""
+
+
+class ProducersKept(Violation):
+    """A leader refuses a producer as unknown although its log has a batch of the producer from the last seconds."""
 
 
 class ReplicasAgree(Violation):
@@ -155,6 +164,8 @@ class Judge:
             return
         for at in range(start, offset):
             cell = log.cell(at)
+            if at > log.base:
+                _check_times(log.cell(at - 1), cell)
             if at >= len(truth.committed):
                 self._add(truth, at, cell, leading.epoch)
             elif truth.committed[at] != cell:
@@ -177,6 +188,11 @@ class Judge:
         truth.committed_in.append(epoch)
         truth.places[cell.value] = at
         self.counts["commits"] += 1
+
+    def does_not_know(self, leading: Leading, producer: int) -> None:
+        """Check the refusal of a producer as unknown; a whole run is much shorter than producers are remembered."""
+        if any(cell.producer == producer for cell in leading.log.cells):
+            raise ProducersKept(f"producer {producer} is unknown to the leader of {leading.epoch}")
 
     def _commits_deposed(self, truth: Partition, leading: Leading, start: int, offset: int) -> None:
         """Check a leader that has not yet received the result of the unclean election that replaced it.
@@ -302,3 +318,9 @@ class Judge:
         """Check the high watermark of an answer against the highest that its reader has received before."""
         if high_watermark < seen[1] and self.partitions[partition].unclean_epoch < 0:
             raise LatestRises(f"{high_watermark} in epoch {epoch} after {seen[1]} in epoch {seen[0]}")
+
+
+def _check_times(before: Cell, after: Cell) -> None:
+    """Check the append times of two successive cells (protocol section 6, rule 4)."""
+    if 0 < before.append_time_us - after.append_time_us <= STEP_US_MAX:
+        raise TimesRise(f"{after} follows {before}")

@@ -66,6 +66,8 @@ if TYPE_CHECKING:
 
 PARK_SECONDS = 0.5
 PRODUCER_EPOCH = 0
+EPOCH_US = 1_800_000_000_000_000
+"""Wall-clock time of the start of a world."""
 
 
 @dataclass(slots=True)
@@ -107,6 +109,7 @@ class Leading:
         self._waiting: list[tuple[int, Produce]] = []
         self._parked: dict[int, Parked] = {}
         self._told: dict[int, tuple[int | None, int]] = {}
+        self._clock_error = 0.0
         world.judge.leads(self)
         self.step(LeaseChanged(broker.leased))
         self._tick()
@@ -251,13 +254,7 @@ class Leading:
                 later.append(effect)
         base = self.log.end
         if appended:
-            offsets = [Offset(base + index) for index in range(len(appended))]
-            self._append(
-                appended,
-                lambda: self._producers.step(
-                    ProducersAppended(offsets, offsets, TimestampUs(int(self.broker.world.now * 1e6)))
-                ),
-            )
+            self._append(appended)
         for effect in later:
             match effect:
                 case AnswerStored(request, base_offset):
@@ -267,6 +264,8 @@ class Leading:
                     self.answer_repeat(request, base + place)
                 case Refuse(request, refusal):
                     unknown = isinstance(refusal, UnknownProducer)
+                    if unknown:
+                        self.broker.world.judge.does_not_know(self, request.producer)
                     request.answer(Outcome.UNKNOWN_PRODUCER if unknown else Outcome.OUT_OF_ORDER, -1)
 
     def answer_repeat(self, produce: Produce, offset: int) -> None:
@@ -276,11 +275,14 @@ class Leading:
         else:
             produce.answer(Outcome.OK, offset)
 
-    def _append(self, produced: list[Produce], then: Callable[[], object] | None = None) -> None:
+    def _append(self, produced: list[Produce]) -> None:
         first = self.log.end
-        self.log.append([Cell(self.epoch, each.value, each.producer, each.sequence) for each in produced])
-        if then is not None:
-            then()
+        append_time_us = self._producers.append_time_us(self._clock_us())
+        self.log.append(
+            [Cell(self.epoch, each.value, each.producer, each.sequence, append_time_us) for each in produced]
+        )
+        offsets = [Offset(first + index) for index in range(len(produced))]
+        self._producers.step(ProducersAppended(offsets, offsets, append_time_us))
         for index, each in enumerate(produced):
             if each.acks_all:
                 self._waiting.append((first + index, each))
@@ -289,6 +291,16 @@ class Leading:
         self.step(Appended(self.log.end, self.broker.world.now))
         self.broker.sync_soon(self.partition)
         self._wake()
+
+    def _clock_us(self) -> TimestampUs:
+        """Return the time of the machine's wall clock, and record a jump since the last append."""
+        world, number = self.broker.world, self.broker.number
+        error = world.clocks.error(number, world.now)
+        if error != self._clock_error:
+            self._clock_error = error
+            world.note("clock jumps", number, f"{error:.0f} s ahead")
+            world.judge.counts["clock jumps"] += 1
+        return TimestampUs(EPOCH_US + int((world.now + error) * 1e6))
 
     def synced(self, offset: int) -> None:
         """Handle the sync of this replica's log up to an offset."""
@@ -405,7 +417,8 @@ def replayed(log: Log) -> ProducerState:
     """Return the producer state that follows from the log."""
     state = ProducerState()
     for index, cell in enumerate(log.cells):
+        state.advance(cell.append_time_us)
         if cell.producer >= 0:
-            batch = stored_batch(cell.sequence, 0, log.base + index, 0)
+            batch = stored_batch(cell.sequence, 0, log.base + index, cell.append_time_us)
             state.replay(cell.producer, PRODUCER_EPOCH, batch)
     return state

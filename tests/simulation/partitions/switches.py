@@ -10,10 +10,11 @@ from typing import Any, Final
 
 import msgspec
 
-from fairlead_api.identifiers import BrokerEpoch, BrokerId
+from fairlead_api.identifiers import BrokerEpoch, BrokerId, TimestampUs
 from fairlead_broker.controller import election, reassignment
 from fairlead_broker.producers import partition_producers
 from fairlead_broker.producers.partition_producers import PartitionProducers
+from fairlead_broker.producers.state import RETENTION_US, ProducerState
 from fairlead_broker.registry import isr as isr_rules
 from fairlead_broker.registry.records import DurabilityState, InSync
 from fairlead_broker.replication.follower import PartitionFollower
@@ -175,6 +176,12 @@ def _order(self: Any, batch: Any) -> Any:
 
 def _repeat_or_order(self: Any, batch: Any) -> Any:
     return self._find_repeat(batch) or self._order(batch)
+
+
+def _advance_without_limit(self: ProducerState, append_time_us: int) -> None:
+    self._last_append_time_us = TimestampUs(append_time_us)
+    self._partition_time_us = append_time_us
+    self._oldest_live_us = append_time_us - RETENTION_US
 
 
 def _answer_repeat_at_once(self: Leading, produce: Any, offset: int) -> None:
@@ -387,5 +394,15 @@ SWITCHES: Final = (
         "6.2 batches of a producer stand in order",
         (partition_producers, "is_ahead", _no),
         (PartitionProducers, "_decide", _repeat_or_order),
+    ),
+    Switch(
+        "append-times",
+        "6.4 an append time goes back only by more than an hour",
+        (ProducerState, "append_time_us", lambda self, now_us: now_us),
+    ),
+    Switch(
+        "partition-time",
+        "6.4 a batch moves partition time by at most an hour",
+        (ProducerState, "advance", _advance_without_limit),
     ),
 )

@@ -23,10 +23,14 @@ from partitions.leading import Leading
 from partitions.messages import Outcome, Produce
 from partitions.plan import Plan, draw
 from partitions.wishes import Wishes
+from simulator.clocks import DAY_SECONDS, Clocks
 from simulator.network import CLIENTS_FROM
 from simulator.store import Store, Transaction, partition_key
 from simulator.world import Verdict
 from simulator.world import World as Frame
+
+FAR_SECONDS = tuple(days * DAY_SECONDS for days in (-400, -2, 2, 400))
+"""Errors of clocks that are longer than producers are remembered."""
 
 
 class World(Frame):
@@ -48,6 +52,8 @@ class World(Frame):
         self.drills = Drills(self)
         self.boots = dict.fromkeys(range(1, self.plan.brokers + 1), 0)
         """Boot number of each broker's machine."""
+        storm_end = self.START_SECONDS + self.plan.storm_seconds
+        self.clocks = Clocks(seed, self.boots, self.START_SECONDS, storm_end, FAR_SECONDS)
         self._values = self._producers = self._directories = 0
         self.brokers = {
             number: Broker(self, number, Disk(self.next_directory(), boot=-1)) for number in self.boots

@@ -34,14 +34,17 @@ DATA = Path("/data")
 
 
 class VirtualClock:
-    """A clock with the loop's time."""
+    """A clock with the loop's time, whose wall clock may be wrong."""
 
-    def __init__(self, loop: VirtualLoop) -> None:
+    def __init__(self, loop: VirtualLoop, error: Callable[[float], float] = lambda now: 0.0) -> None:
+        """`error` returns the number of seconds by which the wall clock is ahead at a time of the loop."""
         self._loop = loop
+        self._error = error
 
     def now_us(self) -> TimestampUs:
-        """Return the microseconds since 1970."""
-        return TimestampUs(EPOCH_US + int(self._loop.time() * 1e6))
+        """Return the microseconds since 1970 according to the wall clock."""
+        now = self._loop.time()
+        return TimestampUs(EPOCH_US + int((now + self._error(now)) * 1e6))
 
     def monotonic(self) -> float:
         """Return the time of the event loop in seconds."""
@@ -92,7 +95,9 @@ class Machine:
         network: VirtualNetwork,
         chance: random.Random,
         settings: dict[str, Any],
+        clock_error: Callable[[float], float],
     ) -> None:
+        """`clock_error`: error of the machine's wall clock, as in `VirtualClock`."""
         self.number = number
         self.name = f"broker-{number}"
         self.disk = LyingDisk()
@@ -107,6 +112,7 @@ class Machine:
         self._store, self._weather, self._network = store, weather, network
         self._chance = chance
         self._settings = settings
+        self._clock_error = clock_error
         self._starts = 0
 
     @property
@@ -142,7 +148,7 @@ class Machine:
     async def _run(self, life: Life) -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
-        clock = VirtualClock(loop)
+        clock = VirtualClock(loop, self._clock_error)
         log = structlog.get_logger()
         settings = BrokerSettings(
             id=self.number, data=DATA, listen="127.0.0.1:0", peer_listen="127.0.0.1:0",

@@ -16,6 +16,7 @@ import tempfile
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +30,7 @@ from history_checker import check
 from history_recorder import HistoryRecorder
 from producing_clients import PlainProducer, SdkProducer
 from reading_clients import Asker, PlainReader, SdkReader, read_everything
+from simulator.clocks import DAY_SECONDS, Clocks
 from virtual_time.coordination import StoreWeather
 from virtual_time.life import LIFE, Life
 from virtual_time.loop import NothingLeft, VirtualLoop, pass_time
@@ -39,6 +41,11 @@ from virtual_time.substitution import substituted
 TOPIC: Final = "chaos"
 LEASE_SECONDS: Final = 3
 SETTLE_SECONDS: Final = 180.0
+CLOCKS_WRONG: Final = (5.0, 30.0)
+"""Times of the world between which wall clocks jump."""
+CLOCK_ERRORS_FAR: Final = (2 * DAY_SECONDS,)
+"""Large errors of wall clocks. A clock that is several days ahead would let retention delete records, and a clock that
+is hours behind would let brokers refuse the timestamps of clients."""
 SHARED_MEMORY: Final = Path("/dev/shm")
 
 
@@ -100,6 +107,7 @@ class World:
         self.chance = self.plan.chance
         self.network = VirtualNetwork(random.Random(seed + 1))
         self.weather = StoreWeather(random.Random(seed + 2))
+        self.clocks = Clocks(seed, range(1, self.plan.brokers + 1), *CLOCKS_WRONG, CLOCK_ERRORS_FAR)
         self.counts: Counter[str] = Counter()
         self.history = VirtualRecorder(
             {"acks": "all", "idempotence": self.plan.idempotent, "retries": self.plan.idempotent}, loop
@@ -149,9 +157,18 @@ class World:
             "config_values": {"replica.lag.time.max.ms": "2000"},
         }
         self.machines = [
-            Machine(number, store, self.weather, self.network, self.chance, settings)
+            Machine(
+                number,
+                store,
+                self.weather,
+                self.network,
+                self.chance,
+                settings,
+                partial(self.clocks.error, number),
+            )
             for number in range(1, self.plan.brokers + 1)
         ]
+        self.counts["worlds with jumping clocks"] += self.clocks.is_jumping
         for machine in self.machines:
             await machine.start()
             assert machine.running is not None, machine.refusals
