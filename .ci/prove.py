@@ -234,7 +234,7 @@ def spark_kills(share: float) -> Outcome:
 
 
 def security(share: float) -> Outcome:
-    """Replace certificates, keys and tokens under load, enforce and open access rules, and run a real token issuer.
+    """Replace certificates, keys and tokens under load, switch access rules on and off, and run a real token issuer.
 
     The tests also run a producer over its quota for ten minutes, and compare answers about hidden and missing names.
     """

@@ -207,7 +207,7 @@ def _leads(admin: Admin, topic: str, broker: int) -> Condition:
 
 
 def rolling_restart(cluster: FairleadCluster, options: argparse.Namespace) -> dict[str, object]:
-    """Restart the brokers one after the other under load, and read all records back."""
+    """Restart the brokers one at a time under load, and read all records back."""
     del options
     return asyncio.run(_rolling_restart(cluster))
 

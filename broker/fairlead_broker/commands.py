@@ -485,8 +485,8 @@ async def _serve(brokers: list[BrokerSettings], store: Path | None, output: str,
     except (LogError, CoordinationError, OSError) as error:
         typer.echo(f"fairlead: the broker cannot start: {error}", err=True)
         return FAILED_EXIT
-    # Objects that were created during the start live until the process ends. Each full garbage collection would
-    # traverse these objects, block the event loop for tens of milliseconds, and free nothing.
+    # Objects that were created during startup live until the process ends. Each full garbage collection would traverse
+    # all startup objects, block the event loop for tens of milliseconds, and free nothing.
     gc.collect()
     gc.freeze()
     if any(settings.tls or settings.peer_tls for settings in brokers):

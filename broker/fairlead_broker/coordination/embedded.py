@@ -311,7 +311,7 @@ class EmbeddedStore:
         return lease
 
     def keep_alive(self, lease_id: LeaseId) -> None:
-        """Restart the time to live of a lease. The timer that was set for its earlier end finds no expired lease."""
+        """Restart the time to live of a lease. A timer that was set for the lease's old end finds no expired lease."""
         self.leases.keep_alive(lease_id, self._clock.monotonic())
 
     def end_lease(self, lease_id: LeaseId) -> None:
