@@ -35,7 +35,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def spread(values: Sequence[float], form: str) -> str:
-    """Return the median with minimum and maximum; a single value is returned alone."""
+    """Return the median with minimum and maximum; a single value is returned without a range."""
     middle, least, most = (format(each, form) for each in (median(values), min(values), max(values)))
     return f"{middle} ({least} to {most})" if len(values) > 1 else middle
 

@@ -239,7 +239,7 @@ _ANYTHING: Final[msgspec.json.Decoder[object]] = msgspec.json.Decoder(object)
 """Decoder of any JSON value; input that the decoder refuses, such as a number of 5,000 digits, is refused as invalid
 JSON."""
 _ANYTHING_SLOW: Final[msgspec.json.Decoder[object]] = msgspec.json.Decoder(object, float_hook=_finite)
-"""Decoder of any JSON value in which Python converts the floats. For most numbers, this decoder takes ten times as long
+"""Decoder of any JSON value that lets Python convert the floats. For most numbers, this decoder takes ten times as long
 as msgspec's own conversion."""
 
 

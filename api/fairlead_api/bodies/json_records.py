@@ -287,7 +287,7 @@ def _column(
     try:
         for text in texts:
             payloads.append(to_bytes(text))
-    except ValueError as error:  # binascii.Error for invalid base64, or ValueError for text that is not ASCII
+    except ValueError as error:  # invalid base64 raises binascii.Error, and text that is not ASCII ValueError
         sent, record = text.base64 if isinstance(text, Base64) else text, first + len(payloads)
         raise ProblemError(
             "invalid_record",
@@ -335,7 +335,7 @@ def _headers(
 def _pairs(index: int, headers: HeaderPairs) -> list[tuple[str, bytes | None]]:
     try:
         return [(name, _text_bytes(payload)) for name, payload in headers]
-    except ValueError as error:  # binascii.Error for invalid base64, or ValueError for text that is not ASCII
+    except ValueError as error:  # invalid base64 raises binascii.Error, and text that is not ASCII ValueError
         raise ProblemError(
             "invalid_record",
             f"a header of record {index} is not base64: {error}",

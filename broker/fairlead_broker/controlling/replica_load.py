@@ -64,7 +64,7 @@ class ReplicaLoad:
         return load
 
     def promised_partitions(self) -> dict[str, int]:
-        """Return the number of partitions that each topic of an operation under way will have, by its name."""
+        """Return the number of partitions that each topic will have after the current operations, by topic name."""
         found: dict[str, int] = {}
         for promise in self._promises:
             if promise.topic is not None:
