@@ -185,7 +185,7 @@ def number_beyond(text: bytes | memoryview) -> str | None:
             found.append(number)
         return value
 
-    # An error is ignored: if a number was found, the error comes after it; if not, the caller reports the error of the
+    # A syntax error is ignored: either it comes after a number that was found, or the caller reports the error of the
     # parser that refused the text.
     with suppress(ValueError, RecursionError):
         json.loads(str(text, "utf-8"), parse_float=to_float, parse_constant=found.append)

@@ -211,8 +211,8 @@ class EmbeddedWatch:
     def notice(self, revision: Revision, changed: Sequence[str]) -> None:
         """Notify the watch of a new revision. A waiting watch skips the revision if no key of its prefix changed.
 
-        Otherwise, the watch of a quiet prefix would fall behind, and a compaction would remove the watch's position
-        from the history.
+        If the watch of a quiet prefix did not skip revisions, it would fall behind, and a compaction would remove its
+        position from the history.
         """
         concerned = any(key.startswith(self._prefix) for key in changed)
         if self._idle and not concerned and self._next == revision:
