@@ -62,7 +62,7 @@ def _parameter(each: Any) -> Any:
         "argument": None if is_option else each.metavar or each.name.upper(),
         "type": "flag" if getattr(each, "is_flag", False) else _type(each.type_descriptor.annotation),
         "default": _default(each.default),
-        "shown_default": each.show_default if isinstance(each.show_default, str) else None,
+        "shown_default": _word(each.show_default),
         "metavar": each.metavar if is_option else None,
         "envvar": each.envvar,
         "range": [each.min, each.max] if (each.min, each.max) != (None, None) else None,
@@ -71,6 +71,11 @@ def _parameter(each: Any) -> Any:
         "hidden": getattr(each, "hidden", False) or None,
     }
     return {name: value for name, value in described.items() if value is not None}
+
+
+def _word(text: Any) -> str | None:
+    """Return a shown default that is one word. Sentences are not part of the contract."""
+    return text if isinstance(text, str) and " " not in text else None
 
 
 def _type(annotation: Any) -> Any:

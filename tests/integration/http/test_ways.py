@@ -29,11 +29,10 @@ LOOKUPS = {
     "broker/producers/state.py": "value: the last batches of each producer",
     "broker/registry/metadata.py": "index: records of topics and partitions",
     "broker/replication/end_offsets.py": "value: ends of the leader's log by time",
-    "broker/runtime/broker.py": "value: the parts of the broker",
     "broker/runtime/meters.py": "counter: batches and records",
     "broker/server/http/request_metrics.py": "counter: requests",
     "broker/runtime/engine/loop_lag.py": "timer: delay of the event loop, on none of these ways",
-    "client/connection/pool.py": "counter: requests of each connection pool",
+    "client/connection/pool.py": "value: the current HTTP client, replaced when TLS files change",
     "client/credentials.py": "value: the header of the current token",
     "client/producing/holding.py": "value: the time until which a broker asked to wait",
 }

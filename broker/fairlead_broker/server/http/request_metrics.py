@@ -44,7 +44,7 @@ class RequestMetrics:
         self._child(route, status).observe(seconds)
         if self._log is not None:
             self._log.info(
-                "request",
+                "request answered",
                 method=call.scope["method"],
                 path=call.scope["path"],
                 route=route,

@@ -196,7 +196,7 @@ async def test_access_log(serve, http2: Client) -> None:
     await http2.post(f"http://{bound}/v1/produce?acks=1").body_bytes(b"12345").build().send()
     [(event, facts)] = served.log.events
 
-    assert event == "request"
+    assert event == "request answered"
     assert (facts["route"], facts["status"], facts["code"]) == ("produce", 503, "overloaded")
     assert (facts["method"], facts["path"], facts["received_bytes"]) == ("POST", "/v1/produce", 5)
     assert facts["sent_bytes"] > 100
