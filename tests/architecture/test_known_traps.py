@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import checkout
+from default_tests import run_by_default
 
 PAGE = checkout.ROOT / "docs" / "explanation" / "known-traps.md"
 SIMULATION = checkout.ROOT / "docs" / "explanation" / "simulation.md"
@@ -35,6 +36,17 @@ def test_every_named_test_exists() -> None:
             missing.append(span)
 
     assert missing == []
+
+
+def test_every_trap_has_a_proof_in_make_test() -> None:
+    """At least one proof of each row is a switch of the simulator, or a test that `make test` runs."""
+    late = [
+        number
+        for number, named in rows().items()
+        if not any(not span.startswith(("tests/", "make ")) or run_by_default(span) for span in named)
+    ]
+
+    assert late == []
 
 
 def test_every_named_switch_is_in_the_table_of_findings() -> None:

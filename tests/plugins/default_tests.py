@@ -16,9 +16,10 @@ def run_by_default(named: str) -> bool:
         return False
     body = ast.parse(file.read_text()).body
     marks = [each for each in body if isinstance(each, ast.Assign) and _is_named(each.targets, "pytestmark")]
+    functions = [each for part in body for each in (part.body if isinstance(part, ast.ClassDef) else [part])]
     tests = [
         each
-        for each in body
+        for each in functions
         if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
         and each.name.startswith("test_")
         and name in {"", each.name}
