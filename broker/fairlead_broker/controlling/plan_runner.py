@@ -2,7 +2,8 @@
 
 `topics` and `housekeeping` use this module, which makes no decisions. A plan is computed from the mirror. If a
 compare of a transaction fails, the runner waits until the mirror shows the conflicting write, and computes the
-plan again.
+plan again. If a plan refuses the request, the runner catches up with the store and computes the plan again, because the
+mirror may lag behind a write that the caller has already seen, such as the registration of a broker.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class PlanRunner:
         self._mirror = mirror
 
     async def complete(self, plan: Plan) -> None:
-        """Compute and run the plan until it is empty. Errors that the plan raises are not caught.
+        """Compute and run the plan until it is empty. Raises the plan's `ProblemError` if it remains on current data.
 
         Raises `ProblemError` `coordination_unavailable`, with the side effect `maybe` if a write succeeded or may have
         succeeded, and `conflict` if other brokers keep changing the same keys.
@@ -54,9 +55,16 @@ class PlanRunner:
         return await self._drive(plan, only_first=True)
 
     async def _drive(self, plan: Plan, *, only_first: bool) -> bool:
-        partitions_max, written = PARTITIONS_MAX, False
+        partitions_max, written, current = PARTITIONS_MAX, False, False
         for _ in range(ATTEMPTS_MAX):
-            transactions = plan(partitions_max)
+            try:
+                transactions = plan(partitions_max)
+            except ProblemError:
+                if current:
+                    raise
+                await self._catch_up(written)
+                current = True
+                continue
             if not transactions:
                 return False
             try:
@@ -72,7 +80,7 @@ class PlanRunner:
                 partitions_max = max(1, partitions_max // 2)
             except UnknownOutcome:
                 written = True
-                await self._catch_up()
+                await self._catch_up(written)
             except CoordinationUnavailable as error:
                 raise _unavailable(error, written) from error
         detail = f"other brokers changed the same keys in {ATTEMPTS_MAX} consecutive attempts"
@@ -86,13 +94,13 @@ class PlanRunner:
         await self._mirror.wait_for(result.revision)
         return result.succeeded
 
-    async def _catch_up(self) -> None:
+    async def _catch_up(self, written: bool) -> None:
         """Wait until the mirror has caught up with the store, so that the next compares reject delayed writes."""
         try:
             page = await self._coordination.list(self._mirror.metadata.keys.cluster, limit=1)
             await self._mirror.wait_for(page.revision)
         except CoordinationUnavailable as error:
-            raise _unavailable(error, written=True) from error
+            raise _unavailable(error, written) from error
 
 
 def _unavailable(error: CoordinationUnavailable, written: bool) -> ProblemError:

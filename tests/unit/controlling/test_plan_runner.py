@@ -105,6 +105,31 @@ async def test_an_outdated_plan_is_made_again(life: Any, runner: PlanRunner, kit
     assert len(plan.sizes) == 3
 
 
+async def test_a_refusal_is_decided_on_current_data(life: Any, runner: PlanRunner, kit: Any) -> None:
+    """A plan that refuses a request is computed again on current data, and its refusal is raised if it remains."""
+
+    async def written_before(call: Any) -> Any:
+        await life.coordination.inner.transact((), (Put(kit.keys.cluster_config, value(1)),))
+        return await call()
+
+    life.coordination.faults["list"] = [written_before]
+    plan = Counting(life, 2)
+
+    def patient(size: int) -> Sequence[Transaction]:
+        if plan.number == 0:
+            raise ProblemError("broker_not_found", "the mirror has no number yet")
+        return plan(size)
+
+    def refusing(_: int) -> Sequence[Transaction]:
+        raise ProblemError("broker_not_found", "no such broker")
+
+    await runner.complete(patient)
+    with refuses("broker_not_found"):
+        await runner.complete(refusing)
+
+    assert plan.number == 2
+
+
 @pytest.mark.parametrize("applied", [True, False])
 async def test_a_plan_with_an_unknown_outcome_is_made_again(
     life: Any, runner: PlanRunner, applied: bool
