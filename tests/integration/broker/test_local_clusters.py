@@ -184,5 +184,5 @@ def test_a_directory_without_a_store_is_not_moved(tmp_path: Path) -> None:
     )
 
     assert done.returncode == 1
-    assert "has no embedded coordination store" in done.stderr
+    assert "coordination store" in done.stderr
     assert list((tmp_path / "data").iterdir()) == []

