@@ -157,8 +157,8 @@ def run_all(tests: TestRun) -> None:
     # cores, tests would exceed their deadlines.
     tests.run_together(
         [("pytest", "-n", KUBERNETES_WORKERS, "-m", "not serial", KUBERNETES_TESTS)],
-        # Tests with Spark run in separate processes: clusters that last for a whole session of pytest suppress logs
-        # that other tests capture.
+        # Spark tests run in a pytest process of their own, because their session-scoped clusters suppress logs that
+        # other tests capture.
         [("pytest", "-n", SPARK_WORKERS, *by_file, "-m", "not serial", SPARK_TESTS)],
         [("pytest", MADE_UP_CALLS, DEMO)],
         # The coverage report of the pure packages takes seconds on one core, and has no deadline.

@@ -43,7 +43,7 @@ def main() -> None:
         "--records",
         type=int,
         default=5_000_000,
-        help="number of 100-byte records; larger records in proportion",
+        help="number of 100-byte records; proportionally fewer larger records",
     )
     parser.add_argument("--pairs", type=int, default=5, help="alternating rounds of each case")
     parser.add_argument(

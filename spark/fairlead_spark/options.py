@@ -323,9 +323,15 @@ class ReadOptions:
     def for_batch(self) -> ReadOptions:
         """Return the options for a batch read. Raises `OptionError` for values that only a stream supports."""
         if self.starting is Edge.LATEST:
-            raise OptionError("startingOffsets", "latest", "earliest or JSON: a batch read would be empty")
+            raise OptionError(
+                "startingOffsets",
+                "latest",
+                "earliest or JSON, because a batch read from latest would be empty",
+            )
         if self.ending is Edge.EARLIEST:
-            raise OptionError("endingOffsets", "earliest", "latest or JSON: a batch read would be empty")
+            raise OptionError(
+                "endingOffsets", "earliest", "latest or JSON, because a batch read to earliest would be empty"
+            )
         return self
 
     def for_stream(self) -> ReadOptions:

@@ -1,7 +1,7 @@
 """A real OIDC provider: the server of zitadel's library for Go, built once and kept in the user's cache, with one user.
 
 `oidc_go/main.go` is the program. To update the library, change the version in `oidc_go/go.mod` and run `go mod tidy` in
-that folder; the cache is named by `go.sum`, so also change the name below with `main.go`.
+that folder. The name of the cached program depends on `go.sum` only, so a change of `main.go` also changes `PROGRAM`.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ LIGHT_FILES: Final = (
 set the file's rights.
 """
 LIGHT_VARIABLES: Final = {"SPARK_SUBMIT_OPTS": LIGHT, "SPARK_LAUNCHER_OPTS": LIGHT}
-"""Variables for a Spark of another installation, whose classes are not in the archive."""
+"""Environment variables for any other Spark installation, whose classes are not in the archive."""
 MADE_SECONDS_MAX: Final = 600.0
 """Time limit for the creation of the archive, which takes twenty seconds on idle cores."""
 

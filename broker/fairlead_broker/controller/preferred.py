@@ -1,7 +1,7 @@
 """Moves of leadership back to the preferred leader of a partition, which is its first replica.
 
-`controlling` uses this module for automatic balancing and for elections requested by operators. All functions are
-pure (after KIP-460 and Kafka's `auto.leader.rebalance.enable`).
+`controlling` uses this module for automatic balancing and for elections requested by operators. The rules are
+those of KIP-460 and of Kafka's `auto.leader.rebalance.enable`. All functions are pure.
 """
 
 from __future__ import annotations

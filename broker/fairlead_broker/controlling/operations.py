@@ -110,7 +110,7 @@ class ClusterOperations:
         await self._want(broker, DRAINING, None)
 
     async def request_restart(self, broker: BrokerId) -> RestartPermit:
-        """Grant the only permit to restart a broker. `restart_refused` names the partitions that forbid the restart."""
+        """Grant the only permit to restart a broker. `restart_refused` names the partitions that prevent a restart."""
         if broker not in self._metadata.brokers:
             raise refusals.broker_not_found(broker)
         return await self._permits.request(broker)

@@ -1,6 +1,6 @@
 """Determine the state of a partition's log after a stop: the end of the log, and the truncated and damaged ranges.
 
-`opening` calls the recovery. Every batch below the recovery point was synced and is trusted. Every batch past the
+`opening` calls this module. Every batch below the recovery point was synced and is trusted. Every batch past the
 recovery point is read, and both checksums of the batch are checked. Cases:
 
   no good batch after damage               a torn tail: cut, and reported

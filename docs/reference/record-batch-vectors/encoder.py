@@ -1,4 +1,4 @@
-"""Encode record batches with only struct and a CRC-32C in a loop, as docs/reference/record-batch.md describes them.
+"""Encode record batches as docs/reference/record-batch.md describes, with only `struct` and a plain CRC-32C loop.
 
 `generate` uses this module. The module uses no Arrow library, so that the vectors prove the page and do not depend on
 the version of a library. Every number of a batch can be set to a wrong value.

@@ -221,7 +221,7 @@ def metrics_users(cluster: Cluster) -> list[Manifest]:
 
 
 def client_certificates(cluster: Cluster, names: tuple[str, ...]) -> list[Manifest]:
-    """Return the Certificate of cert-manager for the data listener, if the Cluster names an issuer."""
+    """Return the cert-manager Certificate for the data listener; empty if the Cluster names no issuer."""
     security = cluster.spec.security
     chosen = None if security is None else security.tls.certificate
     if chosen is None or chosen.issuer_ref is None:

@@ -60,7 +60,7 @@ def raw(shared):
 
 @pytest.mark.parametrize("name", NASTY_NAMES, ids=ascii)
 async def test_nasty_names(api, raw, name: str) -> None:
-    """A topic with a forbidden name is neither accepted nor created by any request, in any notation."""
+    """Every request that names a topic with a forbidden name is refused, however the name is encoded."""
     encoded = quote(name, safe="")
     created = await api.post("/v1/topics", {"name": name})
     described = await raw.call("GET", f"/v1/topics/{encoded}")

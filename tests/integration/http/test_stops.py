@@ -63,7 +63,7 @@ async def test_incomplete_bodies_are_refused(cluster) -> None:
         async with asyncio.timeout(STOP_SECONDS_MAX):
             refused = await slow[0].read()
             ended = await streaming[0].readuntil(b"0\r\n\r\n")
-        # The server may keep the connection of an unfinished stream, and the stop would wait for the connection.
+        # The server may keep the connection of an unfinished stream open, and would then wait for it to close.
         for _, writer in (slow, streaming):
             writer.close()
 

@@ -13,7 +13,7 @@ from typing import Any
 
 
 class Schedule:
-    """Future actions in the order of time."""
+    """Future actions, ordered by time."""
 
     __slots__ = ("_count", "_heap", "happened", "now", "rng")
 

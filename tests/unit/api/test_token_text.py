@@ -12,7 +12,7 @@ TEXT = TOKEN.text
 
 
 def test_a_text_is_parsed_to_its_parts() -> None:
-    """A token's text has the contract's form and is parsed to the same token, whose repr does not show the secret."""
+    """A token's text has the form of rule A10 and parses back to the same token, whose repr hides the secret."""
     assert (len(TEXT), TEXT.count("_")) == (4 + ID_LENGTH + 1 + SECRET_LENGTH + 6, 2)
     assert parse_token(TEXT) == TOKEN
     assert TOKEN.secret not in repr(TOKEN)

@@ -78,7 +78,7 @@ class TestCancel:
         assert not is_under_way(back)
 
     def test_an_added_leader_first_hands_over_to_a_staying_replica(self) -> None:
-        """An added leader first hands leadership to a staying replica."""
+        """If the move added the leader, the cancellation first hands leadership to a replica that stays."""
         there = brokers(R1, R2, R3, R4)
         moved = cancel(KEY, moving(4, "234"), there)
 

@@ -181,7 +181,8 @@ def test_weak_and_foreign_keys_are_left_out() -> None:
 def test_a_key_that_goes_takes_its_callers_along() -> None:
     """Replacing the keys of an issuer raises the revision, unless the new keys equal the old ones.
 
-    Callers of a removed key are no longer accepted, and all keys expire a day after the last successful fetch.
+    Callers with tokens that a removed key signed are no longer accepted, and all keys expire a day after the last
+    successful fetch.
     """
     keys = keys_of(ISSUER)
     signed = SignedTokens({"corp": keys}, lambda *_: None, SystemClock())

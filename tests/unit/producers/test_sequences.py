@@ -19,7 +19,7 @@ def test_a_batch_has_the_records_between_its_sequences(first: int, count: int) -
 
 @given(sequences, st.integers(1, 2**30 - 1))
 def test_what_comes_later_is_ahead_and_never_the_other_way_round(expected: int, distance: int) -> None:
-    """Of two sequences within half the circle exactly one is ahead."""
+    """Of two sequences less than half the sequence space apart, exactly one is ahead."""
     later = advanced(expected, distance)
 
     assert is_ahead(later, expected)

@@ -129,7 +129,7 @@ class FollowerReplica:
 
     @property
     def is_added(self) -> bool:
-        """Whether a move adds the replica, which is not in sync yet."""
+        """Whether the replica is being added by a move and is not in sync yet."""
         record, broker = self._record.value, self.following.broker
         return broker in record.adding and all(entry.broker != broker for entry in record.isr)
 

@@ -175,7 +175,7 @@ class PendingAppend:
 
 
 def pending_end(call: PendingProduce, end: TransactionEnd) -> PendingAppend:
-    """Return the only append of a call that ends a transaction; the marker gets its first offset when it is ordered."""
+    """Return the single append of a call that ends a transaction; its order sets the marker's `first_offset`."""
     marker = pack_marker(Marker(end.producer_id, end.epoch, end.kind, None, end.decided_us))
     return PendingAppend(call, 0, memoryview(marker), read_header(marker), Acks.ALL, end=end)
 

@@ -322,5 +322,7 @@ def _behind(cursor: str) -> ProducerId:
 
 def _not_found(text: str) -> ProblemError:
     return ProblemError(
-        "transaction_not_found", f"no producer has transactions as {text}", data={"transaction": text}
+        "transaction_not_found",
+        f"no transaction matches the producer name or id {text}",
+        data={"transaction": text},
     )

@@ -44,7 +44,7 @@ class Callers(Protocol):
 
 
 class AccessGate:
-    """Determines the caller of each request, and decides whether the caller may make the call in the path."""
+    """Identifies the caller of each request, and decides whether the caller may access the resources in the path."""
 
     def __init__(self, callers: Callers | None, quotas: QuotaView | None = None) -> None:
         """`callers`: None for listeners of tests without a cluster, which allow every call.

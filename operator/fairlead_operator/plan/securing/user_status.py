@@ -32,7 +32,7 @@ def user_status(
             ConditionName.READY,
             "True",
             "Available",
-            f"{user.principal} has its access rules",
+            f"the access rules of {user.principal} are in effect",
             now=now,
             generation=generation,
         )

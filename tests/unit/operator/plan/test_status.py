@@ -228,7 +228,7 @@ def test_an_order_to_restart_all_is_a_roll_from_its_first_look_on() -> None:
 def test_a_set_that_is_replaced_is_under_way_until_it_is_there_again(away: dict[str, Any]) -> None:
     """The replacement of a StatefulSet counts as progress until it exists.
 
-    An external etcd has no StatefulSet and no progress.
+    An external etcd has no StatefulSet, so a missing StatefulSet is no progress.
     """
     status = after(facts(READY, **away))
     outside = {"etcd": {"external": {"endpoints": ["http://etcd:2379"]}}}
