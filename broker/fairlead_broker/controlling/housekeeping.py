@@ -18,7 +18,7 @@ from fairlead_broker.clock import Clock, ExpiryTime
 from fairlead_broker.controller.term import portions
 from fairlead_broker.controller.topics import Planning, plan_forgetting
 from fairlead_broker.controlling.plan_runner import PlanRunner
-from fairlead_broker.controlling.topic_completion import OfficeHeld, required_term
+from fairlead_broker.controlling.topic_completion import HeldTerm, required_term
 from fairlead_broker.coordination.mirror import Mirror
 from fairlead_broker.coordination.protocol import Coordination, CoordinationClosed, CoordinationError
 from fairlead_broker.registry.store_writes import Delete, Transaction, unchanged_since
@@ -37,7 +37,7 @@ _log = structlog.get_logger("fairlead.coordination")
 class Housekeeping:
     """Periodic compaction, every five minutes, to the revision of ten minutes ago (protocol section 3, rule 6)."""
 
-    def __init__(self, coordination: Coordination, mirror: Mirror, term: OfficeHeld, clock: Clock) -> None:
+    def __init__(self, coordination: Coordination, mirror: Mirror, term: HeldTerm, clock: Clock) -> None:
         self._coordination = coordination
         self._mirror = mirror
         self._term = term

@@ -24,7 +24,7 @@ from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import TopicRecord, TopicState
 from fairlead_broker.registry.store_writes import Transaction
 
-OfficeHeld: TypeAlias = Callable[[], ControllerTerm | None]
+HeldTerm: TypeAlias = Callable[[], ControllerTerm | None]
 """Function that returns the controller's term, or None if this broker does not hold the term."""
 
 
@@ -35,7 +35,7 @@ class TopicCompletion:
         self,
         coordination: Coordination,
         mirror: Mirror,
-        term: OfficeHeld,
+        term: HeldTerm,
         clock: Clock,
         load: ReplicaLoad,
         new_start_index: Callable[[], int],
@@ -84,7 +84,7 @@ class TopicCompletion:
         )
 
 
-def required_term(term: OfficeHeld) -> ControllerTerm:
+def required_term(term: HeldTerm) -> ControllerTerm:
     """Return the term. Raises `coordination_unavailable` without a term, since no write could succeed."""
     held = term()
     if held is None:

@@ -29,7 +29,7 @@ from fairlead_broker.controller.topics import (
 from fairlead_broker.controlling.operation_refusals import too_many_partitions
 from fairlead_broker.controlling.plan_runner import PlanRunner
 from fairlead_broker.controlling.replica_load import Promise, ReplicaLoad
-from fairlead_broker.controlling.topic_completion import OfficeHeld, TopicCompletion, is_unfinished
+from fairlead_broker.controlling.topic_completion import HeldTerm, TopicCompletion, is_unfinished
 from fairlead_broker.coordination.cluster_values import cordoned_brokers
 from fairlead_broker.coordination.mirror import Mirror
 from fairlead_broker.coordination.protocol import Coordination
@@ -53,7 +53,7 @@ class TopicAdmin:
         self,
         coordination: Coordination,
         mirror: Mirror,
-        term: OfficeHeld,
+        term: HeldTerm,
         clock: Clock,
         load: ReplicaLoad,
         *,

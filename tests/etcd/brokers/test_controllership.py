@@ -89,7 +89,7 @@ async def join(tasks: asyncio.TaskGroup, client: Coordination, broker: BrokerId)
     return Life(broker, mirror, controllership, admin, keeping, running)
 
 
-async def test_the_office_and_the_leaders_of_a_silent_broker_go_to_others(alone: EtcdCluster) -> None:
+async def test_the_term_and_the_leaderships_of_a_silent_broker_go_to_others(alone: EtcdCluster) -> None:
     """A thousand partitions of a broker whose lease has expired get new leaders, in several transactions."""
     async with brokers([alone.client() for _ in range(3)]) as lives:
         await lives[0].until(lambda metadata: len(metadata.brokers) == 3 and metadata.controller)

@@ -102,7 +102,7 @@ async def status(ops: Endpoint, path: str) -> int:
     return int(line.split()[1])
 
 
-async def test_a_broker_that_recovers_holds_no_office(tmp_path: Path) -> None:
+async def test_a_broker_that_recovers_does_not_become_the_controller(tmp_path: Path) -> None:
     """A broker that recovers does not become the controller, because it could not act as the controller."""
     cluster = Cluster(tmp_path, await EmbeddedCoordination.open(tmp_path / "store", SystemClock()))
     try:

@@ -85,7 +85,7 @@ class NoLooks:
         """Note the partition."""
         self.partitions.append(partition)
 
-    def took_office(self, partition: TransactionalPartition) -> None:
+    def took_leadership(self, partition: TransactionalPartition) -> None:
         """Note the partition."""
         self.partitions.append(partition)
 

@@ -75,7 +75,7 @@ def elr_of(record: PartitionRecord) -> set[int]:
     return {entry.broker for entry in record.elr}
 
 
-class Office:
+class DrivenLeader:
     """A leader at the beginning of its leadership, at time 0."""
 
     def __init__(

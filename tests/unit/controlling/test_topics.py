@@ -462,7 +462,7 @@ async def test_a_start_applies_what_was_configured_meanwhile(path: Path, clock: 
         assert {each.value.durability for each in partitions.values()} == {DurabilityState.REPLICATED}
 
 
-async def test_without_the_office_nothing_is_changed(life: Any, kit: Any) -> None:
+async def test_without_the_term_nothing_is_changed(life: Any, kit: Any) -> None:
     """A broker that is not the controller refuses all changes, and the store would refuse its transactions."""
     await life.admin.create(request())
     result = await life.coordination.transact((), (Delete(kit.keys.controller),))

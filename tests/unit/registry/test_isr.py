@@ -135,7 +135,7 @@ class TestTakenOut:
         assert after is not None
         assert (after.isr, after.elr) == (entries(1), entries(3))
 
-    def test_a_leader_gives_up_its_office(self) -> None:
+    def test_a_leader_that_leaves_the_isr_gives_up_its_leadership(self) -> None:
         """If the leader itself is removed, the record has no leader, so that the controller elects another leader."""
         before = msgspec.structs.replace(record(entries(1, 2)), leader=entries(1)[0])
         after = taken_out(before, BrokerId(1))

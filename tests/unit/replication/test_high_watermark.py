@@ -12,7 +12,7 @@ from replication_kit import (
     LEADER,
     SECOND,
     THIRD,
-    Office,
+    DrivenLeader,
     advanced,
     entries,
     isr_of,
@@ -22,9 +22,9 @@ from replication_kit import (
 )
 
 
-def alone(**fields: object) -> Office:
+def alone(**fields: object) -> DrivenLeader:
     """Return a leader that is the only in-sync replica, with min.insync.replicas 1."""
-    return Office(partition_record(isr=entries([LEADER]), min_isr=1, **fields))
+    return DrivenLeader(partition_record(isr=entries([LEADER]), min_isr=1, **fields))
 
 
 class TestCounting:
@@ -57,7 +57,7 @@ class TestCounting:
 
     def test_followers_count_by_what_they_have_synced(self) -> None:
         """A follower counts up to its synced offset, because a power failure may lose bytes that were only appended."""
-        leadership = Office(partition_record(durability=DurabilityState.SYNCED))
+        leadership = DrivenLeader(partition_record(durability=DurabilityState.SYNCED))
         leadership.append(10)
         leadership.sync(10)
         leadership.fetch(SECOND, 10)
@@ -68,7 +68,7 @@ class TestCounting:
 
     def test_progress_can_come_before_the_fetch_that_would_say_it(self) -> None:
         """A progress report counts towards the high watermark even while the follower's fetch waits at the leader."""
-        leadership = Office(partition_record(durability=DurabilityState.SYNCED))
+        leadership = DrivenLeader(partition_record(durability=DurabilityState.SYNCED))
         leadership.append(10)
         leadership.sync(10)
         leadership.fetch(SECOND, 10)
@@ -91,7 +91,7 @@ class TestMaximalIsr:
 
     def test_is_the_least_of_all_members(self) -> None:
         """The high watermark is the lowest offset of all members, and a member without a report blocks it."""
-        leadership = Office()
+        leadership = DrivenLeader()
         leadership.append(10)
         leadership.fetch(SECOND, 10)
 
@@ -101,7 +101,7 @@ class TestMaximalIsr:
 
     def test_does_not_pass_a_replica_proposed_to_leave(self) -> None:
         """A proposed removal does not count until it is stored, because the replica can still be elected."""
-        leadership = Office()
+        leadership = DrivenLeader()
         leadership.append(10)
         leadership.fetch(SECOND, 10)
         effects = leadership.pass_time(LAG_SECONDS + 1)
@@ -114,7 +114,7 @@ class TestMaximalIsr:
 
     def test_does_not_pass_a_replica_proposed_to_join(self) -> None:
         """A proposed join counts from its write on, because it may be stored and the joining replica elected."""
-        leadership = Office(partition_record(isr=entries([LEADER, SECOND])))
+        leadership = DrivenLeader(partition_record(isr=entries([LEADER, SECOND])))
         leadership.append(10)
         leadership.fetch(SECOND, 10)
         effects = leadership.fetch(THIRD, 10)
@@ -127,7 +127,7 @@ class TestMaximalIsr:
 
     def test_a_report_that_comes_late_takes_nothing_back(self) -> None:
         """A late report of a lower offset changes nothing within one incarnation, generation and leader epoch."""
-        leadership = Office()
+        leadership = DrivenLeader()
         leadership.append(10)
         leadership.fetch(SECOND, 10)
         leadership.fetch(SECOND, 3)
@@ -136,7 +136,7 @@ class TestMaximalIsr:
 
     def test_another_life_starts_from_what_it_says(self) -> None:
         """A new incarnation counts only once it has sent a report of its own."""
-        leadership = Office()
+        leadership = DrivenLeader()
         leadership.append(10)
         leadership.fetch(SECOND, 10)
         leadership.fetch(SECOND, 3, broker_epoch=90)
@@ -151,7 +151,7 @@ class TestGate:
 
     def test_stands_still_below_min_isr(self) -> None:
         """With fewer than min_isr stored in-sync replicas, the high watermark stops, for every acks level."""
-        leadership = Office(partition_record(isr=entries([LEADER])))
+        leadership = DrivenLeader(partition_record(isr=entries([LEADER])))
 
         assert leadership.append(5) == []
         assert (leadership.machine.enough_in_sync, leadership.machine.in_sync_count) == (False, 1)
@@ -159,7 +159,7 @@ class TestGate:
 
     def test_a_proposed_member_does_not_open_it(self) -> None:
         """A proposed member does not count towards min_isr, because the write may never be stored."""
-        leadership = Office(partition_record(isr=entries([LEADER]), elr=entries([SECOND])))
+        leadership = DrivenLeader(partition_record(isr=entries([LEADER]), elr=entries([SECOND])))
         leadership.append(5)
         effects = leadership.fetch(SECOND, 5)
         write = only_write(effects)
@@ -169,7 +169,7 @@ class TestGate:
 
     def test_replicas_being_added_do_not_count_towards_min_isr(self) -> None:
         """A replica that is being added does not count towards min_isr."""
-        leadership = Office(partition_record(isr=entries([LEADER, SECOND]), adding=(SECOND,)))
+        leadership = DrivenLeader(partition_record(isr=entries([LEADER, SECOND]), adding=(SECOND,)))
         leadership.append(5)
 
         assert leadership.fetch(SECOND, 5) == []
@@ -205,7 +205,7 @@ class TestGate:
     )
     def test_goes_on_with_a_doubtful_lease_otherwise(self, fields: dict[str, object]) -> None:
         """With an expired lease the high watermark advances if no replica with fewer records can be elected."""
-        leadership = Office(partition_record(min_isr=1, **fields))
+        leadership = DrivenLeader(partition_record(min_isr=1, **fields))
         leadership.step(LeaseChanged(confirmed=False))
 
         assert advanced([*leadership.append(5), *leadership.fetch(SECOND, 5)]) == [5]
@@ -217,7 +217,7 @@ class TestEpochStart:
     def test_is_unknown_until_it_reaches_the_start_of_the_epoch(self) -> None:
         """The high watermark is unknown until it reaches the start of the leader epoch."""
         record = partition_record(isr=entries([LEADER]), min_isr=1, durability=DurabilityState.SYNCED)
-        leadership = Office(record, end=10, synced=4, high_watermark=3)
+        leadership = DrivenLeader(record, end=10, synced=4, high_watermark=3)
 
         assert leadership.machine.high_watermark is None
         assert leadership.machine.readable_limit == 3
@@ -230,7 +230,7 @@ class TestEpochStart:
 
     def test_of_an_empty_log_is_known_at_once(self) -> None:
         """The high watermark of an empty log is immediately zero."""
-        assert Office().machine.high_watermark == 0
+        assert DrivenLeader().machine.high_watermark == 0
 
 
 class TestWaiting:
@@ -297,7 +297,7 @@ class TestDoubtfulLease:
         self, fields: dict[str, object], serves: bool
     ) -> None:
         """Weak acks are accepted with a valid lease, and without a lease only if no other replica can be elected."""
-        leadership = Office(partition_record(**fields))
+        leadership = DrivenLeader(partition_record(**fields))
 
         assert leadership.machine.serves_weak_acks
 
@@ -321,40 +321,40 @@ class TestInvariants:
     def test_leader_is_in_the_isr(self) -> None:
         """A broker outside the ISR cannot become leader."""
         with pytest.raises(AssertionError):
-            Office(partition_record(isr=entries([SECOND])))
+            DrivenLeader(partition_record(isr=entries([SECOND])))
 
     def test_high_watermark_lies_within_the_log(self) -> None:
         """A high watermark beyond the log end is rejected."""
         with pytest.raises(AssertionError):
-            Office(end=3, high_watermark=4)
+            DrivenLeader(end=3, high_watermark=4)
 
     def test_nothing_is_synced_beyond_the_end(self) -> None:
         """A synced offset beyond the log end is rejected, at the start and later."""
         with pytest.raises(AssertionError):
-            Office(end=3, synced=4)
+            DrivenLeader(end=3, synced=4)
 
-        leadership = Office(end=3)
+        leadership = DrivenLeader(end=3)
 
         with pytest.raises(AssertionError):
             leadership.sync(4)
 
     def test_log_of_a_leader_does_not_shrink(self) -> None:
         """The log of a leader does not shrink, because only followers cut their logs."""
-        leadership = Office(end=3)
+        leadership = DrivenLeader(end=3)
 
         with pytest.raises(AssertionError):
             leadership.append(2)
 
     def test_other_leader_epoch_needs_another_machine(self) -> None:
         """A state machine refuses a different leader epoch, which needs a state machine of its own."""
-        leadership = Office()
+        leadership = DrivenLeader()
 
         with pytest.raises(AssertionError):
             leadership.change(51, leader_epoch=4)
 
     def test_older_version_of_the_record_is_ignored(self) -> None:
         """An older revision of the partition record is ignored."""
-        leadership = Office()
+        leadership = DrivenLeader()
         leadership.change(51, min_isr=3)
 
         assert leadership.change(50, min_isr=1) == []

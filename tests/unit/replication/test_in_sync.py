@@ -17,7 +17,7 @@ from replication_kit import (
     LEADER,
     SECOND,
     THIRD,
-    Office,
+    DrivenLeader,
     advanced,
     elr_of,
     entries,
@@ -32,9 +32,9 @@ from replication_kit import (
 TWO = entries([LEADER, SECOND])
 
 
-def without_third(**fields: object) -> Office:
+def without_third(**fields: object) -> DrivenLeader:
     """Return a leadership with ten records, a high watermark of 10, and the third replica out of sync."""
-    leadership = Office(partition_record(isr=TWO, **fields), end=10, high_watermark=10)
+    leadership = DrivenLeader(partition_record(isr=TWO, **fields), end=10, high_watermark=10)
     leadership.fetch(SECOND, 10)
     return leadership
 
@@ -62,14 +62,14 @@ class TestJoin:
 
     def test_needs_the_start_of_the_leader_epoch(self) -> None:
         """A replica below the start of the leader epoch does not join."""
-        leadership = Office(partition_record(isr=TWO), end=10, high_watermark=3)
+        leadership = DrivenLeader(partition_record(isr=TWO), end=10, high_watermark=3)
 
         assert writes(leadership.fetch(THIRD, 9)) == []
         assert proposes(leadership.fetch(THIRD, 10))
 
     def test_needs_what_counts(self) -> None:
         """With durability=synced the synced offset decides whether a replica joins."""
-        leadership = Office(
+        leadership = DrivenLeader(
             partition_record(isr=TWO, durability=DurabilityState.SYNCED), end=10, high_watermark=10
         )
 
@@ -110,7 +110,7 @@ class TestJoin:
 
     def test_a_new_generation_forgets_what_was_reported(self) -> None:
         """The leader forgets the offsets that a replica reported in an earlier generation."""
-        leadership = Office(end=10)
+        leadership = DrivenLeader(end=10)
         leadership.fetch(SECOND, 10)
         replicas = tuple(
             Replica(broker=broker, directory=f"d{broker}", generation=int(broker == SECOND))
@@ -144,7 +144,7 @@ class TestJoin:
 
     def test_takes_an_eligible_replica_out_of_elr(self) -> None:
         """A replica that joins an ISR that stays too small leaves the ELR, and other eligible replicas remain."""
-        leadership = Office(
+        leadership = DrivenLeader(
             partition_record(isr=entries([LEADER]), elr=entries([SECOND, THIRD]), min_isr=3), end=10
         )
         write = only_write(leadership.fetch(SECOND, 10))
@@ -153,7 +153,7 @@ class TestJoin:
 
     def test_another_life_of_a_member_takes_its_place(self) -> None:
         """A new incarnation of a member replaces the previous incarnation in the ISR."""
-        leadership = Office(end=10)
+        leadership = DrivenLeader(end=10)
         leadership.register(SECOND, epoch=90)
         write = only_write(leadership.fetch(SECOND, 10, broker_epoch=90))
 
@@ -177,7 +177,7 @@ class TestProgress:
     )
     def test_counts_only_for_the_fetch_before_it(self, fields: dict[str, object]) -> None:
         """Progress counts only with the incarnation, generation and leader epoch of the follower's last fetch."""
-        leadership = Office(partition_record(durability=DurabilityState.SYNCED), end=10, synced=10)
+        leadership = DrivenLeader(partition_record(durability=DurabilityState.SYNCED), end=10, synced=10)
         leadership.fetch(THIRD, 10)
         leadership.fetch(SECOND, 10, synced_offset=0)
 
@@ -186,7 +186,7 @@ class TestProgress:
 
     def test_without_a_fetch_in_this_epoch_it_says_nothing(self) -> None:
         """Progress of a follower that has not fetched in this leader epoch is ignored."""
-        leadership = Office(partition_record(durability=DurabilityState.SYNCED), end=10, synced=10)
+        leadership = DrivenLeader(partition_record(durability=DurabilityState.SYNCED), end=10, synced=10)
         leadership.fetch(THIRD, 10)
 
         assert leadership.progress(SECOND, 10) == []
@@ -198,14 +198,14 @@ class TestShrink:
 
     def test_members_have_the_lag_time_from_the_start_of_the_epoch(self) -> None:
         """A new leader allows every member the lag time to send its first fetch."""
-        leadership = Office(end=10)
+        leadership = DrivenLeader(end=10)
 
         assert leadership.pass_time(LAG_SECONDS) == []
         assert isr_of(only_write(leadership.pass_time(1)).record) == {LEADER}
 
     def test_an_idle_partition_keeps_its_isr(self) -> None:
         """A complete replica of an idle partition stays in the ISR, even if its last fetch is old."""
-        leadership = Office(end=10)
+        leadership = DrivenLeader(end=10)
         leadership.fetch(SECOND, 10)
         leadership.fetch(THIRD, 10)
 
@@ -218,7 +218,7 @@ class TestShrink:
 
     def test_a_member_a_little_behind_all_the_time_stays(self) -> None:
         """A member that is always a little behind stays in the ISR."""
-        leadership = Office()
+        leadership = DrivenLeader()
         orders = []
         for second in range(1, 60):
             orders += writes(leadership.pass_time(1))
@@ -230,7 +230,7 @@ class TestShrink:
 
     def test_a_member_that_falls_further_behind_leaves(self) -> None:
         """A member that falls further behind leaves the ISR although it keeps fetching."""
-        leadership = Office()
+        leadership = DrivenLeader()
         leavers: set[int] = set()
         for second in range(1, 60):
             for write in writes(leadership.pass_time(1)):
@@ -243,7 +243,7 @@ class TestShrink:
 
     def test_a_joined_replica_has_the_lag_time_to_catch_up(self) -> None:
         """A replica that joined far behind has the lag time to catch up, while the high watermark does not advance."""
-        leadership = Office(partition_record(isr=entries([LEADER])))
+        leadership = DrivenLeader(partition_record(isr=entries([LEADER])))
         leadership.append(100_000)
         leadership.pass_time(2 * LAG_SECONDS)
         write = only_write(leadership.fetch(SECOND, 5))
@@ -254,7 +254,7 @@ class TestShrink:
 
     def test_a_dead_follower_does_not_come_back_by_its_last_report(self) -> None:
         """A stopped follower joins again only after a new report, because its last report does not count."""
-        leadership = Office()
+        leadership = DrivenLeader()
         leadership.append(10)
         leadership.fetch(SECOND, 10)
         leadership.fetch(THIRD, 10)
@@ -270,7 +270,7 @@ class TestShrink:
 
     def test_lag_depends_on_the_durability(self) -> None:
         """With durability=synced, a member whose disk does not sync leaves the ISR."""
-        leadership = Office(partition_record(durability=DurabilityState.SYNCED))
+        leadership = DrivenLeader(partition_record(durability=DurabilityState.SYNCED))
         leavers: set[int] = set()
         for second in range(1, 30):
             for write in writes(leadership.pass_time(1)):
@@ -284,7 +284,7 @@ class TestShrink:
 
     def test_a_replica_that_leaves_a_small_isr_stays_eligible(self) -> None:
         """A member that leaves an ISR that is too small becomes eligible, because the high watermark then stops."""
-        leadership = Office(partition_record(min_isr=3), end=10)
+        leadership = DrivenLeader(partition_record(min_isr=3), end=10)
         leadership.fetch(SECOND, 10)
         leadership.append(20)
         leadership.fetch(SECOND, 20)
@@ -295,14 +295,14 @@ class TestShrink:
 
     def test_a_member_whose_disk_has_failed_leaves_at_once(self) -> None:
         """A member that registers no directory leaves the ISR at once, without the lag time."""
-        leadership = Office(end=10)
+        leadership = DrivenLeader(end=10)
         write = only_write(leadership.register(THIRD, directories=()))
 
         assert isr_of(write.record) == {LEADER, SECOND}
 
     def test_what_an_earlier_or_later_life_registers_says_nothing_of_a_member(self) -> None:
         """A registration from an incarnation other than the member's does not remove the member."""
-        leadership = Office(end=10)
+        leadership = DrivenLeader(end=10)
 
         assert writes(leadership.register(THIRD, epoch=90, directories=())) == []
 
@@ -310,7 +310,7 @@ class TestShrink:
 class TestUndecided:
     """Outcomes of writes of the partition record (rule 3.4)."""
 
-    def propose(self, leadership: Office) -> None:
+    def propose(self, leadership: DrivenLeader) -> None:
         """Propose the join of the third replica by a write whose outcome is unknown."""
         write = only_write(leadership.fetch(THIRD, 10))
         leadership.answer(write, WriteOutcome.UNKNOWN)
@@ -408,9 +408,9 @@ class TestUndecided:
 class TestSyncing:
     """The end of the durability state `syncing`, which the leader writes (rule 4.6)."""
 
-    def leadership(self, **fields: object) -> Office:
+    def leadership(self, **fields: object) -> DrivenLeader:
         """Return a leadership with all replicas in sync and ten records, appended and committed but not synced."""
-        leadership = Office(partition_record(**fields), end=10, synced=0, high_watermark=10)
+        leadership = DrivenLeader(partition_record(**fields), end=10, synced=0, high_watermark=10)
         for broker in (SECOND, THIRD):
             leadership.fetch(broker, 10, synced_offset=0)
         return leadership
@@ -440,7 +440,7 @@ class TestSyncing:
     def test_waits_for_the_start_of_the_epoch(self) -> None:
         """The end of syncing waits until the log is synced up to the start of the leader epoch."""
         record = partition_record(isr=entries([LEADER]), min_isr=1, durability=DurabilityState.SYNCING)
-        leadership = Office(record, end=10, synced=4)
+        leadership = DrivenLeader(record, end=10, synced=4)
 
         assert writes(leadership.sync(8)) == []
         assert proposes(leadership.sync(10))
@@ -450,14 +450,14 @@ class TestSyncing:
         record = partition_record(
             isr=TWO, elr=entries([THIRD]), min_isr=3, durability=DurabilityState.SYNCING
         )
-        leadership = Office(record)
+        leadership = DrivenLeader(record)
         leadership.fetch(SECOND, 0)
 
         assert writes(leadership.sync(0)) == []
 
     def test_waits_for_members_that_have_not_reported(self) -> None:
         """The end of syncing waits for the report of every in-sync replica."""
-        leadership = Office(partition_record(durability=DurabilityState.SYNCING))
+        leadership = DrivenLeader(partition_record(durability=DurabilityState.SYNCING))
         leadership.fetch(SECOND, 0)
 
         assert writes(leadership.sync(0)) == []
@@ -479,7 +479,7 @@ class TestRefusals:
     )
     def test_say_why(self, fields: dict[str, object], refusal: str | None) -> None:
         """A fetch of an ended incarnation, or with a wrong leader epoch or generation, is refused with the reason."""
-        leadership = Office(end=10)
+        leadership = DrivenLeader(end=10)
         report = leadership.report(SECOND, 10, **fields)
         found = leadership.machine.refusal_of(report)
 
@@ -491,14 +491,14 @@ class TestRefusals:
 
     def test_a_broker_that_holds_no_replica_is_refused(self) -> None:
         """A fetch of a broker without a replica is refused."""
-        leadership = Office(end=10)
+        leadership = DrivenLeader(end=10)
         found = leadership.machine.refusal_of(leadership.report(9, 10))
 
         assert found is FetchRefusal.NOT_A_REPLICA
 
     def test_a_life_that_fetched_later_makes_the_one_before_stale(self) -> None:
         """A fetch of a later incarnation makes the earlier incarnation stale, before the registration is mirrored."""
-        leadership = Office(end=10)
+        leadership = DrivenLeader(end=10)
         leadership.fetch(SECOND, 3, broker_epoch=90)
 
         assert leadership.fetch(SECOND, 10) == []

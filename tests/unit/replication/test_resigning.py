@@ -18,7 +18,7 @@ from replication_kit import (
     LEADER,
     SECOND,
     THIRD,
-    Office,
+    DrivenLeader,
     elr_of,
     entries,
     isr_of,
@@ -34,7 +34,7 @@ class TestFailedDirectory:
 
     def test_leaves_leadership_and_isr_to_the_others(self) -> None:
         """The leader resigns and leaves the ISR, so that the controller elects another."""
-        leadership = Office(partition_record(durability=DurabilityState.SYNCED))
+        leadership = DrivenLeader(partition_record(durability=DurabilityState.SYNCED))
         write = only_write(leadership.step(DirectoryFailed()))
 
         assert write.record.leader is None
@@ -58,20 +58,20 @@ class TestFailedDirectory:
         self, durability: DurabilityState, eligible: set[int]
     ) -> None:
         """The leader stays eligible only with synced durability: a failed fsync may lose written pages."""
-        leadership = Office(partition_record(isr=entries([LEADER, SECOND]), durability=durability))
+        leadership = DrivenLeader(partition_record(isr=entries([LEADER, SECOND]), durability=durability))
         write = only_write(leadership.step(DirectoryFailed()))
 
         assert elr_of(write.record) == eligible
 
     def test_the_last_member_stays(self) -> None:
         """The last in-sync replica stays leader, so that committed records can be read."""
-        leadership = Office(partition_record(isr=entries([LEADER]), min_isr=1))
+        leadership = DrivenLeader(partition_record(isr=entries([LEADER]), min_isr=1))
 
         assert writes(leadership.step(DirectoryFailed())) == []
 
     def test_stays_while_the_others_are_away(self) -> None:
         """The leader resigns only if another member is registered in the incarnation named by the partition record."""
-        leadership = Office(partition_record(isr=entries([LEADER, SECOND])))
+        leadership = DrivenLeader(partition_record(isr=entries([LEADER, SECOND])))
         leadership.register(SECOND, epoch=90)
 
         assert writes(leadership.step(DirectoryFailed())) == []
@@ -80,13 +80,13 @@ class TestFailedDirectory:
     def test_stays_where_the_disks_of_the_others_have_failed_too(self) -> None:
         """The leader stays if the directories of the other members have failed too."""
         failed = {LEADER: registered(LEADER), SECOND: registered(SECOND, directories=())}
-        leadership = Office(partition_record(isr=entries([LEADER, SECOND])), brokers=failed)
+        leadership = DrivenLeader(partition_record(isr=entries([LEADER, SECOND])), brokers=failed)
 
         assert writes(leadership.step(DirectoryFailed())) == []
 
     def test_adds_no_replica_any_more(self) -> None:
         """A leader with a failed directory adds no replica."""
-        leadership = Office(partition_record(isr=entries([LEADER]), min_isr=1))
+        leadership = DrivenLeader(partition_record(isr=entries([LEADER]), min_isr=1))
         leadership.step(DirectoryFailed())
 
         assert writes([*leadership.fetch(SECOND, 0), *leadership.pass_time(1)]) == []
@@ -95,7 +95,7 @@ class TestFailedDirectory:
 class TestSlowDisk:
     """A leader whose own fsync is slow."""
 
-    def run(self, leadership: Office, *, follower_synced: bool) -> list[LeaderEffect]:
+    def run(self, leadership: DrivenLeader, *, follower_synced: bool) -> list[LeaderEffect]:
         """Append records that the second replica syncs and the leader does not sync."""
         effects: list[LeaderEffect] = []
         for second in range(1, int(LAG_SECONDS) + 3):
@@ -108,7 +108,7 @@ class TestSlowDisk:
 
     def test_resigns_to_a_replica_that_keeps_up(self) -> None:
         """The leader resigns if its own disk lags for longer than the lag time and another member's disk does not."""
-        leadership = Office(
+        leadership = DrivenLeader(
             partition_record(durability=DurabilityState.SYNCED, isr=entries([LEADER, SECOND]))
         )
         write = only_write(self.run(leadership, follower_synced=True))
@@ -118,7 +118,7 @@ class TestSlowDisk:
 
     def test_stays_without_a_faster_member(self) -> None:
         """The leader stays if no other member is faster."""
-        leadership = Office(
+        leadership = DrivenLeader(
             partition_record(durability=DurabilityState.SYNCED, isr=entries([LEADER, SECOND]))
         )
         found = writes(self.run(leadership, follower_synced=False))
@@ -127,13 +127,13 @@ class TestSlowDisk:
 
     def test_counts_what_counts(self) -> None:
         """With durability=replicated, a slow fsync does not make the leader resign."""
-        leadership = Office(partition_record(isr=entries([LEADER, SECOND])))
+        leadership = DrivenLeader(partition_record(isr=entries([LEADER, SECOND])))
 
         assert writes(self.run(leadership, follower_synced=False)) == []
 
     def test_has_the_lag_time_from_the_start_of_the_epoch(self) -> None:
         """A new leader has the lag time to sync its inherited tail."""
-        leadership = Office(
+        leadership = DrivenLeader(
             partition_record(durability=DurabilityState.SYNCED, isr=entries([LEADER, SECOND])),
             end=10,
             synced=0,
@@ -149,7 +149,7 @@ class TestLowWatermark:
 
     def test_is_the_least_log_start_of_the_isr(self) -> None:
         """The low watermark is the lowest log start offset in the ISR, and a member without a report holds it back."""
-        leadership = Office(end=20)
+        leadership = DrivenLeader(end=20)
         leadership.step(LogStartMoved(Offset(15)))
         leadership.fetch(SECOND, 20, log_start=Offset(15))
 
@@ -163,7 +163,7 @@ class TestLowWatermark:
 
     def test_does_not_wait_for_a_replica_out_of_sync(self) -> None:
         """The low watermark does not wait for a replica outside the ISR."""
-        leadership = Office(partition_record(isr=entries([LEADER, SECOND])), end=20)
+        leadership = DrivenLeader(partition_record(isr=entries([LEADER, SECOND])), end=20)
         leadership.fetch(SECOND, 20, log_start=Offset(15))
         leadership.fetch(THIRD, 3)
 
@@ -171,7 +171,7 @@ class TestLowWatermark:
 
     def test_follows_the_record(self) -> None:
         """The low watermark does not wait for a member that has left."""
-        leadership = Office(end=20)
+        leadership = DrivenLeader(end=20)
         leadership.fetch(SECOND, 20, log_start=Offset(9))
         leadership.step(LogStartMoved(Offset(9)))
 
@@ -179,7 +179,7 @@ class TestLowWatermark:
 
     def test_is_reported_once(self) -> None:
         """Each low watermark is reported once and never falls."""
-        leadership = Office(partition_record(isr=entries([LEADER, SECOND])), end=20, log_start=9)
+        leadership = DrivenLeader(partition_record(isr=entries([LEADER, SECOND])), end=20, log_start=9)
 
         assert AdvanceLowWatermark(Offset(9)) in leadership.fetch(SECOND, 20, log_start=Offset(9))
         assert leadership.fetch(SECOND, 20, log_start=Offset(9)) == []
@@ -188,7 +188,7 @@ class TestLowWatermark:
 
     def test_is_reported_again_when_a_later_replica_has_followed(self) -> None:
         """The low watermark is reported again after a replica that joined later has also deleted its records."""
-        leadership = Office(partition_record(isr=entries([LEADER]), min_isr=1), end=20, log_start=9)
+        leadership = DrivenLeader(partition_record(isr=entries([LEADER]), min_isr=1), end=20, log_start=9)
         alone = leadership.step(LogStartMoved(Offset(15)))
         leadership.change(51, isr=entries([LEADER, SECOND]))
         leadership.fetch(SECOND, 20, log_start=Offset(0))

@@ -377,7 +377,7 @@ class LeaderReplica:
         """
         self._order.committed(self._leader.readable_limit)
         if self._order.has_open:
-            self._shared.looks.took_office(self)
+            self._shared.looks.took_leadership(self)
         self.leadership.synced(self.log.synced_offset)
         self.leadership.time_passed()
 

@@ -92,7 +92,7 @@ class WatchesTransactions(Protocol):
         """Watch a partition with an open transaction."""
         ...
 
-    def took_office(self, partition: TransactionalPartition) -> None:
+    def took_leadership(self, partition: TransactionalPartition) -> None:
         """Watch a partition with an open transaction after this broker became its leader, and read the records soon."""
         ...
 

@@ -92,7 +92,7 @@ class TransactionLooks:
             self._partitions[partition] = None
             self._wake.set()
 
-    def took_office(self, partition: TransactionalPartition) -> None:
+    def took_leadership(self, partition: TransactionalPartition) -> None:
         """Watch a partition with open transactions that this broker now leads, and check the transactions at once."""
         self._hints |= {producer_id for producer_id, _, _ in partition.open_transactions()}
         self.has_open(partition)

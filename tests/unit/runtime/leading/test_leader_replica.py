@@ -280,7 +280,7 @@ class TestInSync:
         assert leading.unreliable.transactions < 16
 
 
-class TestOffice:
+class TestLeadership:
     """The end and the limits of a leadership."""
 
     async def test_failed_disk_gives_the_leadership_away(self, start: StartLeading) -> None:
@@ -333,7 +333,7 @@ class TestOffice:
 
         assert refused.value.code == "coordination_unavailable"
 
-    async def test_end_of_the_office_answers_what_waits(self, start: StartLeading) -> None:
+    async def test_end_of_a_leadership_answers_waiting_requests(self, start: StartLeading) -> None:
         """The end of a leadership answers waiting fetches and batches, and a late answer of the store is ignored."""
         leading = await start()
         second = leading.follower(SECOND)
