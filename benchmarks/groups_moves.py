@@ -317,7 +317,7 @@ async def _coordinator_kills(cluster: FairleadCluster, options: argparse.Namespa
             await until(_accepted(plain), "a heartbeat")
             outages.append(time.monotonic() - killed_at)
             # The members of the SDK must have sent heartbeats before the group is checked.
-            await until(_heard(members), "heartbeats of the SDK's members")
+            await until(_succeeding(members), "heartbeats of the SDK's members")
             standings.add(_standing(await admin.describe_group(GROUP)))
             print(f"coordinator: {outages[-1]:.2f} s", file=sys.stderr, flush=True)
             await asyncio.to_thread(cluster.start_broker, before.coordinator)
@@ -357,7 +357,7 @@ def _accepted(plain: PlainMember) -> Condition:
     return look
 
 
-def _heard(members: list[Consumer]) -> Condition:
+def _succeeding(members: list[Consumer]) -> Condition:
     async def look() -> bool:
         """Return whether the heartbeats of all members succeed."""
         return all(each.membership.heartbeat_failing_seconds is None for each in members)

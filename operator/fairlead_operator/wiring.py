@@ -101,7 +101,7 @@ async def run_operator(settings: OperatorSettings, telemetry: Telemetry, stop: a
     event_calls = ApiClient(requests, log, may_write=_always, seen=_ignore)
     events = Events(event_calls, clock, log, instance=settings.pod_name or identity)
     api = ApiClient(
-        requests, log, may_write=leadership.seconds_left, seen=_into(lambda: watching), announce=events.tell
+        requests, log, may_write=leadership.seconds_left, seen=_into(lambda: watching), announce=events.write
     )
     watching = Watching(
         api, connection, cache, settings.scope(namespace), identity=identity, clock=clock, log=log
@@ -131,7 +131,7 @@ async def run_operator(settings: OperatorSettings, telemetry: Telemetry, stop: a
         chance=chance,
         telemetry=telemetry,
     )
-    watching.tell(work)
+    watching.set_sink(work)
     _show(telemetry, cache, leadership, watching)
     log.info("operator starts", namespace=namespace, watches=settings.scope(namespace).namespaces or "*")
     last = partial(_leave, NamespaceEnd(api, cache), rights, namespace, log)

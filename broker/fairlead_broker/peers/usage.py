@@ -20,7 +20,7 @@ class UsageRequest(msgspec.Struct, frozen=True, kw_only=True):
     uses: list[UseReport]
 
 
-class UseHeard(msgspec.Struct, frozen=True, array_like=True):
+class UseAnswer(msgspec.Struct, frozen=True, array_like=True):
     """Use of one limit on the other brokers."""
 
     name: str
@@ -33,4 +33,4 @@ class UseHeard(msgspec.Struct, frozen=True, array_like=True):
 class UsageAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Answer to a report: the use of the reported limits on the other brokers."""
 
-    uses: list[UseHeard]
+    uses: list[UseAnswer]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from fairlead_broker.quotas.shares import Heard
+from fairlead_broker.quotas.shares import UseByOthers
 
 REPORT_SECONDS: Final = 1.0
 """Seconds between two reports of a broker."""
@@ -46,7 +46,7 @@ class ClusterUsage:
 
     def report(
         self, broker: int, uses: Iterable[tuple[str, float, float]], now: float
-    ) -> Mapping[str, Heard]:
+    ) -> Mapping[str, UseByOthers]:
         """Count a broker's report, and return the usage of each limit by the other brokers.
 
         `uses`: name, limit and amount since the broker's last report.
@@ -66,7 +66,7 @@ class ClusterUsage:
 
     def _count(
         self, broker: int, name: str, limit: float, amount: float, seconds: float, now: float
-    ) -> Heard:
+    ) -> UseByOthers:
         use = self._uses.get(name)
         if use is None:
             use = self._uses[name] = _Use(counted_at=now)
@@ -78,4 +78,4 @@ class ClusterUsage:
         use.counted_at = now
         use.rates[broker] = amount / seconds, now
         others = sum(rate for other, rate in rates.items() if other != broker)
-        return Heard(others, use.debt > TOLERANCE_SECONDS * limit, now)
+        return UseByOthers(others, use.debt > TOLERANCE_SECONDS * limit, now)

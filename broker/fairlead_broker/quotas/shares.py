@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-HEARD_SECONDS_MAX: Final = 5.0
+ANSWER_SECONDS_MAX: Final = 5.0
 """Seconds without an answer from the controller after which a broker uses at most an equal part."""
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class UseByOthers:
     """Answer of the controller to a broker about one limit."""
 
     others: float
@@ -24,9 +24,9 @@ class Heard:
     at: float
 
 
-def share_of(limit: float, brokers: int, heard: Heard | None, now: float) -> float:
+def share_of(limit: float, brokers: int, by_others: UseByOthers | None, now: float) -> float:
     """Return the amount that a broker may admit per second."""
     equal = limit / max(1, brokers)
-    if heard is None or heard.owes or now - heard.at > HEARD_SECONDS_MAX:
+    if by_others is None or by_others.owes or now - by_others.at > ANSWER_SECONDS_MAX:
         return equal
-    return max(equal, limit - heard.others)
+    return max(equal, limit - by_others.others)

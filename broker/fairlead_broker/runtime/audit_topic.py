@@ -131,7 +131,7 @@ class AuditTopic:
                 raise result
             return
         assert leader is not None, "a leader elsewhere"
-        heard = await topics.peers.call(
+        answer = await topics.peers.call(
             leader,
             "POST",
             f"/v1/topics/{AUDIT_TOPIC}/partitions/{index}/records?timeout_ms={round(STORE_SECONDS_MAX * 1000)}",
@@ -139,5 +139,5 @@ class AuditTopic:
             body=batch,
             timeout_seconds=STORE_SECONDS_MAX + 1,
         )
-        if heard.status >= HTTPStatus.BAD_REQUEST:
-            raise problem_of(heard)
+        if answer.status >= HTTPStatus.BAD_REQUEST:
+            raise problem_of(answer)

@@ -12,10 +12,10 @@ from fairlead_api.problems import ProblemError
 from fairlead_broker.clock import Clock
 from fairlead_broker.coordination.mirror import Mirror
 from fairlead_broker.peers.peers import Peers, PeerUnavailable
-from fairlead_broker.peers.usage import UsageAnswer, UsageRequest, UseHeard, UseReport
+from fairlead_broker.peers.usage import UsageAnswer, UsageRequest, UseAnswer, UseReport
 from fairlead_broker.quotas.cluster_usage import REPORT_SECONDS, ClusterUsage
 from fairlead_broker.quotas.limits import UseKey
-from fairlead_broker.quotas.shares import Heard
+from fairlead_broker.quotas.shares import UseByOthers
 from fairlead_broker.runtime.quota_view import QuotaView
 
 EXCHANGE_SECONDS_MAX: Final = 2.0
@@ -47,18 +47,20 @@ class QuotaExchange:
         keys = {name_of(key): key for key, _, _ in reports}
         uses = [UseReport(name_of(key), limit, amount) for key, limit, amount in reports]
         now = self._clock.monotonic()
-        heard = await self._report(uses) if uses else ()
-        others = {keys[use.name]: Heard(use.others, use.owes, now) for use in heard if use.name in keys}
-        self._view.hear(reports, others)
+        answers = await self._report(uses) if uses else ()
+        others = {
+            keys[use.name]: UseByOthers(use.others, use.owes, now) for use in answers if use.name in keys
+        }
+        self._view.set_shares(reports, others)
 
     def answer(self, broker: BrokerId, uses: Sequence[UseReport]) -> UsageAnswer:
         """Return the answer to the report of a broker. Reports are sent to the controller only."""
         now = self._clock.monotonic()
         self._usage.forget_idle(now)
-        heard = self._usage.report(broker, [(use.name, use.limit, use.amount) for use in uses], now)
-        return UsageAnswer(uses=[UseHeard(name, each.others, each.owes) for name, each in heard.items()])
+        by_others = self._usage.report(broker, [(use.name, use.limit, use.amount) for use in uses], now)
+        return UsageAnswer(uses=[UseAnswer(name, each.others, each.owes) for name, each in by_others.items()])
 
-    async def _report(self, uses: list[UseReport]) -> Sequence[UseHeard]:
+    async def _report(self, uses: list[UseReport]) -> Sequence[UseAnswer]:
         controller = self._mirror.metadata.controller
         if controller is None:
             return ()

@@ -18,7 +18,7 @@ from fairlead_broker.access.caller_access import CallerAccess
 from fairlead_broker.credentials.failure_budget import network_of
 from fairlead_broker.quotas.bucket import Bucket, UnderWay
 from fairlead_broker.quotas.limits import AppliedLimit, QuotaTable, UseKey, quota_of
-from fairlead_broker.quotas.shares import Heard, share_of
+from fairlead_broker.quotas.shares import UseByOthers, share_of
 from fairlead_broker.registry.metadata import ClusterMetadata
 
 CALLERS_MAX: Final = 10_000
@@ -149,7 +149,7 @@ class QuotaView:
         self._metrics = metrics
         self._buckets: dict[UseKey, Bucket] = {}
         self._under_way: dict[UseKey, UnderWay] = {}
-        self._heard: dict[UseKey, Heard] = {}
+        self._by_others: dict[UseKey, UseByOthers] = {}
         self._use: dict[UseKey, float] = {}
         """Average amount per second that this broker has admitted."""
         self._ticked_at = now()
@@ -176,7 +176,9 @@ class QuotaView:
             if bucket.used or now - bucket.used_at < ACTIVE_SECONDS
         ]
 
-    def hear(self, reports: list[tuple[UseKey, float, float]], heard: Mapping[UseKey, Heard]) -> None:
+    def set_shares(
+        self, reports: list[tuple[UseKey, float, float]], by_others: Mapping[UseKey, UseByOthers]
+    ) -> None:
         """Set the shares of this broker from its reports and the controller's answer to them."""
         now = self._now()
         seconds = max(now - self._ticked_at, 0.001)
@@ -188,10 +190,10 @@ class QuotaView:
             for key in self._use.keys() | amounts.keys()
             if key in self._buckets
         }
-        self._heard.update(heard)
+        self._by_others.update(by_others)
         brokers = len(self._metadata.brokers)
         for key, bucket in self._buckets.items():
-            share = share_of(bucket.limit, brokers, self._heard.get(key), now)
+            share = share_of(bucket.limit, brokers, self._by_others.get(key), now)
             bucket.set_share(bucket.limit, share, now)
         for counter in self._under_way.values():
             counter.set_limit(counter.limit, brokers)
@@ -257,7 +259,7 @@ class QuotaView:
 
     def _bucket(self, applied: AppliedLimit) -> Bucket:
         now, key = self._now(), applied.key
-        share = share_of(applied.value, len(self._metadata.brokers), self._heard.get(key), now)
+        share = share_of(applied.value, len(self._metadata.brokers), self._by_others.get(key), now)
         bucket = self._buckets.get(key)
         if bucket is None:
             bucket = self._buckets[key] = Bucket(key, applied.value, share, now)
@@ -280,15 +282,15 @@ class QuotaView:
             unused = [key for key, counter in self._under_way.items() if not counter.count]
         for key in idle:
             del self._buckets[key]
-            self._heard.pop(key, None)
+            self._by_others.pop(key, None)
         for key in unused:
             del self._under_way[key]
         if idle or unused:
             self._forget_callers()
 
     def _others(self, key: UseKey) -> float:
-        heard = self._heard.get(key)
-        return 0.0 if heard is None else heard.others
+        by_others = self._by_others.get(key)
+        return 0.0 if by_others is None else by_others.others
 
     def _show(self) -> None:
         ratios: dict[tuple[str, str], float] = {}

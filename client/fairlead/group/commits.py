@@ -2,7 +2,7 @@
 
 A lock serialises commits, because two commits of one client could overtake each other on HTTP/2 and the older commit
 would win. The consumer and the release of partitions call this module. The module must not depend on callbacks. The
-module uses only the session's function `heard`, which requests a heartbeat.
+module uses only the session's function `next_heartbeat`, which requests a heartbeat.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Unseen:
 
 
 class OffsetCommitter:
-    """Committer of a member's offsets. `heard` waits for the outcome of the next heartbeat."""
+    """Committer of a member's offsets. `next_heartbeat` waits for the outcome of the next heartbeat."""
 
     def __init__(
         self,
@@ -65,14 +65,14 @@ class OffsetCommitter:
         prefetch: Prefetch,
         reader: BatchReader,
         settings: ConnectionSettings,
-        heard: Callable[[], Awaitable[None]],
+        next_heartbeat: Callable[[], Awaitable[None]],
     ) -> None:
         self._calls = calls
         self._member = member
         self._prefetch = prefetch
         self._reader = reader
         self._settings = settings
-        self._heard = heard
+        self._next_heartbeat = next_heartbeat
         self._lock = asyncio.Lock()
         self._committed: dict[TopicPartition, int] = {}
         self._taken: dict[Cursor, tuple[int, int | None]] = {}
@@ -200,7 +200,7 @@ class OffsetCommitter:
                     pause = self._pause(error, attempts)
                     if pause is None or clock.monotonic() + pause > deadline:
                         raise
-                    await self._until_heard(deadline)
+                    await self._await_heartbeat(deadline)
                     await asyncio.sleep(pause)  # noqa: TID251 - the pause before a retry
                 except (FairleadError, asyncio.CancelledError):
                     self.forget(entries)
@@ -244,7 +244,7 @@ class OffsetCommitter:
             if pause is None or clock.monotonic() + pause > deadline:
                 raise error
             if isinstance(error, StaleMemberEpochError):
-                await self._until_heard(deadline)
+                await self._await_heartbeat(deadline)
             if pause:
                 await asyncio.sleep(pause)  # noqa: TID251 - the pause before a retry
         if lost is not None:
@@ -309,11 +309,11 @@ class OffsetCommitter:
                 if entry.offset >= cursor.position:
                     self._taken.pop(cursor, None)
 
-    async def _until_heard(self, deadline: float) -> None:
+    async def _await_heartbeat(self, deadline: float) -> None:
         """Wait for the next heartbeat, whose answer contains the coordinator's newer epoch."""
         try:
             async with asyncio.timeout(max(deadline - clock.monotonic(), 0)):
-                await self._heard()
+                await self._next_heartbeat()
         except TimeoutError:
             pass
 

@@ -163,14 +163,14 @@ class Fail:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class LogFailure:
     """Log that heartbeats have failed for `seconds`, or, if `error` is None, that heartbeats succeed again."""
 
     error: FairleadError | None
     seconds: float
 
 
-Action: TypeAlias = SendHeartbeat | Revoke | Assign | Drop | Leave | Fail | Tell
+Action: TypeAlias = SendHeartbeat | Revoke | Assign | Drop | Leave | Fail | LogFailure
 
 
 INSTANCE_WAIT_SECONDS: Final = 15.0
@@ -332,7 +332,7 @@ class GroupMember:
 
     def _answered(self, answer: HeartbeatAnswer, now: float, actions: list[Action]) -> None:
         if self.failing_since is not None:
-            actions.append(Tell(None, now - self.failing_since))
+            actions.append(LogFailure(None, now - self.failing_since))
         self.failing_since = self.last_error = None
         self._failures = 0
         self._whole = False
@@ -390,7 +390,7 @@ class GroupMember:
             self.failing_since = now
         if is_new or now - self._reported_at >= REPORT_AGAIN_SECONDS:
             self._reported_at = now
-            actions.append(Tell(error, now - self.failing_since))
+            actions.append(LogFailure(error, now - self.failing_since))
 
     def _reconcile(self, actions: list[Action]) -> None:
         """Issue the next order that brings the member closer to its assignment: revocations first, one at a time."""

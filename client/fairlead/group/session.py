@@ -38,12 +38,12 @@ from fairlead.group.member import (
     HeartbeatRefused,
     HeartbeatWanted,
     Leave,
+    LogFailure,
     MemberState,
     Overdue,
     Resumed,
     Revoke,
     SendHeartbeat,
-    Tell,
     Woken,
     is_fenced,
 )
@@ -335,7 +335,7 @@ class GroupSession:
             case Fail(error):
                 self._end = error
                 self._on_change()
-            case Tell(error, seconds):
+            case LogFailure(error, seconds):
                 self._log_failure(error, seconds)
             case _:
                 assert_never(action)

@@ -78,7 +78,7 @@ class Events:
         self._instance = instance[:INSTANCE_CHARACTERS_MAX]
         self._written: OrderedDict[ObjectRef, _Written] = OrderedDict()
 
-    async def tell(self, about: Manifest, type_: EventType, reason: str, message: str) -> None:
+    async def write(self, about: Manifest, type_: EventType, reason: str, message: str) -> None:
         """Write the Event, or only count its repetition."""
         message = message[:MESSAGE_CHARACTERS_MAX]
         ref = _name_of(about, type_, reason, message)

@@ -147,7 +147,7 @@ class UnmarkCluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class WriteEvent:
     """Write an Event on the Cluster."""
 
     reason: str
@@ -169,7 +169,7 @@ Action: TypeAlias = (
     | NoteAddress
     | MarkPod
     | UnmarkCluster
-    | Tell
+    | WriteEvent
 )
 
 

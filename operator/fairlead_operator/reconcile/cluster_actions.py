@@ -39,11 +39,11 @@ from fairlead_operator.plan.actions import (
     RestartBroker,
     RestartRefusal,
     ShrinkSet,
-    Tell,
     UncordonBroker,
     UndrainBroker,
     UnmarkCluster,
     UnregisterBroker,
+    WriteEvent,
 )
 from fairlead_operator.ports import Conflict, Forbidden, Invalid, KubernetesApi, NotFound
 from fairlead_operator.telemetry import Log
@@ -120,7 +120,7 @@ class ClusterActions:
             case UnmarkCluster():
                 unmarked = {"metadata": {"annotations": {RESTART_ANNOTATION: None}}}
                 await self._patch(CLUSTER, self._cluster["metadata"]["name"], unmarked)
-            case Tell(reason, message, warning):
+            case WriteEvent(reason, message, warning):
                 await self._write_event(reason, message, warning=warning)
             case _:
                 await self._ask_brokers(action)

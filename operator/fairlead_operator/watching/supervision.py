@@ -94,7 +94,7 @@ class Watching:
         self.filled = asyncio.Event()
         """Event that is set when all objects have been listed once."""
 
-    def tell(self, sink: WorkSink) -> None:
+    def set_sink(self, sink: WorkSink) -> None:
         """Set the sink to which the keys of changed objects are added."""
         self._sink = sink
 

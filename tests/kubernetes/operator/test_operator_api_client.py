@@ -269,16 +269,16 @@ async def test_equal_events_are_one_series_with_a_count(laboratory: Laboratory) 
     clock = JumpingClock()
     first, second = (Events(api, clock, LOG, instance=name) for name in ("one", "two"))
     mark = laboratory.kubernetes.audit_mark()
-    await first.tell(about, "Warning", "RollBlocked", "waits for orders-3")
-    await first.tell(about, "Warning", "RollBlocked", "waits for orders-3")
+    await first.write(about, "Warning", "RollBlocked", "waits for orders-3")
+    await first.write(about, "Warning", "RollBlocked", "waits for orders-3")
     twice = the_event(laboratory, "RollBlocked")
     for _ in range(2 * BURST):
-        await first.tell(about, "Warning", "RollBlocked", "waits for orders-3")
+        await first.write(about, "Warning", "RollBlocked", "waits for orders-3")
     writes = laboratory.writes(mark)
     clock.ahead = REFILL_SECONDS + 1
-    await first.tell(about, "Warning", "RollBlocked", "waits for orders-3")
-    await second.tell(about, "Warning", "RollBlocked", "waits for orders-3")
-    await first.tell(about, "Normal", "Restarted", "restarted broker 1" + "!" * 2000)
+    await first.write(about, "Warning", "RollBlocked", "waits for orders-3")
+    await second.write(about, "Warning", "RollBlocked", "waits for orders-3")
+    await first.write(about, "Normal", "Restarted", "restarted broker 1" + "!" * 2000)
     blocked, restarted = (the_event(laboratory, reason) for reason in ("RollBlocked", "Restarted"))
 
     assert twice["series"]["count"] == 2

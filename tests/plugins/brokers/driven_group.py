@@ -97,7 +97,7 @@ class Driven:
             self.group.commit(turn)
         return turn.replies
 
-    def heard(self, event: Heartbeat) -> HeartbeatReply:
+    def accepted(self, event: Heartbeat) -> HeartbeatReply:
         """Send one heartbeat, which must be accepted."""
         (reply,) = self.turn(event)
         assert isinstance(reply, HeartbeatReply), reply
@@ -139,7 +139,7 @@ class Driven:
         return {str(topic): set(each) for topic, each in self.members[member_id].assigned.items()}
 
     def _believe(self, member_id: str, event: Heartbeat) -> HeartbeatReply:
-        reply = self.heard(event)
+        reply = self.accepted(event)
         client = self.clients[member_id]
         client.epoch = reply.member_epoch
         if reply.assignment is not None:

@@ -188,7 +188,7 @@ def test_unclean_the_longest_log_leads(
     assert short(elect_unclean(KEY, record(None, "1", min_isr=1), view, ends)) == expected
 
 
-def test_unclean_of_a_restored_record_all_are_heard_first() -> None:
+def test_an_unclean_election_of_a_restored_record_waits_for_all_answers() -> None:
     """An unclean election on a record from a backup needs the log end of every replica."""
     view = ClusterView(brokers(R1, R2, R3))
     found = msgspec.structs.replace(record(None, "1"), restored=True)

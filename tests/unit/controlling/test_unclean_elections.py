@@ -66,7 +66,7 @@ class Controller:
         """Start surveys of the given partitions."""
         self.elections.begin(self.group, [(key, self.partitions[key]) for key in keys])
 
-    async def hear(self) -> None:
+    async def survey_ended(self) -> None:
         """Wait until a survey has ended."""
         async with asyncio.timeout(30):
             await self.ended.wait()
@@ -80,7 +80,7 @@ class Controller:
     async def outcome(self) -> dict[PartitionKey, int]:
         """Survey one partition and return the elections."""
         self.begin(KEY)
-        await self.hear()
+        await self.survey_ended()
         return self.elected()
 
 
@@ -103,12 +103,12 @@ async def test_a_slow_replica_delays_only_its_partition(controller: Controller, 
     """A slow replica delays only its own partition, which is not surveyed twice at the same time."""
     replicas.slow.add(KEY)
     controller.begin(KEY, OTHER)
-    await controller.hear()
+    await controller.survey_ended()
     first = controller.elected()
     controller.clock.seconds += AGAIN_SECONDS
     controller.begin(KEY)
     replicas.answers.set()
-    await controller.hear()
+    await controller.survey_ended()
 
     assert first == {OTHER: 3}
     assert controller.elected() == {KEY: 3}
@@ -183,7 +183,7 @@ async def test_a_replica_that_cannot_lead_is_not_waited_for(
 async def test_a_log_end_of_an_earlier_incarnation_is_not_used(controller: Controller) -> None:
     """A log end that an earlier incarnation of the broker reported is not used."""
     controller.begin(KEY)
-    await controller.hear()
+    await controller.survey_ended()
     controller.view = ClusterView({**brokers(R2), BrokerId(3): registered(3, 99)})
     first = controller.elected()
     controller.clock.seconds += PATIENCE_SECONDS
@@ -195,7 +195,7 @@ async def test_a_log_end_of_an_earlier_incarnation_is_not_used(controller: Contr
 async def test_another_record_is_another_survey(controller: Controller) -> None:
     """A survey of an earlier partition record is not used."""
     controller.begin(KEY)
-    await controller.hear()
+    await controller.survey_ended()
     found = controller.partitions[KEY]
     controller.partitions[KEY] = Versioned(found.value, found.create_revision, Revision(6))
     first = controller.elected()
@@ -238,7 +238,7 @@ async def test_a_restored_record_waits_for_every_replica(controller: Controller,
 async def test_a_term_begins_with_no_surveys(controller: Controller) -> None:
     """A controller does not use surveys of an earlier term."""
     controller.begin(KEY)
-    await controller.hear()
+    await controller.survey_ended()
     controller.elections.forget()
 
     assert controller.elected() == {}

@@ -254,7 +254,7 @@ async def test_every_page_of_names_is_looked_at(store: Spoilt) -> None:
     assert await ours.forget_idle_names(lambda _: False) == 7
 
 
-async def test_a_name_is_kept_by_the_one_broker_that_hears_its_producer(store: Spoilt) -> None:
+async def test_a_name_is_kept_by_the_one_broker_that_its_producer_calls(store: Spoilt) -> None:
     """A producer name is kept if any broker sees its producer, although other brokers do not."""
     clock = WallClock()
     leader, other = registry(store, clock), registry(store, clock)

@@ -82,8 +82,8 @@ def test_the_previous_epoch_counts_once_more_after_a_lost_answer(driven: Driven)
     driven.join("b")
     driven.settle("b")
     driven.come("a")
-    driven.heard(Heartbeat("a", 1, owned=partitions(0, 1, 2)))
-    again = driven.heard(Heartbeat("a", 1, owned=partitions(0, 1)))
+    driven.accepted(Heartbeat("a", 1, owned=partitions(0, 1, 2)))
+    again = driven.accepted(Heartbeat("a", 1, owned=partitions(0, 1)))
 
     assert again == HeartbeatReply(2, partitions(0, 1, 2), 5_000, 45_000)
     assert driven.refused(Heartbeat("a", 1, owned=partitions(2, 3))) == "member_fenced"
@@ -99,7 +99,7 @@ def test_the_epoch_before_releases_nothing(driven: Driven) -> None:
     driven.now += 1
     driven.turn()
     driven.come("a", owned=False)
-    late = driven.heard(Heartbeat("a", 1, owned={}))
+    late = driven.accepted(Heartbeat("a", 1, owned={}))
 
     assert driven.members["a"].revoking == {T: (2,)}
     assert late.member_epoch == 2
@@ -131,7 +131,7 @@ def test_a_member_that_joins_again_gets_its_whole_assignment(driven: Driven) -> 
     driven.now += 1
     driven.come("a")
     driven.come("b")
-    again = driven.heard(Heartbeat("a", 0))
+    again = driven.accepted(Heartbeat("a", 0))
     taken = driven.come("b")
 
     assert again == HeartbeatReply(2, partitions(0, 1, 2), 5_000, 45_000)
@@ -228,7 +228,7 @@ def test_a_heartbeat_in_the_queue_saves_a_session(driven: Driven) -> None:
     driven.join("a")
     driven.now += 45
 
-    assert driven.heard(Heartbeat("a", 1)).member_epoch == 1
+    assert driven.accepted(Heartbeat("a", 1)).member_epoch == 1
 
 
 def test_a_member_that_does_not_give_up_in_time_is_put_out(driven: Driven) -> None:
@@ -364,7 +364,7 @@ def test_a_second_living_member_under_one_instance_id_is_fenced(driven: Driven) 
 
     assert driven.refused(Heartbeat("b", 0, static())) == "instance_fenced"
     assert driven.refused(Heartbeat("a", 1, static("other"))) == "instance_fenced"
-    assert driven.heard(Heartbeat("a", 1, static())).member_epoch == 1
+    assert driven.accepted(Heartbeat("a", 1, static())).member_epoch == 1
     assert driven.join("c", static("other")).member_epoch == 1
 
 
@@ -465,7 +465,7 @@ def test_a_changed_subscription_gets_no_partition_of_the_old_target(driven: Driv
     driven.come("b")
     moved = driven.has("b")
     driven.join("c", wanting("weather"))
-    driven.heard(Heartbeat("b", driven.members["b"].epoch, wanting("flights"), {U: frozenset({0, 1})}))
+    driven.accepted(Heartbeat("b", driven.members["b"].epoch, wanting("flights"), {U: frozenset({0, 1})}))
     kept = driven.has("b")
     driven.now += 1
     driven.settle("b", "c")

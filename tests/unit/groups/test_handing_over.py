@@ -52,7 +52,7 @@ def test_a_second_member_waits_for_a_target_then_for_what_the_first_gives_up(dri
     reconciling = driven.group.state
     nothing_free = driven.come("b")
     told = driven.come("a")
-    still_owning = driven.heard(Heartbeat("a", 1, owned=partitions(0, 1, 2, 3, 4, 5)))
+    still_owning = driven.accepted(Heartbeat("a", 1, owned=partitions(0, 1, 2, 3, 4, 5)))
     withheld = driven.come("b")
     released = driven.come("a")
     granted = driven.come("b")
@@ -89,7 +89,7 @@ def test_what_is_given_up_and_wanted_in_one_turn_is_granted_in_the_next(driven: 
     driven.come("b")
     driven.come("a")
     first = driven.turn(Heartbeat("a", 1, owned=partitions(0, 1, 2)), Heartbeat("b", 2))
-    second = driven.heard(Heartbeat("b", 2))
+    second = driven.accepted(Heartbeat("b", 2))
 
     assert first[1] == HeartbeatReply(2, None, 500, 45_000)
     assert second.assignment == partitions(3, 4, 5)
@@ -123,8 +123,8 @@ def test_heartbeats_of_members_at_rest_write_nothing(driven: Driven) -> None:
 def test_a_member_that_reports_other_partitions_gets_its_assignment(driven: Driven) -> None:
     """A member that reports partitions other than its own, or sends its whole state, gets its assignment again."""
     driven.join("a")
-    lost = driven.heard(Heartbeat("a", 1, owned={}))
-    full = driven.heard(Heartbeat("a", 1, wanting("flights"), lost.assignment))
+    lost = driven.accepted(Heartbeat("a", 1, owned={}))
+    full = driven.accepted(Heartbeat("a", 1, wanting("flights"), lost.assignment))
 
     assert lost.assignment == full.assignment == partitions(0, 1, 2, 3, 4, 5)
 
@@ -135,7 +135,7 @@ def test_an_assignment_is_sent_until_the_member_confirms_it(driven: Driven) -> N
     driven.join("b")
     driven.settle("a")
     listened_to = driven.join("b")
-    late = driven.heard(Heartbeat("b", 0))
+    late = driven.accepted(Heartbeat("b", 0))
     told = [driven.come("b", owned=False) for _ in range(2)]
     driven.come("b")
     known = driven.come("b", owned=False)
@@ -210,10 +210,10 @@ def test_a_changed_subscription_moves_only_what_it_concerns(driven: Driven) -> N
     driven.turn(Heartbeat("a", 1, wanting("flights", "weather", rebalance_timeout_ms=7_000)))
     both = driven.has("a")
     driven.now += 1
-    driven.heard(Heartbeat("a", 2, Subscription(topics=frozenset(), pattern="w.*")))
-    driven.heard(Heartbeat("a", 2, owned=partitions(0, 1, topic=U)))
+    driven.accepted(Heartbeat("a", 2, Subscription(topics=frozenset(), pattern="w.*")))
+    driven.accepted(Heartbeat("a", 2, owned=partitions(0, 1, topic=U)))
     driven.now += 1
-    driven.heard(Heartbeat("a", 3, Subscription(pattern="", assignor="range"), owned={}))
+    driven.accepted(Heartbeat("a", 3, Subscription(pattern="", assignor="range"), owned={}))
     record = driven.members["a"]
     driven.turn(Heartbeat("a", record.epoch, Subscription(rack="", assignor="")))
     taken_back = driven.members["a"]

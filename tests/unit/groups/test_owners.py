@@ -36,7 +36,7 @@ def commit_code(driven: Driven, epoch: int, principal: str | None) -> str | None
 
 def test_another_principal_cannot_speak_for_a_member(driven: Driven) -> None:
     """Heartbeats, rejoins, leaves and commits of another principal are refused and change nothing."""
-    epoch = driven.heard(join("a", ANN)).member_epoch
+    epoch = driven.accepted(join("a", ANN)).member_epoch
     before = driven.members["a"]
     refused = [
         driven.refused(event)
@@ -46,16 +46,16 @@ def test_another_principal_cannot_speak_for_a_member(driven: Driven) -> None:
     assert refused == ["forbidden"] * 3
     assert [commit_code(driven, epoch, each) for each in (BOB, ANN, None)] == ["forbidden", None, None]
     assert driven.members["a"] == before
-    assert driven.heard(Heartbeat("a", epoch, principal=ANN)).member_epoch == epoch
+    assert driven.accepted(Heartbeat("a", epoch, principal=ANN)).member_epoch == epoch
 
 
 def test_an_instance_belongs_to_its_principal(driven: Driven) -> None:
     """Only a member of the same principal takes the place of a static member, even after that member has left."""
-    driven.heard(join("a", ANN, "i"))
+    driven.accepted(join("a", ANN, "i"))
     driven.turn(Leave("a", static=True, principal=ANN))
 
     assert driven.refused(join("b", BOB, "i")) == "forbidden"
-    driven.heard(join("c", ANN, "i"))
+    driven.accepted(join("c", ANN, "i"))
     assert driven.members["c"].principal == ANN
 
 
@@ -64,10 +64,10 @@ def test_members_of_an_open_cluster_are_bound_when_it_closes(driven: Driven) -> 
 
     A later heartbeat without a principal does not change the principal of the member.
     """
-    epoch = driven.heard(join("a", None)).member_epoch
+    epoch = driven.accepted(join("a", None)).member_epoch
     unbound = driven.members["a"].principal
-    driven.heard(Heartbeat("a", epoch, principal=ANN))
-    driven.heard(Heartbeat("a", epoch))
+    driven.accepted(Heartbeat("a", epoch, principal=ANN))
+    driven.accepted(Heartbeat("a", epoch))
 
     assert (unbound, driven.members["a"].principal) == (None, ANN)
     assert driven.refused(Heartbeat("a", epoch, principal=BOB)) == "forbidden"

@@ -100,7 +100,7 @@ def test_a_pattern_of_another_time_goes_on() -> None:
     driven.loaded()
     driven.now += 1
 
-    assert driven.heard(Heartbeat("a", 1, owned={})).member_epoch == 2
+    assert driven.accepted(Heartbeat("a", 1, owned={})).member_epoch == 2
     assert driven.has("a") == {"aaa": {0}}
     assert driven.refused(Heartbeat("c", 0, Subscription(pattern=pattern))) == "invalid_pattern"
 
@@ -145,9 +145,9 @@ def test_a_group_has_at_most_a_thousand_members() -> None:
     )
 
     assert driven.refused(Heartbeat("more", 0, wanting("flights"))) == "group_too_large"
-    assert driven.heard(Heartbeat("m7", 0)).member_epoch == 1
+    assert driven.accepted(Heartbeat("m7", 0)).member_epoch == 1
     driven.now += 11
-    assert driven.heard(Heartbeat("again", 0, wanting("flights", instance_id="i5"))).member_epoch == 1
+    assert driven.accepted(Heartbeat("again", 0, wanting("flights", instance_id="i5"))).member_epoch == 1
 
 
 def test_a_group_consumes_at_most_ten_thousand_partitions() -> None:
@@ -174,12 +174,12 @@ def test_topics_of_replaced_subscriptions_do_not_count() -> None:
     """Topics of replaced subscriptions and removed members do not count towards the limit, even for static members."""
     driven = Driven(topics=shape("a", 6_000) | shape("b", 6_000) | shape("c", 6_000))
     driven.join("x", wanting("a", instance_id="i"))
-    taken = driven.heard(Heartbeat("x", 1, wanting("b")))
+    taken = driven.accepted(Heartbeat("x", 1, wanting("b")))
     driven.join("y", wanting("b"))
     shared = driven.refused(Heartbeat("y", driven.clients["y"].epoch, wanting("c")))
     driven.turn(Leave("y"))
     driven.turn(Leave("x", static=True))
-    replaced = driven.heard(Heartbeat("z", 0, wanting("c", instance_id="i")))
+    replaced = driven.accepted(Heartbeat("z", 0, wanting("c", instance_id="i")))
     place = driven.members["z"].topics
     gone, came = driven.turn(Leave("z"), Heartbeat("y", 0, wanting("a")))
 
@@ -213,7 +213,7 @@ def test_a_group_uses_at_most_sixteen_patterns() -> None:
 
     assert refusal == "group_too_large"
     assert driven.join("more", Subscription(pattern="f3")).member_epoch == 1
-    assert driven.heard(Heartbeat("m4", 1, wanting("flights"))).member_epoch == 1
+    assert driven.accepted(Heartbeat("m4", 1, wanting("flights"))).member_epoch == 1
 
 
 def test_a_replaced_pattern_does_not_count() -> None:
@@ -224,4 +224,4 @@ def test_a_replaced_pattern_does_not_count() -> None:
     driven.join("m", Subscription(pattern="f3"))
 
     assert driven.refused(Heartbeat("m3", 1, Subscription(pattern="another"))) == "group_too_large"
-    assert driven.heard(Heartbeat("m5", 1, Subscription(pattern="other"))).member_epoch == 1
+    assert driven.accepted(Heartbeat("m5", 1, Subscription(pattern="other"))).member_epoch == 1

@@ -208,7 +208,7 @@ def operator_on(server: MemoryServer) -> tuple[Watching, WorkLoop, CountedPasses
         chance=lambda: 0.5,
         telemetry=Telemetry(log),
     )
-    watching.tell(work)
+    watching.set_sink(work)
     return watching, work, passes
 
 

@@ -12,7 +12,7 @@ from fairlead_api.quota_limits import Limit
 from fairlead_broker.quotas.bucket import Bucket
 from fairlead_broker.quotas.cluster_usage import ClusterUsage
 from fairlead_broker.quotas.limits import UseKey
-from fairlead_broker.quotas.shares import HEARD_SECONDS_MAX, Heard, share_of
+from fairlead_broker.quotas.shares import ANSWER_SECONDS_MAX, UseByOthers, share_of
 
 LIMIT = 1000.0
 STEP = 0.02
@@ -26,9 +26,9 @@ class Brokers:
     def __init__(self, count: int, seed: int) -> None:
         self._random = random.Random(seed)
         self._buckets = [Bucket(KEY, LIMIT, LIMIT / count, 0.0) for _ in range(count)]
-        self._heard: list[Heard | None] = [None] * count
+        self._by_others: list[UseByOthers | None] = [None] * count
         self._due = [self._random.random() for _ in range(count)]
-        self._answers: list[tuple[float, int, Heard]] = []
+        self._answers: list[tuple[float, int, UseByOthers]] = []
         self._usage = ClusterUsage()
         self.lets_in: list[tuple[float, float]] = []
 
@@ -41,11 +41,13 @@ class Brokers:
                     self._due[broker] += 1 + self._random.uniform(-0.05, 0.05)
                     if now < ends_at and self._random.random() > 0.02:
                         self._report(broker, bucket, now)
-            for at, broker, heard in [answer for answer in self._answers if answer[0] <= now]:
-                self._answers.remove((at, broker, heard))
-                self._heard[broker] = Heard(heard.others, heard.owes, now)
+            for at, broker, by_others in [answer for answer in self._answers if answer[0] <= now]:
+                self._answers.remove((at, broker, by_others))
+                self._by_others[broker] = UseByOthers(by_others.others, by_others.owes, now)
             for broker, bucket in enumerate(self._buckets):
-                bucket.set_share(LIMIT, share_of(LIMIT, len(self._buckets), self._heard[broker], now), now)
+                bucket.set_share(
+                    LIMIT, share_of(LIMIT, len(self._buckets), self._by_others[broker], now), now
+                )
             for broker in load(now, self._random):
                 while self._buckets[broker].wait_seconds(now) == 0:
                     amount = LIMIT / 50 * self._random.uniform(0.5, 1.5)
@@ -53,9 +55,9 @@ class Brokers:
                     self.lets_in.append((now, amount))
 
     def _report(self, broker: int, bucket: Bucket, now: float) -> None:
-        heard = self._usage.report(broker, [("limit", LIMIT, bucket.take_used())], now)["limit"]
+        by_others = self._usage.report(broker, [("limit", LIMIT, bucket.take_used())], now)["limit"]
         if self._random.random() > 0.02:
-            self._answers.append((now + self._random.uniform(0, 1), broker, heard))
+            self._answers.append((now + self._random.uniform(0, 1), broker, by_others))
 
     def ratio(self, begin: float, end: float) -> float:
         """Return the admitted amount between two times, relative to the limit."""
@@ -107,8 +109,8 @@ def test_shares_are_equal_without_news_and_in_debt() -> None:
 
     A broker without a recent report, or in debt, gets an equal part.
     """
-    assert share_of(90, 3, Heard(20, owes=False, at=0), 1) == 70
-    assert share_of(90, 3, Heard(89, owes=False, at=0), 1) == 30
-    assert share_of(90, 3, Heard(20, owes=True, at=0), 1) == 30
-    assert share_of(90, 3, Heard(20, owes=False, at=0), HEARD_SECONDS_MAX + 1) == 30
+    assert share_of(90, 3, UseByOthers(20, owes=False, at=0), 1) == 70
+    assert share_of(90, 3, UseByOthers(89, owes=False, at=0), 1) == 30
+    assert share_of(90, 3, UseByOthers(20, owes=True, at=0), 1) == 30
+    assert share_of(90, 3, UseByOthers(20, owes=False, at=0), ANSWER_SECONDS_MAX + 1) == 30
     assert share_of(90, 0, None, 0) == 90

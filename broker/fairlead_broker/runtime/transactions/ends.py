@@ -123,7 +123,7 @@ class TransactionEnds:
         """
         while True:
             now = self._clock.monotonic()
-            self._tell_due(now)
+            self._report_due(now)
             self._clean_due(now, clean)
             times = [due.at for due in self._due.values() if not due.is_under_way]
             soonest = min([*times, *self._clean_at.values()], default=None)
@@ -148,7 +148,7 @@ class TransactionEnds:
             return False
         return True
 
-    def _tell_due(self, now: float) -> None:
+    def _report_due(self, now: float) -> None:
         by_leader: dict[BrokerId | None, list[End]] = defaultdict(list)
         for end, due in self._due.items():
             if not due.is_under_way and due.at <= now:
@@ -161,9 +161,9 @@ class TransactionEnds:
                 part = ends[at : at + ENDS_MAX]
                 for end in part:
                     self._due[end].is_under_way = True
-                self._spawn(self._tell(leader, part), "transaction ends")
+                self._spawn(self._report(leader, part), "transaction ends")
 
-    async def _tell(self, leader: BrokerId, ends: Sequence[End]) -> None:
+    async def _report(self, leader: BrokerId, ends: Sequence[End]) -> None:
         messages = [EndMessage(*end, self._due[end].decided_us) for end in ends]
         confirmed: Iterable[bool] = [False] * len(ends)
         try:

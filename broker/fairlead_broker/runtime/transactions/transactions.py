@@ -348,11 +348,11 @@ class Transactions:
             self._spawn(self._hint_others(others, (producer_id,)), "transaction hints")
 
     async def _hint_others(self, brokers: Iterable[BrokerId], producers: tuple[ProducerId, ...]) -> None:
-        async def tell(broker: BrokerId) -> None:
+        async def send_hint(broker: BrokerId) -> None:
             try:
                 await self._peers.transaction_looks(broker, producers)
             except (PeerUnavailable, ProblemError):
                 # Without a hint, the broker finds the transaction at its next scheduled check.
                 return
 
-        await asyncio.gather(*map(tell, brokers))
+        await asyncio.gather(*map(send_hint, brokers))

@@ -128,7 +128,7 @@ def test_a_refusal_names_field_value_and_what_is_allowed() -> None:
 
 
 @pytest.mark.parametrize(("session_ms", "interval_ms"), [(45_000, 5_000), (15_000, 5_000), (1_000, 333)])
-def test_members_are_heard_three_times_a_session(session_ms: int, interval_ms: int) -> None:
+def test_members_send_three_heartbeats_a_session(session_ms: int, interval_ms: int) -> None:
     """The heartbeat interval is a third of the session timeout, and five seconds at most."""
     assert heartbeat_interval_ms(session_ms) == interval_ms
 

@@ -19,6 +19,7 @@ from fairlead.group.member import (
     HeartbeatRefused,
     HeartbeatWanted,
     Leave,
+    LogFailure,
     MemberState,
     Overdue,
     Released,
@@ -27,7 +28,6 @@ from fairlead.group.member import (
     SendHeartbeat,
     Subscription,
     Taken,
-    Tell,
     Woken,
 )
 from fairlead.settings import Backoff
@@ -258,7 +258,7 @@ def test_a_late_answer_is_dropped(member: Driven) -> None:
     assert member.answer(9, 5, number=late) == []
     assert member.refuse(refusal("member_fenced"), number=late) == []
     assert member.member.epoch == 3
-    assert member.agree(3)[0] == Tell(None, pytest.approx(0.1))
+    assert member.agree(3)[0] == LogFailure(None, pytest.approx(0.1))
 
 
 def test_an_answer_that_comes_twice_is_taken_once(member: Driven) -> None:
@@ -278,7 +278,7 @@ def test_after_a_lost_answer_all_fields_are_sent_again(member: Driven) -> None:
     [told] = member.refuse(LOST)
     request = member.beat()
 
-    assert told == Tell(LOST, 0.0)
+    assert told == LogFailure(LOST, 0.0)
     assert is_whole(request)
     assert (request.member_epoch, owned(request)) == (3, [0, 1])
 
@@ -313,8 +313,8 @@ def test_failed_heartbeats_are_reported_repeatedly(member: Driven) -> None:
     member.beat()
     told += member.agree(3)
 
-    assert [type(action) for action in told] == [Tell] * 5
-    assert [action.seconds for action in told if isinstance(action, Tell)] == pytest.approx(
+    assert [type(action) for action in told] == [LogFailure] * 5
+    assert [action.seconds for action in told if isinstance(action, LogFailure)] == pytest.approx(
         [0.0, 30.0, 60.0, 65.0, 66.0], abs=1.0
     )
     assert member.member.failing_since is None

@@ -53,7 +53,7 @@ def watching(cache: WatchedObjects, wanted: Wanted) -> Watching:
         seen=lambda kind, manifest: None,
     )
     found = Watching(api, connection, cache, Scope(("shop",)), identity="a", clock=SystemClock(), log=LOG)
-    found.tell(wanted)
+    found.set_sink(wanted)
     return found
 
 

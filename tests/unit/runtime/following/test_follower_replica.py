@@ -58,7 +58,7 @@ async def test_a_lost_report_is_made_good_by_the_next_fetch(tmp_path: Path, task
     assert answer.base_offset == 0
 
 
-async def test_the_leader_hears_where_the_copy_begins(tmp_path: Path, tasks: Tasks) -> None:
+async def test_a_follower_reports_its_new_log_start(tmp_path: Path, tasks: Tasks) -> None:
     """A follower reports its new log start offset to the leader even if nothing else has changed."""
     leading = await start_leading(tmp_path, tasks, isr=PAIR, durability=DurabilityState.SYNCED)
     follower = await start_following(tmp_path, leading, SECOND, tasks)
@@ -188,7 +188,7 @@ async def test_an_accepted_loss_at_the_end_keeps_no_replica_out_of_the_isr(
     assert follower.log.damaged == log.damaged
 
 
-async def test_a_follower_hears_of_every_epoch_that_is_lost(tmp_path: Path, tasks: Tasks) -> None:
+async def test_a_follower_learns_every_lost_epoch(tmp_path: Path, tasks: Tasks) -> None:
     """A follower learns the epochs of lost records, since a leader truncates replicas with epochs unknown to it."""
     leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1)
     log = leading.partition.log

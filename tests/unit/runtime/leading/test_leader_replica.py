@@ -240,7 +240,7 @@ class TestInSync:
         assert await leading.isr() == {LEADER}
         assert leading.unreliable.transactions == 1
 
-    async def test_record_that_won_is_heard_of_from_the_store(self, start: StartLeading) -> None:
+    async def test_record_that_won_is_read_from_the_store(self, start: StartLeading) -> None:
         """A leader that loses a write to the controller uses the stored partition record before its mirror has it."""
         leading = await start(isr=(LEADER, SECOND))
         second, third = leading.follower(SECOND), leading.follower(THIRD)

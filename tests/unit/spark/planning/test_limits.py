@@ -38,7 +38,7 @@ def test_a_new_leader_alone_is_no_new_data() -> None:
     }
 
 
-def test_a_partition_that_a_broker_has_not_heard_of_keeps_its_place() -> None:
+def test_a_partition_that_a_broker_does_not_know_keeps_its_place() -> None:
     """A partition that the broker does not list keeps its offset."""
     assert settled(stands(p0=5, p1=7), stands(p0=6)).end_offsets() == {"a": {0: 6, 1: 7}}
 
