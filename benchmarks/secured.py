@@ -125,7 +125,7 @@ def tls_cases(scene: Scene, pairs: int) -> list[Pairs]:
 
 
 def enforce_cases(scene: Scene, pairs: int) -> list[Pairs]:
-    """Compare producing and consuming with a token in the mode `enforce` to the mode `open`."""
+    """Compare producing and consuming with a token in `enforce` mode to `open` mode."""
     bench = {
         "enforced": scene.bench(scene.enforced, FAIRLEAD_TOKEN_FILE=str(scene.token)),
         "plain": scene.bench(scene.plain),

@@ -201,7 +201,7 @@ class Bench:
                 self.delete_fairlead_topic(topic)
                 os.sync()
         on, off = (tuple(figures) for figures in measured.values())
-        return Pairs("idempotence on, against off (in the column of Kafka)", "records/s", on, off, target)
+        return Pairs("idempotence on, compared with off (in the column peer)", "records/s", on, off, target)
 
     def consume_case(self, target: float, pairs: int) -> Pairs:
         """Measure consuming and checking the records that were produced before."""

@@ -29,7 +29,7 @@ STRANGERS_TEXT = """
 ## What an unknown caller costs
 
 A caller without a valid token is refused before the query and the body of a request are read. Measured on a broker in
-the mode `enforce`, on two cores that many other programs used at the same time, with 16 requests at once for ten
+`enforce` mode, on two cores that many other programs used at the same time, with 16 requests at once for ten
 seconds; `make prove PROVE=overload` repeats it:
 
 | requests of an unknown caller | answers | broker CPU of a request | additional memory |
@@ -82,7 +82,7 @@ BUILT_IN = (
     BuiltIn(f"{_SERVER}.records.fetched_records", "TEXT_BYTES_MAX", "bytes", "Bytes of text after which a JSON answer ends early, with the offset at which the next read continues."),
     BuiltIn("fairlead_api.bodies.payload_texts", "PAYLOAD_TEXT_BYTES_MAX", "bytes", "Text of one key or value in a JSON answer. Larger records are fetched as Arrow or as record batches."),
     BuiltIn(f"{_SERVER}.records.fetched_records", "HEADER_BYTES_MAX", "bytes", "Size of the headers of one record in a JSON answer."),
-    BuiltIn(f"{_SERVER}.http.codec_threads", "CODEC_THREADS", "threads", "Number of JSON and Arrow bodies that are parsed or written at the same time: each may take ten times its size in memory."),
+    BuiltIn(f"{_SERVER}.http.codec_threads", "CODEC_THREADS", "threads", "Number of JSON and Arrow bodies that are parsed or written at the same time: each can take ten times its size in memory."),
     BuiltIn(f"{_SERVER}.records.fetched_records", "OPENED_BYTES_MAX", "bytes", "Bytes of decompressed records after which a JSON or Arrow answer ends early, with the offset at which the next read continues."),
     BuiltIn(f"{_SERVER}.records.fetch", "DECODED_BYTES_MAX", "bytes", "Bytes of stored batches that are read for one JSON or Arrow answer."),
     BuiltIn(f"{_SERVER}.records.fetch", "REQUEST_BYTES_MAX", "bytes", "Size of the body of a fetch, which is enough for 10,000 partitions."),
@@ -106,14 +106,14 @@ BUILT_IN = (
     BuiltIn(f"{_SERVER}.http.listener_generations", "HANDSHAKE_SECONDS_MAX", "s", "Time after which the HTTP server ends a handshake of TLS."),
     BuiltIn(f"{_SERVER}.http.connection_guard", "LOOK_SECONDS_MAX", "s", "Interval at which connections without a request are checked."),
     BuiltIn("fairlead_broker.credentials.bearer", "HEADER_BYTES_MAX", "bytes", "Size of the header `Authorization`. A longer header is refused unread."),
-    BuiltIn("fairlead_broker.credentials.failure_budget", "BURST", "tokens", "Number of wrong tokens that one address (of IPv6: one network /64) may send at once; further tokens that the broker does not know are answered with `throttled` without verification. Known callers behind the address are not affected."),
-    BuiltIn("fairlead_broker.credentials.failure_budget", "FAILURES_PER_SECOND", "tokens", "Number of further wrong tokens of one address in each second."),
+    BuiltIn("fairlead_broker.credentials.failure_budget", "BURST", "tokens", "Number of wrong tokens that one address (for IPv6, one /64 network) may send at once; further tokens that the broker does not know are answered with `throttled` without verification. Known callers behind the address are not affected."),
+    BuiltIn("fairlead_broker.credentials.failure_budget", "FAILURES_PER_SECOND", "tokens", "Number of further wrong tokens that one address may send per second."),
     BuiltIn("fairlead_broker.credentials.failure_budget", "ADDRESSES_MAX", "addresses", "Number of addresses whose wrong tokens are counted."),
     BuiltIn("fairlead_broker.credentials.refused_tokens", "REFUSED_MAX", "tokens", "Number of wrong tokens that are remembered, about 1 MB in total: a client that repeats a wrong token is refused without another check."),
     BuiltIn("fairlead_broker.credentials.refused_tokens", "REMEMBERED_SECONDS", "s", "Time for which a wrong token is remembered, unless tokens, ACLs or keys of issuers change."),
     BuiltIn("fairlead_broker.runtime.security_view", "CALLERS_MAX", "callers", "Number of callers whose verified tokens and decisions are remembered."),
     BuiltIn("fairlead_broker.identity.signed_tokens", "CHECKS_PER_SECOND_MAX", "signatures", "Number of signatures of tokens that a broker checks in a second, each of which takes about 0.1 ms; further calls wait for up to a second."),
-    BuiltIn("fairlead_broker.identity.issuer_keys", "ATTEMPT_SECONDS_MIN", "s", "Time between two fetches of the keys of an issuer that tokens with unknown keys may cause."),
+    BuiltIn("fairlead_broker.identity.issuer_keys", "ATTEMPT_SECONDS_MIN", "s", "Minimum time between two fetches of an issuer's keys because of tokens with unknown keys."),
     BuiltIn(f"{_RUNTIME}.audit_log", "LINES_MAX", "records", "Number of records of the audit log that wait for the topic `__audit`, about 4 MB; further records are not written to the topic but counted, because a request never waits for the topic."),
     BuiltIn(f"{_SERVER}.ops_listener", "REQUESTS_AT_ONCE_MAX", "requests", "Number of concurrent requests on the ops listener: enough for probes and a few scrapers."),
     BuiltIn(f"{_SERVER}.ops_listener", "KEEP_ALIVE_SECONDS", "s", "Time after which an idle connection to the ops listener is closed."),

@@ -1,4 +1,4 @@
-"""The flights of each carrier and hour on Spark: `fairlead job run flight_windows`, checked against the file.
+"""Count the flights of each carrier and hour with `fairlead job run flight_windows`, and check the result.
 
 This module is the last part of `make demo`. The pipeline counts the flights of the topic in windows of event time and
 writes each window into a topic when its watermark has passed it; this module compares every window with a count

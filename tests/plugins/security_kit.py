@@ -1,4 +1,4 @@
-"""A broker in the mode `enforce` with real listeners, requests of callers with tokens, and a path of each route."""
+"""A broker in `enforce` mode with real listeners, requests of callers with tokens, and a path of each route."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def resource_of(kind: Kind, **names: str) -> str:
 
 @dataclass
 class Secured:
-    """A broker in the mode `enforce`, and the token of its administrator."""
+    """A broker in `enforce` mode, and the token of its administrator."""
 
     cluster: Cluster
     calls: Calls

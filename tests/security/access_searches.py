@@ -7,7 +7,7 @@ exits with 1 when the search has found a violation:
   rules, or a right that is reported for every name of a prefix although one of the names lacks it;
 - `api-tokens`: a mutated API token that is accepted, or refused with anything but `unauthenticated`;
 - `signed-tokens`: a mutated signed token that is accepted although it differs in more than its encoding;
-- `headers`: values of the header `Authorization` to which the application of a broker in the mode `enforce` answers
+- `headers`: values of the header `Authorization` to which the application of a broker in `enforce` mode answers
   anything but a refusal, or nothing.
 """
 
@@ -219,7 +219,7 @@ def signed(count: int, chance: random.Random, counts: Counter[str]) -> Found:
 
 
 class Gate:
-    """The application of a broker in the mode `enforce`, to which heads are passed without the HTTP server."""
+    """The application of a broker in `enforce` mode, to which heads are passed without the HTTP server."""
 
     def __init__(self, application: Application, goods: list[bytes]) -> None:
         self._application = application

@@ -1,4 +1,4 @@
-"""Fixture: one broker in the mode `enforce` with real listeners."""
+"""Fixture: one broker in `enforce` mode with real listeners."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from security_kit import Secured
 
 @pytest.fixture
 async def secured(tmp_path: Path) -> AsyncIterator[Secured]:
-    """Yield a broker in the mode `enforce`."""
+    """Yield a broker in `enforce` mode."""
     cluster = await Cluster.open(tmp_path)
     file = tmp_path / "admin.token"
     try:

@@ -51,7 +51,7 @@ class Person:
 
 @dataclass
 class Scene:
-    """Three brokers in the mode `enforce` with TLS, and two issuers."""
+    """Three brokers in `enforce` mode with TLS, and two issuers."""
 
     secured: list[Secured]
     corp: TestIssuer

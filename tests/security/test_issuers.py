@@ -30,7 +30,7 @@ async def server(tmp_path: Path) -> AsyncIterator[KeyServer]:
 
 
 async def closed(cluster: Cluster, server: KeyServer, folder: Path, **more: object) -> Secured:
-    """Start a broker in the mode `enforce` that accepts the tokens of the issuer `corp`."""
+    """Start a broker in `enforce` mode that accepts the tokens of the issuer `corp`."""
     issuer = {
         "issuer": server.issuer.issuer,
         "ca": server.ca,

@@ -20,7 +20,7 @@ MODE: Final = "/v1/cluster/config"
 
 @pytest.fixture
 async def open_(tmp_path: Path) -> AsyncIterator[Secured]:
-    """Yield a broker in the mode `open`, whose superuser is `user:root`."""
+    """Yield a broker in `open` mode, whose superuser is `user:root`."""
     cluster = await Cluster.open(tmp_path)
     try:
         await cluster.start(1, superusers="user:root")

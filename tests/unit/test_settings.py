@@ -271,7 +271,7 @@ def test_issuers_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_closed_broker_needs_an_administrator(tmp_path: Path) -> None:
-    """The mode enforce needs an administrator, and TLS on listeners that other machines can reach (rule T4).
+    """The enforce mode needs an administrator, and TLS on listeners that other machines can reach (rule T4).
 
     A broker whose listeners other machines can reach has no default security mode.
     """

@@ -147,11 +147,11 @@ class WhoAmI(Answer, frozen=True, kw_only=True):
     superuser: bool
     mode: str
     limits: list[OwnLimit] = msgspec.field(default_factory=list)
-    """Limits of quotas that apply to the caller; none in the mode `open`."""
+    """Limits of quotas that apply to the caller; none in `open` mode."""
 
 
 class DeniedDescription(Answer, frozen=True, kw_only=True):
-    """Operation that the mode `enforce` would refuse, with the number of its occurrences on this broker."""
+    """Operation that `enforce` mode would refuse, with the number of its occurrences on this broker."""
 
     principal: str
     operation: str

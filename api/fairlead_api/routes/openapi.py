@@ -85,7 +85,7 @@ def document(release: str, listeners: Container[Listener] = frozenset(Listener))
             "responses": {code: _problem_response(code) for code in sorted(CATALOGUE)},
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
         },
-        # A call without a token has the principal `anonymous`, and the mode `open` allows such calls.
+        # A call without a token has the principal `anonymous`, and `open` mode allows such calls.
         "security": [{}, {"bearer": []}],
     }
     # Encoding and decoding the document converts values such as tuples in defaults to JSON values.

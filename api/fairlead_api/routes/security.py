@@ -76,7 +76,7 @@ SECURITY_ROUTES: Final = (
         name="security_status",
         method="GET",
         path="/v1/security",
-        summary="The security mode, and the operations that the mode `enforce` would refuse",
+        summary="The security mode, and the operations that `enforce` mode would refuse",
         access=needs(on(Operation.DESCRIBE, Kind.SECURITY)),
         answers=(_json(SecurityStatus, "the state of the broker that answers"),),
     ),

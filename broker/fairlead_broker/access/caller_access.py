@@ -65,7 +65,7 @@ class CallerAccess:
 
     @property
     def is_stranger(self) -> bool:
-        """Whether, in the mode `enforce`, the caller has no token and no ACL allows it any operation."""
+        """Whether, in `enforce` mode, the caller has no token and no ACL allows it any operation."""
         if self._mode is not SecurityMode.ENFORCE:
             return False
         return self.caller.is_anonymous and not self.rules.allows_anything
@@ -166,4 +166,4 @@ def _ignore_denied(denied: DeniedOperation, observed: bool) -> None:
 OPEN_ACCESS: Final = CallerAccess(
     NOBODY, CallerRules(AclIndex(()), NOBODY, ()), SecurityMode.OPEN, _ignore_denied
 )
-"""Access of a caller without a token in the mode `open`, and of calls in tests of single endpoints."""
+"""Access of a caller without a token in `open` mode, and of calls in tests of single endpoints."""

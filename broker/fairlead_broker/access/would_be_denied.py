@@ -1,4 +1,4 @@
-"""The last distinct operations in the mode `observe` that `enforce` would have refused, with counts (rule Z3)."""
+"""The last distinct operations in `observe` mode that `enforce` would have refused, with counts (rule Z3)."""
 
 from __future__ import annotations
 

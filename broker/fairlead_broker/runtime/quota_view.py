@@ -1,8 +1,8 @@
 """Limits of each caller on this broker, compiled from the quotas in the mirror (rules Q3 to Q6, Q8, Q10).
 
 The access gate calls this view once for each request of the data listener, unless the mode is `open`. When quotas
-change, the buckets are kept, so that callers stay in debt. In the mode `observe`, requests are counted and never
-refused. In the mode `open`, no request is counted.
+change, the buckets are kept, so that callers stay in debt. In `observe` mode, requests are counted and never
+refused. In `open` mode, no request is counted.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class CallerQuota:
         return max([bucket.wait_seconds(now) for bucket in gate if bucket.level < 0], default=0.0)
 
     def _refuse(self, key: UseKey, limit: float, seconds: float) -> None:
-        """Raise `throttled`, or only count the refusal in the mode `observe`."""
+        """Raise `throttled`, or only count the refusal in `observe` mode."""
         self._refused(key.subject, key.limit)
         if not self._holds:
             return

@@ -2,7 +2,7 @@
 
 The data and peer listeners call this view once for each request. The access rules are compiled from the mirror once for
 each security revision. If the coordination store is unavailable, the last ACLs and tokens remain in effect. If a stored
-token or ACL cannot be read, a broker in the mode `enforce` serves only superusers (rule Z11).
+token or ACL cannot be read, a broker in `enforce` mode serves only superusers (rule Z11).
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class SecurityView:
     def by_header(self, values: list[bytes], address: str, *, waited: bool = False) -> CallerAccess:
         """Return the access of the caller with these values of the header `Authorization`.
 
-        Raises `unauthenticated` for a token that is not accepted, in the mode `enforce`. In any mode but `enforce`, a
+        Raises `unauthenticated` for a token that is not accepted, in `enforce` mode. In any mode but `enforce`, a
         caller whose token is not accepted is counted and treated as anonymous (rule A3). Raises `throttled` for a token
         that is not remembered, from an address with too many refused tokens (rule A6). Raises `CallerPending` for a
         signed token that can be verified only after a wait; after the wait, the caller calls this method again with

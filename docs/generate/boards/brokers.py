@@ -200,7 +200,7 @@ SECURITY: Final = Row(
     (
         graph(
             "Refused tokens",
-            "Tokens that were refused, by the reason; throttled tokens were refused without verification.",
+            "Refused tokens by reason; throttled tokens were refused without verification.",
             "cps",
             (
                 "sum by (broker, outcome) (rate(fairlead_authentications_total"
@@ -211,7 +211,7 @@ SECURITY: Final = Row(
         ),
         graph(
             "Operations that no ACL allows",
-            "Operations that were refused, or would be refused in the mode enforce (observed is true).",
+            "Operations that were refused, or would be refused in enforce mode (observed is true).",
             "cps",
             (
                 f"sum by (broker, observed) (rate(fairlead_access_denied_total{{{BROKERS}}}{PER_SECOND}))"
@@ -221,7 +221,7 @@ SECURITY: Final = Row(
         ),
         graph(
             "Used quotas",
-            "Used part of each limit that a quota sets; clusters without quotas have none.",
+            "Used fraction of each quota limit; clusters without quotas have none.",
             "percentunit",
             (
                 f"max by (subject, limit) (fairlead_quota_used_ratio{{{BROKERS}}})",
@@ -230,7 +230,7 @@ SECURITY: Final = Row(
         ),
         graph(
             "Requests over a quota",
-            "Requests that a limit of a quota refuses; clusters without quotas have none.",
+            "Requests that a quota limit refuses; clusters without quotas have none.",
             "cps",
             (
                 f"sum by (subject, limit) (rate(fairlead_quota_refused_total{{{BROKERS}}}{PER_SECOND}))",

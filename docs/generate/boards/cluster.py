@@ -77,7 +77,7 @@ BOARD: Final = Board(
                 ),
                 number(
                     "Members without leader",
-                    "Members of etcd that have no leader; without a quorum, these are all members.",
+                    "Members of etcd that have no leader; without a quorum, no member has a leader.",
                     f"sum(1 - etcd_server_has_leader{{{ETCD}}})",
                 ),
                 number(

@@ -56,7 +56,7 @@ class Message:
         return body
 
     def encode(self, lie: Callable[[Message], None] | None = None) -> bytes:
-        """Return the encapsulated message; `lie` may change the nodes and buffers in the metadata."""
+        """Return the encapsulated message; `lie` can change the nodes and buffers in the metadata."""
         body = self.place()
         if lie:
             lie(self)
@@ -124,7 +124,7 @@ def build_message(rows: list[Row], deltas: list[int] | None = None) -> Message:
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch before its encoding; every field may be set to a wrong value."""
+    """A batch before its encoding; every field can be set to a wrong value."""
 
     rows: list[Row] = field(default_factory=lambda: [Row(b"hello")])
     deltas: list[int] | None = None
@@ -204,5 +204,5 @@ def entry(kind: int, value: bytes) -> bytes:
 
 
 def padded(extension: bytes) -> bytes:
-    """Return an extension, filled with zeros to a multiple of 8 bytes."""
+    """Return an extension, padded with zeros to a multiple of 8 bytes."""
     return extension + bytes(-len(extension) % 8)

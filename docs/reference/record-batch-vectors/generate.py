@@ -368,7 +368,7 @@ def broken_buffers() -> Iterator[Vector]:
 
 
 def broken_values() -> Iterator[Vector]:
-    """Yield bodies that Arrow accepts and the rules for records forbid."""
+    """Yield bodies that Arrow accepts but the rules for records forbid."""
     yield broken(
         "bad-utf8",
         "a header name that is not UTF-8",

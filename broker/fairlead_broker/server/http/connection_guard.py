@@ -7,7 +7,7 @@ To enforce the limits on connections, a thread lists the sockets of the listener
 the guards name:
 
 - a connection without any request, some time after it was first seen;
-- a connection whose requests were all answered with 401, after twice that time (only the mode `enforce` answers 401);
+- a connection whose requests were all answered with 401, after twice that time (only `enforce` mode answers 401);
 - the newest connections of an address that has more than the allowed number.
 
 A request costs one entry in a set. This module must not depend on topics, routes or the runtime.

@@ -1,4 +1,4 @@
-"""`fairlead security`: the security mode, and the operations that the mode `enforce` would refuse."""
+"""`fairlead security`: the security mode, and the operations that `enforce` mode would refuse."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def security() -> None:
 
 @app.command("status")
 def status(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE) -> None:
-    """Show the security mode, and the operations that the mode enforce would refuse, as counted by one broker.
+    """Show the security mode, and the operations that enforce mode would refuse, as counted by one broker.
 
     Example: fairlead security status
     """
@@ -62,7 +62,7 @@ def mode(
     if wanted == "enforce" and not yes:
         _print_denied(_status(bootstrap).would_be_denied)
         if not is_terminal():
-            fail_usage("the mode enforce refuses every operation that no ACL allows; confirm with --yes")
+            fail_usage("enforce mode refuses every operation that no ACL allows; confirm with --yes")
         typer.confirm("Refuse every operation that no ACL allows?", abort=True)
 
     async def work() -> None:
