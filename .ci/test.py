@@ -22,6 +22,7 @@ from threading import Lock
 
 PURE_PACKAGES = (
     "api",
+    "compaction",
     "controller",
     "groups",
     "operator/plan",

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
+import cleaning
 import compression
 import footprint
 import groups_consume
@@ -29,6 +30,7 @@ PARTS: dict[str, Part] = {
     "consume": groups_consume.consume,
     "nats": records.nats,
     "compression": compression.compression,
+    "cleaning": cleaning.cleaning,
     "http": footprint.http,
     "start": footprint.start,
     "secured": secured.secured,

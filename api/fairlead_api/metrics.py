@@ -320,6 +320,65 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
         help="Damaged ranges that the scrub has found.",
     ),
     MetricDefinition(
+        name="fairlead_cleaner_rounds_total",
+        kind=_COUNTER,
+        help="Rounds of cleaning of compacted partitions, by their end: done, abandoned because the log changed, "
+        "damaged because a segment is damaged, failed, or no_space because the volume has no room for a segment.",
+        labels=("outcome",),
+    ),
+    MetricDefinition(
+        name="fairlead_cleaner_read_bytes_total",
+        kind=_COUNTER,
+        help="Bytes of segments that the cleaner has read; each byte of the cleanable part is read twice.",
+    ),
+    MetricDefinition(
+        name="fairlead_cleaner_written_bytes_total",
+        kind=_COUNTER,
+        help="Bytes of segments that the cleaner has written.",
+    ),
+    MetricDefinition(
+        name="fairlead_cleaner_records_total",
+        kind=_COUNTER,
+        help="Records that rounds of cleaning have kept or dropped.",
+        labels=("fate",),
+    ),
+    MetricDefinition(
+        name="fairlead_cleaner_seconds_total",
+        kind=_COUNTER,
+        help="Duration of all rounds of cleaning.",
+    ),
+    MetricDefinition(
+        name="fairlead_cleaner_waiting_seconds_total",
+        kind=_COUNTER,
+        help="Part of the duration for which rounds waited, because of the configured rate or a slow disk.",
+    ),
+    MetricDefinition(
+        name="fairlead_cleaner_map_used_ratio",
+        kind=_GAUGE,
+        help="Share of the memory for keys that the last round has used; at 1 a round ends before the end of the log.",
+    ),
+    MetricDefinition(
+        name="fairlead_cleaner_dirty_ratio_max",
+        kind=_GAUGE,
+        help="Highest share of a compacted partition's log that no round has cleaned.",
+    ),
+    MetricDefinition(
+        name="fairlead_cleaner_oldest_dirty_seconds",
+        kind=_GAUGE,
+        help="Age of the oldest record of a compacted partition that no round has covered although it may.",
+    ),
+    MetricDefinition(
+        name="fairlead_cleaner_uncleanable_partitions",
+        kind=_GAUGE,
+        help="Compacted partitions whose last round failed.",
+    ),
+    MetricDefinition(
+        name="fairlead_replica_copied_again_total",
+        kind=_COUNTER,
+        help="Replicas of compacted partitions that dropped their log and copied it again, because tombstones beyond "
+        "its end were removed while the replica was away.",
+    ),
+    MetricDefinition(
         name="fairlead_controller_active",
         kind=_GAUGE,
         help="1 on the broker that is the controller, 0 on other brokers; the sum over the cluster is 1.",

@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -149,16 +149,20 @@ class KafkaPeer(PeerProcess):
     environment: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def start(cls, folder: Path, jars: Path, tls: Path | None = None) -> KafkaPeer:
+    def start(
+        cls, folder: Path, jars: Path, tls: Path | None = None, settings: Mapping[str, str] | None = None
+    ) -> KafkaPeer:
         """Format the storage, start the node and wait until the node answers.
 
-        `tls`: folder with the file `kafka.pem` (key and certificate), for a second listener with TLS.
+        `tls`: folder with the file `kafka.pem` (key and certificate), for a second listener with TLS. `settings`:
+        further properties of the node.
         """
         data, log = folder / "kafka", folder / "kafka.log"
         data.mkdir(parents=True)
         port, controller_port = free_port(), free_port()
         properties = folder / "kafka.properties"
         text = _kafka_properties(data, port, controller_port)
+        text += "".join(f"{key}={value}\n" for key, value in (settings or {}).items())
         tls_port = 0
         if tls is not None:
             tls_port = free_port()

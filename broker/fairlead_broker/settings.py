@@ -42,6 +42,8 @@ from fairlead_broker.pod import credentials, filled
 KIB = 1 << 10
 MIB = 1 << 20
 START_KEYS = {
+    "log.cleaner.dedupe.buffer.size": "cleaner_buffer_bytes",
+    "log.cleaner.enable": "cleaner_enabled",
     "broker.session.timeout.ms": "lease_seconds",
     "max.connections": "connections_max",
     "num.io.threads": "disk_threads",
@@ -263,6 +265,13 @@ class Limits(BaseModel):
 
     stop_answer_seconds: float = Field(default=5.0, gt=0)
     """Maximum time that a stop waits for calls to finish; after this time, unfinished calls fail with a problem."""
+
+    cleaner_enabled: bool = True
+    """Whether the broker cleans the partitions of compacted topics."""
+
+    cleaner_buffer_bytes: int = Field(default=128 << 20, ge=16 << 20)
+    """Memory in bytes for the keys of one round of cleaning: 24 bytes for each slot of a map that is filled to three
+    quarters."""
 
     open_partition_threads: int = Field(default=4, ge=1, le=64)
     """Number of partitions recovered in parallel at startup."""

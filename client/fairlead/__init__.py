@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fairlead.reading.offsets import OffsetAndTimestamp
     from fairlead.records import ConsumerBatch, Record
     from fairlead.settings import OffsetPolicy
+    from fairlead.table import Table
     from fairlead.topic_partition import TopicPartition
     from fairlead_api.identifiers import Acks
 
@@ -43,6 +44,7 @@ __all__ = [
     "Producer",
     "Record",
     "RecordMetadata",
+    "Table",
     "TopicPartition",
     "errors",
     "exactly_once",
@@ -65,6 +67,7 @@ _HOMES = {
     "Producer": "fairlead.producer",
     "Record": "fairlead.records",
     "RecordMetadata": "fairlead.producing.delivery",
+    "Table": "fairlead.table",
     "TopicPartition": "fairlead.topic_partition",
     "exactly_once": "fairlead.consuming_transactions",
 }

@@ -10,7 +10,7 @@ import checkout
 # Modules that store batches as Arrow data, the only modules of the contract that may load Arrow.
 ARROW_MODULES = frozenset(
     f"fairlead_api.batch.{name}"
-    for name in ("arrow_message", "batches", "columns", "partitioning", "validation")
+    for name in ("arrow_message", "batches", "columns", "partitioning", "rewritten_batches", "validation")
 )
 LIGHT_MODULES = sorted(
     {

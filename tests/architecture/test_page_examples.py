@@ -17,6 +17,7 @@ RUN_BY: Final[dict[tuple[str, str], str]] = {
     ("how-to/clusters.md", "console"): f"{_CLI}/test_clusters_how_to.py",
     ("how-to/containers.md", "yaml"): "tests/kubernetes/charts/test_containers_page.py",
     ("how-to/delivery-guarantees.md", "python"): "tests/recipes/recipe_page.py",
+    ("how-to/compaction.md", "python"): f"{_CLIENT}/test_tables.py",
     ("how-to/disk-faults.md", "sh"): f"{_CLI}/test_disk_faults_how_to.py",
     ("how-to/from-kafka.md", "sh"): f"{_CLI}/test_from_kafka_how_to.py",
     ("how-to/groups.md", "python"): f"{_CLIENT}/groups/test_groups_how_to.py",
@@ -60,6 +61,10 @@ RUN_BY: Final[dict[tuple[str, str], str]] = {
 NOT_RUN: Final[dict[tuple[str, str], str]] = {
     ("benchmarks.md", "console"): "measures for minutes to hours",
     ("explanation/simulation.md", "console"): "searches for minutes; tests run the same program briefly",
+    (
+        "how-to/compaction.md",
+        "sh",
+    ): "creates a topic and writes records, as the test of the page's program also does",
     ("how-to/containers.md", "console"): "needs a container engine, or root to make the image",
     ("how-to/delivery-guarantees.md", "sh"): "creates a topic, as the tests of the recipes also do",
     ("how-to/from-kafka.md", "python"): "reads from Apache Kafka, which only benchmarks start",

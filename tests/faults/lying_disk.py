@@ -457,6 +457,9 @@ class LyingFile:
             raise PowerCut
         self._disk.sync_file(self._file, self._path.name)
 
+    def keep_open(self) -> None:
+        """Do nothing: an open file never depends on its name."""
+
 
 class LyingVolume:
     """The whole disk, which can be synced at once."""

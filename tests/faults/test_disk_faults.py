@@ -131,7 +131,7 @@ async def test_writes_without_descriptors_are_overload_that_passes(faulty: Fault
     await faulty.calls.create("idle")
     storage = faulty.storage
     for file in [each() for each in list(storage._open_files.values())]:
-        if file is not None and file.is_clean:
+        if file is not None and file.may_close:
             file.close_descriptor()
     storage.open_error = number
     refused = [await faulty.calls.send(topic, batch(b"x")) for topic in ("t", "idle")]

@@ -133,6 +133,14 @@ STORAGE: Final = (
         {of_broker("fairlead_partition_damaged_ranges", topic="orders", partition="2"): "0+0x3"},
     ),
     *pair(
+        "FairleadUncleanable",
+        31,
+        {of_broker("fairlead_cleaner_uncleanable_partitions"): "2+0x31"},
+        "Cleaning of 2 partitions fails on broker main-a-0 of cluster main in shop; their logs grow.",
+        BROKER,
+        {of_broker("fairlead_cleaner_uncleanable_partitions"): "2+0x20 0+0x11"},
+    ),
+    *pair(
         "FairleadDistrustedReplicas",
         7,
         {

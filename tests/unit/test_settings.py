@@ -93,7 +93,7 @@ def test_empty_yaml_is_no_settings(tmp_path: Path) -> None:
     [
         ({"segment.bytes": 1}, "segment.bytes"),
         ({"no.such.key": 1}, "no.such.key"),
-        ({"cleanup.policy": "compact"}, "cleanup.policy"),
+        ({"replication.mode": "quorum"}, "replication.mode"),
     ],
 )
 def test_configuration_values_are_checked_at_the_start(values: dict[str, object], names: str) -> None:

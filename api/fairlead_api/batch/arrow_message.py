@@ -82,6 +82,7 @@ _COLUMNS: Final = (
     Node("headers.item.value", 4, _BINARY),
 )
 _OFFSET_DELTA: Final = Node("offset_delta", _BATCH_ROWS, ((4, 0),))
+KEY_NODE: Final = 0
 TIMESTAMP_NODE: Final = 2
 HEADER_NODE: Final = 4
 HEADER_NAME_NODE: Final = 5

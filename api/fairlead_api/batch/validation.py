@@ -18,6 +18,7 @@ import pyarrow as pa
 from fairlead_api.batch.arrow_message import (
     HEADER_NAME_NODE,
     HEADER_NODE,
+    KEY_NODE,
     TIMESTAMP_NODE,
     ArrowMessage,
     read_message,
@@ -168,6 +169,8 @@ class ValidationLimits:
     """Maximum distance of a timestamp into the future in microseconds; `UNLIMITED_US` means no limit."""
     create_times_kept: bool = True
     """Whether consumers see the create times of the records; False if the append time replaces the create times."""
+    keys_required: bool = False
+    """Whether every record needs a key, as in a compacted topic."""
 
 
 def validate_produced(
@@ -204,6 +207,10 @@ def validate_produced(
         _too_many("headers", body.metadata.headers, HEADERS_MAX)
     validate_columns(body.columns)
     check_nulls(body.metadata)
+    if limits.keys_required and (nulls := body.metadata.null_counts[KEY_NODE]):
+        _invalid(
+            f"{nulls} of {header.record_count} records have no key; every record of a compacted topic needs one"
+        )
     # If the whole batch has at most as many headers as one record may have, no record has too many.
     if body.metadata.headers > RECORD_HEADERS_MAX:
         check_header_counts(body.columns)

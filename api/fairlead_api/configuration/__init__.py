@@ -61,7 +61,7 @@ __all__ = [
     "unknown_key",
 ]
 
-ConfigValue = bool | int | str
+ConfigValue = bool | int | float | str
 """Checked value of a key."""
 ConfigInput = str | int | float | bool | None
 """Value of a key in a request; null means the default."""
@@ -75,6 +75,7 @@ SECURITY_PREFIXES: Final = ("security.", "tokens.", "audit.")
 TOKENS_VALID_AFTER_KEY: Final = "tokens.valid.after"
 
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}")
+_DECIMAL: Final = re.compile(r"-?[0-9]{1,9}(\.[0-9]{1,9})?")
 _NAME_COMPARED: Final = 100
 """Number of characters of an unknown key that are compared with existing keys; the longest key has 39 characters."""
 
@@ -135,6 +136,25 @@ class TopicConfig:
     replication_mode: str = "isr"
     cleanup_policy: str = "delete"
     unclean_leader_election_enable: bool = False
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = LONG_MAX
+    delete_retention_ms: int = 86_400_000
+
+    @property
+    def compacts(self) -> bool:
+        """Whether the log keeps the newest record of each key."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def deletes(self) -> bool:
+        """Whether retention by time and size removes old segments."""
+        return "delete" in self.cleanup_policy
+
+    @property
+    def roll_ms(self) -> int:
+        """Age at which the active segment is closed, so that it can expire or be cleaned."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
 
 
 _ENUMS: Final[Mapping[str, type[StrEnum]]] = {
@@ -189,7 +209,22 @@ def merge_patch(
             merged.pop(name, None)
         else:
             merged[name] = stored_value(name, value, scope)
+    _check_lags(merged)
     return merged
+
+
+def _check_lags(values: Mapping[str, str]) -> None:
+    """Raise `invalid_config` if records would have to be cleaned before they may be."""
+    least, most = (
+        int(values.get(name) or KEYS[name].default or 0)
+        for name in ("min.compaction.lag.ms", "max.compaction.lag.ms")
+    )
+    if most < least:
+        raise ProblemError(
+            "invalid_config",
+            f"max.compaction.lag.ms={most} is below min.compaction.lag.ms={least}",
+            data={"key": "max.compaction.lag.ms"},
+        )
 
 
 TOPIC_CONFIGS_KEPT_MAX: Final = 256
@@ -288,7 +323,7 @@ def _parsed(key: ConfigKey, value: ConfigInput) -> ConfigValue:
         )
     if key.choices:
         return _choice(key, value)
-    number = _integer(value)
+    number = _double(value) if key.type is ConfigType.DOUBLE else _integer(value)
     assert key.minimum is not None, key.name
     assert key.maximum is not None, key.name
     if number is None or not key.minimum <= number <= key.maximum:
@@ -334,6 +369,13 @@ def _integer(value: ConfigInput) -> int | None:
     if isinstance(value, str):
         return int(value) if _INTEGER.fullmatch(value) else None
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _double(value: ConfigInput) -> float | None:
+    """Return a finite number from JSON or text; None for any other value."""
+    if isinstance(value, str):
+        return float(value) if _DECIMAL.fullmatch(value) else None
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _refused(key: ConfigKey, value: ConfigInput, why: str) -> ProblemError:

@@ -266,8 +266,8 @@ _BUILT: Final = (
     _choice(
         "cleanup.policy",
         "delete",
-        ("delete",),
-        ("compact", "compact,delete", "delete,compact"),
+        ("delete", "compact", "compact,delete", "delete,compact"),
+        (),
         "Handling of old records: they are deleted, or compacted to the newest record of each key.",
     ),
     _choice(
@@ -278,16 +278,13 @@ _BUILT: Final = (
         "Whether a replica that is not eligible may become leader, which can lose acknowledged records.",
         AGREED,
     ),
-)
-
-_LATER: Final = (
     _number(
         "delete.retention.ms",
         DAY_MS,
         0,
         LONG_MAX,
         "ms",
-        "Time for which a tombstone remains readable in a compacted topic.",
+        "Time for which a tombstone stays readable in a compacted topic after the first cleaning that kept it.",
     ),
     _number(
         "min.compaction.lag.ms",
@@ -295,7 +292,7 @@ _LATER: Final = (
         0,
         LONG_MAX,
         "ms",
-        "Minimum time before a record is compacted.",
+        "Age below which records of a compacted topic are not cleaned.",
     ),
     _number(
         "max.compaction.lag.ms",
@@ -303,7 +300,7 @@ _LATER: Final = (
         1,
         LONG_MAX,
         "ms",
-        "Maximum time after which a record is compacted.",
+        "Age above which a record makes the next cleaning of its partition due, whatever the dirty ratio is.",
     ),
     ConfigKey(
         name="min.cleanable.dirty.ratio",
@@ -311,8 +308,11 @@ _LATER: Final = (
         default="0.5",
         minimum=0,
         maximum=1,
-        explanation="Share of the log that must be uncompacted before compaction runs.",
+        explanation="Share of a compacted log that no cleaning has covered, above which the next cleaning is due.",
     ),
+)
+
+_LATER: Final = (
     ConfigKey(
         name="quorum.write",
         type=ConfigType.INT,
@@ -341,6 +341,22 @@ _OF_BROKERS: Final = (
         LONG_MAX,
         "ms",
         "Interval of the checks for segments that have exceeded their retention.",
+    ),
+    _number(
+        "log.cleaner.backoff.ms",
+        15_000,
+        0,
+        LONG_MAX,
+        "ms",
+        "Time between two searches for a partition whose cleaning is due, while none is.",
+    ),
+    _number(
+        "log.cleaner.io.max.bytes.per.second",
+        LONG_MAX,
+        MIB,
+        LONG_MAX,
+        "bytes/s",
+        "Maximum rate at which the cleaner reads and writes. The default is no limit.",
     ),
     _number(
         "replica.lag.time.max.ms",
@@ -390,6 +406,22 @@ _AT_START: Final = (
         "ms",
         "Time without a heartbeat after which a broker counts as failed, rounded up to whole seconds. Kafka's default "
         "is 9 seconds.",
+    ),
+    _choice(
+        "log.cleaner.enable",
+        "true",
+        ("true", "false"),
+        (),
+        "Whether the broker cleans the partitions of compacted topics.",
+    ),
+    _number(
+        "log.cleaner.dedupe.buffer.size",
+        134_217_728,
+        16 << 20,
+        INT_MAX,
+        "bytes",
+        "Memory for the keys of one cleaning, 32 bytes a key. A cleaning with more keys covers the log in several "
+        "rounds.",
     ),
     _number(
         "max.connections",

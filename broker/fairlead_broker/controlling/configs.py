@@ -14,7 +14,7 @@ import msgspec
 from fairlead_api.configuration import ConfigInput, ConfigScope, merge_patch
 from fairlead_api.identifiers import BrokerId
 from fairlead_api.problems import ProblemError
-from fairlead_broker.controlling.feature_level import raised_level, taken_out
+from fairlead_broker.controlling.feature_level import check_compaction, raised_level, taken_out
 from fairlead_broker.controlling.plan_runner import PlanRunner
 from fairlead_broker.coordination.mirror import Mirror
 from fairlead_broker.coordination.protocol import Coordination
@@ -72,6 +72,7 @@ class ConfigAdmin:
             record = ConfigRecord(values={}) if found is None else found.value
             before = config_texts(record.values)
             after = merge_patch(before, patch, scope)
+            check_compaction(self._metadata, after)
             compares, puts = raised_level(self._metadata, feature_level)
             if after != before:
                 compares += (absent(key) if found is None else unchanged_since(key, found.mod_revision),)

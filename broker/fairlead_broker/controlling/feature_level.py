@@ -20,6 +20,9 @@ from fairlead_broker.registry.store_writes import Compare, Put, unchanged_since
 
 NAMED_MAX: Final = 20
 """Maximum number of brokers that a refusal names."""
+COMPACTION_LEVEL: Final = 2
+"""First feature level with compacted topics."""
+CLEANUP_POLICY: Final = "cleanup.policy"
 
 
 def taken_out(
@@ -31,6 +34,17 @@ def taken_out(
     level = parse_value(FEATURE_LEVEL_KEY, patch[FEATURE_LEVEL_KEY], ConfigScope.CLUSTER)
     assert isinstance(level, int), "the key is a number"
     return level, {name: value for name, value in patch.items() if name != FEATURE_LEVEL_KEY}
+
+
+def check_compaction(metadata: ClusterMetadata, config: Mapping[str, str]) -> None:
+    """Raise `not_possible_now` for a compacted topic while a broker of an older release may have a replica of it."""
+    level = 1 if metadata.cluster is None else metadata.cluster.value.feature_level
+    if "compact" in config.get(CLEANUP_POLICY, "") and level < COMPACTION_LEVEL:
+        raise ProblemError(
+            "not_possible_now",
+            f"{CLEANUP_POLICY}={config[CLEANUP_POLICY]} needs feature level {COMPACTION_LEVEL}, the cluster is at "
+            f"{level}; raise it with: fairlead cluster config -c {FEATURE_LEVEL_KEY}={COMPACTION_LEVEL}",
+        )
 
 
 def raised_level(metadata: ClusterMetadata, level: int | None) -> tuple[tuple[Compare, ...], tuple[Put, ...]]:

@@ -26,6 +26,7 @@ from fairlead_broker.controller.topics import (
     plan_deletion,
     plan_placement,
 )
+from fairlead_broker.controlling.feature_level import check_compaction
 from fairlead_broker.controlling.operation_refusals import too_many_partitions
 from fairlead_broker.controlling.plan_runner import PlanRunner
 from fairlead_broker.controlling.replica_load import Promise, ReplicaLoad
@@ -79,6 +80,7 @@ class TopicAdmin:
         """
         check_topic_name(request.name)
         config = merge_patch({}, request.config)
+        check_compaction(self._metadata, config)
         existing = self._live(request.name)
         if existing is not None and dry_run:
             _check_same(request, config, existing.value)
@@ -163,6 +165,7 @@ class TopicAdmin:
             self._check_quotas(name, partition_count)
             promise.partitions = partition_count
         config = merge_patch(config_texts(topic.value.config), request.config)
+        check_compaction(self._metadata, config)
         replication_factor = request.replication_factor or topic.value.replication_factor
         if request.config is None or MIN_ISR in request.config or request.replication_factor is not None:
             _check_min_isr(name, config, replication_factor)

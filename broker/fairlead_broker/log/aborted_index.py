@@ -59,6 +59,12 @@ class AbortedIndex:
 
     # -- reading
 
+    def all(self) -> list[AbortedTransaction]:
+        """Return all transactions, which must be loaded."""
+        assert self._loaded, "the files of closed segments are not loaded"
+        rows, count = self._view
+        return _transactions(rows[:count])
+
     def between(self, start: Offset, stop: Offset) -> list[AbortedTransaction] | None:
         """Return the transactions that may have batches from `start` to below `stop`.
 
@@ -122,6 +128,14 @@ class AbortedIndex:
                 # The transactions of the segment that was closed are read with those of earlier segments.
                 kept = [each for each in self.of_last() if each.marker_offset >= last_base]
                 self._view = _joined(_rows(()), kept)
+
+    def drop_below(self, offset: Offset) -> None:
+        """Drop the transactions whose markers are below an offset, since their batches are gone."""
+        with self._loading:
+            rows, count = self._view
+            at = int(np.searchsorted(rows[:count, _MARKER], offset)) if self._loaded else 0
+            if at:
+                self._view = rows[at:].copy(), count - at
 
     # -- files
 

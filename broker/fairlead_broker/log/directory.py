@@ -25,6 +25,7 @@ import msgspec
 from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import BrokerEpoch, Offset, PartitionIndex, TopicId, TopicIdPartition
 from fairlead_broker.clock import Clock
+from fairlead_broker.compaction.cleanable import NEVER_CLEANED
 from fairlead_broker.log.documents import (
     Checkpoint,
     CleanMarker,
@@ -519,4 +520,5 @@ def _entry(key: TopicIdPartition, log: PartitionLog) -> PartitionCheckpoint:
         high_watermark=log.checkpoint_high_watermark,
         recovery_point=log.synced_offset,
         damaged=log.damaged,
+        cleaning=None if log.cleaning == NEVER_CLEANED else log.cleaning,
     )

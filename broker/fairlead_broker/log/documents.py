@@ -16,6 +16,7 @@ import msgspec
 from google_crc32c import extend
 
 from fairlead_api.identifiers import Offset, PartitionIndex, TimestampUs, TopicId, TopicIdPartition
+from fairlead_broker.compaction.cleanable import CleaningState
 from fairlead_broker.log.errors import LogError, wrap_os_error
 from fairlead_broker.log.segments.damage import DamagedRange
 from fairlead_broker.log.segments.storage import Storage, read_whole, write_atomically
@@ -53,7 +54,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """Replicas in this directory that may lack committed records and are not served."""
 
 
-class PartitionCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
+class PartitionCheckpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Facts about a partition that a starting broker cannot read from the partition's files."""
 
     topic_id: TopicId
@@ -63,6 +64,8 @@ class PartitionCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     recovery_point: Offset
     """Offset below which every record is synced."""
     damaged: tuple[DamagedRange, ...] = ()
+    cleaning: CleaningState | None = None
+    """Facts about the cleaning of the log, or None if it was never cleaned."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):

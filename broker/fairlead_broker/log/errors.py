@@ -95,6 +95,10 @@ class StaleLeaderEpoch(LogError):
         self.highest = highest
 
 
+class SegmentReplaced(LogError):
+    """Another segment has taken the names of this segment's files. The log has the other segment in its list."""
+
+
 class LogClosed(LogError):
     """The log was closed or deleted."""
 

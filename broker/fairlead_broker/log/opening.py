@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import LeaderEpoch, Offset
+from fairlead_broker.log.cleaning.swap import finish_swaps
 from fairlead_broker.log.documents import PartitionCheckpoint
 from fairlead_broker.log.errors import wrap_os_error
 from fairlead_broker.log.health import DirectoryHealth
@@ -107,6 +108,8 @@ class _Opening:
         )
         known = self._checkpoint.damaged if self._checkpoint else ()
         high_watermark = self._checkpoint.high_watermark if self._checkpoint else Offset(0)
+        if self._checkpoint and self._checkpoint.cleaning:
+            log.set_cleaning(self._checkpoint.cleaning)
         log.set_start(log_start, synced, high_watermark, (*known, *recovery.report.damaged))
         if existed and not self._durable:
             self._keep_the_end(writer)
@@ -151,6 +154,7 @@ class _Opening:
 
     def _list_segments(self, log_start: Offset) -> list[Segment]:
         """Return the segments in order, after deleting files that an interrupted removal left behind."""
+        finish_swaps(self._storage, self._folder)
         names = self._storage.list_files(self._folder)
         bases = sorted(int(name[:_NAME_DIGITS]) for name in names if _is_segment(name, LOG_SUFFIX))
         kept = set(bases)

@@ -18,8 +18,13 @@ from pathlib import Path
 from threading import Lock, RLock
 from typing import Final
 
+from msgspec.structs import replace
+
 from fairlead_api.configuration import Durability, TopicConfig
 from fairlead_api.identifiers import LeaderEpoch, Offset, TimestampUs
+from fairlead_broker.compaction.cleanable import CleaningState
+from fairlead_broker.log.cleaning.rounds import GroupCleaned, RoundDone
+from fairlead_broker.log.cleaning.swap import begin_swap, drop_cleaned, finish_swap
 from fairlead_broker.log.copies import first_offsets, read_copies
 from fairlead_broker.log.errors import LogCut, LogDamaged, Shortage, StorageFailed, wrap_os_error
 from fairlead_broker.log.health import DirectoryHealth
@@ -110,6 +115,8 @@ class PartitionLog(ReadableLog):
         """High watermark for the checkpoint, set at each change by the leader or follower replica that uses the log.
         The initial value is the high watermark of the last checkpoint, clamped to the range from log start to log end.
         """
+        self.cleaning = CleaningState()
+        """Facts about the cleaning of the log, which the next checkpoint makes durable."""
         self._storage = storage
         self._config = config
         self._health = health
@@ -154,6 +161,10 @@ class PartitionLog(ReadableLog):
         self._synced = min(max(synced, self._log_start), end)
         self.checkpoint_high_watermark = min(max(high_watermark, self._log_start), end)
         self.damaged = merge_ranges(damaged, self._log_start, end)
+
+    def set_cleaning(self, state: CleaningState) -> None:
+        """Replace the facts about the cleaning, clamped to the end of the log."""
+        self.cleaning = replace(state, cleaned=min(state.cleaned, self._end))
 
     def on_offsets_moved(self, write_checkpoint: Callable[[], None]) -> None:
         """Set the function that writes the checkpoint, which makes a moved log start durable before files change."""
@@ -203,9 +214,17 @@ class PartitionLog(ReadableLog):
                 )
 
     def append_copies(
-        self, data: memoryview, end_offset: Offset | None = None, leader_epoch: LeaderEpoch | None = None
+        self,
+        data: memoryview,
+        end_offset: Offset | None = None,
+        leader_epoch: LeaderEpoch | None = None,
+        *,
+        may_cut: bool = False,
     ) -> None:
         """Append whole batches from the leader of an epoch unchanged, with the epochs from the batch headers.
+
+        `may_cut`: whether the log may first be cut to the base offset of the first batch, which the leader has merged
+        with earlier batches.
 
         Raises `LogCut` if the log no longer ends at the `end_offset` for which the batches were requested, or
         `BadCopy`; no batch is kept after either error. Raises `Shortage`, after which some of the batches may be
@@ -214,17 +233,34 @@ class PartitionLog(ReadableLog):
         with self._write_lock:
             self._check_writable()
             self._check_end(end_offset)
+            cut = may_cut and self._cut_to_merged(data)
             start = self._begin_amid(data)
             for run in read_copies(data, self._end, self.last_epoch, leader_epoch):
                 with self._health:
                     self._epochs.take_over(run.epoch, run.start_offset, self._end)
                 self.append(run.batches)
+            if cut:
+                # What was reported as synced before is synced again.
+                self.sync()
             if start > self._log_start:
                 # The bytes are synced first: after a crash, a recovery point within unsynced bytes would be
                 # incorrect.
                 self.sync()
                 self._log_start = start
                 self.checkpoint_high_watermark = max(self.checkpoint_high_watermark, start)
+
+    def _cut_to_merged(self, data: memoryview) -> bool:
+        """Cut the log durably if it ends inside the first batch in `data`. Returns whether it was cut.
+
+        Raises `LogCut` if the log has no batch that ends where the leader's begins.
+        """
+        base, last = first_offsets(data)
+        end = self._end
+        if not self._log_start <= base < end <= last:
+            return False
+        if self.truncate_to(base) != base:
+            raise LogCut(self.folder, self._end, base)
+        return True
 
     def _begin_amid(self, data: memoryview) -> Offset:
         """Restart an empty log at the base offset of the first batch in `data` if the log start is inside that batch.
@@ -277,8 +313,13 @@ class PartitionLog(ReadableLog):
         if not self._writer.is_due(now_us):
             return False
         with self._write_lock:
+            return self._writer.is_due(now_us) and self.roll()
+
+    def roll(self) -> bool:
+        """Close the last segment, so that it can be cleaned. Returns False if it has no batch."""
+        with self._write_lock:
             self._check_writable()
-            if not self._writer.is_due(now_us):
+            if not self._writer.segment.size:
                 return False
             with self._health:
                 self._roll()
@@ -484,6 +525,121 @@ class PartitionLog(ReadableLog):
         """
         with self._health:
             self._dropped.remove_due(now_us)
+        released = self._dropped.release_due(now_us)
+        if released is not None:
+            # Until now, a read of a replaced segment could return batches of aborted transactions.
+            self.producers.aborted.drop_below(min(released, Offset(self.cleaning.cleaned)))
+
+    # ------------------------------------------------------------------------------------------ cleaning
+
+    def swap(self, group: GroupCleaned, generation: int, release_us: TimestampUs) -> bool:
+        """Replace a group of segments by the cleaned segment whose files are written and synced, durably.
+
+        Readers may use the old segments until `release_us`. Returns False, and drops the cleaned files, if the log has
+        been cut since `generation`, or no longer has all of these segments. Raises `StorageFailed` or `Shortage`.
+        """
+        with self._write_lock:
+            self._check_writable()
+            old = [each for each in self._segments[:-1] if each.base_offset in group.base_offsets]
+            with self._health:
+                try:
+                    if not self._may_swap(old, group, generation):
+                        drop_cleaned(self._storage, self.folder)
+                        return False
+                    for segment in old:
+                        segment.keep_open()
+                    first = old[0].base_offset
+                    begin_swap(self._storage, self.folder, first)
+                    finish_swap(self._storage, self.folder, first, [each.base_offset for each in old[1:]])
+                except OSError as error:
+                    # The next start decides which of the two segments counts.
+                    message = (
+                        f"{self.folder}: cannot replace segment {group.base_offsets[0]}: {error.strerror}"
+                    )
+                    raise StorageFailed(message) from error
+            fresh = old[0].successor(old[0].base_offset)
+            fresh.next_offset = group.next_offset
+            at = self._segments.index(old[0])
+            self._segments = (*self._segments[:at], fresh, *self._segments[at + len(old) :])
+            self._dropped.hold(old, release_us)
+            return True
+
+    def stable_offset(self) -> Offset:
+        """Return the offset below which all records are committed and all transactions ended, as this replica knows."""
+        with self._write_lock:
+            transactions = self.producers.state.transactions
+            return transactions.stable_offset(self.checkpoint_high_watermark, self._log_start)
+
+    def free_bytes(self) -> int:
+        """Return the free bytes of the volume."""
+        return self._storage.free_bytes(self.folder)
+
+    def remembered_batches(self) -> tuple[list[Offset], list[Offset], list[tuple[int, int]]]:
+        """Return what the state of the producers refers to, and cleaning therefore keeps.
+
+        The lists are the base offsets of the last batches of producers that are not transactional, the base offsets of
+        batches with an idempotency key, and the producer id and epoch of the last markers of transactional producers.
+        """
+        with self._write_lock:
+            producers, keys = self.producers.state.producers, self.producers.state.keys
+            batches = [
+                batch.base_offset
+                for entry in producers.values()
+                if not entry.is_transactional
+                for batch in entry.batches
+            ]
+            markers = [(number, int(entry.epoch)) for number, entry in producers.items() if entry.is_ended]
+            return batches, [entry.base_offset for entry in keys.values()], [(int(a), b) for a, b in markers]
+
+    def note_removed(self, removed_to: Offset) -> None:
+        """Record durably that tombstones and markers below an offset may be missing, before they go.
+
+        Raises `Shortage` or `StorageFailed`.
+        """
+        if removed_to > self.cleaning.removed:
+            before = self.cleaning
+            self.cleaning = replace(before, removed=removed_to)
+            try:
+                self._write_checkpoint()
+            except Shortage:
+                self.cleaning = before
+                raise
+
+    def take_removed(self, removed: Offset) -> None:
+        """Replace durably the offset below which tombstones may be missing, before the leader's batches are appended.
+
+        Raises `Shortage` or `StorageFailed`.
+        """
+        if removed != self.cleaning.removed:
+            self.cleaning = replace(self.cleaning, removed=removed)
+            self._write_checkpoint()
+
+    def note_cleaned(self, done: RoundDone) -> None:
+        """Record the end of a round. The next checkpoint makes it durable; until then a round would run again."""
+        with self._write_lock:
+            self.set_cleaning(
+                replace(
+                    self.cleaning,
+                    cleaned=done.until,
+                    oldest_horizon_us=done.oldest_horizon_us,
+                    horizon_bytes=done.horizon_bytes,
+                )
+            )
+
+    def _wait_for_swap(self) -> None:
+        with self._write_lock:
+            return
+
+    def _may_swap(self, old: Sequence[Segment], group: GroupCleaned, generation: int) -> bool:
+        return (
+            generation == self._generation
+            and tuple(each.base_offset for each in old) == group.base_offsets
+            and old[-1].next_offset == group.next_offset
+            and not any(
+                each.first_offset < group.next_offset and each.next_good_offset > old[0].base_offset
+                for each in self.damaged
+            )
+        )
 
     def close(self) -> None:
         """Write out buffered index entries and close the files. Methods must not be called after `close`.
@@ -564,6 +720,7 @@ class PartitionLog(ReadableLog):
             self._log_start, self._synced = before
             raise
         self._end, self._generation = end, self._generation + 1
+        self.set_cleaning(self.cleaning)
         self.damaged = merge_ranges(self.damaged, self._log_start, end)
         self.checkpoint_high_watermark = min(self.checkpoint_high_watermark, end)
         for segment in reversed(self._segments[len(kept) :]):
@@ -601,6 +758,7 @@ class PartitionLog(ReadableLog):
         self._segments = (fresh,)
         self._names = self._names_synced = self._names + 1
         self._log_start = self._synced = self._end = self.checkpoint_high_watermark = offset
+        self.cleaning = replace(CleaningState(), cleaned=offset, removed=self.cleaning.removed)
         self._generation += 1
         self.producers.rebuild(self._segments, offset)
         self._write_checkpoint()

@@ -15,7 +15,13 @@ from threading import Lock
 from typing import NoReturn
 
 from fairlead_api.identifiers import LeaderEpoch, Offset, TimestampUs
-from fairlead_broker.log.errors import LogClosed, LogDamaged, OffsetOutOfRange, StorageFailed
+from fairlead_broker.log.errors import (
+    LogClosed,
+    LogDamaged,
+    OffsetOutOfRange,
+    SegmentReplaced,
+    StorageFailed,
+)
 from fairlead_broker.log.leader_epochs import EpochEnd, EpochStart, LeaderEpochs
 from fairlead_broker.log.segments.damage import DamagedRange, merge_ranges, readable_until, skip_accepted
 from fairlead_broker.log.segments.reading import LogRead
@@ -125,6 +131,9 @@ class ReadableLog:
             segment = self._segment_of(start)
             try:
                 found = segment.read(start, bytes_max, limit)
+            except SegmentReplaced:
+                self._wait_for_swap()
+                continue
             except LogDamaged as damaged:
                 # The damage may begin after the offset. The damaged range is now recorded, and intact batches before
                 # the range are served.
@@ -159,11 +168,14 @@ class ReadableLog:
         The call may wait for the disk. The caller compares the returned offset with the offset limit of its
         reader. Raises `LogDamaged` if damage prevents an answer, and `StorageFailed` if the disk cannot be read.
         """
-        try:
-            return first_record_in(self._segments, timestamp_us, self._log_start, self._end)
-        except OSError as error:
-            message = f"{self.folder}: cannot search for a time: {error.strerror}"
-            raise StorageFailed(message) from error
+        while True:
+            try:
+                return first_record_in(self._segments, timestamp_us, self._log_start, self._end)
+            except SegmentReplaced:
+                self._wait_for_swap()
+            except OSError as error:
+                message = f"{self.folder}: cannot search for a time: {error.strerror}"
+                raise StorageFailed(message) from error
 
     # ------------------------------------------------------------------------------------------ damage
 
@@ -176,6 +188,16 @@ class ReadableLog:
             before = self.damaged
             self.damaged = merge_ranges((*before, *found), self._log_start, self._end)
             return self.damaged != before
+
+    def look_for_damage(self, offset: Offset) -> bool:
+        """Read a segment from an offset on, and record the first damaged range. Returns whether a range is damaged.
+
+        Raises `OffsetOutOfRange` or `StorageFailed`.
+        """
+        found = self._segment_of(offset).first_damage(offset)
+        if found is not None:
+            self.note_damage([found])
+        return found is not None
 
     def accept_damage(self, first_offset: Offset, next_good_offset: Offset) -> bool:
         """Make reads skip a damaged range, durably. Returns False if no damaged range has exactly these offsets.
@@ -201,6 +223,9 @@ class ReadableLog:
         return True
 
     # ------------------------------------------------------------------------------------------ inside
+
+    def _wait_for_swap(self) -> None:
+        """Wait until the list of segments no longer has segments that another one replaces."""
 
     def _end_at(self, end: Offset, damaged: Sequence[DamagedRange]) -> None:
         """Publish the damaged ranges before the new end of the log, so that every read skips an accepted loss."""

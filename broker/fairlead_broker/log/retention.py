@@ -84,9 +84,12 @@ def expire(
     removable = [each for each in segments if not each.active and each.next_offset <= high_watermark]
     reasons = [Reason.LOG_START] * _count_below(removable, log_start)
     remaining = segments[len(reasons) :]
-    by_size = _count_over_size(remaining, config.retention_bytes)
+    # A topic that is only compacted keeps the newest record of each key, however old it is.
+    retention_bytes = config.retention_bytes if config.deletes else NO_LIMIT
+    retention_ms = config.retention_ms if config.deletes else NO_LIMIT
+    by_size = _count_over_size(remaining, retention_bytes)
     reasons += [Reason.SIZE] * min(by_size, len(removable) - len(reasons))
-    by_time = _count_expired(segments[len(reasons) :], config.retention_ms, now_us)
+    by_time = _count_expired(segments[len(reasons) :], retention_ms, now_us)
     reasons += [Reason.TIME] * min(by_time, len(removable) - len(reasons))
     if reasons:
         log_start = max(log_start, removable[len(reasons) - 1].next_offset)

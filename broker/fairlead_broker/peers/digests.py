@@ -38,3 +38,5 @@ class RangeDigest(msgspec.Struct, frozen=True, kw_only=True):
     damaged_offset: Offset | None = None
     """First damaged offset; None if no damage was found."""
     detail: str | None = None
+    cleaned_offset: Offset = Offset(0)
+    """Offset below which the replica of a compacted topic was cleaned, and may have other bytes than other replicas."""

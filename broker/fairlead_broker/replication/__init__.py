@@ -21,6 +21,7 @@ from fairlead_broker.replication.divergence import (
 from fairlead_broker.replication.follower import PartitionFollower
 from fairlead_broker.replication.follower_messages import (
     CopiesAppended,
+    CopyDue,
     Diverged,
     Fetched,
     FetchOutOfRange,
@@ -66,6 +67,7 @@ __all__ = [
     "Appended",
     "BrokersChanged",
     "CopiesAppended",
+    "CopyDue",
     "DirectoryFailed",
     "Diverged",
     "EpochEnd",

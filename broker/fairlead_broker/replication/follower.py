@@ -16,6 +16,7 @@ from typing import assert_never
 from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 from fairlead_broker.replication.follower_messages import (
     CopiesAppended,
+    CopyDue,
     Diverged,
     Fetched,
     FetchOutOfRange,
@@ -163,6 +164,8 @@ class PartitionFollower:
                 self._truncated(event)
             case FetchOutOfRange():
                 self._out_of_range(event, effects)
+            case CopyDue(leader_log_start):
+                self._copy_due(leader_log_start, effects)
             case Restarted():
                 self._restarted(event)
             case _:
@@ -247,6 +250,11 @@ class PartitionFollower:
         if self._end_offset < event.leader_log_start or empty_beyond:
             self._busy = True
             effects.append(RestartAt(event.leader_log_start, event.deleted))
+
+    def _copy_due(self, leader_log_start: Offset, effects: list[FollowerEffect]) -> None:
+        if not self._busy and not self.is_ahead:
+            self._busy = True
+            effects.append(RestartAt(leader_log_start))
 
     def _has_no_record(self) -> bool:
         """Return whether the log is empty.

@@ -88,8 +88,22 @@ class FetchOutOfRange:
     """
 
 
+@dataclass(frozen=True, slots=True)
+class CopyDue:
+    """The leader's log lacks tombstones beyond the end of the follower's log, so the log must be copied again."""
+
+    leader_log_start: Offset
+
+
 FollowerEvent: TypeAlias = (
-    Fetched | CopiesAppended | FollowerLogSynced | Diverged | Truncated | Restarted | FetchOutOfRange
+    Fetched
+    | CopiesAppended
+    | FollowerLogSynced
+    | Diverged
+    | Truncated
+    | Restarted
+    | FetchOutOfRange
+    | CopyDue
 )
 
 

@@ -17,6 +17,7 @@ class KnownFollower:
     __slots__ = (
         "broker_epoch",
         "end_offset",
+        "fetched_at",
         "generation",
         "left",
         "log_start",
@@ -30,6 +31,8 @@ class KnownFollower:
         self.end_offset: Offset = report.fetch_offset
         self.synced_offset: Offset = min(report.synced_offset, report.fetch_offset)
         self.log_start: Offset = report.log_start
+        self.fetched_at: float = 0.0
+        """Monotonic time of the last fetch, in seconds."""
         self.left: bool = False
         """Whether the follower was removed from the isr and has not reported since. Reports from before the removal do
         not prove that the follower is alive.

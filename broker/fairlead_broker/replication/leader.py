@@ -59,6 +59,9 @@ acknowledgements while a distant replica catches up. A smaller fraction could be
 its fsync, and a replica could never join the isr under load.
 """
 
+PRESENT_SECONDS: Final = 3600.0
+"""Seconds since its last fetch for which a follower counts as present when tombstones are removed."""
+
 
 class PartitionLeader:
     """State machine that determines the committed offset of a partition and the set of in-sync replicas."""
@@ -236,6 +239,18 @@ class PartitionLeader:
                 least = min(least, follower.log_start)
         return least
 
+    def removal_limit(self) -> Offset:
+        """Return the offset below which the leader may remove expired tombstones, which every present follower has.
+
+        A follower that was away for longer copies its log again, so the limit only saves copies.
+        """
+        ends = [
+            each.end_offset
+            for each in self._followers.values()
+            if self._now - each.fetched_at < PRESENT_SECONDS
+        ]
+        return min((self.high_watermark or Offset(0), *ends))
+
     @property
     def lease_confirmed(self) -> bool:
         """Whether the broker's lease is certainly valid."""
@@ -354,6 +369,7 @@ class PartitionLeader:
             self._followers[report.broker] = KnownFollower(report)
             self._low_due = True
             self._recount()
+        self._followers[report.broker].fetched_at = self._now
 
     def _follower_synced(self, event: FollowerSynced) -> None:
         self._now = event.now

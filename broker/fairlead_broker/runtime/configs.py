@@ -32,6 +32,8 @@ AUTO_CREATE_TOPICS = "auto.create.topics.enable"
 RETENTION_CHECK_INTERVAL = "log.retention.check.interval.ms"
 TRANSACTION_TIMEOUT_MAX = "transaction.max.timeout.ms"
 TRANSACTIONAL_ID_EXPIRATION = "transactional.id.expiration.ms"
+CLEANER_BACKOFF = "log.cleaner.backoff.ms"
+CLEANER_RATE = "log.cleaner.io.max.bytes.per.second"
 REPLICA_LAG_TIME = "replica.lag.time.max.ms"
 
 
@@ -74,6 +76,16 @@ class Configs:
     def retention_check_seconds(self) -> float:
         """Number of seconds between two checks for expired segments."""
         return self._seconds(RETENTION_CHECK_INTERVAL)
+
+    @property
+    def cleaner_backoff_seconds(self) -> float:
+        """Number of seconds between two searches for a partition whose cleaning is due, while none is."""
+        return self._seconds(CLEANER_BACKOFF)
+
+    @property
+    def cleaner_bytes_per_second(self) -> float:
+        """Maximum number of bytes per second that the cleaner reads and writes."""
+        return self._seconds(CLEANER_RATE) * 1000
 
     @property
     def replica_lag_seconds(self) -> float:

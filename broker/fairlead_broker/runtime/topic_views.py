@@ -177,4 +177,5 @@ def limits_of(config: TopicConfig, decompressed_bytes_max: int) -> ValidationLim
         timestamp_before_max_us=window_us(config.message_timestamp_before_max_ms),
         timestamp_after_max_us=window_us(config.message_timestamp_after_max_ms),
         create_times_kept=kept,
+        keys_required=config.compacts,
     )

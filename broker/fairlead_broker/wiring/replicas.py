@@ -151,6 +151,7 @@ def build_disk(engine: Engine, entry: Entry, syncing: Syncing) -> DiskParts:
         write_record=leader_writes.write,
         lease_confirmed=entry.incarnation.confirms,
         looks=looks,
+        copied_again=engine.telemetry.metric("fairlead_replica_copied_again_total").inc,
     )
     return DiskParts(health, syncing, rounds, leader_writes, decision_writes, looks, meters, shared)
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import secrets  # noqa: TID251 - the numbers of hash functions are drawn here
 from dataclasses import dataclass
+from typing import Final
 
 from fairlead_broker.controlling.housekeeping import Housekeeping
 from fairlead_broker.runtime.audit_log import AuditQueue
 from fairlead_broker.runtime.audit_topic import AuditTopic, TopicAccess
 from fairlead_broker.runtime.configs import ClusterConfigFollower
 from fairlead_broker.runtime.groups.upkeep import GroupUpkeep
+from fairlead_broker.runtime.hosting.cleaner import Cleaner, CleanerSettings
+from fairlead_broker.runtime.hosting.cleaner_meters import CleanerMeters
 from fairlead_broker.runtime.hosting.scrub import Scrub
 from fairlead_broker.runtime.hosting.upkeep import ProducerNames, Upkeep
 from fairlead_broker.runtime.leading.retention import Retention
@@ -26,6 +30,11 @@ class UpkeepParts:
     upkeep: Upkeep
     scrub: Scrub
     retention: Retention
+    cleaner: Cleaner
+
+
+SLOW_SYNC_SECONDS: Final = 0.05
+"""Duration of a sync in seconds from which the cleaner pauses."""
 
 
 def build_upkeep(engine: Engine, entry: Entry, parts: ReplicaParts) -> UpkeepParts:
@@ -61,6 +70,21 @@ def build_upkeep(engine: Engine, entry: Entry, parts: ReplicaParts) -> UpkeepPar
             interval_seconds=lambda: parts.configs.retention_check_seconds,
             failed=parts.disk.health.fail,
             count_deleted=engine.meters.deleted,
+            log=log,
+        ),
+        cleaner=Cleaner(
+            parts.replicas.both,
+            engine.disk,
+            clock,
+            CleanerSettings(
+                buffer_bytes=limits.cleaner_buffer_bytes,
+                backoff_seconds=lambda: parts.configs.cleaner_backoff_seconds,
+                bytes_per_second_max=lambda: parts.configs.cleaner_bytes_per_second,
+                disk_is_slow=lambda: engine.disk.is_busy or parts.disk.rounds.was_slow(SLOW_SYNC_SECONDS),
+            ),
+            CleanerMeters(engine.telemetry),
+            random_bytes=secrets.token_bytes,
+            failed=parts.disk.health.fail,
             log=log,
         ),
     )
@@ -111,5 +135,7 @@ def spawn_tasks(
         "transaction looks": parts.disk.looks.run(),
         "idle transactions": transactions.run(),
     }
+    if engine.settings.limits.cleaner_enabled:
+        tasks["cleaner"] = upkeep.cleaner.run()
     for name, work in tasks.items():
         engine.supervisor.spawn(work, name)

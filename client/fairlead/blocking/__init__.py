@@ -1,4 +1,4 @@
-"""The SDK for programs without an event loop: producer, consumer and admin client with blocking calls.
+"""The SDK for programs without an event loop: producer, consumer, table and admin client with blocking calls.
 
     from fairlead.blocking import Consumer, Producer
 
@@ -13,5 +13,6 @@ has `result()` instead of `await`. Several threads may share a client.
 from fairlead.blocking.admin import Admin
 from fairlead.blocking.consumer import Consumer
 from fairlead.blocking.producer import BatchDelivery, Delivery, Producer
+from fairlead.blocking.table import Table
 
-__all__ = ["Admin", "BatchDelivery", "Consumer", "Delivery", "Producer"]
+__all__ = ["Admin", "BatchDelivery", "Consumer", "Delivery", "Producer", "Table"]

@@ -195,6 +195,39 @@ PROCESS: Final = Row(
         ),
     ),
 )
+COMPACTION: Final = Row(
+    "Compaction",
+    (
+        graph(
+            "Rounds of cleaning",
+            "Rounds of cleaning of compacted partitions, by their end.",
+            "cps",
+            (
+                f"sum by (outcome) (rate(fairlead_cleaner_rounds_total{{{BROKERS}}}{PER_SECOND}))",
+                "{{outcome}}",
+            ),
+        ),
+        graph(
+            "Bytes read and written by the cleaner",
+            "Bytes of segments that rounds of cleaning have read or written.",
+            "Bps",
+            (f"sum(rate(fairlead_cleaner_read_bytes_total{{{BROKERS}}}{PER_SECOND}))", "read"),
+            (f"sum(rate(fairlead_cleaner_written_bytes_total{{{BROKERS}}}{PER_SECOND}))", "written"),
+        ),
+        graph(
+            "Highest dirty ratio",
+            "Highest share of a compacted partition's log that no round has cleaned.",
+            "percentunit",
+            each("fairlead_cleaner_dirty_ratio_max"),
+        ),
+        graph(
+            "Partitions that are not cleaned",
+            "Compacted partitions whose last round of cleaning failed.",
+            "short",
+            each("fairlead_cleaner_uncleanable_partitions"),
+        ),
+    ),
+)
 SECURITY: Final = Row(
     "Security",
     (
@@ -325,6 +358,7 @@ BOARD: Final = Board(
         LATENCY,
         LOAD,
         PROCESS,
+        COMPACTION,
         SECURITY,
     ),
 )

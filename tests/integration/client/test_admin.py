@@ -105,7 +105,7 @@ async def test_another_topic_of_the_name_is_left_alone(admin: Admin) -> None:
 async def test_unsupported_configuration_is_refused(admin: Admin) -> None:
     """A topic setting without effect is refused."""
     with pytest.raises(InvalidConfigError):
-        await admin.create_topic("flights", config={"cleanup.policy": "compact"})
+        await admin.create_topic("flights", config={"replication.mode": "quorum"})
 
 
 async def test_the_cluster_is_described(bootstrap: str, admin: Admin) -> None:

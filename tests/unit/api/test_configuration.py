@@ -39,6 +39,9 @@ LATER = sorted(name for name, key in TOPIC_KEYS.items() if not key.supported)
         ("message.timestamp.type", "LogAppendTime", TimestampType.LOG_APPEND_TIME, "LogAppendTime"),
         ("compression.type", "zstd", "zstd", "zstd"),
         ("cleanup.policy", "delete", "delete", "delete"),
+        ("cleanup.policy", "compact,delete", "compact,delete", "compact,delete"),
+        ("min.cleanable.dirty.ratio", "0.25", 0.25, "0.25"),
+        ("min.cleanable.dirty.ratio", 1, 1.0, "1.0"),
         ("unclean.leader.election.enable", False, False, "false"),
         ("unclean.leader.election.enable", "true", True, "true"),
     ],
@@ -95,8 +98,6 @@ def test_a_wrong_value_is_refused_with_key_value_and_what_is_allowed(
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("cleanup.policy", "compact"),
-        ("cleanup.policy", "compact,delete"),
         ("replication.mode", "quorum"),
         ("compression.type", "gzip"),
         *((name, TOPIC_KEYS[name].default or "1") for name in LATER),
@@ -137,7 +138,7 @@ def test_brokers_and_the_cluster_have_keys_of_their_own_and_those_of_topics(
         (ConfigScope.BROKER, "durability", "synced", "broker topic cluster"),
         (ConfigScope.TOPIC, "num.partitions", 3, "topic cluster"),
         (ConfigScope.BROKER, "auto.create.topics.enable", "yes", "true false"),
-        (ConfigScope.CLUSTER, "delete.retention.ms", 3, "delete.retention.ms"),
+        (ConfigScope.CLUSTER, "quorum.write", 3, "quorum.write"),
         (ConfigScope.CLUSTER, "no.such.key", 3, "no.such.key"),
     ],
 )
@@ -165,7 +166,7 @@ def test_a_broker_shows_what_holds_there() -> None:
     assert entries["segment.ms"] == ConfigEntry("5", ConfigSource.BROKER)
     assert entries["flush.ms"] == ConfigEntry("7", ConfigSource.CLUSTER)
     assert entries["auto.create.topics.enable"] == ConfigEntry("false", ConfigSource.DEFAULT)
-    assert entries.keys().isdisjoint({"num.partitions", "durability", "delete.retention.ms"})
+    assert entries.keys().isdisjoint({"num.partitions", "durability", "quorum.write"})
 
 
 def test_the_cluster_shows_the_rule_where_a_default_follows_from_something() -> None:
@@ -215,7 +216,7 @@ def test_a_merge_patch_sets_changes_and_resets() -> None:
     """A merge patch sets, replaces and resets keys, keeps all other keys, and leaves the given mapping unchanged."""
     stored = {"segment.ms": "5", "durability": "replicated"}
     merged = merge_patch(
-        stored, {"segment.ms": None, "flush.ms": 7, "durability": "synced", "delete.retention.ms": None}
+        stored, {"segment.ms": None, "flush.ms": 7, "durability": "synced", "quorum.write": None}
     )
 
     assert merged == {"durability": "synced", "flush.ms": "7"}
@@ -239,7 +240,7 @@ def test_the_nearest_value_wins_and_names_its_source() -> None:
 
 def test_a_topic_shows_every_supported_key_and_no_other() -> None:
     """A topic's configuration contains every supported key, and no stored key that this release does not support."""
-    _, entries = effective_topic_config({"delete.retention.ms": "1", "from.the.future": "x"}, {}, {})
+    _, entries = effective_topic_config({"quorum.write": "1", "from.the.future": "x"}, {}, {})
 
     assert sorted(entries) == SUPPORTED
 
@@ -276,3 +277,31 @@ def test_no_call_changes_what_is_read_at_the_start(value: int | None) -> None:
 
     assert refused.value.code == "invalid_config"
     assert missing(refused.value.detail, "num.io.threads") == []
+
+
+@pytest.mark.parametrize(
+    ("patch", "refused"),
+    [
+        ({"min.compaction.lag.ms": 5, "max.compaction.lag.ms": 4}, True),
+        ({"min.compaction.lag.ms": 5, "max.compaction.lag.ms": 5}, False),
+        ({"max.compaction.lag.ms": 4}, False),
+    ],
+)
+def test_a_record_may_be_cleaned_before_it_has_to_be(patch: dict[str, int], refused: bool) -> None:
+    """A lag after which a record must be cleaned may not be below the lag before which it must not be."""
+    if refused:
+        with refuses("invalid_config"):
+            merge_patch({}, patch)
+    else:
+        assert merge_patch({}, patch).keys() == patch.keys()
+
+
+@pytest.mark.parametrize(
+    ("policy", "compacts", "deletes", "roll_ms"),
+    [("delete", False, True, 9), ("compact", True, False, 7), ("compact,delete", True, True, 7)],
+)
+def test_a_policy_compacts_deletes_or_both(policy: str, compacts: bool, deletes: bool, roll_ms: int) -> None:
+    """Both policies may apply at once, and a compacted topic closes its last segment in time to be cleaned."""
+    config = TopicConfig(cleanup_policy=policy, segment_ms=9, max_compaction_lag_ms=7)
+
+    assert (config.compacts, config.deletes, config.roll_ms) == (compacts, deletes, roll_ms)

@@ -8,6 +8,7 @@ from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 from fairlead_broker.replication import (
     AdvanceHighWatermark,
     CopiesAppended,
+    CopyDue,
     Diverged,
     EpochEnd,
     EpochStart,
@@ -284,6 +285,14 @@ class TestCutting:
 
 class TestRestarting:
     """Logs that end before the leader's log start offset."""
+
+    def test_copies_again_where_tombstones_are_missing(self) -> None:
+        """A log that lacks removed tombstones restarts at the leader's log start, unless work on the disk runs."""
+        follower = following(end=20)
+
+        assert follower.step(CopyDue(Offset(7))) == [RestartAt(Offset(7))]
+        assert follower.step(CopyDue(Offset(7))) == []
+        assert following(last_epoch=6).step(CopyDue(Offset(7))) == []
 
     def test_restarts_where_the_leader_begins(self) -> None:
         """A follower whose next record the leader has deleted restarts at the leader's log start."""

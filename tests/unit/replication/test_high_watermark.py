@@ -359,3 +359,16 @@ class TestInvariants:
 
         assert leadership.change(50, min_isr=1) == []
         assert (leadership.machine.min_isr, leadership.machine.revision) == (3, 51)
+
+
+def test_the_removal_limit_is_the_least_end_of_the_followers_that_are_there() -> None:
+    """Tombstones may go below the high watermark and the ends of the followers that fetched within the last hour."""
+    office = alone(durability=DurabilityState.REPLICATED)
+    before = office.machine.removal_limit()
+    office.append(10)
+    committed = office.machine.removal_limit()
+    office.fetch(SECOND, 4)
+    behind = office.machine.removal_limit()
+    office.pass_time(3600)
+
+    assert (before, committed, behind, office.machine.removal_limit()) == (0, 10, 4, 10)

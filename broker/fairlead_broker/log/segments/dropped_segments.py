@@ -39,10 +39,11 @@ class SegmentedLog(Protocol):
 class DroppedSegments:
     """Dropped segments in the order in which the log dropped them. Segments may be added while others are removed."""
 
-    __slots__ = ("_forgotten", "_lock", "_waiting")
+    __slots__ = ("_forgotten", "_held", "_lock", "_waiting")
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[TimestampUs, Segment]] = deque()
+        self._held: deque[tuple[TimestampUs, Segment]] = deque()
         self._forgotten = False
         # The lock is held during a removal, since the segment stays first in the queue until its files are removed.
         self._lock = Lock()
@@ -51,6 +52,18 @@ class DroppedSegments:
         """Add segments that were dropped from their log, whose files may be removed at `due_us`."""
         if not self._forgotten:
             self._waiting.extend((due_us, segment) for segment in segments)
+
+    def hold(self, segments: Iterable[Segment], due_us: TimestampUs) -> None:
+        """Hold segments that another segment has replaced, for readers that use them until `due_us`."""
+        self._held.extend((due_us, segment) for segment in segments)
+
+    def release_due(self, now_us: TimestampUs) -> Offset | None:
+        """Release the replaced segments that are due. Returns the end of the last of them, or None if none is due."""
+        end = None
+        with self._lock:
+            while self._held and self._held[0][0] <= now_us:
+                end = self._held.popleft()[1].next_offset
+        return end
 
     def remove_due(self, now_us: TimestampUs) -> None:
         """Remove the files of segments that are due. Raises `StorageFailed`.

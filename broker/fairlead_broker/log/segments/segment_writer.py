@@ -83,6 +83,7 @@ class SegmentWriter:
         "_config",
         "_flushed",
         "_flushed_size",
+        "_roll_us",
         "_storage",
         "first_append_time_us",
         "segment",
@@ -102,6 +103,7 @@ class SegmentWriter:
         self._storage = storage
         self._body = body
         self._config = config
+        self._roll_us = config.roll_ms * 1000
         self._flushed = flushed
         self._flushed_size = body.size
         self.segment = segment
@@ -128,6 +130,7 @@ class SegmentWriter:
     def update_config(self, config: TopicConfig) -> None:
         """Replace the topic configuration, whose limits apply from the next batch onwards."""
         self._config = config
+        self._roll_us = config.roll_ms * 1000
 
     def count_fitting(self, batches: Sequence[StampedBatch], start: int) -> int:
         """Return the number of batches from `start` onwards that fit.
@@ -152,7 +155,7 @@ class SegmentWriter:
         first = self.first_append_time_us
         if first is not None and first > now_us:
             first = self.first_append_time_us = now_us
-        return first is not None and now_us - first >= self._config.segment_ms * 1000
+        return first is not None and now_us - first >= self._roll_us
 
     def append(self, batches: Sequence[StampedBatch]) -> None:
         """Write a group of batches after the last batch.

@@ -2,7 +2,8 @@
 
 The last segment of a partition is open from the start and grows (`segment_writer`). All segments but the last are
 opened at their first use, so that the startup time does not depend on their number, and closed again when too many are
-open. `partition_log` uses segments. The module must not know about partitions, epochs, or the limits of readers.
+open. `partition_log` uses segments. The module must not know about partitions, epochs, or the limits of readers. This
+code is in one file because a segment's readers, its cache and its replacement share the lock of its open files.
 """
 
 from __future__ import annotations
@@ -16,7 +17,14 @@ from threading import Lock
 from typing import Final
 
 from fairlead_api.identifiers import Offset
-from fairlead_broker.log.errors import LogDamaged, LogError, Shortage, StorageFailed, wrap_os_error
+from fairlead_broker.log.errors import (
+    LogDamaged,
+    LogError,
+    SegmentReplaced,
+    Shortage,
+    StorageFailed,
+    wrap_os_error,
+)
 from fairlead_broker.log.segments.batch_walk import NO_EPOCH, BadBatch, find_good_batch, walk_headers
 from fairlead_broker.log.segments.damage import DamagedRange
 from fairlead_broker.log.segments.damage_search import first_damage, place_behind_damage
@@ -71,6 +79,7 @@ class Segment:
         "folder",
         "growing",
         "next_offset",
+        "replaced",
         "unsynced_files",
     )
 
@@ -89,6 +98,8 @@ class Segment:
         """Base offset of the next segment or, for the last segment, of the next batch."""
         self.growing = False
         """Whether this segment is the last segment, which grows and whose index is complete only in memory."""
+        self.replaced = False
+        """Whether another segment has replaced this one. Its files have no name any more and stay open for readers."""
         self.body: SegmentBody | None = None
         """State in memory, or None while a closed segment is not in use. The last segment always has a body."""
         self.unsynced_files: tuple[File, ...] = ()
@@ -195,18 +206,34 @@ class Segment:
     def load(self) -> SegmentBody:
         """Return the body of the segment, opening the segment if necessary, and record the use.
 
-        Raises `StorageFailed` if the disk cannot be read.
+        Raises `SegmentReplaced` if the segment was not open when another one replaced it, and `StorageFailed` if the
+        disk cannot be read.
         """
         body = self.body
         if body is None:
             try:
                 body = self._open()
             except OSError as error:
+                if self.replaced:
+                    raise self._gone() from error
                 raise self._unreadable(0, error) from error
             body = self._take(body)
-        if not self.growing:
+        if not (self.growing or self.replaced):
             self._cache.use(self, body)
         return body
+
+    def keep_open(self) -> None:
+        """Keep an open file open for readers, before another segment takes its name.
+
+        A segment that is not open cannot be opened any more.
+        """
+        self._cache.forget(self)
+        with self._end_lock:
+            self.replaced = True
+            body = self.body
+        # The cache may have been closing the segment: then readers have the body, and other reads find the new segment.
+        if body is not None:
+            body.file.keep_open()
 
     def seal(self, unsynced_files: tuple[File, ...]) -> None:
         """Close this segment. The next sync writes out the segment's files."""
@@ -331,8 +358,14 @@ class Segment:
         with self._end_lock:
             body = self.body
             if body is None:
+                if self.replaced:
+                    # The opened file may be that of the other segment.
+                    raise self._gone()
                 body = self.body = opened
             return body
+
+    def _gone(self) -> SegmentReplaced:
+        return SegmentReplaced(f"{self.path} is the file of another segment now")
 
     def _open(self) -> SegmentBody:
         file = self._storage.open(self.path)
@@ -450,8 +483,8 @@ class SegmentCache:
     def use(self, segment: Segment, body: SegmentBody) -> None:
         """Record a use of a segment, and close the least recently used segments if too many are open."""
         with self._lock:
-            if segment.growing:
-                # The segment has become the last segment, which always stays open.
+            if segment.growing or segment.replaced:
+                # The segment has become the last segment, or has lost its name, and stays open.
                 return
             self._index_bytes += body.index.nbytes - self._used.get(segment, 0)
             self._used[segment] = body.index.nbytes

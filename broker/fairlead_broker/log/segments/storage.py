@@ -72,6 +72,10 @@ class File(Protocol):
         """Return once bytes and size are on the disk (fdatasync)."""
         ...
 
+    def keep_open(self) -> None:
+        """Keep the file open while it is held, because another file gets its name."""
+        ...
+
 
 class Storage(Protocol):
     """A file system with the operations that a log needs."""
@@ -170,6 +174,7 @@ class PosixFile:
         "__weakref__",
         "_descriptor",
         "_identity",
+        "_kept",
         "_path",
         "_storage",
         "_synced",
@@ -184,13 +189,19 @@ class PosixFile:
         self._identity = _identity(descriptor) if write else None
         # Numbers of the last write and of the last sync, both from the counter of the storage.
         self._written = self._synced = 0
+        self._kept = False
         self.used = True
         """Whether the file was used since the last search for idle files."""
 
     @property
-    def is_clean(self) -> bool:
-        """Whether every byte that was written is on the disk."""
-        return self._written <= max(self._synced, self._storage.volume_synced)
+    def may_close(self) -> bool:
+        """Whether the descriptor may be closed: every byte is on the disk, and the path still names this file."""
+        return not self._kept and self._written <= max(self._synced, self._storage.volume_synced)
+
+    def keep_open(self) -> None:
+        """Keep the descriptor open while the file is held."""
+        self._kept = True
+        self._use()
 
     def close_descriptor(self) -> None:
         """Close the descriptor once no running operation uses it. The next operation on the file opens it again."""
@@ -403,7 +414,7 @@ class PosixStorage:
         A file is idle unless it was used since the last call.
         """
         files = [file for ref in list(self._open_files.values()) if (file := ref()) is not None]
-        clean = [file for file in files if file is not kept and file.is_clean]
+        clean = [file for file in files if file is not kept and file.may_close]
         clean.sort(key=_USED)
         closed = clean[: max(1, len(files) - self.files_max + self.files_max // 8)]
         for file in files:

@@ -64,6 +64,7 @@ def first_record_since(
             if (
                 header.max_time_us >= timestamp_us
                 and header.next_offset > log_start
+                and header.record_count
                 and not header.is_control
             ):
                 found = _first_in_batch(body, batch, timestamp_us, log_start)
@@ -78,7 +79,7 @@ def _first_in_batch(
     body: SegmentBody, batch: WalkedBatch, timestamp_us: int, log_start: Offset
 ) -> tuple[Offset, TimestampUs] | None:
     header = batch.header
-    if header.has_append_time:
+    if header.has_append_time and not header.has_offset_column:
         return Offset(max(header.base_offset, log_start)), TimestampUs(header.append_time_us)
     buffer = memoryview(bytearray(header.total_bytes))
     body.file.read_into(buffer, batch.position)

@@ -52,6 +52,11 @@ class DiskPool:
         self._waking = False
         self._idle: list[asyncio.Future[None]] = []
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether more than half of the threads work, or calls wait for a thread."""
+        return 2 * self._unfinished > self._threads_max
+
     def submit(self, call: Callable[..., Answer], *arguments: Any) -> asyncio.Future[Answer]:
         """Start a call and return a future with its result. Cancelling the future does not stop the call."""
         future: asyncio.Future[Answer] = self._loop.create_future()

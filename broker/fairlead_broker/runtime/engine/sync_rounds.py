@@ -77,6 +77,7 @@ class SyncRounds:
         "_failed",
         "_hurried",
         "_in_round",
+        "_last_sync",
         "_next_due",
         "_observe_seconds",
         "_room_waiters",
@@ -107,6 +108,8 @@ class SyncRounds:
         self._unsynced_bytes_max = unsynced_bytes_max
         self._failed = failed
         self._observe_seconds = observe_seconds
+        self._last_sync = (0.0, 0.0)
+        """Duration of the last sync in seconds, and the time of its end."""
         self._dirty: dict[SyncedPartition, float] = {}
         self._unsynced: dict[SyncedPartition, int] = {}
         self._unsynced_bytes = 0
@@ -123,6 +126,11 @@ class SyncRounds:
     def unsynced_bytes(self) -> int:
         """Number of bytes that were appended in this directory and not yet synced by a completed round."""
         return self._unsynced_bytes
+
+    def was_slow(self, seconds: float) -> bool:
+        """Return whether the last sync took this many seconds and ended within the last second."""
+        took, ended = self._last_sync
+        return took >= seconds and self._clock.monotonic() - ended < 1
 
     def mark(self, partition: SyncedPartition, nbytes: int, due: float) -> None:
         """Count appended bytes, which must be durable by `due` (monotonic seconds, or `AT_ONCE`)."""
@@ -161,8 +169,12 @@ class SyncRounds:
         """Run a sync that `claim` has granted, and record its duration. The call blocks."""
         begun = self._clock.monotonic()
         offset = sync()
-        self._observe_seconds(self._clock.monotonic() - begun)
+        self._observe(self._clock.monotonic() - begun)
         return offset
+
+    def _observe(self, seconds: float) -> None:
+        self._last_sync = seconds, self._clock.monotonic()
+        self._observe_seconds(seconds)
 
     async def forget(self, partition: SyncedPartition) -> None:
         """Remove a partition before its files are deleted; return once no round uses the files."""
@@ -226,7 +238,7 @@ class SyncRounds:
         self._busy += 1
         begun = self._clock.monotonic()
         ends = await self._syncing.sync([partition.log for partition in self._in_round])
-        self._observe_seconds(self._clock.monotonic() - begun)
+        self._observe(self._clock.monotonic() - begun)
         self._busy -= 1
         round_, self._in_round = self._in_round, {}
         self._round_ended.set()

@@ -19,6 +19,7 @@ from fairlead_api.identifiers import (
     Offset,
     TopicIdPartition,
 )
+from fairlead_broker.compaction.removal import Copying, copying
 from fairlead_broker.log import BadCopy, LogError, PartitionLog, StorageFailed
 from fairlead_broker.peers.messages import EpochBegin, ReplicaFetchResult
 from fairlead_broker.registry.metadata import Versioned
@@ -26,6 +27,7 @@ from fairlead_broker.registry.records import DurabilityState, PartitionRecord
 from fairlead_broker.replication import (
     AdvanceHighWatermark,
     CopiesAppended,
+    CopyDue,
     Diverged,
     EpochStart,
     Fetched,
@@ -55,6 +57,8 @@ class AppendCopies:
     data: memoryview
     end_offset: Offset
     """End of the log at the time of the fetch."""
+    removed: Offset | None = None
+    """Leader's `removed`, to which the replica lowers its own first; None if the replica keeps its own."""
 
 
 DiskWork: TypeAlias = AppendCopies | TruncateTo | RestartAt | SkipTo | MoveLogStart
@@ -96,6 +100,8 @@ class FollowerReplica:
         self.leader_end_offset: Offset | None = None
         """End of the leader's log according to the leader's last answer; None before the first answer in this leader
         epoch."""
+        self._leader_removed: Offset | None = None
+        """Offset below which the leader's log may lack tombstones; None before the first answer."""
         self._shared = shared
         self._report = report
         self._record = record
@@ -147,6 +153,12 @@ class FollowerReplica:
         if result.diverging is not None:
             epoch, end = result.diverging.epoch, result.diverging.end_offset
             return self._step(Diverged(epoch, end, self.log.end_offset_for_epoch(epoch)))
+        self._leader_removed = result.removed
+        how = copying(self.log.end_offset, self.log.cleaning.removed, result.removed)
+        if how is Copying.COPY_AGAIN and not self._is_eligible:
+            if self.log.end_offset > self.log.log_start_offset:
+                self._shared.copied_again()
+            return self._step(CopyDue(result.log_start))
         work = self._step(
             Fetched(
                 result.leader_epoch,
@@ -158,8 +170,13 @@ class FollowerReplica:
             )
         )
         if result.data:
-            work.append(AppendCopies(result.data[0], self._end))
+            lowered = result.removed if how is Copying.LOWER else None
+            work.append(AppendCopies(result.data[0], self._end, lowered))
         return work
+
+    def removal_limit(self) -> Offset:
+        """Return the offset below which this replica may remove expired tombstones."""
+        return self._leader_removed or Offset(0)
 
     def out_of_range(self, result: ReplicaFetchResult) -> list[DiskWork]:
         """Notify the state machine that the leader has no record at the fetch offset.
@@ -182,12 +199,18 @@ class FollowerReplica:
     def do(self, work: DiskWork) -> None:
         """Execute disk work. The call blocks and runs in the disk pool. Raises LogError."""
         match work:
-            case AppendCopies(data, end_offset):
-                self.log.append_copies(data, end_offset, self.following.leader_epoch)
+            case AppendCopies(data, end_offset, removed):
+                if removed is not None:
+                    self.log.take_removed(removed)
+                self.log.append_copies(
+                    data, end_offset, self.following.leader_epoch, may_cut=not self._is_eligible
+                )
             case TruncateTo(offset):
                 self.log.truncate_to(offset)
             case RestartAt(offset, deleted):
                 self.log.restart_at(offset, deleted)
+                if self._leader_removed is not None:
+                    self.log.take_removed(self._leader_removed)
             case SkipTo(offset, lost_epochs):
                 self.log.skip_to(offset, lost_epochs)
             case MoveLogStart(offset):
@@ -270,6 +293,12 @@ class FollowerReplica:
     @property
     def _counts_synced(self) -> bool:
         return self._record.value.durability is not DurabilityState.REPLICATED
+
+    @property
+    def _is_eligible(self) -> bool:
+        """Whether the record counts on the records of this replica, which must therefore stay."""
+        broker, record = self.following.broker, self._record.value
+        return any(entry.broker == broker for entry in (*record.isr, *record.elr))
 
     # -- the state machine
 

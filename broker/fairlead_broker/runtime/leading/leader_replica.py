@@ -161,6 +161,10 @@ class LeaderReplica:
         """Last stable offset below `readable_limit`."""
         return self._order.stable_offset(self._leader.readable_limit, self.log_start_offset)
 
+    def removal_limit(self) -> Offset:
+        """Return the offset below which this replica may remove expired tombstones."""
+        return self._leader.removal_limit()
+
     @property
     def has_open_transactions(self) -> bool:
         """Whether a transaction is open in the partition."""

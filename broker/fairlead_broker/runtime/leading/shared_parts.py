@@ -97,6 +97,10 @@ class WatchesTransactions(Protocol):
         ...
 
 
+def _nothing() -> None:
+    """Count nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class SharedParts:
     """Components and limits that all partitions share; the limits are copies of settings."""
@@ -117,3 +121,5 @@ class SharedParts:
     """Function that returns whether an epoch is the current epoch of this broker and the lease of that epoch cannot
     have expired yet."""
     looks: WatchesTransactions
+    copied_again: Callable[[], None] = _nothing
+    """Function called when a follower drops its log and copies it again."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -82,6 +83,7 @@ class Digests:
                 log_end_offset=end_offset,
                 damaged_offset=range_.damaged_offset,
                 detail=range_.detail,
+                cleaned_offset=Offset(log.cleaning.cleaned),
             )
 
         if end_offset < end:
@@ -122,6 +124,9 @@ class Digests:
         record = self._metadata.partitions(key.topic_id)[key.partition].value
         replicas = [_Replica(each.broker) for each in record.replicas]
         over = self._clock.monotonic() + COMPARE_SECONDS_MAX
+        if partition.config.compacts:
+            # Replicas clean their logs at different times, and have equal bytes only where none has.
+            first = max(first, min(end, await self._highest_cleaned(key, end, replicas)))
         at, more = first, True
         while more:
             request = DigestRequest(
@@ -156,6 +161,18 @@ class Digests:
             identical=_identical(replicas),
             replicas=[_replica_digest(replica) for replica in replicas],
         )
+
+    async def _highest_cleaned(self, key: TopicIdPartition, end: Offset, replicas: list[_Replica]) -> Offset:
+        """Return the highest offset below which any replica has cleaned its log."""
+        empty = DigestRequest(
+            topic_id=key.topic_id, partition=key.partition, first_offset=end, end_offset=end, max_bytes=1
+        )
+        highest = (await self.digest(empty)).cleaned_offset
+        for replica in replicas:
+            if replica.broker != self._peers.own.broker:
+                with suppress(PeerUnavailable, ProblemError):
+                    highest = max(highest, (await self._peers.digest(replica.broker, empty)).cleaned_offset)
+        return highest
 
     async def _take_piece(
         self, request: DigestRequest, replicas: list[_Replica], own: BrokerId, led: RangeDigest

@@ -111,6 +111,7 @@ class ReplicaCursor:
             end_offset=partition.log_end_offset,
             next_offset=next_offset,
             lost_epochs=tuple(epoch_begin(each) for each in lost),
+            removed=Offset(partition.log.cleaning.removed),
             data=data,
         )
 

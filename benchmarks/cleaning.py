@@ -1,0 +1,169 @@
+"""Part of `make bench` for compacted topics: compares the cleaner with Kafka's, for each codec.
+
+Both sides store the same records (keys of 16 to 40 bytes, values of 100 bytes, a tenth of the keys distinct) in a topic
+whose records are too young to be cleaned. Then the topic's `min.compaction.lag.ms` is lowered, and the time until the
+log has shrunk is measured, with the processor time of the broker and its child process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from confluent_kafka import Producer as KafkaProducer
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+from pairing import Pairs, table
+from peers.brokers import FairleadPeer, KafkaPeer, PeerProcess, alone, cpu_seconds, fetch_kafka
+
+from fairlead import Admin, Producer
+from fairlead_api.batch.header import Codec
+
+CODECS = ("none", "lz4", "zstd")
+VALUE = bytes(range(100))
+HELD = 2**62
+"""Lag in milliseconds before which no record is cleaned."""
+SEGMENT_BYTES = 64 << 20
+SHRUNK = 0.5
+"""Share of the stored bytes at which a log counts as cleaned: a tenth of the keys is distinct."""
+LOOK_SECONDS = 0.05
+TOPIC = "table"
+
+
+def keys_of(records: int) -> list[bytes]:
+    """Return the key of each record, the same in every run."""
+    rng = random.Random(25)
+    distinct = [b"%032x" % rng.getrandbits(128) for _ in range(max(1, records // 10))]
+    return [key[: 16 + index % 17] + b"x" * (index % 8) for index, key in enumerate(distinct)] * 10
+
+
+def cleaning(options: argparse.Namespace, folder: Path) -> dict[str, object]:
+    """Measure each codec on both sides in turn, for the requested number of rounds."""
+    jars = fetch_kafka(options.cache)
+    keys = keys_of(options.records // 5)
+    results: list[Pairs] = []
+    for codec in CODECS:
+        rounds = [_round(folder / f"{codec}-{number}", jars, keys, codec) for number in range(options.pairs)]
+        for what, unit, at_least in (
+            ("cleaned log", "MB/s", True),
+            ("records a processor second", "records/s", True),
+        ):
+            ours, theirs = (tuple(each[side][what] for each in rounds) for side in (0, 1))
+            results.append(Pairs(f"{what}, {codec}", unit, ours, theirs, at_least=at_least))
+    print(table(results))
+    return {"records": len(keys), "cases": [each.document() for each in results]}
+
+
+def _round(
+    folder: Path, jars: Path, keys: list[bytes], codec: str
+) -> tuple[dict[str, float], dict[str, float]]:
+    folder.mkdir()
+    settings = folder / "broker.yaml"
+    settings.write_text("config_values: {log.cleaner.backoff.ms: 50}\n", encoding="ascii")
+    fairlead = FairleadPeer.start(folder, "--config-file", str(settings))
+    try:
+        kafka = KafkaPeer.start(folder, jars, settings={"log.cleaner.backoff.ms": "50"})
+        try:
+            alone(fairlead, (fairlead, kafka))
+            ours = asyncio.run(_fairlead(fairlead, keys, codec))
+            alone(kafka, (fairlead, kafka))
+            return ours, _kafka(kafka, keys, codec)
+        finally:
+            kafka.stop()
+    finally:
+        fairlead.stop()
+
+
+async def _fairlead(peer: FairleadPeer, keys: list[bytes], codec: str) -> dict[str, float]:
+    config = {"cleanup.policy": "compact", "segment.bytes": SEGMENT_BYTES, "min.compaction.lag.ms": HELD}
+    async with Admin(peer.url) as admin:
+        topic = await admin.create_topic(TOPIC, config=config)
+        async with Producer(
+            peer.url, compression=Codec[codec.upper()], batch_bytes=500_000, linger_ms=10
+        ) as producer:
+            for key in keys:
+                await producer.send(TOPIC, VALUE, key)
+        # The last segment is never cleaned. Its age closes it.
+        await admin.alter_topic(TOPIC, config={"segment.ms": 1})
+        stored = _log_bytes(peer, f"{topic.topic_id}/0")
+        begun, used = time.monotonic(), _processor_seconds(peer)
+        await admin.alter_topic(TOPIC, config={"min.compaction.lag.ms": 0})
+        _until_shrunk(lambda: _log_bytes(peer, f"{topic.topic_id}/0"), stored)
+    return _rates(stored, len(keys), begun, peer, used)
+
+
+def _kafka(peer: KafkaPeer, keys: list[bytes], codec: str) -> dict[str, float]:
+    admin = AdminClient({"bootstrap.servers": peer.bootstrap})
+    config = {
+        "cleanup.policy": "compact",
+        "segment.bytes": str(SEGMENT_BYTES),
+        "min.compaction.lag.ms": str(HELD),
+    }
+    [made] = admin.create_topics([NewTopic(TOPIC, 1, 1, config=config)]).values()
+    made.result()
+    producer = KafkaProducer(
+        {
+            "bootstrap.servers": peer.bootstrap,
+            "compression.type": codec,
+            "batch.size": 500_000,
+            "linger.ms": 10,
+            "queue.buffering.max.messages": 1_000_000,
+        }
+    )
+    for number, key in enumerate(keys):
+        producer.produce(TOPIC, VALUE, key)
+        if number % 10_000 == 0:
+            producer.flush()
+    producer.flush()
+    stored = _log_bytes(peer, f"{TOPIC}-0")
+    begun, used = time.monotonic(), _processor_seconds(peer)
+    lowered = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in (("min.compaction.lag.ms", "0"), ("segment.ms", "1"))
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=lowered)
+    [altered] = admin.incremental_alter_configs([resource]).values()
+    altered.result()
+    _until_shrunk(lambda: _log_bytes(peer, f"{TOPIC}-0"), stored)
+    return _rates(stored, len(keys), begun, peer, used)
+
+
+def _log_bytes(peer: PeerProcess, folder: str) -> int:
+    """Return the size of the segments of a partition, without new and replaced ones."""
+    return sum(file.stat().st_size for file in peer.data.rglob(f"{folder}/*.log"))
+
+
+def _until_shrunk(stored_bytes: Callable[[], int], before: int) -> None:
+    """Wait until a log has shrunk and keeps its size."""
+    least = before
+    while True:
+        time.sleep(LOOK_SECONDS)
+        now = stored_bytes()
+        if now < before * SHRUNK and now >= least:
+            return
+        least = min(least, now)
+
+
+def _processor_seconds(peer: PeerProcess) -> float:
+    """Return the processor seconds that a broker and its child processes have used."""
+    pid = peer.process.pid
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    return cpu_seconds(pid) + sum(cpu_seconds(int(child)) for child in children)
+
+
+def _rates(stored: int, records: int, begun: float, peer: PeerProcess, used: float) -> dict[str, float]:
+    seconds, processor = time.monotonic() - begun, _processor_seconds(peer) - used
+    return {
+        "cleaned log": stored / seconds / 1e6,
+        "records a processor second": records / max(processor, 1e-3),
+    }

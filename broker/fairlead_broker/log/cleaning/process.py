@@ -1,0 +1,113 @@
+"""The program of the cleaner's child process: carries out rounds of cleaning that the broker orders.
+
+The broker starts the program with `python -m`. Orders and events are JSON lines: an order on the standard input begins
+a round, each event goes to the standard output, and the round goes on when the broker answers with `go`. Any other
+answer ends the round. The program ends when its input ends. It runs with the lowest priority for processor and disk,
+and with a limit for its memory. It has no clock, and renames no file.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import resource
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import msgspec
+
+from fairlead_broker.log.cleaning.rounds import (
+    CleaningFailed,
+    CleaningOrder,
+    GroupCleaned,
+    Mapped,
+    Progress,
+    RoundDone,
+    clean,
+)
+from fairlead_broker.log.segments.storage import PosixFile, PosixStorage
+
+GO: Final = b"go"
+NICENESS: Final = 10
+MEMORY_BYTES_MAX: Final = 512 << 20
+"""Limit of the process's memory: the map, two windows and one output."""
+_IDLE_CLASS: Final = 3 << 13
+_IOPRIO_SET: Final = {"x86_64": 251, "aarch64": 30}
+
+
+class RoundFailed(msgspec.Struct, frozen=True, tag="failed"):
+    """End of a round by an error."""
+
+    reason: str
+    first_offset: int | None = None
+    """Offset below which the damaged segment is intact, or None if an operation of the disk failed."""
+    next_offset: int | None = None
+    """End of the damaged segment."""
+
+
+CleanerEvent = Progress | Mapped | GroupCleaned | RoundDone | RoundFailed
+
+
+class _CleaningFile(PosixFile):
+    """A file whose pages do not stay in the page cache, which belongs to readers."""
+
+    __slots__ = ()
+
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        """Read, and drop the read pages."""
+        count = super().read_into(buffer, position)
+        with suppress(OSError):
+            os.posix_fadvise(self._use().number, position, count, os.POSIX_FADV_DONTNEED)
+        return count
+
+
+class _CleaningStorage(PosixStorage):
+    """The disk for a round."""
+
+    file_type = _CleaningFile
+
+
+def carry_out(order: CleaningOrder, answers: BinaryIO, events: BinaryIO) -> None:
+    """Carry out one round, and write its events."""
+    try:
+        for event in clean(order, _CleaningStorage()):
+            _write(events, event)
+            if isinstance(event, RoundDone) or answers.readline().strip() != GO:
+                return
+    except CleaningFailed as failed:
+        _write(events, RoundFailed(str(failed), failed.first_offset, failed.next_offset))
+    except (OSError, MemoryError) as error:
+        _write(events, RoundFailed(f"{type(error).__name__}: {error}"))
+
+
+def run(answers: BinaryIO, events: BinaryIO) -> None:
+    """Carry out every ordered round until the input ends."""
+    while line := answers.readline():
+        carry_out(msgspec.json.decode(line, type=CleaningOrder), answers, events)
+
+
+def _write(events: BinaryIO, event: CleanerEvent) -> None:
+    events.write(msgspec.json.encode(event) + b"\n")
+    events.flush()
+
+
+def _step_back() -> None:
+    """Lower the priorities of this process, and limit its memory, as far as the system allows."""
+    with suppress(OSError):
+        os.nice(NICENESS)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
+    number = _IOPRIO_SET.get(platform.machine())
+    if number is not None:
+        ctypes.CDLL(None).syscall(number, 1, 0, _IDLE_CLASS)
+    # The kernel ends this process first when memory runs short.
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+
+
+if __name__ == "__main__":
+    _step_back()
+    run(sys.stdin.buffer, sys.stdout.buffer)

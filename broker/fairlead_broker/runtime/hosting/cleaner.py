@@ -1,0 +1,293 @@
+"""Cleaning of compacted topics: the task that chooses due partitions, and carries out one round after the other.
+
+The work of a round is done in a child process (`cleaning_child`); this task replaces segments, and paces the child, so
+that producers keep their latency: the child waits for the permission of this task after every few megabytes, which
+comes at the configured rate, and not while the disk is slow. Every replica cleans its own log. `compaction` decides
+which partition is due and which records go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, TypeAlias
+
+from fairlead_api.identifiers import Offset, TimestampUs, TopicIdPartition
+from fairlead_broker.clock import Clock
+from fairlead_broker.compaction.key_hashes import SEED_BYTES
+from fairlead_broker.log import LogClosed, LogError, PartitionLog, StorageFailed
+from fairlead_broker.log.cleaning.process import RoundFailed
+from fairlead_broker.log.cleaning.rounds import CleaningOrder, GroupCleaned, Mapped, Progress, RoundDone
+from fairlead_broker.log.cleaning_plan import PlannedRound, cleaning_order, plan_round
+from fairlead_broker.runtime.engine.containment import contained
+from fairlead_broker.runtime.engine.disk_pool import DiskPool
+from fairlead_broker.runtime.following.follower_replica import FollowerReplica
+from fairlead_broker.runtime.hosting.cleaner_meters import CleanerMeters
+from fairlead_broker.runtime.hosting.cleaning_child import CleaningChild
+from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
+from fairlead_broker.telemetry import Log
+
+Replica: TypeAlias = LeaderReplica | FollowerReplica
+
+IDLE_SECONDS_MAX: Final = 300.0
+"""Number of seconds without a round after which the child process ends, which frees its memory."""
+FREE_BYTES_MIN: Final = 1 << 30
+"""Free bytes that a round leaves on the volume, besides the size of one group of segments."""
+UNCLEANABLE_SECONDS: Final = 600.0
+"""Number of seconds after a failed round before the next round of the same partition."""
+PAUSE_SECONDS: Final = 0.02
+"""Number of seconds between two looks at a slow disk."""
+PAUSE_SECONDS_MAX: Final = 5.0
+"""Longest pause of a round for a slow disk: a disk that is always slow must not stop cleaning."""
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerSettings:
+    """Settings of the cleaner. The functions are called before each use."""
+
+    buffer_bytes: int
+    """Memory of the map of keys."""
+    backoff_seconds: Callable[[], float]
+    """Number of seconds between two searches for a due partition while none is due."""
+    bytes_per_second_max: Callable[[], float]
+    disk_is_slow: Callable[[], bool]
+    """Whether the disk is too slow for more work at present."""
+
+
+@dataclass(slots=True)
+class _Chosen:
+    """A partition whose round is due."""
+
+    partition: Replica
+    planned: PlannedRound
+
+
+class Cleaner:
+    """Task that cleans partitions until it is cancelled."""
+
+    def __init__(
+        self,
+        partitions: Callable[[], Iterable[Replica]],
+        pool: DiskPool,
+        clock: Clock,
+        settings: CleanerSettings,
+        meters: CleanerMeters,
+        *,
+        random_bytes: Callable[[int], bytes],
+        failed: Callable[[StorageFailed], None],
+        log: Log,
+    ) -> None:
+        """`partitions` returns leader and follower replicas at each call; `failed` is called when the disk fails."""
+        self._partitions = partitions
+        self._pool = pool
+        self._clock = clock
+        self._settings = settings
+        self._meters = meters
+        self._random_bytes = random_bytes
+        self._failed = failed
+        self._log = log
+        self._child = CleaningChild()
+        self._forced: set[TopicIdPartition] = set()
+        self._uncleanable: dict[TopicIdPartition, float] = {}
+        """Partitions whose last round failed, with the time of the next attempt."""
+        self._wake = asyncio.Event()
+        meters.watch(lambda: len(self._uncleanable))
+
+    async def run(self) -> None:
+        """Clean due partitions, one after the other, until cancelled."""
+        idle_since = self._clock.monotonic()
+        try:
+            while True:
+                self._wake.clear()
+                chosen = await self._choose()
+                if chosen is not None:
+                    with contained(self._log, "cleaning", chosen.partition.key):
+                        await self._clean(chosen)
+                    idle_since = self._clock.monotonic()
+                    continue
+                if self._child.is_running and self._clock.monotonic() - idle_since > IDLE_SECONDS_MAX:
+                    await self._child.end()
+                await self._pause(self._settings.backoff_seconds())
+        finally:
+            await self._child.end()
+
+    def force(self, key: TopicIdPartition) -> None:
+        """Clean a partition as soon as possible, whatever its dirty ratio is."""
+        self._forced.add(key)
+        self._uncleanable.pop(key, None)
+        self._wake.set()
+
+    # -- choice
+
+    async def _choose(self) -> _Chosen | None:
+        """Return the due partition with the highest dirty ratio; forced and overdue partitions come first."""
+        now = self._clock.monotonic()
+        for key in [key for key, due in self._uncleanable.items() if due <= now]:
+            del self._uncleanable[key]
+        replicas = [each for each in self._partitions() if each.config.compacts]
+        if not replicas:
+            self._meters.looked(0.0, 0.0)
+            return None
+        found = await self._pool.run(self._plan_all, replicas)
+        forced, self._forced = self._forced, set()
+        best: tuple[tuple[bool, bool, float], _Chosen] | None = None
+        ratio_max, oldest_us = 0.0, None
+        for partition, planned in found:
+            ratio_max = max(ratio_max, planned.range.dirty_ratio)
+            if planned.oldest_dirty_us is not None:
+                oldest_us = min(oldest_us or planned.oldest_dirty_us, planned.oldest_dirty_us)
+            is_forced = partition.key in forced and planned.range.total_bytes > 0
+            if is_forced:
+                self._forced.add(partition.key)
+            if partition.key in self._uncleanable or (planned.due is None and not is_forced):
+                continue
+            overdue = planned.due is not None and planned.due.is_overdue
+            rank = (is_forced, overdue, planned.range.dirty_ratio)
+            if best is None or rank > best[0]:
+                best = rank, _Chosen(partition, planned)
+        age_seconds = 0.0 if oldest_us is None else max(0.0, (self._clock.now_us() - oldest_us) / 1e6)
+        self._meters.looked(ratio_max, age_seconds)
+        if best is None:
+            return None
+        self._forced.discard(best[1].partition.key)
+        return best[1]
+
+    def _plan_all(self, replicas: list[Replica]) -> list[tuple[Replica, PlannedRound]]:
+        """Return the cleanable range of each partition. The call blocks and runs in the disk pool."""
+        found = []
+        for partition in replicas:
+            try:
+                with contained(self._log, "search for due cleaning", partition.key):
+                    planned = plan_round(partition.log, partition.log.stable_offset(), self._clock.now_us())
+                    found.append((partition, planned))
+            except LogError as error:
+                if not isinstance(error, LogClosed):
+                    self._log.warning("cleaning not evaluated", topic=partition.topic, reason=str(error))
+        return found
+
+    # -- one round
+
+    async def _clean(self, chosen: _Chosen) -> None:
+        partition, begun = chosen.partition, self._clock.monotonic()
+        outcome = "failed"
+        try:
+            order = await self._pool.run(self._order, chosen)
+            if order is None:
+                outcome = "no_space"
+                self._give_up(partition, "the volume has no room for another segment")
+                return
+            outcome = await self._round(chosen, order)
+        except LogClosed:
+            outcome = "abandoned"
+        except StorageFailed as error:
+            self._failed(error)
+            self._give_up(partition, str(error))
+        except LogError as error:
+            self._give_up(partition, str(error))
+        finally:
+            self._meters.ended(outcome, self._clock.monotonic() - begun)
+
+    def _order(self, chosen: _Chosen) -> CleaningOrder | None:
+        """Return the order for a round, or None without enough space. The call blocks and runs in the disk pool."""
+        log = chosen.partition.log
+        order = cleaning_order(
+            log,
+            chosen.planned,
+            removal_limit=chosen.partition.removal_limit(),
+            now_us=self._clock.now_us(),
+            buffer_bytes=self._settings.buffer_bytes,
+            seed=self._random_bytes(SEED_BYTES),
+        )
+        largest = max(each.size for each in order.segments)
+        needed = max(largest, min(order.segment_bytes, sum(each.size for each in order.segments)))
+        return order if log.free_bytes() >= needed + FREE_BYTES_MIN else None
+
+    async def _round(self, chosen: _Chosen, order: CleaningOrder) -> str:
+        partition = chosen.partition
+        begun = self._clock.monotonic()
+        paid_bytes = 0
+        async with aclosing(self._child.round(order)) as events:
+            async for event in events:
+                match event:
+                    case Progress(read_bytes, written_bytes):
+                        self._meters.progressed(read_bytes, written_bytes)
+                        paid_bytes += read_bytes + written_bytes
+                        await self._wait_for_credit(begun, paid_bytes)
+                    case Mapped(_, used_ratio):
+                        self._meters.mapped(used_ratio)
+                    case GroupCleaned():
+                        release_us = TimestampUs(
+                            self._clock.now_us() + partition.config.file_delete_delay_ms * 1000
+                        )
+                        swap = partial(_swap, partition.log, event, chosen.planned.generation, release_us)
+                        if not await self._pool.run(swap):
+                            return "abandoned"
+                    case RoundDone():
+                        await self._pool.run(partition.log.note_cleaned, event)
+                        self._report(partition, event)
+                    case RoundFailed():
+                        await self._round_failed(partition, event)
+                        return "damaged" if event.first_offset is not None else "failed"
+        return "done"
+
+    async def _wait_for_credit(self, begun: float, paid_bytes: int) -> None:
+        """Wait until the round may read and write more: at the configured rate, and while the disk is fast enough."""
+        waiting = self._clock.monotonic()
+        due = begun + paid_bytes / self._settings.bytes_per_second_max()
+        await _sleep(max(0.0, due - waiting))
+        while self._settings.disk_is_slow() and self._clock.monotonic() - waiting < PAUSE_SECONDS_MAX:
+            await _sleep(PAUSE_SECONDS)
+        self._meters.waited(self._clock.monotonic() - waiting)
+
+    async def _round_failed(self, partition: Replica, failed: RoundFailed) -> None:
+        if failed.first_offset is not None:
+            # Damage ends the cleanable range of later rounds, and replicas repair it. A batch that is malformed but
+            # has the right checksums is no damage.
+            await self._pool.run(partition.log.look_for_damage, Offset(failed.first_offset))
+            self._log.error(
+                "records that cannot be cleaned",
+                topic=partition.topic,
+                partition=partition.index,
+                first_offset=failed.first_offset,
+                reason=failed.reason,
+            )
+        self._give_up(partition, failed.reason)
+
+    def _give_up(self, partition: Replica, reason: str) -> None:
+        self._uncleanable[partition.key] = self._clock.monotonic() + UNCLEANABLE_SECONDS
+        self._log.warning(
+            "partition not cleaned", topic=partition.topic, partition=partition.index, reason=reason
+        )
+
+    def _report(self, partition: Replica, done: RoundDone) -> None:
+        self._meters.cleaned(done.kept_records, done.dropped_records)
+        self._log.info(
+            "partition cleaned",
+            topic=partition.topic,
+            partition=partition.index,
+            until_offset=done.until,
+            kept_records=done.kept_records,
+            dropped_records=done.dropped_records,
+        )
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+
+def _swap(log: PartitionLog, group: GroupCleaned, generation: int, release_us: TimestampUs) -> bool:
+    """Replace a group of segments. What the new segment lacks is recorded before. The call blocks."""
+    log.note_removed(Offset(group.removed_to))
+    return log.swap(group, generation, release_us)
+
+
+async def _sleep(seconds: float) -> None:
+    # The pause limits the rate of the cleaner, and no event ends it.
+    if seconds > 0:
+        await asyncio.sleep(seconds)  # noqa: TID251

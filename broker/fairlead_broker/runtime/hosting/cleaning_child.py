@@ -1,0 +1,96 @@
+"""The child process that carries out rounds of cleaning, as the broker sees it: orders in, events out.
+
+`cleaner` owns the child. A process of its own keeps the work of a round, which is nearly all in numpy and Arrow, from
+delaying the event loop. The child never renames a file, so it may be killed at any time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from fairlead_broker.log.cleaning.process import GO, CleanerEvent, RoundFailed
+from fairlead_broker.log.cleaning.rounds import CleaningOrder, RoundDone
+
+PROGRAM: Final = "fairlead_broker.log.cleaning.process"
+LINE_BYTES_MAX: Final = 1 << 20
+"""Longest event: a group of a few thousand segments."""
+END_SECONDS: Final = 5.0
+"""Number of seconds within which a killed child ends."""
+
+
+class CleaningChild:
+    """One child process, started at the first round and again after its end."""
+
+    __slots__ = ("_process",)
+
+    def __init__(self) -> None:
+        self._process: Process | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process runs."""
+        return self._process is not None and self._process.returncode is None
+
+    async def round(self, order: CleaningOrder) -> AsyncGenerator[CleanerEvent, None]:
+        """Yield the events of a round. The round goes on when the next event is taken, and ends with the iteration.
+
+        A round whose process dies ends with `RoundFailed`.
+        """
+        process = await self._running()
+        assert process.stdin is not None, "the process has a standard input"
+        assert process.stdout is not None, "the process has a standard output"
+        ended = False
+        try:
+            process.stdin.write(msgspec.json.encode(order) + b"\n")
+            while True:
+                line = await process.stdout.readline()
+                if not line:
+                    yield RoundFailed(f"the process ended with status {await process.wait()}")
+                    break
+                event: CleanerEvent = msgspec.json.decode(line, type=CleanerEvent)
+                ended = isinstance(event, RoundDone | RoundFailed)
+                yield event
+                if ended:
+                    break
+                process.stdin.write(GO + b"\n")
+        finally:
+            if not ended:
+                # The process is in the middle of a round, and has nothing to save.
+                await self.end()
+
+    async def end(self) -> None:
+        """End the process, and wait until it has ended."""
+        process, self._process = self._process, None
+        if process is None or process.returncode is not None:
+            return
+        with suppress(ProcessLookupError):
+            process.kill()
+        async with asyncio.timeout(END_SECONDS):
+            await process.wait()
+
+    async def _running(self) -> Process:
+        if self._process is None or self._process.returncode is not None:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                PROGRAM,
+                stdin=PIPE,
+                stdout=PIPE,
+                limit=LINE_BYTES_MAX,
+                # Arrow and numpy would start a thread for each processor, and Arrow's own allocator keeps freed memory.
+                env=os.environ
+                | {
+                    "OMP_NUM_THREADS": "1",
+                    "OPENBLAS_NUM_THREADS": "1",
+                    "ARROW_DEFAULT_MEMORY_POOL": "system",
+                },
+            )
+        return self._process

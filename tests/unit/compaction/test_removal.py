@@ -1,0 +1,27 @@
+"""When a follower copies its log again, since tombstones beyond its end were removed."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead_broker.compaction.removal import Copying, copying
+
+
+@pytest.mark.parametrize(
+    ("end", "own", "leader", "expected"),
+    [
+        (100, 0, 0, Copying.APPEND),
+        (100, 0, 100, Copying.APPEND),
+        (99, 0, 100, Copying.COPY_AGAIN),
+        (99, 99, 100, Copying.COPY_AGAIN),
+        (99, 100, 100, Copying.APPEND),
+        (50, 100, 60, Copying.LOWER),
+        (50, 100, 0, Copying.LOWER),
+        (100, 100, 0, Copying.APPEND),
+    ],
+)
+def test_a_follower_copies_again_only_if_it_may_keep_a_deleted_key(
+    end: int, own: int, leader: int, expected: Copying
+) -> None:
+    """A follower drops its log below its leader's `removed`, once, and a less cleaned leader lowers its own."""
+    assert copying(end, own, leader) is expected

@@ -1,0 +1,213 @@
+"""Rounds of cleaning on real logs: what readers see stays the same, but for records that a newer one replaces."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from cleaning_kit import (
+    KeyedBatches,
+    check_covered,
+    clean_log,
+    committed,
+    newest,
+    order_for,
+    random_history,
+    roll,
+)
+from fairlead_api.batch.header import STAMP_BYTES, make_stamp, pack_header, read_header
+from fairlead_api.configuration import TopicConfig
+from fairlead_api.identifiers import Offset, TimestampUs
+from fairlead_broker.compaction import windows
+from fairlead_broker.compaction.key_map import SLOT_BYTES
+from fairlead_broker.log.cleaning.rounds import CleaningFailed, GroupCleaned, clean
+from fairlead_broker.log.errors import SegmentReplaced
+from fairlead_broker.log.segments.storage import PosixStorage
+from log_kit import FIRST_TIME_US, LogBox, begin
+
+DAY_US = 24 * 3600 * 1_000_000
+CONFIG = TopicConfig(cleanup_policy="compact", segment_bytes=1 << 20)
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> LogBox:
+    """A data directory with a compacted partition."""
+    return LogBox(tmp_path / "data", config=CONFIG)
+
+
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.scenario) for seed in range(2, 40))]
+)
+def test_the_newest_record_of_each_key_stays_with_its_offset_and_time(box: LogBox, seed: int) -> None:
+    """After rounds over any history, the map of the log equals that of the full log, also after a restart."""
+    rng = random.Random(seed)
+    log = box.open()
+    begin(log)
+    batches = KeyedBatches(log)
+    for part in range(3):
+        random_history(batches, rng, 60, keys=rng.choice((3, 20, 200)))
+        roll(log)
+        full = committed(log)
+        state = log.producers.state
+        before = dict(state.producers), dict(state.keys)
+        clean_log(log, FIRST_TIME_US + part)
+        kept = committed(log)
+
+        check_covered(log)
+        assert newest(kept) == newest(full)
+        assert set(map(repr, kept)) <= set(map(repr, full))
+        # A tombstone within its horizon stays, so a reader from the start sees every delete.
+        deleted = {record.key for record in full} - newest(full).keys() - {None}
+        assert deleted <= {record.key for record in kept}
+        box.opened.write_checkpoint()
+        box.stop()
+        log = batches.log = box.open()
+        assert committed(log) == kept
+        assert (dict(log.producers.state.producers), dict(log.producers.state.keys)) == before
+
+
+def test_reads_from_every_offset_and_time_equal_the_filtered_log(box: LogBox) -> None:
+    """A read from any offset, kept or removed, and a lookup of any time find the first record that is left."""
+    rng = random.Random(7)
+    log = box.open()
+    begin(log)
+    batches = KeyedBatches(log)
+    random_history(batches, rng, 80, keys=10)
+    batches.append([(b"k", b"1"), (b"k", b"2"), (b"l", b"3")], append_time=True)
+    roll(log)
+    clean_log(log, FIRST_TIME_US)
+    kept = committed(log)
+
+    for offset in range(log.end_offset):
+        assert committed(log, offset) == [record for record in kept if record.offset >= offset]
+    for time_us in sorted({record.timestamp_us + step for record in kept for step in (-1, 0, 1)}):
+        found = log.offset_for_time(TimestampUs(time_us))
+        first = next((each for each in kept if each.timestamp_us >= time_us), None)
+        if first is None:
+            assert found is None
+        else:
+            # The index of times knows no order of records within a batch, so an earlier record may be found first.
+            assert found is not None
+            assert found[0] in {record.offset for record in kept}
+            assert found[1] >= time_us
+
+
+def test_a_small_map_cleans_a_log_in_several_rounds(box: LogBox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds whose map is full end early, and continue where the last one ended, until the log is clean."""
+    monkeypatch.setattr(windows, "ROWS_MAX", 10)
+    log = box.open()
+    begin(log)
+    batches = KeyedBatches(log)
+    for number in range(60):
+        batches.append([(b"k%d" % (number % 40), b"%d" % number), (b"same", b"%d" % number)])
+        if number % 20 == 19:
+            roll(log)
+    full = committed(log)
+    rounds = [clean_log(log, FIRST_TIME_US, buffer_bytes=32 * SLOT_BYTES).until for _ in range(8)]
+
+    assert newest(committed(log)) == newest(full)
+    assert rounds == sorted(rounds)
+    assert rounds[0] < rounds[-1] == log.end_offset
+    assert len(committed(log)) == len(newest(full))
+    check_covered(log)
+
+
+@pytest.mark.parametrize("kind", ["flipped", "short", "malformed"])
+def test_hostile_bytes_end_the_round_and_change_nothing(box: LogBox, kind: str) -> None:
+    """A damaged or malformed batch in a closed segment ends the round with its offset, and leaves the files alone."""
+    log = box.open()
+    begin(log)
+    batches = KeyedBatches(log)
+    batches.append([(b"a", b"1")])
+    position = log.segments[0].size
+    batches.append([(b"a", b"2" * 50)])
+    batches.append([(b"a", b"3")])
+    roll(log)
+    path = log.segments[0].path
+    data = bytearray(path.read_bytes())
+    if kind == "flipped":
+        data[position + 400] ^= 1
+    elif kind == "short":
+        del data[-8:]
+    else:
+        header = read_header(data, position)
+        body = bytes(data[position + header.body_start : position + header.total_bytes])
+        broken = body[:-300] + bytes(range(255, 155, -1)) * 3
+        packed = pack_header(header, [broken])
+        stamp = make_stamp(read_header(packed), header.base_offset, 1, header.append_time_us)
+        data[position : position + header.total_bytes] = stamp + packed[STAMP_BYTES:] + broken
+    path.write_bytes(data)
+
+    with pytest.raises(CleaningFailed) as failed:
+        clean_log(log, FIRST_TIME_US)
+    assert failed.value.first_offset == {"flipped": 1, "short": 0, "malformed": 1}[kind]
+    assert path.read_bytes() == data
+    assert len(log.segments) == 2
+
+
+def test_a_log_that_was_cut_during_a_round_keeps_its_segments(box: LogBox) -> None:
+    """A group is not swapped after a truncation of the log, and its files are removed."""
+    log = box.open()
+    begin(log)
+    batches = KeyedBatches(log)
+    for number in range(4):
+        batches.append([(b"a", b"%d" % number)])
+    roll(log)
+    order, generation = order_for(log, FIRST_TIME_US)
+    events = clean(order, PosixStorage())
+    group = next(event for event in events if isinstance(event, GroupCleaned))
+    log.truncate_to(Offset(2))
+
+    assert not log.swap(group, generation, TimestampUs(0))
+    assert [record.offset for record in committed(log)] == [0, 1]
+    assert not list(log.folder.glob("*.cleaned"))
+
+
+def test_readers_of_replaced_segments_end_undisturbed(box: LogBox) -> None:
+    """A segment that a reader holds stays readable after the swap, until it is released."""
+    log = box.open()
+    begin(log)
+    batches = KeyedBatches(log)
+    for number in range(4):
+        batches.append([(b"a", b"%d" % number)])
+    roll(log)
+    held = log.segments[0]
+    before = held.read(Offset(0), 1 << 20, Offset(4))
+    clean_log(log, FIRST_TIME_US)
+    after = held.read(Offset(0), 1 << 20, Offset(4))
+    log.remove_dropped(TimestampUs(1))
+
+    assert before is not None
+    assert after is not None
+    assert bytes(after.data) == bytes(before.data)
+    assert [record.value for record in committed(log)] == [b"3"]
+
+
+def test_a_reader_that_opens_a_replaced_segment_reads_the_new_one(box: LogBox) -> None:
+    """A segment that was not open before the swap cannot be opened any more, and reads find the new segment."""
+    log = box.open()
+    begin(log)
+    batches = KeyedBatches(log)
+    for number in range(4):
+        batches.append([(b"a", b"%d" % number)])
+    roll(log)
+    old = log.segments
+    order, generation = order_for(log, FIRST_TIME_US)
+    old[0].body = None
+    for event in clean(order, PosixStorage()):
+        assert not isinstance(event, GroupCleaned) or log.swap(event, generation, TimestampUs(0))
+
+    with pytest.raises(SegmentReplaced):
+        old[0].load()
+    new, log._segments = log._segments, old
+
+    def swapped() -> None:
+        """Finish the swap for which the reader waits."""
+        log._segments = new
+
+    log._wait_for_swap = swapped  # type: ignore[method-assign]
+    assert [record.value for record in committed(log)] == [b"3"]
+    log._segments = old
+    assert log.offset_for_time(TimestampUs(0)) == (3, FIRST_TIME_US + 4000)

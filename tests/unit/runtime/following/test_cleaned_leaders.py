@@ -1,0 +1,113 @@
+"""Followers that come back after their leader has cleaned its log: no deleted key returns, and merged batches fit."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from cleaning_kit import clean_log, committed, newest, roll
+from fairlead_api.batch.batches import encode, record_batch
+from fairlead_api.identifiers import Acks, Offset
+from fairlead_broker.log import PartitionLog
+from fairlead_broker.runtime.leading.producing import ProduceItem
+from following_kit import RealFollower, everything, start_following
+from leading_kit import LEADER, SECOND, Leading, Tasks, start_leading
+from log_kit import FIRST_TIME_US
+from waiting import until
+
+LATER_US = FIRST_TIME_US + 10**12
+
+
+@pytest.fixture
+async def tasks() -> AsyncIterator[Tasks]:
+    """Yield tasks that are cancelled at the end of the test."""
+    tasks = Tasks()
+    yield tasks
+    await tasks.end()
+
+
+async def put(leading: Leading, key: bytes, value: bytes | None) -> None:
+    """Produce one record with a key."""
+    columns = record_batch([value], [key], [FIRST_TIME_US], default_timestamp_us=0)
+    item = ProduceItem(leading.partition, memoryview(encode(columns).to_bytes()))
+    await leading.producing.produce([item], acks=Acks.LEADER, timeout_seconds=30.0)
+
+
+async def begun(tmp_path: Path, tasks: Tasks) -> tuple[Leading, RealFollower]:
+    """Return a leader with two keys, and a follower outside the isr that has copied both."""
+    leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1)
+    follower = await start_following(tmp_path, leading, SECOND, tasks)
+    await put(leading, b"kept", b"1")
+    await put(leading, b"deleted", b"1")
+    await follower.caught_up(2)
+    return leading, follower
+
+
+async def away(follower: RealFollower) -> PartitionLog:
+    """Stop following, and return the follower's log."""
+    partition = follower.partitions.pop()
+    follower.fetcher.remove(partition)
+    await partition.close()
+    return partition.log
+
+
+async def settled(leading: Leading, end: int) -> PartitionLog:
+    """Wait until the leader has committed everything without the follower, close its last segment, return its log."""
+    log = leading.partition.log
+
+    def committed_alone() -> bool:
+        leading.pass_time(1)
+        return (
+            log.checkpoint_high_watermark == end and len(leading.partition.leadership.machine.record.isr) == 1
+        )
+
+    await until(committed_alone)
+    roll(log)
+    return log
+
+
+async def test_a_follower_that_missed_a_removed_tombstone_copies_again(tmp_path: Path, tasks: Tasks) -> None:
+    """A deleted key does not come back with a follower that was away while its tombstone was removed."""
+    leading, follower = await begun(tmp_path, tasks)
+    log = await away(follower)
+    await put(leading, b"deleted", None)
+    led = await settled(leading, 3)
+    clean_log(led, FIRST_TIME_US)
+    clean_log(led, LATER_US, removal_limit=3)
+    deleted_before = newest(committed(log))
+    follower.follow(0, await leading.stored(), log)
+    await follower.caught_up(3)
+
+    assert b"deleted" in deleted_before
+    assert newest(committed(log)).keys() == {b"kept"}
+    assert everything(log) == everything(led)
+    assert log.cleaning.removed == led.cleaning.removed == 3
+
+
+async def test_a_follower_inside_a_merged_batch_takes_the_whole_batch(tmp_path: Path, tasks: Tasks) -> None:
+    """A follower whose log ends inside a batch that its leader has merged is cut to the base of that batch."""
+    leading, follower = await begun(tmp_path, tasks)
+    log = await away(follower)
+    await put(leading, b"later", b"2")
+    led = await settled(leading, 3)
+    clean_log(led, FIRST_TIME_US)
+    follower.follow(0, await leading.stored(), log)
+    copied = await follower.caught_up(3)
+
+    assert copied == everything(led)
+    assert len({record.offset for record in committed(log)}) == 3
+    assert log.synced_offset == 3
+
+
+async def test_a_copy_is_as_little_cleaned_as_its_source(tmp_path: Path, tasks: Tasks) -> None:
+    """A replica that lost its end, and whose new leader removed less, takes the leader's `removed` as its own."""
+    leading, follower = await begun(tmp_path, tasks)
+    log = await away(follower)
+    log.truncate_to(Offset(1))
+    log.take_removed(Offset(2))
+    follower.follow(0, await leading.stored(), log)
+    await follower.caught_up(2)
+
+    assert log.cleaning.removed == 0

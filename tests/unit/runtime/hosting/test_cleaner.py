@@ -1,0 +1,137 @@
+"""The cleaner of a broker with its child process: chosen partitions, replaced segments, failures."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import structlog
+
+from cleaning_kit import SEED, KeyedBatches, committed, roll
+from fairlead_api.configuration import TopicConfig
+from fairlead_api.identifiers import Offset, TopicIdPartition
+from fairlead_broker.log import PartitionLog, StorageFailed
+from fairlead_broker.runtime.engine.disk_pool import DiskPool
+from fairlead_broker.runtime.hosting.cleaner import Cleaner, CleanerSettings
+from fairlead_broker.runtime.hosting.cleaner_meters import CleanerMeters
+from fairlead_broker.telemetry import Telemetry
+from log_kit import PARTITION, TOPIC, LogBox, SteppingClock, begin
+from waiting import until
+
+CONFIG = TopicConfig(cleanup_policy="compact", segment_bytes=1 << 20, min_cleanable_dirty_ratio=0.0)
+
+
+KEY = TopicIdPartition(TOPIC, PARTITION)
+
+
+@dataclass
+class Hosted:
+    """A replica as the cleaner sees it."""
+
+    log: PartitionLog
+    topic: str = "accounts"
+    key: TopicIdPartition = KEY
+    index: int = 0
+    config: TopicConfig = CONFIG
+
+    def removal_limit(self) -> Offset:
+        """Return the end of the log."""
+        return self.log.end_offset
+
+
+@dataclass
+class Kit:
+    """A cleaner of one partition, and what it reports."""
+
+    box: LogBox
+    replica: Hosted
+    cleaner: Cleaner
+    telemetry: Telemetry
+    failures: list[StorageFailed] = field(default_factory=list)
+
+    def count(self, name: str, **labels: str) -> float:
+        """Return the value of a metric."""
+        return self.telemetry.registry.get_sample_value(name, labels) or 0.0
+
+
+@pytest.fixture
+async def kit(tmp_path: Path) -> AsyncIterator[Kit]:
+    """Yield a cleaner of a partition with two closed segments, which is not started."""
+    box = LogBox(tmp_path / "data", config=CONFIG)
+    log = box.open()
+    begin(log)
+    batches = KeyedBatches(log)
+    for number in range(40):
+        batches.append([(b"k%d" % (number % 4), b"%d" % number)])
+    roll(log)
+    telemetry = Telemetry(structlog.wrap_logger(structlog.ReturnLogger(), processors=[]))
+    pool, clock, failures = DiskPool("disk", 1), SteppingClock(), []
+    replica = Hosted(log)
+    settings = CleanerSettings(1 << 24, lambda: 0.01, lambda: 1e12, lambda: False)
+    cleaner = Cleaner(
+        lambda: [replica],  # type: ignore[list-item]
+        pool,
+        clock,
+        settings,
+        CleanerMeters(telemetry),
+        random_bytes=lambda count: SEED[:count],
+        failed=failures.append,
+        log=telemetry.log,
+    )
+    yield Kit(box, replica, cleaner, telemetry, failures)
+    pool.close()
+    box.stop()
+
+
+async def ran(kit: Kit, outcome: str) -> None:
+    """Run the cleaner until a round ends."""
+    running = asyncio.create_task(kit.cleaner.run())
+    try:
+        await until(lambda: kit.count("fairlead_cleaner_rounds_total", outcome=outcome))
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+async def test_a_due_partition_is_cleaned_once(kit: Kit) -> None:
+    """A due partition is cleaned by the child process, which ends with the cleaner."""
+    await ran(kit, "done")
+    await ran(kit, "done")
+
+    assert [record.offset for record in committed(kit.replica.log)] == [36, 37, 38, 39]
+    assert kit.count("fairlead_cleaner_rounds_total", outcome="done") == 1
+    assert kit.count("fairlead_cleaner_records_total", fate="dropped") == 36
+    assert kit.count("fairlead_cleaner_read_bytes_total") > 0
+    assert kit.replica.log.cleaning.cleaned == 40
+    assert not kit.cleaner._child.is_running
+
+
+async def test_damage_makes_a_partition_uncleanable(kit: Kit) -> None:
+    """A damaged segment ends its round, is recorded as damage, and the partition waits for its repair."""
+    path = kit.replica.log.segments[0].path
+    data = bytearray(path.read_bytes())
+    data[-100] ^= 1
+    path.write_bytes(data)
+    await ran(kit, "damaged")
+
+    assert kit.count("fairlead_cleaner_uncleanable_partitions") == 1
+    assert [each.first_offset for each in kit.replica.log.damaged] == [39]
+    assert not kit.failures
+
+
+async def test_a_killed_child_ends_its_round_and_is_started_again(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child that dies leaves the log unchanged; a forced round after that is carried out by another child."""
+    monkeypatch.setattr("fairlead_broker.runtime.hosting.cleaning_child.PROGRAM", "no.such.program")
+    await ran(kit, "failed")
+    unchanged = len(committed(kit.replica.log))
+    monkeypatch.undo()
+    kit.cleaner.force(kit.replica.key)
+    await ran(kit, "done")
+
+    assert unchanged == 40
+    assert len(committed(kit.replica.log)) == 4
