@@ -23,9 +23,10 @@ Options that also exist for Kafka have the same names. The case of a name does n
 """
 AFTER_READING = f"""
 Exactly one of `subscribe`, `subscribePattern` and `assign` must be given. A read has few tasks, since each task needs tens
-of milliseconds before its first record. There is at most one task for each partition with unread records, for each core
-of the driver's machine, and for each {TASK_ROWS_MIN:,} records. On a cluster, set `minPartitions` to the total number of
-cores of the executors: if there are fewer partitions, they are split. `maxPartitions` only limits the number of tasks.
+of milliseconds before its first record. The number of tasks is limited by the number of partitions with unread records,
+by the number of cores of the driver's machine, and to one for each {TASK_ROWS_MIN:,} records. On a cluster, set
+`minPartitions` to the total number of cores of the executors: if there are fewer partitions, they are split.
+`maxPartitions` only limits the number of tasks.
 
 ### Columns
 
