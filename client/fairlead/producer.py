@@ -14,14 +14,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 from fairlead import clock
 from fairlead.clock import now_ns
-from fairlead.connection.metadata import MetadataCache, create_topic, creates_topics, partition_not_found
+from fairlead.connection.metadata import (
+    MetadataCache,
+    Picture,
+    create_topic,
+    creates_topics,
+    partition_not_found,
+)
 from fairlead.connection.transport import Transport
 from fairlead.credentials import TokenProvider
 from fairlead.errors import (
@@ -80,10 +86,6 @@ from fairlead_api.problems import ProblemError, SideEffect
 
 if TYPE_CHECKING:
     import pyarrow as pa
-from collections.abc import Callable
-from typing import TypeAlias
-
-from fairlead.connection.metadata import Picture
 
 QueueOf: TypeAlias = Callable[[str, int], PartitionQueue]
 """Function that returns the queue of a partition, given the topic and the index."""

@@ -17,14 +17,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from fairlead.errors import FairleadError
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Link, Tracer
 
-    from fairlead.producing.pending_batch import PendingBatch
     from fairlead.records import ConsumerBatch, Headers
 
 SYSTEM: Final = "fairlead"
@@ -41,6 +40,25 @@ def tracer_at_hand() -> Tracer | None:
         return None
     tracer: Tracer = trace.get_tracer("fairlead")
     return tracer
+
+
+class TracedBatch(Protocol):
+    """Interface of the batches of a request for the span of the request."""
+
+    @property
+    def topic(self) -> str:
+        """Name of the topic."""
+        ...
+
+    @property
+    def partition(self) -> int:
+        """Index of the partition."""
+        ...
+
+    @property
+    def record_count(self) -> int:
+        """Number of records."""
+        ...
 
 
 class ProducerTracing:
@@ -73,7 +91,7 @@ class ProducerTracing:
         return (*(headers or ()), *((name, value.encode()) for name, value in carried.items()))
 
     @contextmanager
-    def sending(self, batches: Sequence[PendingBatch]) -> Iterator[Mapping[str, str]]:
+    def sending(self, batches: Sequence[TracedBatch]) -> Iterator[Mapping[str, str]]:
         """Trace a request and yield the headers for it; yield no headers without a traced record."""
         from opentelemetry.context import Context  # noqa: PLC0415 - only with tracing
         from opentelemetry.trace import SpanKind, set_span_in_context  # noqa: PLC0415 - only with tracing

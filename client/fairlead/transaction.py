@@ -12,17 +12,59 @@ from __future__ import annotations
 
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from fairlead.errors import FairleadError
 from fairlead.producing.delivery import BatchDelivery, Delivery, RecordMetadata
+from fairlead.producing.transactions import JointCommit
 from fairlead.records import Headers
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from fairlead.consumer import Consumer
-    from fairlead.producer import Producer
+
+
+class TransactionalProducer(Protocol):
+    """Interface of `Producer` for its transactions."""
+
+    async def _begin_transaction(self) -> str: ...
+
+    async def _commit_transaction(self) -> None: ...
+
+    async def _abort_transaction(self) -> None: ...
+
+    def _join_offsets(self, joint_commit: JointCommit) -> None: ...
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        timestamp: datetime | int | None = None,
+        partition: int | None = None,
+    ) -> Delivery:
+        """Send one record; see `Producer.send`."""
+        ...
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        timestamp: datetime | int | None = None,
+        partition: int | None = None,
+    ) -> RecordMetadata:
+        """Send one record and wait for its acknowledgement; see `Producer.send_and_wait`."""
+        ...
+
+    async def send_batch(
+        self, topic: str, data: pa.Table | pa.RecordBatch, partition: int | None = None
+    ) -> list[BatchDelivery]:
+        """Send a table; see `Producer.send_batch`."""
+        ...
 
 
 class Transaction:
@@ -31,7 +73,7 @@ class Transaction:
     A producer has one open transaction at a time.
     """
 
-    def __init__(self, producer: Producer) -> None:
+    def __init__(self, producer: TransactionalProducer) -> None:
         self._producer = producer
         self._id: str | None = None
 
