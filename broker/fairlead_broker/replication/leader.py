@@ -26,8 +26,7 @@ import msgspec
 from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset, Revision
 from fairlead_broker.registry.isr import generation_in, with_isr
 from fairlead_broker.registry.records import DurabilityState, InSync, PartitionRecord, Replica
-from fairlead_broker.replication.end_offsets import EndOffsets
-from fairlead_broker.replication.known_follower import KnownFollower
+from fairlead_broker.replication.follower_progress import EndOffsets, KnownFollower
 from fairlead_broker.replication.leader_messages import (
     AdvanceHighWatermark,
     AdvanceLowWatermark,

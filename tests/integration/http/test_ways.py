@@ -28,7 +28,7 @@ LOOKUPS = {
     "broker/producers/holding.py": "index: held batches, none on these ways",
     "broker/producers/state.py": "value: the last batches of each producer",
     "broker/registry/metadata.py": "index: records of topics and partitions",
-    "broker/replication/end_offsets.py": "value: ends of the leader's log by time",
+    "broker/replication/follower_progress.py": "value: reported offsets, and ends of the leader's log by time",
     "broker/runtime/meters.py": "counter: batches and records",
     "broker/server/http/request_metrics.py": "counter: requests",
     "broker/runtime/engine/loop_lag.py": "timer: delay of the event loop, on none of these ways",

@@ -18,7 +18,7 @@ from fairlead_broker.producers.state import RETENTION_US, ProducerState
 from fairlead_broker.registry import isr as isr_rules
 from fairlead_broker.registry.records import DurabilityState, InSync
 from fairlead_broker.replication.follower import PartitionFollower
-from fairlead_broker.replication.known_follower import KnownFollower
+from fairlead_broker.replication.follower_progress import KnownFollower
 from fairlead_broker.replication.leader import PartitionLeader
 from fairlead_broker.replication.leader_messages import WriteAnswered, WriteOutcome
 from partitions import guards, leading, wishes

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead_api.identifiers import Offset
-from fairlead_broker.replication.end_offsets import ENTRIES_PER_LAG, EndOffsets
+from fairlead_broker.replication.follower_progress import ENTRIES_PER_LAG, EndOffsets
 
 LAG_SECONDS = 10.0
 STEP_SECONDS = LAG_SECONDS / ENTRIES_PER_LAG
