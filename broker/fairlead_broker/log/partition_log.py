@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from fairlead_api.configuration import Durability, TopicConfig
 from fairlead_api.identifiers import LeaderEpoch, Offset, TimestampUs
 from fairlead_broker.compaction.cleanable import CleaningState
+from fairlead_broker.log.aborted_index import first_offset, without_aborted
 from fairlead_broker.log.cleaning.rounds import GroupCleaned, RoundDone
 from fairlead_broker.log.cleaning.swap import begin_swap, drop_cleaned, finish_swap
 from fairlead_broker.log.copies import first_offsets, read_copies
@@ -51,7 +52,6 @@ from fairlead_broker.log.segments.segment_writer import (
 )
 from fairlead_broker.log.segments.segments import Segment
 from fairlead_broker.log.segments.storage import File, Storage
-from fairlead_broker.log.stable_reads import first_offset, without_aborted
 from fairlead_broker.log.synced_offsets import SyncedOffset, SyncedOffsets
 
 
