@@ -1,4 +1,6 @@
-"""Cache of refused tokens (rule A5). The module reads no clock: the time is an argument.
+"""Cache of refused tokens of every kind: API tokens and signed tokens (rule A5).
+
+The module reads no clock: the time is an argument.
 
 A client with a wrong token sends it repeatedly. The cache answers the repetitions without verifying the signature again
 and without charging the failure budget of the address, so that other clients with the same address can still present a

@@ -1,6 +1,7 @@
 """The page `/docs`, which describes every call of a broker; the page is generated from the route table.
 
-Used by `pages`. The calls are taken from the routes, and the fields of JSON bodies from the schemas of the OpenAPI
+Used by `pages`, which answers the requests for this page, the OpenAPI document and the pages of problems. This module
+only renders the page: it takes the calls from the routes, and the fields of JSON bodies from the schemas of the OpenAPI
 document. The page is plain HTML without scripts. This module must not depend on any particular call.
 """
 
