@@ -109,7 +109,7 @@ WARNING: Final = ConditionType(
         Reason(
             "NoExternalAddress",
             ("True",),
-            "The Service for clients outside has no load balancer or node port yet, so these clients reach no broker.",
+            "The Service for external clients has no load balancer or node port yet, so these clients reach no broker.",
             "Wait for the cloud provider, and look at the Events of the Service: a Kubernetes without a provider of "
             "load balancers never assigns one, and needs the type nodeport.",
             CLUSTER_ONLY,
@@ -125,7 +125,7 @@ WARNING: Final = ConditionType(
         Reason(
             "ClientsOutsideCannotFollow",
             ("True",),
-            "Brokers have no listener for clients outside, because they run an older release or were started by an "
+            "Brokers have no listener for external clients, because they run an older release or were started by an "
             "older operator, and send these clients to addresses inside the Kubernetes cluster.",
             "Upgrade the brokers, or restart them with the annotation fairlead.dev/restart; until then, clients "
             "outside set one_address.",

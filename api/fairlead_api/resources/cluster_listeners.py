@@ -113,12 +113,12 @@ class DataListener(Part):
     """Type of the listener. internal: brokers are reachable only inside the Kubernetes cluster. nodeport: brokers are \
 reachable at a port of every node. loadbalancer: brokers are reachable through a load balancer of the cloud. \
 clusterip: brokers are reachable through an Ingress or a Gateway with `route`, or through another proxy that you \
-create in front of the Services for clients outside."""
+create in front of the Services for external clients."""
     per_broker: bool = False
-    """Whether each broker has its own Service, so that clients outside reach leaders directly. If brokers \
-have no Services of their own, clients outside call a single address, and brokers forward requests to the leaders."""
+    """Whether each broker has its own Service, so that external clients reach leaders directly. If brokers \
+have no Services of their own, external clients call a single address, and brokers forward requests to the leaders."""
     advertised_host: Annotated[str, kubernetes(maxLength=253, minLength=1)] | None = None
-    """Host at which clients outside reach each broker, with the placeholders {id}, {pod} and {namespace}, for example \
+    """Host at which external clients reach each broker, with the placeholders {id}, {pod} and {namespace}, for example \
 broker-{id}.example.com. The type nodeport also allows one host for all nodes. By default the host is the load \
 balancer of the broker, or the address of its node. The host may have a port, and for the type clusterip also the \
 scheme of the proxy, as in https://broker-{id}.example.com:443. For the type internal, all clients use the host."""

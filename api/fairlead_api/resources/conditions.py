@@ -32,7 +32,7 @@ MESSAGE_LENGTH_MAX = 32768
 
 
 class Condition(Part):
-    """Condition in the standard form of Kubernetes."""
+    """Condition in the standard Kubernetes form."""
 
     type: Annotated[str, kubernetes(maxLength=64)]
     """Type of the condition, from the catalogue."""
@@ -41,7 +41,7 @@ class Condition(Part):
     reason: Annotated[str, kubernetes(maxLength=128)]
     """Reason for the status, as one word from the catalogue."""
     message: Annotated[str, kubernetes(maxLength=MESSAGE_LENGTH_MAX)] = ""
-    """Explanation for people, with the affected objects, numbers and the remedy."""
+    """Human-readable explanation that names the affected objects, the relevant numbers and the remedy."""
     last_transition_time: Annotated[str, kubernetes(format="date-time")]
     """Time of the last change of the status."""
     observed_generation: int | None = None

@@ -428,7 +428,7 @@ def _unreached(facts: Facts) -> Iterable[tuple[str, str]]:
             f"the API server has no {outside.missing_kind}, so no Gateway leads to the brokers",
         )
     if outside.deaf:
-        message = f"{_brokers(outside.deaf)} without a listener for clients outside until the next restart"
+        message = f"{_brokers(outside.deaf)} without a listener for external clients until the next restart"
         yield "ClientsOutsideCannotFollow", message
 
 

@@ -95,7 +95,7 @@ def outside(kubernetes_pods: KubernetesPods) -> Iterator[OutsideNetwork]:
 
 
 def listening(stage: PodsStage, brokers: int, **listener: Any) -> dict[str, Any]:
-    """Set the listener of the Cluster; return the addresses for clients outside once `brokers` brokers have one."""
+    """Set the listener of the Cluster; return the addresses for external clients once `brokers` brokers have one."""
     stage.set("listeners", {"data": listener})
 
     def is_ready(cluster: Any) -> bool:
@@ -164,7 +164,7 @@ def addresses(listed: str) -> list[str]:
 
 
 def test_one_node_port_is_enough(stage: PodsStage, outside: OutsideNetwork) -> None:
-    """Clients outside write and read through one node port without any setting, and no broker restarts for it."""
+    """External clients write and read through one node port without any setting, and no broker restarts for it."""
     before = stage.pods()
     found = listening(stage, 0, type="nodeport", nodePort=30520)
     inside = outside.run(PROGRAM, "topic", "list", "--bootstrap", stage.bootstrap, check=False)
@@ -191,7 +191,7 @@ def test_each_broker_has_a_node_port(stage: PodsStage, outside: OutsideNetwork) 
 
 
 def test_each_broker_has_a_load_balancer(stage: PodsStage, outside: OutsideNetwork) -> None:
-    """Clients outside connect to the load balancer of each leader once a provider has assigned the addresses."""
+    """External clients connect to the load balancer of each leader once a provider has assigned the addresses."""
     stage.set("listeners", {"data": {"type": "loadbalancer", "perBroker": True}})
     warned = stage.wait(lambda each: "NoExternalAddress" in json.dumps(each["status"].get("conditions")))
     api = stage.kubernetes.api
@@ -216,7 +216,7 @@ def test_each_broker_has_a_load_balancer(stage: PodsStage, outside: OutsideNetwo
 
 
 def test_an_ingress_leads_to_the_brokers(stage: PodsStage, outside: OutsideNetwork, tmp_path: Path) -> None:
-    """A proxy that follows the Ingress serves clients outside, at one host for all, and at a host of each broker."""
+    """A proxy that follows the Ingress serves external clients, at one host for all, and at a host of each broker."""
     route = {"kind": "Ingress", "host": HOST, "scheme": "http", "port": PROXY_PORT}
     found = listening(stage, 0, type="clusterip", route=route)
     with ingress_controller(stage, 0, tmp_path) as hosts:
