@@ -236,3 +236,15 @@ def test_headers_are_counted_by_batch_and_by_record() -> None:
     assert (
         validate_produced(headed(RECORD_HEADERS_MAX, 0, RECORD_HEADERS_MAX), WIDE, NOW_US).record_count == 3
     )
+
+
+def test_a_compacted_topic_needs_a_key_in_every_record() -> None:
+    """A batch with a record without a key is refused where keys are required, and accepted elsewhere."""
+    columns = record_batch([b"1", b"2"], [b"key", None], [NOW_US, NOW_US], default_timestamp_us=0)
+    raw = memoryview(bytearray(encode(columns).to_bytes()))
+    keyed = record_batch([b"1", None], [b"key", b""], [NOW_US, NOW_US], default_timestamp_us=0)
+    compacted = replace(LIMITS, keys_required=True)
+
+    assert problem_of(raw, compacted).code == "invalid_record"
+    assert validate_produced(raw, LIMITS, NOW_US).record_count == 2
+    assert validate_produced(memoryview(encode(keyed).to_bytes()), compacted, NOW_US).record_count == 2
