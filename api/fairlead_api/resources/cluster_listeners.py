@@ -118,8 +118,8 @@ create in front of the Services for external clients."""
     """Whether each broker has its own Service, so that external clients reach leaders directly. If brokers \
 have no Services of their own, external clients call a single address, and brokers forward requests to the leaders."""
     advertised_host: Annotated[str, kubernetes(maxLength=253, minLength=1)] | None = None
-    """Host at which external clients reach each broker, with the placeholders {id}, {pod} and {namespace}, for example \
-broker-{id}.example.com. The type nodeport also allows one host for all nodes. By default the host is the load \
+    """Host at which external clients reach each broker, with the placeholders {id}, {pod} and {namespace}, for \
+example broker-{id}.example.com. The type nodeport also allows one host for all nodes. By default the host is the load \
 balancer of the broker, or the address of its node. The host may have a port, and for the type clusterip also the \
 scheme of the proxy, as in https://broker-{id}.example.com:443. For the type internal, all clients use the host."""
     annotations: Annotations = Field(default_factory=dict)
