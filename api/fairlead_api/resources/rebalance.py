@@ -111,9 +111,8 @@ class RebalanceProposal(Part):
     replicas_moved: int
     """Number of replicas that are copied to another broker."""
     moves: Annotated[tuple[RebalanceMove, ...], kubernetes(maxItems=MOVES_MAX)] = ()
-    """Moves, in the order in which they start. A move that keeps the brokers and changes their order moves only the
-    preferred leader.
-    """
+    """Moves, in the order in which they start. A move that keeps the brokers and changes their order moves only the \
+preferred leader."""
     brokers: Annotated[tuple[BrokerLoad, ...], kubernetes(maxItems=BROKERS_MAX)] = ()
     """Load of each broker before and after the moves."""
     complete: bool = True

@@ -21,6 +21,7 @@ UNITS = (
         "_callers",
         "_failed",
         "_ratio",
+        "_ratio_max",
         "_open",
     ),
 )
