@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from fairlead_spark.partition_by import pass_partition_by
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -44,6 +46,7 @@ def spark_session(
     `master` is Spark's master; None means the master of the surrounding spark-submit or, without spark-submit, all
     cores of this machine. `conf` overrides the recommended settings. The state of windows and sessions gets one
     partition for each core instead of Spark's default of 200, since each partition costs a task in every batch.
+    `partitionBy()` of writers reaches `format("fairlead-delta")`.
     """
     from pyspark.sql import SparkSession
 
@@ -62,4 +65,5 @@ def spark_session(
     session = builder.getOrCreate()
     if SHUFFLE_PARTITIONS not in given:
         session.conf.set(SHUFFLE_PARTITIONS, str(session.sparkContext.defaultParallelism))
+    pass_partition_by(session)
     return session

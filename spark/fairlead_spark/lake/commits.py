@@ -160,8 +160,9 @@ class BatchCommit:
         """
         if self.is_stream and not self.options.partition_by:
             logger.warning(
-                "%s is created without partitions; a table that has partitions needs the option partitionBy, since "
-                "Spark does not pass partitionBy() to sinks in Python",
+                "%s is created without partitions, which cannot be added later: for a table with partitions, set the "
+                "option partitionBy, or call fairlead_spark.pass_partition_by(spark) before partitionBy(), whose "
+                "columns Spark drops otherwise",
                 self.options.path,
             )
         DeltaTable.create(

@@ -26,8 +26,9 @@ LAKE_OPTIONS: Final = (
         "partitionBy",
         "columns of the frame, separated by commas",
         "none",
-        "partition columns; an existing table keeps its partition columns. Spark does not pass `partitionBy()` to "
-        "sinks in Python",
+        "partition columns; an existing table keeps its partition columns. The method `partitionBy()` sets the option "
+        "in sessions of `fairlead_spark.spark_session`, and in other sessions after "
+        "`fairlead_spark.pass_partition_by(spark)`",
     ),
     Option(
         "mergeSchema",
@@ -78,10 +79,7 @@ class LakeOptions:
     """Absolute path of a folder that the driver and the tasks share, or URI of an object store
     (`s3://bucket/table`)."""
     partition_by: tuple[str, ...] = ()
-    """Partition columns of the data frame; the order of these columns is part of the table.
-
-    Spark does not pass `partitionBy()` to a sink in Python.
-    """
+    """Partition columns of the data frame; the order of these columns is part of the table."""
     compression: Codec = "zstd"
     """Compression codec of the Parquet files; all readers support the allowed codecs."""
     storage: tuple[tuple[str, str], ...] = ()

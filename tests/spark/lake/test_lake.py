@@ -222,3 +222,27 @@ def test_a_frame_that_does_not_fit_the_table_is_refused(spark: SparkSession, tmp
 
     assert DeltaTable(table).version() == 1
     assert unlisted(Path(table)) == []
+
+
+def test_writes_add_columns_and_leave_columns_of_other_writers_null(
+    spark: SparkSession, bootstrap: str, hundred: str, tmp_path: Path
+) -> None:
+    """With mergeSchema, new columns of a batch and of a stream are null in older rows."""
+    table = str(tmp_path / "table")
+    batch = spark.sql("SELECT -2L AS offset").write.format("fairlead-delta").mode("append")
+    batch.save(table)
+    added = spark.sql("SELECT -1L AS offset, 'theirs' AS other").write.format("fairlead-delta").mode("append")
+    with raises(PySparkException, "other", "mergeSchema"):
+        added.save(table)
+    added.option("mergeSchema", "true").save(table)
+    source = {"bootstrap": bootstrap, "subscribe": hundred, "startingOffsets": "earliest"}
+    rows = spark.readStream.format("fairlead").options(**source).load().selectExpr("offset", "'ours' AS text")
+    stream = rows.writeStream.format("fairlead-delta").trigger(availableNow=True)
+    stream = stream.option("mergeSchema", "true").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = stream.start(table)
+    assert query.awaitTermination(400), "the query takes too long"
+    found = DeltaTable(table).to_pyarrow_table().sort_by("offset")
+
+    assert found["offset"].to_pylist() == [*range(-2, 100)]
+    assert found["other"].to_pylist() == [None, "theirs", *[None] * 100]
+    assert found["text"].to_pylist() == [None, None, *["ours"] * 100]
