@@ -77,7 +77,7 @@ class Need:
 
 
 class Audience(StrEnum):
-    """Callers that may make a call, apart from the needs that the endpoint decides."""
+    """Callers that may make a call, before the endpoint checks any permissions of its own."""
 
     PUBLIC = "public"
     """Every caller, without any access decision."""

@@ -14,7 +14,7 @@ import msgspec
 AUDIT_LOGGER: Final = "fairlead.audit"
 """Name of the logger of the audit log."""
 AUDIT_TOPIC: Final = "__audit"
-"""Name of the topic for audit records, which the configuration of the cluster can turn on."""
+"""Name of the topic for audit records; the key `audit.topic.enable` of the cluster turns the topic on."""
 NAME_LENGTH_MAX: Final = 249
 """Maximum length of a name in a record; longer names are truncated."""
 

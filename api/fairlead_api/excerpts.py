@@ -1,8 +1,8 @@
 """Quoting of values from requests in problems: short, in ASCII, and always valid JSON.
 
-A hostile value must not make an answer or a log line long, nor insert control characters and look-alike characters into
-the text. An integer beyond 64 bits must not prevent the problem from being encoded. Every problem that contains a value
-of the request uses this module.
+A hostile value must neither lengthen an answer or a log line, nor insert control or look-alike characters into it. An
+integer beyond 64 bits must not prevent the problem from being encoded. Every problem that contains a value of the
+request uses this module.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def excerpt(value: object) -> JSON:
 
 
 def _number_text(value: object) -> str:
-    """Return a number as text, or its size in bits if it exceeds 64 bits, since Python limits the formatting."""
+    """Return a number as text, or its size in bits if it exceeds 64 bits: Python refuses to format huge integers."""
     if isinstance(value, int) and not INTEGER_MIN <= value <= INTEGER_MAX:
         return f"an integer of {value.bit_length()} bits"
     return str(value)

@@ -68,26 +68,27 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="fairlead_access_denied_total",
         kind=_COUNTER,
-        help="Operations that no ACL allows. In the mode observe, these operations are only counted, with "
+        help="Operations that no ACL allows. In observe mode, these operations are only counted, with "
         "observed=true.",
         labels=("observed",),
     ),
     MetricDefinition(
         name="fairlead_audit_topic_dropped_total",
         kind=_COUNTER,
-        help="Records of the audit log that were not written to the topic `__audit`, because too many records waited.",
+        help="Records of the audit log that were not written to the topic `__audit`, because too many records were "
+        "waiting.",
     ),
     MetricDefinition(
         name="fairlead_quota_used_ratio",
         kind=_GAUGE,
-        help="Used fraction of a limit of a quota in the whole cluster, as known to this broker. For a limit of each "
-        "principal, the value is the largest fraction of a principal.",
+        help="Used fraction of a quota limit in the whole cluster, as known to this broker. For a limit of each "
+        "principal, the value is that of the principal with the largest fraction.",
         labels=("subject", "limit"),
     ),
     MetricDefinition(
         name="fairlead_quota_refused_total",
         kind=_COUNTER,
-        help="Requests refused because of a limit. In the mode observe, these requests are only counted.",
+        help="Requests refused because of a limit. In observe mode, these requests are only counted.",
         labels=("subject", "limit"),
     ),
     MetricDefinition(
@@ -99,8 +100,8 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="fairlead_security_stale_seconds",
         kind=_GAUGE,
-        help="Seconds since the coordination store last answered this broker. The broker uses the ACLs and tokens of "
-        "that time. A value up to a third of lease_seconds is normal.",
+        help="Seconds since the coordination store last answered this broker. Until the next answer, the "
+        "broker uses the ACLs and tokens that it knew then. A value up to a third of lease_seconds is normal.",
     ),
     MetricDefinition(
         name="fairlead_produce_batches_total",
@@ -423,7 +424,8 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="fairlead_group_offset_transactions_total",
         kind=_COUNTER,
-        help="Transactions with which this broker has stored committed offsets; commits of a group can share one.",
+        help="Transactions of the coordination store by which this broker has stored committed offsets; commits of a "
+        "group can share a transaction.",
     ),
     MetricDefinition(
         name="fairlead_transactions_total",
@@ -441,13 +443,13 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="fairlead_transaction_writes_total",
         kind=_COUNTER,
-        help="Writes of the coordination store with changes of transactions. Writes with offsets of groups are counted"
-        " by fairlead_group_offset_transactions_total.",
+        help="Writes to the coordination store that change transactions. Writes with offsets of groups are counted by"
+        " fairlead_group_offset_transactions_total.",
     ),
     MetricDefinition(
         name="fairlead_transaction_decisions_total",
         kind=_COUNTER,
-        help="Changes of transactions in these writes; changes that arrive together share a write.",
+        help="Changes of transactions written to the coordination store; changes that arrive together share a write.",
     ),
     MetricDefinition(
         name="fairlead_transactions_open",

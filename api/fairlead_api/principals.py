@@ -25,7 +25,7 @@ OTHER_SOURCES: Final = ("user", "group", "broker", ANONYMOUS)
 PRINCIPAL_LENGTH_MAX: Final = 249
 _PATTERN: Final = re.compile(r"[!-)+\-./0-~]{1,249}|[!-)+\-./0-~]{0,248}\*")
 _PATTERN_RULE: Final = (
-    "1 to 249 printable ASCII characters without space, comma and '*', and perhaps one '*' at the end"
+    "1 to 249 printable ASCII characters without space, comma and '*', optionally followed by one '*'"
 )
 
 

@@ -1,4 +1,4 @@
-"""Setting of the C allocator that keeps freed memory in the process.
+"""Make the C allocator keep freed memory in the process instead of returning it to the system.
 
 Fairlead's own processes (brokers and Spark workers) call this module at startup. The SDK does not call this module,
 since the SDK runs in a user's process. By default glibc returns each freed block of megabytes to the system, and the

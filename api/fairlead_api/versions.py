@@ -29,6 +29,6 @@ def check_batch_formats(formats: Iterable[int]) -> None:
     if not any(number in BATCH_FORMATS for number in named):
         raise ProblemError(
             "unsupported_version",
-            f"the client reads the batch formats {named}, this broker writes {list(BATCH_FORMATS)}",
+            f"the client reads batch formats {named}, but this broker writes {list(BATCH_FORMATS)}",
             data={"parameter": "formats", "value": named, "supported": BATCH_FORMATS},
         )

@@ -660,7 +660,7 @@ class BrokerSettings(BaseSettings):
             for each in (*self.data_listens, *external):
                 if each.scheme == "http" and not each.loopback:
                     msg = (
-                        f"security=enforce needs TLS on {each} (setting tls), since tokens can be read in the network; "
+                        f"security=enforce needs TLS on {each} (setting tls), since tokens can be read on the network; "
                         "set allow_plaintext if a mesh or a proxy ends TLS"
                     )
                     raise ValueError(msg)

@@ -416,7 +416,7 @@ class Admin:
     async def commit_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit offsets for a group without members; a missing group is created.
 
-        Raises `GroupNotEmptyError`, and the error of the first partition that was not stored.
+        Raises `GroupNotEmptyError`, and the error of the first partition whose offset was not stored.
         """
         entries = tuple(
             OffsetCommit(topic=place.topic, partition=place.partition, offset=offset)

@@ -76,7 +76,7 @@ class Consumer:
 
     - bootstrap: URL of a broker, or several.
     - group: name of the consumer group.
-    - topics, pattern: subscribed topics by name, or by an RE2 pattern of the whole name.
+    - topics, pattern: subscribed topics by name, or by an RE2 pattern that must match the whole name.
     - start: start of a partition without a committed offset: `"earliest"`, `"latest"`, a duration (`"10m"`: records of
       at most that age), or `"none"`, which raises an error.
     - commit: `"after"` commits processed records every `auto_commit_interval`, before a partition is released, and at
@@ -85,9 +85,9 @@ class Consumer:
       once). With `"manual"`, only `commit` commits.
     - auto_commit_interval: time between two commits with `commit="after"`.
     - on_assigned, on_revoked: plain or async functions, called with the assigned or revoked partitions; a partition is
-      released only after `on_revoked` has ended.
-    - processing_timeout: maximum time between two calls that take a batch; after a longer time, the member leaves the
-      group, and the next call that takes a batch raises `ProcessingTimeoutError`.
+      released only after `on_revoked` has returned.
+    - processing_timeout: maximum time between two calls that take a batch; if it is exceeded, the member leaves the
+      group, and the next such call raises `ProcessingTimeoutError`.
     - session_timeout: time without a heartbeat, for example after a crash, after which other members get the
       partitions.
     - rebalance_timeout: time that the group waits for the release of a partition.
@@ -569,7 +569,7 @@ class Consumer:
     async def _next_of_group(self, session: GroupSession, until: EndOffsets | None) -> ConsumerBatch | None:
         before = self._commit_before
         try:
-            # A held-back batch was not handed out yet, so the batch is not finished.
+            # A held-back batch has not been handed out yet, so the batch is not finished.
             session.begin_take(finished=before is None or before.held is None)
             if before is None:
                 batch = await self._next_fetched(until)

@@ -56,7 +56,7 @@ _BACKOFF: Final = Backoff(seconds_initial=0.05, seconds_max=2.0)
 class ConsumingTransaction(Transaction):
     """One transaction of `exactly_once`: open it with `async with`, and iterate over its batches.
 
-    The iteration ends after a time, and leaving the block commits the results with the offsets of the batches. Every
+    The iteration ends after `every`, and leaving the block commits the results with the offsets of the batches. Every
     batch that the iteration has handed out counts as processed.
     """
 
@@ -69,7 +69,7 @@ class ConsumingTransaction(Transaction):
         """Outcome of the block: whether the transaction was committed; None before the end of the block."""
 
     async def __aiter__(self) -> AsyncIterator[ConsumerBatch]:
-        """Iterate over batches, from the first batch that arrives until the time of the transaction is over."""
+        """Iterate over batches, from the first batch that arrives until the transaction's time is up."""
         deadline: float | None = None
         while True:
             left = None
@@ -123,8 +123,8 @@ async def exactly_once(
 ) -> AsyncIterator[ConsumingTransaction]:
     """Yield transactions that commit results together with the offsets of the records from which they were computed.
 
-    - consumer: member of a group with `commit="manual"` and `isolation="read_committed"`.
-    - producer: producer with `transactional`.
+    - consumer: consumer in a group, opened with `commit="manual"` and `isolation="read_committed"`.
+    - producer: producer opened with `transactional`.
     - every: maximum time from the first batch of a transaction to its commit.
     - retry: exceptions of the block after which the block runs again with the same records; after every other exception
       the transaction is aborted and the exception is raised.

@@ -2,8 +2,8 @@
 
 `settings` chooses the source from arguments, the environment and the mounted file. The transport gets the token of each
 request from this module. The source is read again when the token is old, and after a refusal, so that a token can be
-rotated without a restart. A token appears in no error, log or representation. The module must not depend on
-connections.
+rotated without a restart. A token never appears in an error, a log or a representation. The module must not
+depend on connections.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Credentials:
 
 
 NO_TOKEN: Final = Credentials()
-"""Credentials without a token, with which the principal of requests is `anonymous`."""
+"""Credentials without a token: the principal of requests is `anonymous`."""
 
 
 class CallerToken:

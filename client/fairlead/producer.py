@@ -316,8 +316,9 @@ class Producer:
     async def abort(self) -> None:
         """Close without a flush and send no further record, because another producer will send the records.
 
-        Records without an acknowledgement fail with `ClosedError` at once; records in flight may be stored. `abort`
-        does not wait for brokers. `abort` does nothing after `close` has begun, and `close` does nothing after `abort`.
+        Records without an acknowledgement fail with `ClosedError` at once; records in flight may still be stored.
+        `abort` does not wait for brokers. `abort` does nothing after `close` has begun, and `close` does nothing after
+        `abort`.
         """
         if self._open:
             self._open = False
@@ -449,7 +450,7 @@ class Producer:
         return transaction.id
 
     def _join_offsets(self, joint_commit: JointCommit) -> None:
-        """Commit the open transaction by a function that also commits offsets of a group."""
+        """Commit the open transaction with a function that also commits offsets of a group."""
         assert self._transaction is not None, "a transaction is open"
         self._transaction.joint_commit = joint_commit
 
@@ -704,7 +705,7 @@ class Producer:
             error = ClosedError("producer")
             error.__cause__ = cause
             if batch.side_effect is SideEffect.MAYBE or batch in batch.queue.in_flight:
-                error.add_note("An attempt received no definite answer: the records may be stored.")
+                error.add_note("An attempt received no definite answer: the records may have been stored.")
             self._accumulator.give_up(batch, error)
             batch.fail(error)
             self._settled(batch)

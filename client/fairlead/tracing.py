@@ -92,7 +92,7 @@ class ProducerTracing:
 
     @contextmanager
     def sending(self, batches: Sequence[TracedBatch]) -> Iterator[Mapping[str, str]]:
-        """Trace a request and yield the headers for it; yield no headers without a traced record."""
+        """Trace a request and yield its trace headers, which are empty if no record of the request is traced."""
         from opentelemetry.context import Context  # noqa: PLC0415 - only with tracing
         from opentelemetry.trace import SpanKind, set_span_in_context  # noqa: PLC0415 - only with tracing
 

@@ -131,12 +131,12 @@ class Transaction:
         return await self._producer.send_batch(topic, data, partition)
 
     async def commit_offsets(self, consumer: Consumer) -> None:
-        """Commit the group's offsets after all records that a consumer has handed out, if the transaction commits.
+        """Commit, with the transaction, the group's offsets after all records that a consumer has handed out.
 
-        Readers of the group's offsets see the offsets if and only if the transaction is committed. The consumer is a
-        member of a group with `commit="manual"`. A transaction contains the offsets of only one consumer; a later call
-        replaces the offsets of an earlier call. If a partition was revoked in the meantime, the transaction is aborted,
-        and leaving the block raises `MemberFencedError`. After an abort, the consumer must return to its committed
-        offsets; `exactly_once` does this.
+        Readers of the group's offsets see the offsets if and only if the transaction is committed. The consumer must
+        be in a group and must have been opened with `commit="manual"`. A transaction contains the offsets of only one
+        consumer; a later call replaces the offsets of an earlier call. If a partition was revoked in the meantime, the
+        transaction is aborted, and leaving the block raises `MemberFencedError`. After an abort, the consumer must
+        return to its committed offsets; `exactly_once` does this.
         """
         self._producer._join_offsets(consumer._joint_commit())  # noqa: SLF001 - parts of one exchange

@@ -143,7 +143,7 @@ def read_message(message: Buffer, *, offset_column: bool = False) -> ArrowMessag
 
 
 def number_places(message: Buffer) -> tuple[bytes, tuple[tuple[int, int], ...]]:
-    """Return the metadata of a message of the plain schema, and the positions of the numbers in the metadata.
+    """Return the metadata of a plain-schema message, and the positions of the numbers in that metadata.
 
     Each entry is the position of the first int64 and the number of int64: body length, rows, buffers (start and size of
     each), nodes (length and null count of each). The message must come from this process and have at least one record.

@@ -6,9 +6,9 @@ produced binary batches: `validation` checks their bytes. `validation` also cont
 
 The Arrow message of a batch with few records is written without Arrow's writer (`MessageLayout`). Building arrays and
 running Arrow's writer takes 80 µs even for one record, which is most of a client's time for such a request. The message
-has the same bytes as one of Arrow's writer: the buffers in order, each padded to eight bytes, and the metadata of a
-message that Arrow wrote earlier, with the numbers replaced. The module is a single file because both writers must
-produce the same bytes.
+has the same bytes as one that Arrow's writer produces: the buffers in order, each padded to eight bytes, and the
+metadata of a message that Arrow wrote earlier, with the numbers replaced. The module is a single file because both
+writers must produce the same bytes.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def pack_marker(marker: Marker) -> bytes:
 def read_marker(extension: bytes, producer_id: int, epoch: int) -> Marker | None:
     """Return the marker in a control batch, or None for a control batch of another kind or version.
 
-    `producer_id`, `epoch`: fields of the header. The function verifies no checksum. Raises `malformed_batch` if the
+    `producer_id`, `epoch`: fields of the header. The checksum is not verified. Raises `malformed_batch` if the
     extension is malformed, or if the marker does not have the length of its version.
     """
     found = next((entry for entry in unpack_extension(extension) if entry.type == ExtensionType.MARKER), None)

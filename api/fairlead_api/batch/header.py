@@ -183,7 +183,7 @@ def read_header(buffer: Buffer, at: int = 0) -> BatchHeader:
     """Read the header at a position; the buffer need not contain the body.
 
     Raises `malformed_batch` when fewer than 88 bytes are left or the lengths are inconsistent, and
-    `unsupported_version` for an unknown format. The function verifies no checksum.
+    `unsupported_version` for an unknown format. The checksums are not verified.
     """
     left = len(buffer) - at
     if left < FORMAT_STOP:
@@ -309,8 +309,8 @@ def check_checksums(buffer: Buffer, at: int, header: BatchHeader) -> None:
 def check_sizes(batch: Buffer, bytes_max: int) -> None:
     """Check that the buffer has the length of exactly one batch, without reading other fields.
 
-    Raises `batch_too_large` for a batch beyond the limit, and `malformed_batch` if the length field does not match the
-    buffer or the length is not a multiple of 8.
+    Raises `batch_too_large` for a batch of more than `bytes_max` bytes, and `malformed_batch` if the length field does
+    not match the buffer or the length is not a multiple of 8.
     """
     if len(batch) > bytes_max:
         raise ProblemError(
@@ -336,7 +336,7 @@ def check_unread_checksum(batch: Buffer) -> None:
 
 
 def checksum(buffer: Buffer, start: int, stop: int, before: int = 0) -> int:
-    """Return the CRC32C of a range, which extends `before`, the checksum of the preceding bytes.
+    """Return the CRC32C of a range, continued from `before`, the checksum of the preceding bytes.
 
     google_crc32c refuses memoryviews, and slicing bytes copies the slice. google_crc32c accepts a numpy view, so long
     ranges are read without copying. For short ranges a copy is faster than a numpy view.

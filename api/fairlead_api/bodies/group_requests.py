@@ -132,7 +132,7 @@ class OffsetCommit(Request, frozen=True, kw_only=True):
     metadata: str = ""
 
     def __post_init__(self) -> None:
-        """Raise `invalid_topic_name`, and `malformed_request` for more than 256 bytes of metadata."""
+        """Raise `invalid_topic_name` for a bad name, and `malformed_request` for more than 256 bytes of metadata."""
         check_topic_name(self.topic)
         # Lone surrogates cannot occur in UTF-8 JSON, but a caller of the SDK may pass text with lone surrogates.
         if len(self.metadata.encode("utf-8", "surrogatepass")) > METADATA_BYTES_MAX:
@@ -147,7 +147,7 @@ class CommitRequest(Request, frozen=True, kw_only=True):
     offsets: Annotated[tuple[OffsetCommit, ...], Meta(min_length=1, max_length=PARTITIONS_MAX)]
 
     def __post_init__(self) -> None:
-        """Raise `invalid_group_name`, and `malformed_request` if only one of member id and epoch is given."""
+        """Raise `invalid_group_name` for an invalid member id, and `malformed_request` for only one of id and epoch."""
         if self.member_id:
             check_group_name(self.member_id)
         elif self.member_id == "":
@@ -238,14 +238,14 @@ class ResetPartition(Request, frozen=True, kw_only=True):
     ) = UNSET
 
     def __post_init__(self) -> None:
-        """Raise `invalid_topic_name`, and `malformed_request` unless exactly one of the two fields is given."""
+        """Raise `invalid_topic_name` for a bad name, and `malformed_request` for both or neither of the two fields."""
         check_topic_name(self.topic)
         if (self.partition is UNSET) == (self.partitions is UNSET):
             both = self.partition is not UNSET
             _refuse(
                 "topics",
                 f"{self.topic} with {'partition and partitions' if both else 'neither partition nor partitions'}",
-                "only one of the two, or only the name of the topic for all its partitions",
+                "either partition or partitions; for all partitions, only the name of the topic",
             )
 
     @property
@@ -267,7 +267,7 @@ class ResetRequest(Request, frozen=True, kw_only=True):
     ) = None
 
     def __post_init__(self) -> None:
-        """Raise `invalid_topic_name`, and `malformed_request` for an invalid position or a repeated partition."""
+        """Raise `invalid_topic_name` for a bad name, `malformed_request` for a bad position or repeated partition."""
         _ = self.position
         for topic in self.topics or ():
             if isinstance(topic, str):

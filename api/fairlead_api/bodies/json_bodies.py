@@ -174,8 +174,8 @@ def is_value(text: bytes) -> bool:
 def number_beyond(text: bytes | memoryview) -> str | None:
     """Return the first number in a refused text that JSON does not allow, truncated if long; None if all are allowed.
 
-    JSON has no NaN and no infinity. A number such as 1e999 is valid JSON, but every parser that uses doubles reads the
-    number as infinity.
+    JSON has neither NaN nor infinity. A number such as 1e999 is valid JSON, but every parser that uses doubles reads
+    the number as infinity.
     """
     found: list[str] = []
 
@@ -244,7 +244,7 @@ as msgspec's own conversion."""
 
 
 def _anything(body: bytes | memoryview) -> msgspec.json.Decoder[object]:
-    """Return a decoder for any JSON value, chosen so that the numbers in the body are decoded fast.
+    """Return a decoder for any JSON value, chosen so that the numbers in the body are decoded quickly.
 
     For a number with an exponent of two digits, or with 20 digits, the fast decoder takes up to ten microseconds. A
     body of 1 MiB with such numbers would hold the interpreter lock for a second.

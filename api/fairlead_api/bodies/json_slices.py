@@ -35,7 +35,9 @@ RECORD_BYTES_MAX: Final = 2 << 20
 """Maximum size of one record in a JSON body, which is parsed in one call."""
 
 RECORD_PARTS_MAX: Final = 1 << 16
-"""Maximum number of values in one record of more than 128 KiB of JSON text: brackets and commas outside of strings."""
+"""Maximum number of values in one record of more than 128 KiB of JSON text, counted as the brackets and commas outside
+of strings.
+"""
 
 SURROUNDING_BYTES_MAX: Final = 64 << 10
 """Maximum size of the text of a body outside of its records."""
@@ -91,7 +93,7 @@ def too_many_objects(count: int) -> ProblemError:
 
 
 def divided(body: bytes, level: int, window_bytes: int = WINDOW_BYTES) -> Division:
-    """Divide the arrays that begin at depth `level`, from 1; with `level` 0 the whole body is one element.
+    """Divide the arrays that begin at depth `level`, counted from 1; with `level` 0, the whole body is one element.
 
     A slice of more than two windows has a single element. Raises `malformed_request` for a body that nests too deeply,
     has too many objects or too much text outside of its arrays, and for an element with too many values. Raises

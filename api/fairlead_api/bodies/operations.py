@@ -59,7 +59,7 @@ class ReplicaProgress(Answer, frozen=True, kw_only=True):
     broker: int
     log_end_offset: int | None
     lag_records: int | None
-    """Number of offsets up to the end of the leader's log."""
+    """Number of offsets from the end of the replica's log to the end of the leader's log."""
     copied_bytes: int | None
     total_bytes: int | None
     """Size of the leader's log in bytes."""
@@ -84,8 +84,8 @@ ReplicaDigestState = Literal["compared", "no_answer", "not_held", "damaged", "un
 class ReplicaDigest(Answer, frozen=True, kw_only=True):
     """Result of one replica for a range of offsets.
 
-    `compared`: the replica has the whole range, and `digest` can be compared. `no_answer`: the broker of the replica
-    does not answer. `not_held`: a part of the range, or the whole replica, is missing. `damaged`: stored bytes have
+    `compared`: the replica has the whole range, and `digest` can be compared. `no_answer`: the replica's broker does
+    not answer. `not_held`: a part of the range, or the whole replica, is missing. `damaged`: stored bytes have
     changed at `damaged_offset`. `unreadable`: the disk cannot be read. `detail` contains further information.
     """
 

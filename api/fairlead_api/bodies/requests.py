@@ -302,7 +302,7 @@ class TopicOffsetLookup(Request, frozen=True, kw_only=True):
     leader_epoch: EpochNumber | None = None
 
     def __post_init__(self) -> None:
-        """Raise `invalid_topic_name`, and `malformed_request` for an invalid position."""
+        """Raise `invalid_topic_name` for an invalid name, and `malformed_request` for an invalid position."""
         check_topic_name(self.topic)
         _ = self.position
 
@@ -346,6 +346,6 @@ class OffsetsLookupAnswer(Answer, frozen=True, kw_only=True):
 
 
 def produce_entry(result: ProduceResult, *, topic_id: str | UnsetType = UNSET) -> PartitionProduceResult:
-    """Return a result with a partition as an entry of an answer about several partitions."""
+    """Convert the result for one partition to an entry of an answer about several partitions."""
     assert result.partition is not UNSET, "an entry of a many-partition answer names its partition"
     return PartitionProduceResult(topic_id=topic_id, **msgspec.structs.asdict(result))

@@ -147,7 +147,7 @@ class WhoAmI(Answer, frozen=True, kw_only=True):
     superuser: bool
     mode: str
     limits: list[OwnLimit] = msgspec.field(default_factory=list)
-    """Limits of quotas that apply to the caller; none in `open` mode."""
+    """Quota limits that apply to the caller; empty in `open` mode."""
 
 
 class DeniedDescription(Answer, frozen=True, kw_only=True):
@@ -165,7 +165,7 @@ class IssuerDescription(Answer, frozen=True, kw_only=True):
     name: str
     """Name of the issuer in principals."""
     issuer: str
-    """Value of the claim `iss`."""
+    """Value of the `iss` claim."""
     keys: int
     """Number of usable keys."""
     fetched_at: str | None

@@ -30,7 +30,7 @@ OutcomeName: TypeAlias = Literal["committed", "aborted"]
 
 
 class BeginRequest(Request, frozen=True, kw_only=True):
-    """Body of `POST /v1/transactions`. If the request has a name, the open transaction of the name is aborted.
+    """Body of `POST /v1/transactions`. An open transaction of the same name is aborted.
 
     `above` is an epoch that the new epoch must exceed, for producers that kept running during a restore of the
     coordination store.
@@ -90,7 +90,7 @@ class TransactionOffsets(CommitRequest, frozen=True, kw_only=True):
     group: str
 
     def __post_init__(self) -> None:
-        """Raise `invalid_group_name`, and the problems of a commit of offsets."""
+        """Raise `invalid_group_name` for an invalid group name, and the problems of `CommitRequest`."""
         check_group_name(self.group)
         super().__post_init__()
 
@@ -100,8 +100,8 @@ class CommitTransactionRequest(Request, frozen=True, kw_only=True):
 
     `partitions` are all partitions with acknowledged records of the transaction. Partitions of produce calls with the
     header `Fairlead-Transaction` may be omitted, because the broker knows them. `offsets` are offsets of a group that
-    are stored if and only if the transaction is committed. `metadata` is a text that the answer to the next begin of
-    the name contains.
+    are stored if and only if the transaction is committed. `metadata` is a text that is returned when a
+    producer with the same name begins its next transaction.
     """
 
     partitions: tuple[TopicPartitions, ...] = ()

@@ -192,8 +192,9 @@ def merge_patch(
 ) -> dict[str, str]:
     """Return the stored configuration after a JSON merge patch: null resets a key to its default, or all keys.
 
-    The whole patch is checked first. Raises the problems of `parse_value`, and a problem for a key that is read only
-    when a broker starts. The function also builds the configuration of a new topic, from an empty configuration.
+    The whole patch is checked before any value is changed. Raises the problems of `parse_value`, and a problem for a
+    key that is read only when a broker starts. The function also builds the configuration of a new topic, from an empty
+    configuration.
     """
     if patch is None:
         return {}

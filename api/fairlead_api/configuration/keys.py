@@ -140,7 +140,8 @@ _BUILT: Final = (
         -1,
         LONG_MAX,
         "ms",
-        "Age of its newest record at which a closed segment is deleted, the oldest segment first; -1 for no limit.",
+        "A closed segment is deleted when its newest record reaches this age, the oldest segment first; -1 for no "
+        "limit.",
     ),
     _number(
         "retention.bytes",
@@ -430,7 +431,7 @@ _AT_START: Final = (
         INT_MAX,
         "connections",
         "Maximum number of concurrent connections of the data listener; further connections wait. 0, the default, "
-        "means three quarters of the limit of open files.",
+        "means three quarters of the open-file limit.",
     ),
     _number(
         "num.io.threads",
@@ -446,7 +447,7 @@ _AT_START: Final = (
         1,
         64,
         "threads",
-        "Number of partitions that are recovered in parallel at the start. Kafka's default is 2.",
+        "Number of partitions that are recovered in parallel when a broker starts. Kafka's default is 2.",
     ),
 )
 
@@ -468,7 +469,7 @@ _OF_THE_CLUSTER: Final = (
         1,
         10_000,
         "partitions",
-        "Number of partitions of a topic that is created without specifying the number.",
+        "Number of partitions of a topic that is created without a partition count.",
     ),
     _choice(
         "audit.topic.enable",
@@ -551,7 +552,7 @@ _OF_THE_CLUSTER: Final = (
         1_000,
         INT_MAX,
         "ms",
-        "Time without use after which the name of a producer with transactions is forgotten.",
+        "Time after which the name of a transactional producer is forgotten if it is not used.",
     ),
     _number(
         "unclean.leader.election.delay.ms",

@@ -102,7 +102,7 @@ CLUSTER_PROBLEMS: Final = (
         data_members=(
             TOPIC,
             PARTITION,
-            DataMember("in_sync", "number of replicas in sync"),
+            DataMember("in_sync", "number of in-sync replicas"),
             DataMember("required", "number that min.insync.replicas requires"),
         ),
     ),
@@ -166,8 +166,8 @@ CLUSTER_PROBLEMS: Final = (
         504,
         "The acknowledgement took too long",
         RETRY,
-        "The batch was appended, but its replication or sync did not finish within `timeout_ms`. The batch "
-        "may be stored.",
+        "The batch was appended, but its replication or sync did not finish within `timeout_ms`. It is "
+        "unknown whether the batch is stored.",
         "Send the same batch again; an idempotent producer makes this safe.",
         side_effect=MAYBE,
         data_members=(TOPIC, PARTITION),
@@ -177,8 +177,8 @@ CLUSTER_PROBLEMS: Final = (
         504,
         "Too few replicas stayed in sync",
         RETRY,
-        "The batch was appended, but then the number of in-sync replicas fell below `min.insync.replicas`. The batch "
-        "may be stored.",
+        "The batch was appended, but then the number of in-sync replicas fell below `min.insync.replicas`. It is "
+        "unknown whether the batch is stored.",
         "Send the same batch again; an idempotent producer makes this safe.",
         side_effect=MAYBE,
         data_members=(TOPIC, PARTITION),

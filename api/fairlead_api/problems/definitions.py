@@ -49,7 +49,7 @@ class SideEffect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DataMember:
-    """Member that the problem documents with a code have in addition to the standard members."""
+    """Additional member, beyond the standard members, of the documents of one problem."""
 
     name: str
     explanation: str

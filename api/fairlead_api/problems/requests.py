@@ -15,7 +15,7 @@ FENCED: Final = ProblemKind.FENCED
 TOPIC: Final = DataMember("topic", "name of the topic")
 PARTITION: Final = DataMember("partition", "index of the partition")
 PARAMETER: Final = DataMember(
-    "parameter", "name of the parameter, header or field, a field as its path in the body"
+    "parameter", "name of the parameter or header, or path of the field in the body"
 )
 VALUE: Final = DataMember("value", "value in the request, truncated if long")
 ALLOWED: Final = DataMember("allowed", "allowed values")
@@ -147,7 +147,7 @@ REQUEST_PROBLEMS: Final = (
         413,
         "The record batch is too large",
         FIX,
-        "The batch exceeds `max.message.bytes` of the topic as stored, the limit for its decompressed "
+        "The stored batch would exceed `max.message.bytes` of the topic, the limit for its decompressed "
         "size, or the maximum number of records or headers in a batch. A JSON or Arrow body to one "
         "partition becomes exactly one batch and is never split.",
         "Send fewer records in a batch, or raise `max.message.bytes` of the topic.",
@@ -213,8 +213,8 @@ REQUEST_PROBLEMS: Final = (
         422,
         "The topic name is not allowed",
         FIX,
-        "A topic name has 1 to 249 characters of a-z, A-Z, 0-9, '.', '_' and '-', is not '.' or '..', and "
-        "does not become the same metric name as an existing topic ('.' and '_' are equal in metric names).",
+        "A topic name must have 1 to 249 characters of a-z, A-Z, 0-9, '.', '_' and '-', must not be '.' or '..', and "
+        "must not become the same metric name as an existing topic ('.' and '_' are equal in metric names).",
         "Choose another name.",
         data_members=(TOPIC,),
     ),
@@ -223,8 +223,8 @@ REQUEST_PROBLEMS: Final = (
         422,
         "The name is not allowed",
         FIX,
-        "Names of groups, members and producers have 1 to 249 characters of a-z, A-Z, 0-9, '.', '_' and "
-        "'-', and are not '.' or '..'.",
+        "Names of groups, members and producers must have 1 to 249 characters of a-z, A-Z, 0-9, '.', '_' and "
+        "'-', and must not be '.' or '..'.",
         "Choose another name.",
         data_members=(DataMember("group", "name that was refused"),),
     ),
@@ -234,7 +234,7 @@ REQUEST_PROBLEMS: Final = (
         "The pattern is not allowed",
         FIX,
         "A subscription pattern is not a valid RE2 expression, or is too expensive to match.",
-        "Correct the pattern; RE2 has no back references and no look-around. Use fewer repetitions, or list the "
+        "Correct the pattern; RE2 supports neither back references nor look-around. Use fewer repetitions, or list the "
         "topics.",
         data_members=(VALUE,),
     ),

@@ -78,7 +78,7 @@ STATE_PROBLEMS: Final = (
         409,
         "The topic exists with a different specification",
         FIX,
-        "A topic of this name exists with a specification that differs from the request. (An equal specification "
+        "A topic with this name exists with a specification that differs from the request. (An equal specification "
         "is answered with 200.)",
         "Choose a different name, or alter the existing topic.",
         data_members=(TOPIC,),
@@ -246,8 +246,8 @@ STATE_PROBLEMS: Final = (
         409,
         "The producer is not known to the partition",
         DATA_LOSS,
-        "The partition has no state of this producer id and epoch and cannot determine whether earlier "
-        "batches were stored. Nothing was appended by this request; earlier attempts may be stored.",
+        "The partition has no state for this producer id and epoch, so it cannot determine whether earlier "
+        "batches were stored. Nothing was appended by this request; earlier attempts may have been stored.",
         "Allocate a new producer id and treat the retried batches as possibly stored.",
         data_members=(TOPIC, PARTITION, DataMember("producer_id", "id of the producer")),
     ),

@@ -57,8 +57,8 @@ TRANSACTION_PROBLEMS: Final = (
         ProblemKind.RETRY,
         "A partition has an open transaction of the same producer that is being ended, or partitions have not confirmed"
         " the producer's last five commits.",
-        "Send the request again after a moment; if the problem persists, a partition that is named has no leader or too"
-        " few in-sync replicas.",
+        "Send the request again after a moment; if the problem persists, the partition that the problem names has no"
+        " leader or too few in-sync replicas.",
         data_members=(TRANSACTION, TOPIC, PARTITION),
     ),
     ProblemDefinition(

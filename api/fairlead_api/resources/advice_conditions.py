@@ -78,8 +78,8 @@ WARNING: Final = ConditionType(
         Reason(
             "BrokersUnreachable",
             ("True",),
-            "Brokers are ready, but no broker answers the operator. The objects in Kubernetes are maintained; changes "
-            "of the configuration, restarts and the removal of brokers wait.",
+            "Brokers are ready, but no broker answers the operator. The operator still maintains the Kubernetes "
+            "objects, but postpones configuration changes, restarts and the removal of brokers.",
             "Check whether the operator can reach the data port of the brokers (network policies, listeners).",
             CLUSTER_ONLY,
         ),
@@ -101,17 +101,17 @@ WARNING: Final = ConditionType(
         Reason(
             "SecurityOpen",
             ("True",),
-            "The Cluster has no spec.security, or its mode is Open: the brokers ask no client for a token.",
-            "Nothing for a trial cluster. Otherwise follow the steps from an open cluster to a closed one in the guide "
-            "on security.",
+            "The Cluster has no spec.security, or its mode is Open: the brokers do not ask clients for a token.",
+            "Nothing for a trial cluster. For any other cluster, follow the steps from an open cluster to a closed one "
+            "in the security guide.",
             CLUSTER_ONLY,
         ),
         Reason(
             "NoExternalAddress",
             ("True",),
-            "The Service for external clients has no load balancer or node port yet, so these clients reach no broker.",
-            "Wait for the cloud provider, and look at the Events of the Service: a Kubernetes without a provider of "
-            "load balancers never assigns one, and needs the type nodeport.",
+            "The external Service has no load balancer or node port yet, so external clients cannot reach any broker.",
+            "Wait for the cloud provider, and look at the Events of the Service: a Kubernetes cluster without a "
+            "provider of load balancers never assigns one, and needs type nodeport.",
             CLUSTER_ONLY,
         ),
         Reason(
@@ -119,7 +119,7 @@ WARNING: Final = ConditionType(
             ("True",),
             "The API server does not have the kind of route that spec.listeners.data.route names, so the operator "
             "cannot create it.",
-            "Install the definitions of the Gateway API (for TLSRoute at least release 1.5), or use the kind Ingress.",
+            "Install the definitions of the Gateway API (for TLSRoute at least release 1.5), or use kind Ingress.",
             CLUSTER_ONLY,
         ),
         Reason(
@@ -127,8 +127,8 @@ WARNING: Final = ConditionType(
             ("True",),
             "Brokers have no listener for external clients, because they run an older release or were started by an "
             "older operator, and send these clients to addresses inside the Kubernetes cluster.",
-            "Upgrade the brokers, or restart them with the annotation fairlead.dev/restart; until then, clients "
-            "outside set one_address.",
+            "Upgrade the brokers, or restart them with the annotation fairlead.dev/restart; until then, external "
+            "clients must set one_address.",
             CLUSTER_ONLY,
         ),
         Reason(

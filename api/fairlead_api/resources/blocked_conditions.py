@@ -79,7 +79,7 @@ SCALE_DOWN_BLOCKED: Final = ConditionType(
             "DrainStuck",
             ("True",),
             "Replicas cannot be moved away from the broker, because no other broker can take them.",
-            "Read the problem of the brokers in the message; free disk space or add brokers.",
+            "Read the problem that the brokers report, in the message; free disk space or add brokers.",
         ),
         Reason(
             "BrokersUnreachable",
@@ -94,7 +94,7 @@ SCALE_DOWN_BLOCKED: Final = ConditionType(
 STORAGE_BLOCKED: Final = ConditionType(
     ConditionName.STORAGE_BLOCKED,
     Polarity.BAD_WHEN_TRUE,
-    "Volumes must be enlarged, but the enlargement is not possible. Brokers continue with their existing volumes.",
+    "Volumes must be enlarged, but cannot be. Brokers continue with their existing volumes.",
     (
         Reason(
             "ExpansionNotAllowed",
@@ -143,7 +143,7 @@ ETCD_HEALTHY: Final = ConditionType(
         Reason(
             "RestartingMember",
             ("True", "False"),
-            "The operator restarts one member, which status.etcd.restart names. The status is True if the other "
+            "The operator is restarting the member named in status.etcd.restart. The status is True if the other "
             "members are a majority and continue, and False if etcd has no other member and is unavailable until the "
             "member has restarted.",
             "Nothing. A member whose restart takes longer than five minutes counts as unhealthy.",

@@ -47,13 +47,13 @@ a time."""
     format_version: (
         Annotated[int, Field(ge=1, le=FORMAT_VERSION_READ_MAX), kubernetes(maximum=FEATURE_LEVEL)] | None
     ) = None
-    """Newest format in which brokers may store data, the feature level of the cluster. A later format is set, one \
-step at a time, when all brokers run a release that supports it; until then a downgrade to the old release is \
-possible. The format in which brokers store data (status.formatVersion) is a lower bound of formatVersion."""
+    """Newest format in which brokers may store data, the feature level of the cluster. Set a later format, one step \
+at a time, once all brokers run a release that supports it; until then a downgrade to the old release is possible. \
+formatVersion must not be lower than the format in which brokers store data (status.formatVersion)."""
     brokers: Annotated[
         tuple[BrokerPool, ...],
         kubernetes(
-            Rule("self.exists(pool, pool.replicas > 0)", "at least one pool has a broker"),
+            Rule("self.exists(pool, pool.replicas > 0)", "at least one pool must have a broker"),
             Rule(
                 f"self.all(a, self.exists_one(b, a.firstBrokerId < b.firstBrokerId + {POOL_IDS} && "
                 f"b.firstBrokerId < a.firstBrokerId + {POOL_IDS}))",
@@ -69,7 +69,7 @@ possible. The format in which brokers store data (status.formatVersion) is a low
     ]
     """Pools of brokers, 1 to 16."""
     listeners: Listeners = Listeners()
-    """Listeners at which clients reach the brokers."""
+    """Listeners through which clients reach the brokers."""
     etcd: Etcd = Etcd(managed=ManagedEtcd())
     """Etcd with the coordination data; by default a managed etcd with three members."""
     config: ConfigMap = Field(default_factory=dict)
@@ -102,7 +102,7 @@ is always allowed."""
                 problem = f"pools {one.name} and {other.name} overlap in their name or broker ids"
                 raise ValueError(problem)
         if (self.etcd.managed is None) == (self.etcd.external is None):
-            problem = "exactly one of etcd.managed and etcd.external is set"
+            problem = "exactly one of etcd.managed and etcd.external must be set"
             raise ValueError(problem)
         return self
 
@@ -132,14 +132,15 @@ class Cluster(Resource):
             Rule(
                 f"self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && "
                 f"self.metadata.name.size() <= {CLUSTER_NAME_LENGTH_MAX}",
-                f"a Cluster's name begins with a letter and has at most {CLUSTER_NAME_LENGTH_MAX} "
+                f"a Cluster's name must begin with a letter and have at most {CLUSTER_NAME_LENGTH_MAX} "
                 "of a-z, 0-9 and '-': the names of Services begin with it",
                 ".metadata.name",
             ),
             Rule(
                 "self.spec.brokers.all(pool, self.metadata.name.size() + pool.name.size() < "
                 f"{STATEFUL_SET_NAME_LENGTH_MAX})",
-                f"the names of Cluster and pool together have at most {STATEFUL_SET_NAME_LENGTH_MAX - 1} characters",
+                "the names of Cluster and pool must together have at most "
+                f"{STATEFUL_SET_NAME_LENGTH_MAX - 1} characters",
                 ".spec.brokers",
             ),
             Rule(
@@ -169,20 +170,21 @@ class Cluster(Resource):
             Rule(
                 f"{_FORMAT_IS_KEPT} || "
                 "!has(self.spec.formatVersion) || self.spec.formatVersion <= oldSelf.status.formatVersion + 1",
-                "formatVersion is increased one step at a time: at most one above status.formatVersion",
+                "formatVersion must be increased one step at a time: at most one above status.formatVersion",
                 ".spec.formatVersion",
                 RuleReason.FORBIDDEN,
             ),
             Rule(
                 f"has(oldSelf.spec.security) || !has(self.spec.security) || {_OPEN_TO_ALL.format('self')}",
-                "the security of an existing Cluster begins with mode Open or Observe and tls.mode Off or Both, "
-                "because clients without TLS and a token would be refused at once",
+                "the security of an existing Cluster must begin with mode Open or Observe and tls.mode Off or Both, "
+                "because otherwise clients without TLS and a token would be refused at once",
                 ".spec.security",
                 RuleReason.FORBIDDEN,
             ),
             Rule(
                 f"has(self.spec.security) || !has(oldSelf.spec.security) || {_OPEN_TO_ALL.format('oldSelf')}",
-                "lower mode and tls.mode before security is removed, because clients with TLS would be refused at once",
+                "lower mode and tls.mode before security is removed, because otherwise clients with TLS would be "
+                "refused at once",
                 ".spec.security",
                 RuleReason.FORBIDDEN,
             ),

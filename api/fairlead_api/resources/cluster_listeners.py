@@ -35,16 +35,16 @@ class ListenerRoute(Part):
         json_schema_extra=rules(
             Rule(
                 "self.kind == 'Ingress' || !(has(self.ingressClassName) || has(self.tlsSecretName))",
-                "ingressClassName and tlsSecretName are allowed only for the kind Ingress",
+                "ingressClassName and tlsSecretName are allowed only for kind Ingress",
             ),
             Rule(
                 "(self.kind == 'Ingress') != (has(self.gateways) && size(self.gateways) > 0)",
-                "the kinds HTTPRoute and TLSRoute have gateways, and the kind Ingress has none",
+                "kinds HTTPRoute and TLSRoute need gateways, and kind Ingress must not have any",
                 ".gateways",
             ),
             Rule(
                 "self.kind != 'TLSRoute' || self.scheme == 'https'",
-                "a TLSRoute has the scheme https",
+                "a TLSRoute must have scheme https",
                 ".scheme",
             ),
         )
@@ -92,7 +92,7 @@ class DataListener(Part):
         json_schema_extra=rules(
             Rule(
                 "!has(self.nodePort) || self.type == 'nodeport'",
-                "nodePort is allowed only for the type nodeport",
+                "nodePort is allowed only for type nodeport",
                 ".nodePort",
             ),
             Rule(
@@ -103,7 +103,7 @@ class DataListener(Part):
             ),
             Rule(
                 "!has(self.route) || self.type == 'clusterip'",
-                "route is allowed only for the type clusterip",
+                "route is allowed only for type clusterip",
                 ".route",
             ),
         )
@@ -111,7 +111,7 @@ class DataListener(Part):
 
     type: ListenerType = "internal"
     """Type of the listener. internal: brokers are reachable only inside the Kubernetes cluster. nodeport: brokers are \
-reachable at a port of every node. loadbalancer: brokers are reachable through a load balancer of the cloud. \
+reachable at a port of every node. loadbalancer: brokers are reachable through a cloud load balancer. \
 clusterip: brokers are reachable through an Ingress or a Gateway with `route`, or through another proxy that you \
 create in front of the Services for external clients."""
     per_broker: bool = False
@@ -119,15 +119,15 @@ create in front of the Services for external clients."""
 have no Services of their own, external clients call a single address, and brokers forward requests to the leaders."""
     advertised_host: Annotated[str, kubernetes(maxLength=253, minLength=1)] | None = None
     """Host at which external clients reach each broker, with the placeholders {id}, {pod} and {namespace}, for \
-example broker-{id}.example.com. The type nodeport also allows one host for all nodes. By default the host is the load \
-balancer of the broker, or the address of its node. The host may have a port, and for the type clusterip also the \
-scheme of the proxy, as in https://broker-{id}.example.com:443. For the type internal, all clients use the host."""
+example broker-{id}.example.com. With type nodeport, the host can be the same for all nodes. By default the host is \
+the load balancer of the broker, or the address of its node. The host may have a port, and with type clusterip also \
+the scheme of the proxy, as in https://broker-{id}.example.com:443. With type internal, all clients use the host."""
     annotations: Annotations = Field(default_factory=dict)
     """Annotations of the Services, for load balancers and DNS controllers."""
     node_port: Annotated[int, Field(ge=1, le=65535)] | None = None
     """Port of every node for the bootstrap Service; by default Kubernetes chooses a port."""
     route: ListenerRoute | None = None
-    """Route of an Ingress controller or a Gateway to the Services of the type clusterip, which the operator creates. \
+    """Route, created by the operator, from an Ingress controller or a Gateway to the Services of type clusterip. \
 With perBroker, each broker has a host of its own, given by advertisedHost."""
 
 

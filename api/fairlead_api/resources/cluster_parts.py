@@ -106,7 +106,7 @@ class BrokerPool(Part):
         kubernetes(
             Rule(
                 "self.matches('^[a-z][a-z0-9]*$') && self != 'etcd'",
-                "a pool's name is a letter followed by letters and digits (a-z, 0-9), and is not 'etcd'",
+                "a pool's name must be a letter followed by letters and digits (a-z, 0-9), and must not be 'etcd'",
             ),
             maxLength=20,
         ),
@@ -141,14 +141,14 @@ class ManagedEtcd(Part):
     replicas: Annotated[
         int,
         Field(ge=1, le=5),
-        kubernetes(Rule("self % 2 == 1", "etcd has an odd number of members: 1, 3 or 5")),
+        kubernetes(Rule("self % 2 == 1", "etcd must have an odd number of members: 1, 3 or 5")),
     ] = 3
     """Number of members: 1, 3 or 5. Members join and leave one at a time."""
     image: Image | None = None
     """Image of etcd; by default an image that the operator selects."""
     restore: EtcdRestore | None = None
-    """Snapshot from which the first member starts while no volume has the data of a member; the other members join \
-it. An etcd with data ignores the field, so a restore begins with the deletion of all claims of its members."""
+    """Snapshot from which the first member starts if no volume contains the data of a member yet; the other members \
+join it. An etcd with data ignores the field, so a restore begins with the deletion of all claims of its members."""
     storage: Storage = Storage(size="2Gi")
     """Volume of each member, 2Gi by default."""
     resources: Resources | None = None
@@ -169,7 +169,7 @@ class ExternalEtcd(Part):
                     Rule(
                         "self.matches('^https?://[a-zA-Z0-9.-]+:[0-9]{1,5}$') || "
                         r"self.matches('^https?://\\[[0-9a-fA-F:.]+\\]:[0-9]{1,5}$')",
-                        "an endpoint is a URL with host and port, such as https://etcd-0.example.com:2379",
+                        "an endpoint must be a URL with host and port, such as https://etcd-0.example.com:2379",
                     ),
                     maxLength=300,
                 ),
@@ -189,7 +189,9 @@ class Etcd(Part):
 
     model_config = ConfigDict(
         json_schema_extra=rules(
-            Rule("has(self.managed) != has(self.external)", "exactly one of managed and external is set"),
+            Rule(
+                "has(self.managed) != has(self.external)", "exactly one of managed and external must be set"
+            ),
             Rule(
                 "has(self.managed) == has(oldSelf.managed)",
                 "a Cluster cannot switch between managed and external etcd",
@@ -273,8 +275,8 @@ class NetworkPolicySettings(Part):
 brokers may connect."""
     egress: Annotated[tuple[NetworkPeer, ...], kubernetes(maxItems=PEERS_MAX)] | None = None
     """Peers that the brokers may call in addition to the brokers, the managed etcd and DNS, such as the API server \
-and other issuers of tokens, or an external etcd; by default all peers. Members of a managed etcd may then call only \
-each other and DNS."""
+and other issuers of tokens, or an external etcd; by default all peers. If peers are listed, members of a managed etcd \
+can call only each other and DNS."""
 
 
 class PodMonitorSettings(Part):

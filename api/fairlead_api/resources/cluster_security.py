@@ -83,10 +83,10 @@ class Issuer(Part):
     ]
     """Name of the issuer, which is the prefix of the principals of its tokens."""
     issuer: HttpsUrl
-    """Exact value of the claim iss."""
+    """Exact value of the iss claim."""
     audience: Word | None = None
-    """Value that the claim aud is or contains; by default fairlead/ with the namespace and the name of the Cluster, \
-as in fairlead/shop/main."""
+    """Value that the aud claim must equal or contain; by default fairlead/ with the namespace and the name of the \
+Cluster, as in fairlead/shop/main."""
     jwks_url: HttpsUrl | None = None
     """Address of the issuer's keys; by default the issuer's discovery document names it."""
     principal_claim: Word | None = None
@@ -94,7 +94,7 @@ as in fairlead/shop/main."""
     groups_claim: Word | None = None
     """Claim with the list of the caller's groups; by default none."""
     ca_config_map: AuthorityReference | None = None
-    """Authorities that sign the certificates of the issuer's addresses; by default the authorities of the system."""
+    """Authorities that sign the certificates of the issuer's addresses; by default the system's authorities."""
 
 
 class QuotaLimits(Part):
@@ -139,7 +139,7 @@ class NamespaceUsers(Part):
     producers: NamePatterns = ()
     """Named producers, by name or prefix."""
     quota_max: NamespaceQuota | None = None
-    """Largest limits of the Users of the namespace. By default, these Users share no limit and may have no quota."""
+    """Largest limits of the Users of the namespace. By default, these Users share no limit and cannot have a quota."""
 
 
 class IssuerReference(Part):
@@ -160,7 +160,7 @@ class ClientCertificate(Part):
         json_schema_extra=rules(
             Rule(
                 "has(self.issuerRef) != has(self.secretName)",
-                "exactly one of issuerRef and secretName is set",
+                "exactly one of issuerRef and secretName must be set",
             )
         )
     )
@@ -178,7 +178,7 @@ class ClusterTls(Part):
         json_schema_extra=rules(
             Rule(
                 "!has(self.clientCaConfigMap) || self.mode != 'Off'",
-                "clientCaConfigMap needs the mode Both or Required",
+                "clientCaConfigMap needs tls.mode Both or Required",
                 ".clientCaConfigMap",
             )
         )
@@ -196,8 +196,9 @@ migration to TLS. Required: clients use https on both ports. A change restarts t
     ] = ()
     """Further host names and IP addresses in the certificate of the operator's own authority."""
     client_ca_config_map: AuthorityReference | None = None
-    """Authorities that sign the certificates of clients. Clients need a certificate of one of them in addition to \
-their token; the certificate does not determine the principal. By default clients need no certificate."""
+    """Authorities that sign the certificates of clients. Clients need a certificate signed by one of these \
+authorities in addition to their token; the certificate does not determine the principal. By default clients need no \
+certificate."""
     client_overlap: Hours = "168h"
     """Time between the publication of a new authority and the use of certificates that it has signed. Clients must \
 load the new authority in this period; clients that mount the ConfigMap with the authorities load it within minutes."""
@@ -213,7 +214,7 @@ class ClusterSecurity(Part):
         json_schema_extra=rules(
             Rule(
                 "self.mode != 'Enforce' || self.allowPlaintext || (has(self.tls) && self.tls.mode != 'Off')",
-                "mode Enforce needs tls.mode Both or Required, because tokens without TLS can be read in the network; "
+                "mode Enforce needs tls.mode Both or Required, because without TLS, tokens can be read on the network; "
                 "set allowPlaintext if a service mesh encrypts the connections",
                 ".mode",
             ),
@@ -232,7 +233,7 @@ class ClusterSecurity(Part):
     """Open: no caller is refused. Observe: operations that Enforce would refuse are counted and listed. Enforce: \
 operations that no access rule allows are refused."""
     allow_plaintext: bool = False
-    """Whether the mode Enforce is allowed without TLS, because a service mesh encrypts the connections."""
+    """Whether Enforce mode is allowed without TLS, because a service mesh encrypts the connections."""
     superusers: Annotated[tuple[PrincipalPattern, ...], kubernetes(maxItems=LISTED_MAX)] = ()
     """Patterns of principals and groups that, like the operator, are allowed every operation."""
     service_accounts: bool = True
@@ -250,9 +251,10 @@ fairlead/<namespace>/<cluster>. The principal is k8s:<namespace>:<account>, and 
     ] = ()
     """Further issuers of signed tokens."""
     metrics: MetricsAccess = "Open"
-    """Callers of /metrics of the brokers. Open: all pods that the network policy allows. Token: only callers that may \
-describe the cluster. The operator then creates a User <cluster>-metrics, whose token the PodMonitor uses, and the \
-brokers serve metrics with TLS unless tls.mode is Off. A change restarts the brokers one at a time."""
+    """Callers that may read /metrics of the brokers. Open: all pods that the network policy allows. Token: only \
+callers that may describe the cluster. With Token, the operator creates a User <cluster>-metrics, whose token the \
+PodMonitor uses, and the brokers serve metrics with TLS unless tls.mode is Off. A change restarts the brokers one at a \
+time."""
     users: Annotated[
         tuple[NamespaceUsers, ...],
         kubernetes(

@@ -55,7 +55,7 @@ class Reason:
     """Statuses that the condition can have with this reason."""
     meaning: str
     next_step: str
-    """Action for a person; the text starts with "Nothing" if no action is required."""
+    """Recommended action; the text starts with "Nothing" if no action is required."""
     kinds: tuple[ResourceKind, ...] = tuple(ResourceKind)
 
 

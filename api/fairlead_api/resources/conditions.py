@@ -135,7 +135,8 @@ CERTIFICATES_READY: Final = ConditionType(
         Reason(
             "Expiring",
             ("False",),
-            "The certificate of the brokers expires within three days, although it should be renewed after sixty days.",
+            "The certificate of the brokers expires within three days, although it should have been renewed after "
+            "sixty days.",
             "Check the log of the operator, and whether it may write Secrets.",
         ),
         Reason(

@@ -36,7 +36,7 @@ class EtcdBackupSpec(Part):
             ),
             Rule(
                 "!has(self.timeZone) || has(self.schedule)",
-                "timeZone is only for a schedule",
+                "timeZone requires a schedule",
                 ".timeZone",
             ),
         )
@@ -66,7 +66,7 @@ class EtcdSnapshot(Part):
     bytes: int
     """Size of the file."""
     revision: int
-    """Revision of etcd's store; the snapshot has at least all changes up to this revision."""
+    """Revision of etcd's store; the snapshot contains at least all changes up to this revision."""
     sha256: ShortText
     """SHA-256 at the end of the file, in hexadecimal."""
 
@@ -89,7 +89,7 @@ class EtcdBackup(Resource):
         json_schema_extra=rules(
             Rule(
                 f"self.metadata.name.size() <= {NAME_LENGTH_MAX}",
-                f"the name of an EtcdBackup has at most {NAME_LENGTH_MAX} characters",
+                f"the name of an EtcdBackup must have at most {NAME_LENGTH_MAX} characters",
                 ".metadata.name",
             )
         )

@@ -178,8 +178,8 @@ READY: Final = ConditionType(
         Reason(
             "Deleting",
             ("False",),
-            "The resource is being deleted (and its topic, if deletionPolicy is Delete, or its moves, which are "
-            "cancelled); brokers do not answer yet.",
+            "The resource is being deleted, with its topic if deletionPolicy is Delete, and the moves of a Rebalance "
+            "are being cancelled; the brokers have not answered yet.",
             "Nothing.",
             CALLING,
         ),
@@ -216,7 +216,7 @@ READY: Final = ConditionType(
             "Rebalancing",
             ("False",),
             "The moves of the proposal are carried out; status.progress shows the number of moved partitions.",
-            "Wait. The annotation fairlead.dev/rebalance `stop`, and the deletion of the Rebalance, cancel the moves.",
+            "Wait. To cancel the moves, set the annotation fairlead.dev/rebalance to `stop`, or delete the Rebalance.",
             REBALANCE_ONLY,
         ),
         Reason(

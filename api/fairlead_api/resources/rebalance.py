@@ -42,7 +42,7 @@ class RebalanceSpec(Part):
         json_schema_extra=rules(
             Rule(
                 "(has(self.mode) && self.mode != 'Full') == (has(self.brokers) && self.brokers.size() > 0)",
-                "brokers are listed for the modes AddBrokers and RemoveBrokers, and only for these",
+                "brokers must be listed for the modes AddBrokers and RemoveBrokers, and only for these",
                 ".brokers",
             ),
             Rule(
@@ -59,8 +59,8 @@ class RebalanceSpec(Part):
     cluster_ref: RebalancedCluster
     """The Cluster whose partitions move. The reference cannot be changed."""
     mode: RebalanceMode = "Full"
-    """Full: partitions are spread evenly over all brokers. AddBrokers: partitions move onto the listed brokers, which \
-are new, until they have their share. RemoveBrokers: every partition moves off the listed brokers. The mode cannot be \
+    """Full: partitions are spread evenly over all brokers. AddBrokers: partitions move onto the listed new \
+brokers until each has its share. RemoveBrokers: every partition moves off the listed brokers. The mode cannot be \
 changed."""
     brokers: Annotated[
         tuple[Annotated[int, Field(ge=0, le=BROKER_ID_MAX)], ...],

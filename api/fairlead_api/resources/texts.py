@@ -33,7 +33,7 @@ TopicName = Annotated[
     kubernetes(
         Rule(
             f"self.matches('^[a-zA-Z0-9._-]{{1,{NAME_LENGTH_MAX}}}$') && self != '.' && self != '..'",
-            f"a topic's name has 1 to {NAME_LENGTH_MAX} of a-z, A-Z, 0-9, '.', '_' and '-', and is not '.' or '..'",
+            f"a topic's name must be 1 to {NAME_LENGTH_MAX} of a-z, A-Z, 0-9, '.', '_' and '-', but not '.' or '..'",
         ),
         maxLength=NAME_LENGTH_MAX,
     ),
@@ -44,7 +44,7 @@ ConfigKeyName = Annotated[
     kubernetes(
         Rule(
             "self.matches('^[a-z0-9]+([._-][a-z0-9]+)*$')",
-            "a configuration key is written in lower case with dots, such as retention.ms",
+            "a configuration key must be written in lower case with dots, such as retention.ms",
         ),
         maxLength=KEY_LENGTH_MAX,
     ),
@@ -64,7 +64,7 @@ AnnotationValue = Annotated[str, kubernetes(maxLength=4096)]
 
 KEYS_WITHOUT_A_FORM: Final = Rule(
     "self.all(key, key.matches('^[a-z0-9]+([._-][a-z0-9]+)*$'))",
-    "a configuration key is written in lower case with dots, such as retention.ms",
+    "a configuration key must be written in lower case with dots, such as retention.ms",
 )
 ConfigMap = Annotated[
     dict[str, Annotated[str, kubernetes(maxLength=CONFIG_VALUE_LENGTH_MAX)]],

@@ -49,7 +49,7 @@ class TopicSpec(Part):
             Rule(
                 "!has(self.config) || !has(self.unmanagedConfig) || "
                 "self.unmanagedConfig.all(key, !(key in self.config))",
-                "a key is either in config or in unmanagedConfig",
+                "a key must not be in both config and unmanagedConfig",
                 ".unmanagedConfig",
             ),
         )
@@ -131,7 +131,7 @@ class Topic(Resource):
         json_schema_extra=rules(
             Rule(
                 f"has(self.spec.name) || self.metadata.name.size() <= {NAME_LENGTH_MAX}",
-                f"a topic's name has at most {NAME_LENGTH_MAX} characters: set spec.name",
+                f"a topic's name must have at most {NAME_LENGTH_MAX} characters: set spec.name",
                 ".metadata.name",
             )
         )

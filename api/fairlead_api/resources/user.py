@@ -31,7 +31,8 @@ class UserToken(Part):
     model_config = ConfigDict(
         json_schema_extra=rules(
             Rule(
-                # CEL cannot convert every text to a duration; the rules of the fields refuse all other texts.
+                # CEL's duration() fails on malformed text, so this rule passes such text; the rules of the two fields
+                # refuse it.
                 f"!self.expireAfter.matches('{HOURS}') || !self.renewBefore.matches('{HOURS}') || "
                 "duration(self.expireAfter) > duration(self.renewBefore)",
                 "expireAfter must be longer than renewBefore, or each token would be replaced at once",
@@ -41,7 +42,7 @@ class UserToken(Part):
     )
 
     secret_name: ObjectName | None = None
-    """Secret for the token; by default the name of the User."""
+    """Name of the Secret for the token; by default the name of the User."""
     expire_after: Hours = "2160h"
     """Time after which a token expires."""
     renew_before: Hours = "720h"
@@ -56,7 +57,7 @@ class UserAcl(Part):
         json_schema_extra=rules(
             Rule(
                 "has(self.topics) || has(self.groups) || has(self.producers)",
-                "an access rule names topics, groups or producers",
+                "an access rule must name topics, groups or producers",
             )
         )
     )
@@ -87,7 +88,7 @@ class UserSpec(Part):
             ),
             Rule(
                 "!has(self.serviceAccountName) || !has(self.token)",
-                "a User with serviceAccountName has no token",
+                "a User with serviceAccountName must not have a token",
                 ".token",
             ),
         )

@@ -84,7 +84,7 @@ class Route:
     line_requests: tuple[object, ...] = ()
     body_types: tuple[str, ...] = ()
     is_body_optional: bool = False
-    """Whether a call without a body is like a call with an empty JSON object."""
+    """Whether a call without a body is treated like a call with an empty JSON object."""
     query: tuple[QueryParameter, ...] = ()
     headers: tuple[HeaderParameter, ...] = ()
     problems: tuple[str, ...] = ()

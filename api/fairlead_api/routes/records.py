@@ -92,7 +92,7 @@ IDEMPOTENCY_KEY_HEADER: Final = HeaderParameter(
     Header.IDEMPOTENCY_KEY,
     "1 to 64 visible ASCII characters that identify this request: a retry within 24 hours gets the result of the "
     "first attempt; for JSON and Arrow bodies. If the broker selects partitions, a retry after partitions were added "
-    "to the topic may be stored again",
+    "to the topic might be stored a second time",
     "^[!-~]{1,64}$",
 )
 EVENT_HEADER: Final = HeaderParameter(
@@ -187,8 +187,8 @@ TAIL_FROM: Final = QueryParameter(
     kind=ParameterKind.CHOICE,
     default="latest",
     choices=("earliest", "latest"),
-    explanation="start position without the header `Last-Event-ID`. Partitions in the header continue at its offsets, "
-    "and partitions that were added later begin at their start",
+    explanation="start position without a `Last-Event-ID` header. With that header, its partitions continue at their "
+    "offsets in the header, and partitions that were added later begin at their start",
 )
 TAIL_SECONDS_MAX: Final = QueryParameter(
     name="max_seconds",
@@ -395,7 +395,7 @@ RECORD_ROUTES: Final = (
         traffic=Traffic.FETCH,
         method="POST",
         path="/v1/fetch",
-        summary="Fetch from many partitions by one long poll",
+        summary="Fetch from many partitions with one long poll",
         access=self_with(each_in_body(Operation.READ, Kind.TOPIC)),
         request=FetchRequest,
         body_types=(JSON,),
@@ -509,7 +509,7 @@ RECORD_ROUTES: Final = (
         traffic=Traffic.ROUTINE,
         method="POST",
         path="/v1/offsets:lookup",
-        summary="Look up offsets of many partitions by time, or their ends",
+        summary="Look up offsets in many partitions: by time, or the ends of their logs",
         access=self_with(each_in_body(Operation.DESCRIBE, Kind.TOPIC)),
         request=OffsetsLookupRequest,
         body_types=(JSON,),

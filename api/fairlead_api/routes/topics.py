@@ -103,7 +103,7 @@ TOPIC_ROUTES: Final = (
         name="metadata",
         method="GET",
         path="/v1/metadata",
-        summary="The leaders and replicas of the partitions of topics",
+        summary="Topics with the leader and the replicas of each partition",
         access=self_with(each_in_answer(Operation.DESCRIBE, Kind.TOPIC)),
         query=(TOPICS,),
         headers=(HeaderParameter("If-None-Match", "`ETag` of an earlier answer"),),
@@ -213,7 +213,7 @@ OPS_ROUTES: Final = (
         summary="The meaning of a problem and the remedy",
         access=PUBLIC,
         path_parameters={"code": "code of the problem"},
-        answers=(AnswerForm(status=200, media_types=(HTML, TEXT), explanation="the page of that problem"),),
+        answers=(AnswerForm(status=200, media_types=(HTML, TEXT), explanation="the page of the problem"),),
         problems=("route_not_found", "not_acceptable"),
     ),
     Route(

@@ -60,7 +60,7 @@ TRANSACTION_ROUTES: Final = (
         traffic=Traffic.ROUTINE,
         method="POST",
         path="/v1/transactions",
-        summary="Begin a transaction; with a name, the open transaction of the name is aborted and its producer fenced",
+        summary="Begin a transaction; an open transaction of the same name is aborted and its producer is fenced",
         access=self_with(each_in_body(Operation.WRITE, Kind.PRODUCER)),
         request=BeginRequest,
         body_types=(JSON,),
@@ -73,7 +73,7 @@ TRANSACTION_ROUTES: Final = (
         traffic=Traffic.ROUTINE,
         method="POST",
         path="/v1/transactions/{transaction}:commit",
-        summary="Commit a transaction: all of its records become visible to readers of committed records, or none",
+        summary="Commit a transaction: all of its records, or none, become visible to readers of committed records",
         access=self_with(
             each_in_body(Operation.WRITE, Kind.PRODUCER),
             each_in_body(Operation.WRITE, Kind.TOPIC),

@@ -22,7 +22,7 @@ COMMIT_SECONDS: Final = 1.0
 """Seconds between commits of printed records. If the process is killed, the records printed since the last commit are
 printed again; after Ctrl-C, no record is printed again."""
 LOOK_SECONDS: Final = 0.2
-"""Seconds between checks whether the end offsets are reached, if the command stops at the end of the log."""
+"""Seconds between two checks of whether the end offsets are reached, if the command stops at the end of the log."""
 
 Printer = Callable[[ConsumerBatch, int | None], int]
 """Function that prints a batch, or only its first records, and returns the offset after the last printed record."""

@@ -49,7 +49,7 @@ EXTRA_VERBS = {
     ("dev", "up"): ("broker", "Run a whole local cluster in one process."),
     ("job", "info"): ("spark", "Print the versions that jobs need, and why Spark cannot use a format."),
     ("job", "list"): ("spark", "List the pipelines that can be run, or the options of one."),
-    ("job", "run"): ("spark", "Run a pipeline on Spark until all its input is processed, or Ctrl-C."),
+    ("job", "run"): ("spark", "Run a pipeline on Spark until all its input is processed, or until Ctrl-C."),
     ("operator", "start"): ("operator", "Run the Kubernetes operator until it is stopped."),
 }
 GROUP_HELP = {
@@ -86,7 +86,7 @@ COMMANDS = {
 class LazyCommands(TyperGroup):
     """Command group that imports a command when the command is called.
 
-    Before the call, only the command's name and help are known.
+    Until a command is called, only its name and help are known.
     """
 
     def resolve_command(
@@ -104,7 +104,7 @@ class MissingExtraError(Exception):
 class LazyVerbs(TyperGroup):
     """Command group that imports a verb from an extra when the verb is called.
 
-    Before the call, only the verb's name and help are known.
+    Until a verb is called, only its name and help are known.
     """
 
     def resolve_command(

@@ -52,7 +52,9 @@ Bootstrap = Annotated[
 ]
 BOOTSTRAP_DEFAULT = "http://127.0.0.1:9520"
 
-ONE_ADDRESS_HELP = "Send every call to --bootstrap; a broker there forwards calls that others must answer."
+ONE_ADDRESS_HELP = (
+    "Send every call to --bootstrap; a broker there forwards calls that other brokers must answer."
+)
 
 
 def _use_one_address(value: bool) -> bool:

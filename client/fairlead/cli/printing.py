@@ -50,7 +50,7 @@ def print_rows(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None
 
 
 def _print_table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
-    # rich is imported only for a terminal, because the import takes a fifth of the time of a command in a pipe.
+    # rich is imported only for a terminal, because the import takes a fifth of the time of a piped command.
     from rich import box
     from rich.console import Console
     from rich.table import Table

@@ -1,8 +1,8 @@
 """One pool of HTTP/2 connections to the brokers, and its replacement when the TLS files change.
 
 The transport sends each request through the current pool. A pool keeps the certificates with which it was opened, so
-changed files open a new pool, and the previous pool closes when its last request has ended. The module must not depend
-on the meaning of the requests.
+a change of the files opens a new pool, and the previous pool closes when its last request has ended. The module must
+not depend on the meaning of the requests.
 """
 
 from __future__ import annotations

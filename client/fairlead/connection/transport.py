@@ -55,7 +55,7 @@ SECOND_OPINION_SECONDS: Final = 1.0
 
 CERTIFICATE_WANTED: Final = "the broker may want a client certificate (client_cert_file)"
 ONE_ADDRESS_WANTED: Final = (
-    "a client that can reach only its bootstrap addresses sets one_address (--one-address)"
+    "a client that can reach only its bootstrap addresses must set one_address (--one-address)"
 )
 NO_BROKER: Final = f"The address belongs to another service or to a proxy in front of a broker: {WANTED}."
 PEER_LISTENER: Final = f"The address is that of the listener on which brokers call each other: {WANTED}."
@@ -120,7 +120,7 @@ class Transport:
         self._first = 0
         """Index of the address that is tried first."""
         self._second = 0
-        """Number of second requests so far, which selects the broker for the next second request in rotation."""
+        """Number of requests sent so far to a second broker, by which the brokers take turns as the second broker."""
         self._silent_until: dict[str, float] = {}
         self._unclear: set[str] = set()
         """Addresses whose listener did not answer, or did not answer in HTTP/2."""

@@ -1,7 +1,7 @@
 """Describes the listener at an address that does not answer like a broker, such as an address with the wrong port.
 
 The transport calls this module before it reports a failed call. The module opens one plain connection and one TLS
-connection, on which it sends no data of the program. The module must not depend on the failed call.
+connection, on which it sends none of the program's data. The module must not depend on the failed call.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ class UnreachableError(FairleadError):
 class DeliveryTimeoutError(FairleadError):
     """Records were not acknowledged within `delivery_timeout`; the cause is the last refusal, if any.
 
-    `side_effect` is `maybe` if the outcome of an attempt is unknown: the records may be stored.
+    `side_effect` is `maybe` if the outcome of an attempt is unknown: the records may have been stored.
     """
 
     def __init__(
@@ -186,7 +186,7 @@ class DeliveryTimeoutError(FairleadError):
         return named, (self.subject,), {"__cause__": self.__cause__}
 
     def __str__(self) -> str:
-        stored = "may be stored" if self.side_effect is SideEffect.MAYBE else "are not stored"
+        stored = "may have been stored" if self.side_effect is SideEffect.MAYBE else "were not stored"
         return (
             f"{self.subject}: {self.record_count} records were not acknowledged after {self.waited_seconds:.3f} s "
             f"and {self.attempts} attempts; they {stored}. Last refusal: {self.__cause__ or 'none'}"

@@ -65,7 +65,7 @@ class GroupCalls:
     async def commit(
         self, member_epoch: int, offsets: Sequence[OffsetCommit]
     ) -> dict[TopicPartition, ClusterError]:
-        """Commit offsets and return the error of each partition that was not stored."""
+        """Commit offsets and return the error for each partition whose offset was not stored."""
         subject = f"commit in {self._subject}"
         request = CommitRequest(member_id=self.member_id, member_epoch=member_epoch, offsets=tuple(offsets))
         call = json_call("PUT", f"{self._group_path}/offsets", subject, body=request)
@@ -115,7 +115,7 @@ def _url(address: str, like: str) -> str:
 def commit_errors(
     answer: CommitAnswer, subject: str, broker: str | None
 ) -> dict[TopicPartition, ClusterError]:
-    """Return the error of each partition of a commit that was not stored."""
+    """Return the error for each partition whose offset the commit did not store."""
     return {
         TopicPartition(result.topic, result.partition): error_of(
             ProblemError.from_document(cast("Mapping[str, JSON]", result.problem)),

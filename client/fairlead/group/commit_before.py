@@ -34,7 +34,7 @@ class HeldBack:
 
 
 class CommitBefore:
-    """The batch of one group member that waits for its commit and is not handed out yet."""
+    """The batch of one group member that waits for its commit and has not been handed out yet."""
 
     def __init__(self, session: GroupSession, reading: Reading) -> None:
         self._session = session

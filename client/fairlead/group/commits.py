@@ -154,8 +154,8 @@ class OffsetCommitter:
         try:
             async with self._lock:
                 # The check is made under the lock, because the commit of the batch may have been in flight until then.
-                # After a failed commit, or a later commit by the program, no commit is undone. If a commit received no
-                # answer, its offsets may be stored.
+                # If that commit failed, or the program has committed again since, there is nothing to undo. If that
+                # commit received no answer, its offsets may have been stored.
                 if self._committed.get(place, unseen.next_offset) == unseen.next_offset:
                     entry = _entry(cursor, unseen.offset, unseen.leader_epoch)
                     await self._commit({place: entry}, {place: cursor}, deadline)
@@ -165,7 +165,7 @@ class OffsetCommitter:
             _LOG.warning("%s A batch that was committed and not handed out may be skipped.", error)
 
     async def take_rests_back(self, places: Iterable[TopicPartition]) -> None:
-        """Commit the first record not handed out of each batch that was committed but only partly read."""
+        """For each batch that was committed but only partly read, commit the offset of the first unread record."""
         cursors = [self._prefetch.cursors[place] for place in places if place in self._prefetch.cursors]
         for cursor in cursors:
             if cursor.rest_until is not None:
@@ -342,5 +342,5 @@ def _entry(cursor: Cursor, offset: int, epoch: int | None) -> OffsetCommit:
 
 
 def _no_member(place: TopicPartition, member_id: str) -> MemberFencedError:
-    detail = f"member {member_id} is not in the group at present and cannot commit {place}"
+    detail = f"member {member_id} is not currently in the group and cannot commit {place}"
     return MemberFencedError(ProblemError("member_fenced", detail), subject=f"commit of {place}")

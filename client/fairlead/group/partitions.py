@@ -116,7 +116,7 @@ class GroupPartitions:
             waiting.cancel()
 
     async def run(self) -> None:
-        """Carry out orders until the task is cancelled."""
+        """Carry out the queued partition orders until the task is cancelled."""
         while True:
             match await self._orders.get():
                 case Revoke() as action:

@@ -313,7 +313,7 @@ class Accumulator:
             if queue.closed and queue.in_flight:
                 first = queue.closed[0]
                 if first.nbytes > queue.sizes.fitting_bytes or first.side_effect is SideEffect.MAYBE:
-                    # The batch will be cut before it is sent, or may not be sent at all.
+                    # The batch will be cut before it is sent, or might not be sent at all.
                     continue
                 if first.encoded is None and not (self._idempotence and queue.sequences.renews(first.number)):
                     self._stamp(first)
@@ -371,8 +371,8 @@ def _may_resume(queue: PartitionQueue) -> bool:
 def _sent_through(queue: PartitionQueue, first: PendingBatch) -> int:
     """Return the number of the last batch that the broker may store once the first waiting batch is sent.
 
-    Batches after a piece may have been sent before the piece. The broker can store these later batches right after the
-    piece, and the partition would then forget the batches that precede the piece.
+    Batches after a piece may have been sent before the piece. The broker can store such batches right after the piece,
+    and the partition would then forget the batches that precede the piece.
     """
     number, under_way, waiting = first.number, {batch.number for batch in queue.in_flight}, 1
     while True:

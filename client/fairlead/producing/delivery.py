@@ -196,14 +196,14 @@ def _result_of(batch: PendingBatch, delivery: int) -> Acknowledgement:
 
 
 def partly(error: FairleadError, failed: Sequence[PendingBatch], count: int) -> FairleadError:
-    """Return the failure of a piece that was sent in several parts, some of which are stored or may be stored."""
+    """Return the failure of a piece that was sent in several parts, some of which were or may have been stored."""
     lost = sum(part.record_count for part in failed)
     doubtful = sum(part.record_count for part in failed if part.side_effect is SideEffect.MAYBE)
     if lost == count and not doubtful:
         return error
     summary = f"{lost} of the {count} records of this piece failed"
     if doubtful:
-        summary += f", {doubtful} of them may be stored nevertheless"
+        summary += f", {doubtful} of them may nevertheless have been stored"
     if lost < count:
         summary += ", the others are stored"
     if isinstance(error, DeliveryTimeoutError):
@@ -227,7 +227,7 @@ def _late(error: DeliveryTimeoutError, count: int, summary: str) -> DeliveryTime
 def doubted(error: FairleadError, subject: str) -> FairleadError:
     """Return the failure of a batch that an earlier attempt may have stored; see `in_doubt`."""
     return in_doubt(
-        error, subject, "an earlier attempt received no definite answer: the records may be stored"
+        error, subject, "an earlier attempt received no definite answer: the records may have been stored"
     )
 
 

@@ -1,7 +1,7 @@
 """Delays of produce requests to brokers that report the producer to be over a limit (rule Q7).
 
 The sender reports the waiting time from each answer of a broker. During the waiting time, no request is sent to the
-broker, so that the oldest batches stay first and sequences in order. For a while after the waiting time, requests are
+broker, so that the oldest batches and the sequences stay in order. For a while after the waiting time, requests are
 sent one at a time: several concurrent requests would put the producer into debt, and all but the first would be
 refused. This module must not depend on requests or batches.
 """

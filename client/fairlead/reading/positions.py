@@ -57,7 +57,7 @@ class AssignedPartitions:
         self.is_chosen = True
 
     def grow(self, picture: Picture) -> None:
-        """For topics of which all partitions are read, assign new partitions, starting at their first record."""
+        """Assign the new partitions of topics that are read as a whole, starting at their first record."""
         for name, topic_id in self._topics.items():
             found = picture.topics.get(name)
             if found is None or found.topic_id != topic_id:

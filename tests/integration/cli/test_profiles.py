@@ -57,7 +57,7 @@ def test_a_profile_is_forgotten(elsewhere: dict[str, str]) -> None:
     )
     assert fairlead("profile", "list") == "\tPROFILE\tBOOTSTRAP\n"
     fairlead("profile", "delete", "near", code=3)
-    assert "there are: none" in fairlead.errors
+    assert "existing profiles: none" in fairlead.errors
 
 
 def test_changes_of_profiles_are_printed_for_programs(elsewhere: dict[str, str]) -> None:
@@ -85,7 +85,7 @@ def test_profiles_that_are_not_there_or_cannot_be_read(elsewhere: dict[str, str]
     fairlead = CommandLine(elsewhere)
     fairlead("profile", "create", 'qu"ote', "--bootstrap", "http://127.0.0.1:1")
     fairlead("profile", "use", "none", code=3)
-    assert 'there are: qu"ote' in fairlead.errors
+    assert 'existing profiles: qu"ote' in fairlead.errors
     fairlead("profile", "create", " x", "--bootstrap", "http://127.0.0.1:1", code=2)
     assert "without surrounding spaces" in fairlead.errors
     fairlead("profile", "create", "torn\udcff", "--bootstrap", "http://127.0.0.1:1", code=2)

@@ -107,7 +107,7 @@ def _create(
 @app.command("list")
 def list_acls(
     principal: Annotated[
-        str | None, typer.Option("--principal", help="Only ACLs of this principal, or of a pattern.")
+        str | None, typer.Option("--principal", help="List only ACLs of this principal or pattern.")
     ] = None,
     on: Annotated[
         str | None,

@@ -106,7 +106,7 @@ def config(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Show every setting of the cluster with its source, after changes by -c and --unset.
+    """Apply the changes given by -c and --unset, if any, then show every setting of the cluster with its source.
 
     Example: fairlead cluster config -c num.partitions=6 --unset retention.ms
     """

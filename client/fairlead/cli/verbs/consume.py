@@ -81,7 +81,7 @@ def consume(
     elif partition is not None:
         fail_usage("--partition reads without a group; in a group the members share the partitions")
     elif whole.stop is not None or whole.start.kind not in ("earliest", "latest"):
-        fail_usage("in a group -o is start or end; `fairlead group reset` moves the offsets of a group")
+        fail_usage("in a group, -o must be start or end; `fairlead group reset` moves the offsets of a group")
     else:
         reading = _print_as_member(bootstrap, group, topic, whole.start.kind, exit_at_end, count, line)
     run(reading, is_endless=True)

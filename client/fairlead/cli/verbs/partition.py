@@ -243,5 +243,5 @@ def _show(state: PartitionState, output: OutputFormat) -> None:
 
 def _number(text: str) -> int:
     if not text.strip().isdecimal():
-        fail_usage(f"--to names {text!r}, which is not a broker id; separate ids by commas: --to 1,2,3")
+        fail_usage(f"--to names {text!r}, which is not a broker id; separate ids with commas: --to 1,2,3")
     return int(text)

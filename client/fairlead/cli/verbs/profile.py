@@ -34,7 +34,7 @@ def _loaded_with(name: str) -> Profiles:
     profiles = _loaded()
     if name not in profiles.profiles:
         known = ", ".join(profiles.profiles) or "none"
-        typer.echo(f"error: there is no profile {name}; there are: {known}", err=True)
+        typer.echo(f"error: there is no profile {name}; existing profiles: {known}", err=True)
         raise typer.Exit(ExitCode.NOT_FOUND)
     return profiles
 
@@ -80,7 +80,7 @@ def create(
     """
     if not name or name.strip() != name or not name.isprintable():
         fail_usage(
-            f"a profile name consists of printable characters without surrounding spaces, not {name!r}"
+            f"a profile name must consist of printable characters without surrounding spaces, not {name!r}"
         )
     files = (token_file, ca_file, client_cert_file, client_key_file)
     profile = _checked(bootstrap, files, token_command, one_address=one_address)
@@ -100,11 +100,11 @@ def _checked(
     # Paths are stored as absolute paths, because later commands run in other folders.
     token, ca, cert, key = (None if file is None else file.absolute() for file in files)
     if token is not None and token_command is not None:
-        fail_usage("at most one of --token-file and --token-command is used")
+        fail_usage("give at most one of --token-file and --token-command")
     if token_command is not None and not words_of(token_command):
-        fail_usage("--token-command is a program and its arguments")
+        fail_usage("--token-command needs a program, optionally with arguments")
     if (cert is None) != (key is None):
-        fail_usage("--client-cert-file and --client-key-file are used together")
+        fail_usage("--client-cert-file and --client-key-file must be given together")
     try:
         bootstrap_of(bootstrap)
         TlsFiles(ca, cert, key).read()

@@ -93,7 +93,7 @@ def print_token(created: CreatedToken, file: Path | None, output: OutputFormat) 
 @app.command("list")
 def list_tokens(
     principal: Annotated[
-        str | None, typer.Option("--principal", help="Only tokens of this principal, or of a pattern.")
+        str | None, typer.Option("--principal", help="List only tokens of this principal or pattern.")
     ] = None,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,

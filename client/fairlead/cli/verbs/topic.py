@@ -162,7 +162,7 @@ def offsets(
     at: Annotated[
         str | None,
         typer.Option(
-            "--at", metavar="TIME", help="Also the first offset at or after this time (RFC 3339 or ms)."
+            "--at", metavar="TIME", help="Also show the first offset at or after this time (RFC 3339 or ms)."
         ),
     ] = None,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,

@@ -193,9 +193,10 @@ UNREACHABLE = UnreachableError("produce to flights-4", {"http://b:1": "refused"}
         (
             1,
             1,
-            "2 of the 3 records of this piece failed, 1 of them may be stored nevertheless, the others are stored",
+            "2 of the 3 records of this piece failed, 1 of them may nevertheless have been stored, "
+            "the others are stored",
         ),
-        (0, 1, "3 of the 3 records of this piece failed, 1 of them may be stored nevertheless"),
+        (0, 1, "3 of the 3 records of this piece failed, 1 of them may nevertheless have been stored"),
     ],
 )
 async def test_a_piece_of_a_table_any_part_of_which_may_be_stored_fails_as_that(
@@ -218,7 +219,7 @@ async def test_a_piece_of_a_table_any_part_of_which_may_be_stored_fails_as_that(
     assert raised.value.side_effect is SideEffect.MAYBE  # type: ignore[attr-defined]
     assert told in "\n".join([str(raised.value), *getattr(raised.value, "__notes__", [])])
     assert raised.value.__cause__ is error.__cause__
-    assert "are not stored" not in str(raised.value)
+    assert "were not stored" not in str(raised.value)
     assert (error.side_effect, getattr(error, "__notes__", [])) == (SideEffect.NONE, [])  # type: ignore[attr-defined]
 
 
