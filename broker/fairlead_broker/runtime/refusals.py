@@ -335,7 +335,7 @@ def overloaded(what: str) -> ProblemError:
 
 def shutting_down(effect: SideEffect = SideEffect.NONE) -> ProblemError:
     """Return the problem for a call to a stopping broker."""
-    stored = "; the sent records may be stored" if effect is SideEffect.MAYBE else ""
+    stored = "; the sent records may have been stored" if effect is SideEffect.MAYBE else ""
     return ProblemError(
         "shutting_down",
         f"the broker is stopping{stored}",
