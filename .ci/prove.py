@@ -29,7 +29,8 @@ GIB: Final = 1 << 30
 MUTANTS_A_RUN: Final = 50_000
 SCENARIO: Final = "pytest.mark.scenario"
 NOT_PASSED: Final = ("failure", "error", "skipped")
-SEARCHES_A_RUN: Final = 50_000
+SEARCHES_A_RUN: Final = 125_000
+"""Cases that one process tries: the start of a process takes as long as 10,000 cases."""
 SECONDS_VARIABLE: Final = "FAIRLEAD_PROOF_SECONDS"
 """Environment variable with the time limit of a part, which the option `--seconds` sets."""
 MUTATIONS: Final = "tests/fuzz/batch_mutations.py"

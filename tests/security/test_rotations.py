@@ -228,7 +228,7 @@ async def test_without_coordination_the_last_rules_hold(tmp_path: Path) -> None:
 
     After etcd answers again, a revoked token is refused (proof V8).
     """
-    settings = {"security": "enforce", "admin_token_file": str(tmp_path / "admin")}
+    settings = {"security": "enforce", "admin_token_file": str(tmp_path / "admin"), "lease_seconds": "3"}
     async with processes(tmp_path, "http", "http", brokers=1, **settings) as cluster:
         [node] = cluster.nodes
         [member] = cluster.etcd.members

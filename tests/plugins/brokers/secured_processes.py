@@ -16,7 +16,8 @@ from etcd_cluster import EtcdCluster, etcd_cluster, free_ports
 from fairlead import Consumer, Producer
 from waiting import until
 
-LEASE_SECONDS: Final = 3
+LEASE_SECONDS: Final = 30
+"""Lease of each broker: longer than a busy machine delays a renewal. A broker that stops ends its lease itself."""
 TOPIC: Final = "flights"
 RECORDS_A_STEP: Final = 50
 STEP_SECONDS_MAX: Final = 90.0
