@@ -131,12 +131,16 @@ def request_fuzz(share: float) -> Outcome:
 
 
 def access_searches(share: float) -> Outcome:
-    """Evaluate a million random rule sets, and try a million mutated API tokens, signed tokens and headers each."""
+    """Evaluate a million random rule sets, and try a million mutated API tokens, signed tokens and headers each.
+
+    A mutated certificate takes as long as ten tokens, so the part tries a hundred thousand.
+    """
     first = _seed()
-    count = _count(1_000_000, share)
+    full = dict.fromkeys(("rule-sets", "api-tokens", "signed-tokens", "headers"), 1_000_000)
+    wanted = {search: _count(count, share) for search, count in (full | {"certificates": 100_000}).items()}
     jobs = [
         (search, min(SEARCHES_A_RUN, count - done), first + done)
-        for search in ("rule-sets", "api-tokens", "signed-tokens", "headers")
+        for search, count in wanted.items()
         for done in range(0, count, SEARCHES_A_RUN)
     ]
     done, outcomes, found = Counter[str](), dict[str, Counter[str]](), []
@@ -152,7 +156,7 @@ def access_searches(share: float) -> Outcome:
             else:
                 done[search] += report["count"]
             outcomes.setdefault(search, Counter()).update(report.get("outcomes", {}))
-            _progress(f"{done.total():,} of {4 * count:,}")
+            _progress(f"{done.total():,} of {sum(wanted.values()):,}")
     counts = {"done": dict(done), "first_seed": first, "outcomes": {k: dict(v) for k, v in outcomes.items()}}
     return not found, {**counts, "found": found}
 

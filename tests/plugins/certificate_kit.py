@@ -83,8 +83,9 @@ class Authority(Issued):
         begins: timedelta = timedelta(hours=-1),
         ends: timedelta = timedelta(hours=1),
         uses: Sequence[x509.ObjectIdentifier] = BOTH_USES,
+        critical: x509.ExtensionType | None = None,
     ) -> Issued:
-        """Return a certificate for these hosts."""
+        """Return a certificate for these hosts, with a further critical extension if given."""
         key = key or ec.generate_private_key(ec.SECP256R1())
         builder = _builder(x509.Name([]), key, begins, ends).issuer_name(self.certificate.subject)
         if hosts:
@@ -92,6 +93,8 @@ class Authority(Issued):
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=True)
         if uses:
             builder = builder.add_extension(x509.ExtendedKeyUsage(uses), critical=False)
+        if critical is not None:
+            builder = builder.add_extension(critical, critical=True)
         return Issued(builder.sign(self.key, hashes.SHA256()), key)
 
 

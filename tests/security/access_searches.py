@@ -1,6 +1,6 @@
-"""Searches for incorrect decisions and for accepted forgeries, with random rules, tokens and headers (proofs V4, V5).
+"""Searches for incorrect decisions and accepted forgeries: rules, tokens, headers, certificates (proofs V4, V5).
 
-`python access_searches.py rule-sets --count 20000 --seed 1` runs one of four searches and prints a JSON report; it
+`python access_searches.py rule-sets --count 20000 --seed 1` runs one of five searches and prints a JSON report; it
 exits with 1 when the search has found a violation:
 
 - `rule-sets`: a decision of the index about a random rule set, caller and name that differs from a naive walk over the
@@ -8,19 +8,24 @@ exits with 1 when the search has found a violation:
 - `api-tokens`: a mutated API token that is accepted, or refused with anything but `unauthenticated`;
 - `signed-tokens`: a mutated signed token that is accepted although it differs in more than its encoding;
 - `headers`: values of the header `Authorization` to which the application of a broker in `enforce` mode answers
-  anything but a refusal, or nothing.
+  anything but a refusal, or nothing;
+- `certificates`: mutated files of certificates, keys and authorities that are neither refused by their check nor usable
+  by the TLS libraries of a broker.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import base64
 import json
 import logging
 import random
+import ssl
 import sys
 import tempfile
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, MutableMapping
 from pathlib import Path
@@ -28,7 +33,10 @@ from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "plugins"))
 
+from cryptography.hazmat.primitives.asymmetric import ed25519
+
 from access_kit import NAMES, PREFIXES, SUPERUSERS, naive, some_acls, some_caller
+from certificate_kit import Authority
 from fairlead_api import base64url
 from fairlead_api.access_needs import Audience, Kind, Operation
 from fairlead_api.identifiers import TimestampUs
@@ -37,6 +45,8 @@ from fairlead_api.routes import ROUTES, Listener
 from fairlead_api.token_text import ALPHABET, TokenText
 from fairlead_broker.access.acl_index import AclIndex
 from fairlead_broker.access.decision import CallerRules
+from fairlead_broker.certificates.material import MaterialRefused, Side
+from fairlead_broker.certificates.watching import Source, checked
 from fairlead_broker.clock import SystemClock
 from fairlead_broker.credentials.api_tokens import verified
 from fairlead_broker.credentials.bearer import bearer_token
@@ -45,6 +55,7 @@ from fairlead_broker.identity import signed_tokens
 from fairlead_broker.identity.issuer_keys import IssuerKeys
 from fairlead_broker.identity.jose import read_keys
 from fairlead_broker.identity.signed_tokens import SignedTokens
+from fairlead_broker.peers.peers import tls_fault
 from fairlead_broker.registry.security_records import TokenRecord
 from fairlead_broker.server.http.application import Application
 from fairlead_broker.server.http.problem_handler import FailureLog
@@ -336,11 +347,64 @@ def headers(count: int, chance: random.Random, counts: Counter[str]) -> Found:
         return asyncio.run(_headers(count, chance, counts, Path(folder)))
 
 
+def _changed_pem(pem: bytes, chance: random.Random) -> bytes:
+    """Return a PEM file with a few changed bytes, in most cases in the encoded content."""
+    if chance.random() < 0.1:
+        return mutated(pem, chance)
+    label, *lines, end = pem.strip().split(b"\n")
+    content = bytearray(base64.b64decode(b"".join(lines)))
+    for _ in range(chance.randint(1, 2)):
+        place = chance.randrange(len(content))
+        match chance.randrange(4):
+            case 0:
+                content[place] ^= 1 << chance.randrange(8)
+            case 1:
+                content[place] = chance.randrange(256)
+            case 2:
+                del content[place]
+            case _:
+                content.insert(place, chance.randrange(256))
+    return b"\n".join((label, base64.b64encode(content), end, b""))
+
+
+def certificates(count: int, chance: random.Random, counts: Counter[str]) -> Found:
+    """Check mutations of the files of a listener's certificate."""
+    authority = Authority.make()
+    issued = [authority.issue(), authority.issue(key=ed25519.Ed25519PrivateKey.generate())]
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    now_us = int(time.time() * 1e6)
+    with tempfile.TemporaryDirectory() as name, warnings.catch_warnings():
+        # A mutated serial number may be negative, of which `cryptography` warns.
+        warnings.simplefilter("ignore")
+        folder, loaded = Path(name), Path(name) / "loaded.pem"
+        for number in range(count):
+            file = folder / chance.choice(("tls.crt", "tls.key", "ca.crt"))
+            chance.choice(issued).write(folder, authority)
+            file.write_bytes(changed := _changed_pem(file.read_bytes(), chance))
+            source = Source(chance.choice(tuple(Side)), folder, ("localhost",))
+            try:
+                material = checked(source, now_us, tls_fault)
+            except MaterialRefused:
+                counts["refused"] += 1
+                continue
+            except Exception as error:  # noqa: BLE001 - every other exception is a violation
+                return {"case": number, "file": file.name, "content": repr(changed), "error": repr(error)}
+            counts["accepted"] += 1
+            loaded.write_bytes(material.key_pem + material.chain_pem)
+            try:
+                context.load_cert_chain(loaded)
+                context.load_verify_locations(cadata=material.ca_pem.decode())
+            except (ssl.SSLError, ValueError) as error:
+                return {"case": number, "file": file.name, "content": repr(changed), "error": repr(error)}
+    return None
+
+
 SEARCHES: Final[dict[str, Callable[[int, random.Random, Counter[str]], Found]]] = {
     "rule-sets": rule_sets,
     "api-tokens": api_tokens,
     "signed-tokens": signed,
     "headers": headers,
+    "certificates": certificates,
 }
 
 

@@ -17,10 +17,11 @@ from access_searches import SEARCHES
         ("api-tokens", 5000, {"refused", "malformed", "the same token"}),
         ("signed-tokens", 1500, {"refused", "another form", "the same token"}),
         ("headers", 1000, {"401"}),
+        ("certificates", 300, {"refused", "accepted"}),
     ],
 )
 def test_a_search_finds_nothing(search: str, count: int, outcomes: set[str]) -> None:
-    """Random rule sets give the decisions of a naive evaluation, and no mutated token or header is accepted."""
+    """Decisions equal a naive evaluation, mutated tokens are refused, and every accepted certificate is usable."""
     counts = Counter[str]()
     found = SEARCHES[search](count, random.Random(1), counts)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import InternalError, InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import (
@@ -44,6 +44,16 @@ _HASHES: Final = (hashes.SHA256, hashes.SHA384, hashes.SHA512)
 _SERVER: Final = ExtendedKeyUsageOID.SERVER_AUTH
 _CLIENT: Final = ExtendedKeyUsageOID.CLIENT_AUTH
 _PURPOSES: Final = {_SERVER: "serverAuth", _CLIENT: "clientAuth"}
+_UNREADABLE: Final = (
+    ValueError,
+    TypeError,
+    UnsupportedAlgorithm,
+    InternalError,
+    x509.DuplicateExtension,
+    x509.InvalidVersion,
+    x509.UnsupportedGeneralNameType,
+)
+"""Exceptions of the package `cryptography` for certificates and keys that it cannot read."""
 
 
 class MaterialRefused(ValueError):
@@ -147,9 +157,9 @@ def _certificates(file: Path) -> list[x509.Certificate]:
     try:
         found = x509.load_pem_x509_certificates(_content(file))
         for each in found:
-            # Parsing is lazy: a broken extension or key raises an error only when it is read.
-            _ = each.extensions, each.public_key(), each.not_valid_after_utc
-    except (ValueError, TypeError, UnsupportedAlgorithm, x509.DuplicateExtension) as error:
+            # Parsing is lazy: a broken extension, key or name raises an error only when it is read.
+            _ = each.extensions, each.public_key(), each.not_valid_after_utc, each.issuer, each.subject
+    except _UNREADABLE as error:
         raise MaterialRefused(
             file, f"holds no readable certificates ({error})", "certificates in PEM, the broker's own first"
         ) from error
@@ -246,7 +256,7 @@ def _key(file: Path, leaf: x509.Certificate) -> bytes:
         key = load_pem_private_key(_content(file), None)
     except TypeError as error:
         raise MaterialRefused(file, "the key is encrypted", "a key in PEM without a password") from error
-    except (ValueError, UnsupportedAlgorithm) as error:
+    except _UNREADABLE as error:
         raise MaterialRefused(file, "holds no readable key", "a key in PEM without a password") from error
     public = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     if public != leaf.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo):

@@ -26,6 +26,9 @@ minute.
 
 FileState: TypeAlias = tuple[int, int, int, int] | None
 Subscriber: TypeAlias = Callable[[Side, Material], Awaitable[None]]
+TlsFault: TypeAlias = Callable[[bytes | None, bytes | None], str | None]
+"""Function that returns why a TLS library refuses authorities, or a certificate with its key; None if it accepts them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +53,32 @@ class Source:
         return tuple(_state(file) for file in (*names, *self.client_ca))
 
 
+def checked(source: Source, now_us: int, tls_fault: TlsFault) -> Material:
+    """Read the files of a listener and check them, also with the TLS library. Raises `MaterialRefused`."""
+    material = source.read(now_us)
+    clients = source.client_ca[0] if source.client_ca else source.folder / CA_FILE
+    for file, authorities, identity in (
+        (source.folder / CA_FILE, material.ca_pem, None),
+        (clients, material.client_ca_pem, None),
+        (source.folder / CHAIN_FILE, None, material.key_pem + material.chain_pem),
+    ):
+        fault = tls_fault(authorities, identity)
+        if fault is not None:
+            raise MaterialRefused(file, f"is refused by TLS ({fault})", "certificates that TLS can use")
+    return material
+
+
 class Certificates:
     """Certificates of a broker's listeners, by listener."""
 
-    def __init__(self, sources: Sequence[Source], clock: Clock, telemetry: Telemetry) -> None:
+    def __init__(
+        self, sources: Sequence[Source], clock: Clock, telemetry: Telemetry, tls_fault: TlsFault
+    ) -> None:
+        """`tls_fault` checks each certificate with the TLS library that will use it.
+
+        The HTTP server ends the process on a certificate that its TLS library refuses.
+        """
+        self._tls_fault = tls_fault
         self._sources = {source.side: source for source in sources}
         self._clock = clock
         self._log = telemetry.log
@@ -80,7 +105,7 @@ class Certificates:
         for side, source in self._sources.items():
             # The state of the files is read before their content, so the next check notices a change during the read.
             self._states[side] = source.states()
-            self._use(side, source.read(self._clock.now_us()))
+            self._use(side, checked(source, self._clock.now_us(), self._tls_fault))
             self._reloads.labels(side.value)
             self._failures.labels(side.value)
 
@@ -107,7 +132,7 @@ class Certificates:
         if states == self._states[side] and side not in self._faults:
             return
         try:
-            material = await asyncio.to_thread(source.read, self._clock.now_us())
+            material = await asyncio.to_thread(checked, source, self._clock.now_us(), self._tls_fault)
         except MaterialRefused as refused:
             self._refuse(side, states, refused)
             return

@@ -406,6 +406,25 @@ def _client(tls: PeerTls | None) -> pyreqwest.client.Client:
     return builder.build()
 
 
+def tls_fault(authorities: bytes | None, identity: bytes | None) -> str | None:
+    """Return why TLS refuses authorities, or a key with its certificate; None if TLS accepts them.
+
+    The TLS library of the calls to brokers is also that of the HTTP server, and refuses more than `cryptography` does,
+    such as unknown critical extensions.
+    """
+    rest_before_exit()
+    builder = pyreqwest.client.ClientBuilder().no_proxy()
+    try:
+        if authorities is not None:
+            builder = builder.add_root_certificate_pem(authorities)
+        if identity is not None:
+            builder = builder.identity_pem(identity)
+        builder.build()
+    except (ValueError, pyreqwest.exceptions.BuilderError) as error:
+        return str(error)
+    return None
+
+
 def _unavailable(
     broker: BrokerId, error: pyreqwest.exceptions.RequestError, seconds_left: float
 ) -> PeerUnavailable:

@@ -11,7 +11,7 @@ from fairlead_broker.certificates.files import CA_FILE
 from fairlead_broker.certificates.material import Material, Side
 from fairlead_broker.certificates.watching import Certificates, Source
 from fairlead_broker.clock import Clock
-from fairlead_broker.peers.peers import PeerTls
+from fairlead_broker.peers.peers import PeerTls, tls_fault
 from fairlead_broker.registry.records import CertificateRecord
 from fairlead_broker.runtime import Broker
 from fairlead_broker.runtime.lifecycle.own_registration import RegisteredCertificates
@@ -22,7 +22,7 @@ from fairlead_broker.telemetry import Telemetry
 
 def load_certificates(settings: BrokerSettings, clock: Clock, telemetry: Telemetry) -> Certificates:
     """Read and check the files of all listeners with TLS. Raises `MaterialRefused`."""
-    certificates = Certificates(_sources(settings), clock, telemetry)
+    certificates = Certificates(_sources(settings), clock, telemetry, tls_fault)
     certificates.load()
     return certificates
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 import os
 import ssl
@@ -13,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from broker_kit import Calls
 from certificate_kit import Authority, Issued
@@ -117,6 +120,14 @@ class Traffic:
                 self.read.append(record.value)
 
 
+def version_changed(pem: bytes) -> bytes:
+    """Return a certificate whose version does not exist."""
+    label, *lines, end = pem.strip().split(b"\n")
+    der = base64.b64decode(b"".join(lines))
+    changed = der.replace(b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x07", 1)
+    return b"\n".join((label, base64.b64encode(changed), end, b""))
+
+
 async def replace(running: LocalCluster, issued: Issued, bundle: Path, tls: Path) -> None:
     """Load the written certificate on all brokers, and check that every listener uses it."""
     running.look_at_certificates()
@@ -193,7 +204,12 @@ async def test_material_that_cannot_be_used_changes_nothing(
     def counted(name: str, listener: str = "data") -> float | None:
         return registry.get_sample_value(name, {"listener": listener})
 
-    for number, content in enumerate((b"", b"garbage", authority.issue(["broker-1"]).pem), start=1):
+    unknown = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"")
+    key = load_pem_private_key((tls / "tls.key").read_bytes(), None)
+    critical = authority.issue(key=key, critical=unknown).pem  # type: ignore[arg-type]
+    version = version_changed((tls / "tls.crt").read_bytes())
+    wrong = (b"", b"garbage", authority.issue(["broker-1"]).pem, version, critical)
+    for number, content in enumerate(wrong, start=1):
         (tls / "tls.crt").write_bytes(content)
         broker.look_at_certificates()
         await until(lambda number=number: counted("fairlead_tls_reload_failures_total") == number)

@@ -10,6 +10,7 @@ from certificate_kit import Authority
 from fairlead_broker.certificates.material import Material, Side
 from fairlead_broker.certificates.watching import Certificates, Source
 from fairlead_broker.clock import SystemClock
+from fairlead_broker.peers.peers import tls_fault
 from fairlead_broker.telemetry import Telemetry
 
 
@@ -18,7 +19,7 @@ async def test_a_certificate_is_tried_again_when_descriptors_are_free(tmp_path: 
     authority = Authority.make()
     first, second = authority.issue(), authority.issue()
     source = Source(Side.OPS, first.write(tmp_path, authority), ("localhost",))
-    certificates, used = Certificates([source], SystemClock(), Telemetry()), []
+    certificates, used = Certificates([source], SystemClock(), Telemetry(), tls_fault), []
     certificates.load()
     errors = [OSError(errno.EMFILE, os.strerror(errno.EMFILE))]
 
