@@ -66,7 +66,7 @@ def start(results: Results, _: Path) -> str:
 
 
 def handshakes(results: Results, _: Path) -> str:
-    """Return a table of the handshakes per second and the latency of another client."""
+    """Return a table of the handshakes per second and the latency of another producer."""
     measured = results.part("bench.json", "secured")
     return tables.handshakes(measured) if measured else ""
 

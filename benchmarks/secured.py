@@ -1,7 +1,8 @@
 """Part of `make bench` that measures the cost of TLS and of access rules, and the cost of TLS in Apache Kafka.
 
-Every case measures the same work on the same machine twice: first with protection, then without protection.
-Handshakes are made by a separate process while another client makes requests over its own connection.
+Every round measures the same work on the same machine in each way: Fairlead with TLS, in plaintext and with access
+rules, and Kafka with TLS and in plaintext. A separate process opens connections at a fixed rate while another client
+produces over its own connection.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -29,16 +31,36 @@ from pairing import Pairs, table
 from peers.brokers import HERE, FairleadPeer, KafkaPeer, PeerFailedError, PeerProcess, alone, fetch_kafka
 from throughput import VALUE_BYTES, Bench
 
-from fairlead import Admin
+from fairlead import Producer
 
-PRODUCE_TARGET = 0.85
-CONSUME_TARGET = 0.7
 ENFORCE_TARGET = 0.97
+COMPARISONS = (
+    ("TLS, against plaintext (in the column of the peer)", "encrypted", "plain", (0.85, 0.7)),
+    (
+        "enforce with a token, against open (in the column of the peer)",
+        "enforced",
+        "plain",
+        (ENFORCE_TARGET, ENFORCE_TARGET),
+    ),
+    ("TLS, against Kafka with TLS", "encrypted", "kafka encrypted", (2.5, 1.5)),
+    (
+        "Kafka with TLS, against its plaintext (in the column of the peer)",
+        "kafka encrypted",
+        "kafka plain",
+        (None, None),
+    ),
+)
+"""Comparisons: name, the two ways, and the targets for producing and consuming."""
 HANDSHAKE_SECONDS = 5.0
 HANDSHAKES_AT_ONCE = 8
+HANDSHAKES_PER_SECOND = 500
+"""Number of handshakes that are tried in each second."""
 
 PeerT = TypeVar("PeerT", bound=PeerProcess)
-WayT = TypeVar("WayT")
+Rates: TypeAlias = tuple[float, float]
+"""Records per second of producing and of consuming."""
+Figures: TypeAlias = dict[str, list[Rates]]
+"""Rates of each way, round by round."""
 
 
 class Scene:
@@ -88,16 +110,13 @@ class Scene:
 
 
 def secured(options: argparse.Namespace, folder: Path) -> dict[str, object]:
-    """Compare TLS with plaintext, and access rules with an open broker, and measure TLS handshakes."""
+    """Compare TLS with plaintext and with Kafka's TLS, and access rules with an open broker; measure handshakes."""
     with running(folder, fetch_kafka(options.cache), options.records) as scene:
-        pairs: int = options.pairs
-        cases = [
-            *tls_cases(scene, pairs),
-            *enforce_cases(scene, pairs),
-            *kafka_cases(scene, pairs),
-        ]
+        figures = measured_in_turn(scene, options.pairs)
+        requests_case = enforced_requests(scene, options.pairs, max(100, options.records // 500))
         scene.alone(scene.encrypted)
-        shaken = [asyncio.run(handshakes(scene)) for _ in range(pairs)]
+        shaken = [asyncio.run(handshakes(scene)) for _ in range(options.pairs)]
+    cases = [*cases_of(figures), requests_case]
     print(table(cases))
     return {"records": options.records, "cases": [each.document() for each in cases], "handshakes": shaken}
 
@@ -113,71 +132,82 @@ def running(folder: Path, jars: Path, records: int) -> Iterator[Scene]:
         scene.stop()
 
 
-def tls_cases(scene: Scene, pairs: int) -> list[Pairs]:
-    """Compare producing and consuming with TLS to plaintext."""
-    bench = {each.name: scene.bench(each, **scene.trust) for each in (scene.encrypted, scene.plain)}
-    return both_ways(
-        pairs,
-        lambda peer: _fairlead(scene, bench[peer.name], peer),
-        (scene.encrypted, scene.plain),
-        ("TLS, against plaintext (in the column of the peer)", PRODUCE_TARGET, CONSUME_TARGET),
-    )
-
-
-def enforce_cases(scene: Scene, pairs: int) -> list[Pairs]:
-    """Compare producing and consuming with a token in `enforce` mode to `open` mode."""
-    bench = {
-        "enforced": scene.bench(scene.enforced, FAIRLEAD_TOKEN_FILE=str(scene.token)),
-        "plain": scene.bench(scene.plain),
+def measured_in_turn(scene: Scene, pairs: int) -> Figures:
+    """Measure each way of producing and consuming once in every round; return the records per second of each way."""
+    fairlead = {
+        scene.encrypted: scene.bench(scene.encrypted, **scene.trust),
+        scene.plain: scene.bench(scene.plain),
+        scene.enforced: scene.bench(scene.enforced, FAIRLEAD_TOKEN_FILE=str(scene.token)),
     }
-    return both_ways(
-        pairs,
-        lambda peer: _fairlead(scene, bench[peer.name], peer),
-        (scene.enforced, scene.plain),
-        ("enforce with a token, against open (in the column of the peer)", ENFORCE_TARGET, ENFORCE_TARGET),
-    )
-
-
-def kafka_cases(scene: Scene, pairs: int) -> list[Pairs]:
-    """Compare producing and consuming with TLS to plaintext, in Kafka."""
+    ways: dict[str, Callable[[], Rates]] = {
+        peer.name: partial(_fairlead, scene, bench, peer) for peer, bench in fairlead.items()
+    }
     settings = scene.tls / "client.properties"
     settings.write_text(
         f"security.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.location={scene.tls / 'ca.crt'}\n"
     )
-    bench = scene.bench(scene.plain)
+    kafka = scene.bench(scene.plain)
+    ways |= {
+        "kafka encrypted": partial(_kafka, scene, kafka, settings),
+        "kafka plain": partial(_kafka, scene, kafka, None),
+    }
+    figures: Figures = {name: [] for name in ways}
+    for number in range(pairs):
+        for name, measure in ways.items():
+            figures[name].append(measure())
+            produced, consumed = figures[name][-1]
+            print(
+                f"round {number + 1}, {name}: {produced:,.0f} and {consumed:,.0f} records/s",
+                file=sys.stderr,
+                flush=True,
+            )
+    return figures
 
-    def measured(settings: Path | None) -> tuple[float, float]:
-        scene.alone(scene.kafka)
-        topic = bench.kafka_topic()
-        figures = bench.kafka_produce(topic, tls=settings), bench.kafka_consume(topic, tls=settings)
-        bench.delete_kafka_topic(topic)
-        return figures
 
-    what = "Kafka with TLS, against its plaintext (in the column of the peer)"
-    return both_ways(pairs, measured, (settings, None), (what, None, None))
-
-
-def both_ways(
-    pairs: int,
-    measured: Callable[[WayT], tuple[float, float]],
-    ways: tuple[WayT, WayT],
-    case: tuple[str, float | None, float | None],
-) -> list[Pairs]:
-    """Measure with and without protection in turn; return a case for producing and a case for consuming."""
-    figures: tuple[list[tuple[float, float]], ...] = ([], [])
-    for _ in range(pairs):
-        for place, way in enumerate(ways):
-            figures[place].append(measured(way))
-    what, *targets = case
+def cases_of(figures: Figures) -> list[Pairs]:
+    """Return a case for producing and a case for consuming of each comparison between two ways."""
     found = []
-    for place, (verb, target) in enumerate(zip(("produce", "consume"), targets, strict=True)):
-        ours, theirs = (tuple(each[place] for each in side) for side in figures)
-        found.append(Pairs(f"{verb} {VALUE_BYTES} B: {what}", "records/s", ours, theirs, target))
-        print(f"{found[-1].case}: {found[-1].ratio:.2f}x", file=sys.stderr, flush=True)
+    for what, ours, theirs, targets in COMPARISONS:
+        for place, verb in enumerate(("produce", "consume")):
+            values = (tuple(each[place] for each in figures[name]) for name in (ours, theirs))
+            found.append(Pairs(f"{verb} {VALUE_BYTES} B: {what}", "records/s", *values, targets[place]))
     return found
 
 
-def _fairlead(scene: Scene, bench: Bench, peer: FairleadPeer) -> tuple[float, float]:
+def enforced_requests(scene: Scene, pairs: int, requests: int) -> Pairs:
+    """Compare requests with one JSON record and a token to the same requests in `open` mode.
+
+    Of all work in `make bench`, these requests have the least work besides authentication and access decisions.
+    """
+    rates: dict[str, list[float]] = {"enforced": [], "plain": []}
+    for _ in range(pairs):
+        for peer, token in ((scene.enforced, scene.token), (scene.plain, None)):
+            scene.alone(peer)
+            bench = scene.bench(peer)
+            with _variables({} if token is None else {"FAIRLEAD_TOKEN_FILE": str(token)}):
+                topic = bench.fairlead_topic("replicated")
+                command = [sys.executable, str(HERE / "workloads/http_workload.py"), "--url", peer.url]
+                command += ["--topic", topic, "--requests", str(requests), "--batch", "1"]
+                command += [] if token is None else ["--token-file", str(token)]
+                done = subprocess.run(command, capture_output=True, text=True, check=False)
+                bench.delete_fairlead_topic(topic)
+            if done.returncode != 0:
+                msg = f"requests ended with {done.returncode}: {done.stderr[-3000:]}"
+                raise PeerFailedError(msg)
+            rates[peer.name].append(float(json.loads(done.stdout)["requests_per_second"]))
+    case = "JSON, 1 record per request: enforce with a token, against open (in the column of the peer)"
+    return Pairs(case, "requests/s", tuple(rates["enforced"]), tuple(rates["plain"]), ENFORCE_TARGET)
+
+
+def _kafka(scene: Scene, bench: Bench, tls: Path | None) -> Rates:
+    scene.alone(scene.kafka)
+    topic = bench.kafka_topic()
+    figures = bench.kafka_produce(topic, tls=tls), bench.kafka_consume(topic, tls=tls)
+    bench.delete_kafka_topic(topic)
+    return figures
+
+
+def _fairlead(scene: Scene, bench: Bench, peer: FairleadPeer) -> Rates:
     scene.alone(peer)
     with _variables(bench.environment):
         topic = bench.fairlead_topic("replicated")
@@ -198,16 +228,16 @@ def _variables(values: dict[str, str]) -> Iterator[None]:
 
 
 async def handshakes(scene: Scene) -> dict[str, float]:
-    """Return handshakes per second, and the 99th percentile of another client's latency before and during them."""
+    """Return handshakes per second, and the 99th percentile of another client's produces before and during them."""
     with _variables(scene.trust):
-        async with Admin(scene.encrypted.url) as client:
-            before = await _slowest(client, HANDSHAKE_SECONDS)
+        topic = await asyncio.to_thread(scene.bench(scene.encrypted).fairlead_topic, "replicated")
+        async with Producer(scene.encrypted.url, linger_ms=0, acks="all") as producer:
+            before = await _slowest(producer, topic, HANDSHAKE_SECONDS)
             command = [sys.executable, str(HERE / "workloads/handshakes.py"), "--url", scene.encrypted.url]
             command += ["--ca", str(scene.tls / "ca.crt"), "--seconds", str(HANDSHAKE_SECONDS)]
-            process = await asyncio.create_subprocess_exec(
-                *command, "--at-once", str(HANDSHAKES_AT_ONCE), stdout=asyncio.subprocess.PIPE
-            )
-            meanwhile = await _slowest(client, HANDSHAKE_SECONDS)
+            command += ["--at-once", str(HANDSHAKES_AT_ONCE), "--per-second", str(HANDSHAKES_PER_SECOND)]
+            process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+            meanwhile = await _slowest(producer, topic, HANDSHAKE_SECONDS)
             told, _ = await process.communicate()
     if process.returncode != 0:
         msg = f"handshakes ended with {process.returncode}"
@@ -220,12 +250,12 @@ async def handshakes(scene: Scene) -> dict[str, float]:
     }
 
 
-async def _slowest(client: Admin, seconds: float) -> float:
-    """Send requests for a time, and return the 99th percentile of their latency in seconds."""
-    taken, end = [], time.perf_counter() + seconds
+async def _slowest(producer: Producer, topic: str, seconds: float) -> float:
+    """Produce one record after another for a time, and return the 99th percentile of their latency in seconds."""
+    taken, end, value = [], time.perf_counter() + seconds, bytes(VALUE_BYTES)
     while time.perf_counter() < end:
         begun = time.perf_counter()
-        await client.brokers()
+        await producer.send_and_wait(topic, value)
         taken.append(time.perf_counter() - begun)
     return sorted(taken)[len(taken) * 99 // 100]
 

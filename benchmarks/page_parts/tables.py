@@ -104,7 +104,7 @@ def requests(measured: dict[str, Any]) -> str:
 
 
 def handshakes(measured: dict[str, Any]) -> str:
-    """Return a table of handshakes per second, and of the latency of another client before and during them."""
+    """Return a table of handshakes per second, and of the latency of another producer before and during them."""
     figures = {name: [run[name] for run in measured["handshakes"]] for name in measured["handshakes"][0]}
     row = (
         spread(figures["handshakes_per_second"], ",.0f"),
@@ -113,7 +113,13 @@ def handshakes(measured: dict[str, Any]) -> str:
         f"`{of_part('make bench', 'secured')}`",
         measured["day"],
     )
-    header = ("handshakes per second", "p99 of another client before", "p99 meanwhile", "command", "measured")
+    header = (
+        "handshakes per second",
+        "p99 of another producer before",
+        "p99 meanwhile",
+        "command",
+        "measured",
+    )
     return table(header, [row])
 
 

@@ -14,10 +14,20 @@ from http.client import HTTPSConnection
 from urllib.parse import urlsplit
 
 
-def connect(host: str, port: int, context: ssl.SSLContext, until: float, made: list[int]) -> None:
-    """Open one connection after another until the time `until`, and append their number to `made`."""
+def connect(
+    host: str,
+    port: int,
+    context: ssl.SSLContext,
+    began: float,
+    seconds: float,
+    interval: float,
+    made: list[int],
+) -> None:
+    """Open a connection at each interval for some seconds, at once when late, and append their number to `made`."""
     count = 0
-    while time.monotonic() < until:
+    while (passed := time.monotonic() - began) < seconds:
+        if passed < count * interval:
+            time.sleep(count * interval - passed)
         connection = HTTPSConnection(host, port, context=context, timeout=30)
         connection.request("GET", "/v1/versions")
         answer = connection.getresponse()
@@ -35,12 +45,16 @@ def main() -> None:
     parser.add_argument("--ca", required=True)
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--at-once", type=int, required=True)
+    parser.add_argument(
+        "--per-second", type=float, required=True, help="connections that are tried per second"
+    )
     options = parser.parse_args()
     place = urlsplit(options.url)
     context = ssl.create_default_context(cafile=options.ca)
     made: list[int] = []
     began = time.monotonic()
-    arguments = (place.hostname, place.port, context, began + options.seconds, made)
+    interval = options.at_once / options.per_second
+    arguments = (place.hostname, place.port, context, began, options.seconds, interval, made)
     threads = [threading.Thread(target=connect, args=arguments) for _ in range(options.at_once)]
     for thread in threads:
         thread.start()
