@@ -23,12 +23,17 @@ def patience(full: bool) -> float:
 
 
 @pytest.fixture
-async def start(tmp_path: Path) -> AsyncIterator[StartBroker]:
-    """Yield a function that starts a broker with small limits, given by name; stop the broker at the end."""
+async def start(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StartBroker]:
+    """Yield a function that starts a broker with small limits, given by name; stop the broker at the end.
+
+    With the parameter `enforce`, brokers enforce access rules, so that clients without a token are strangers.
+    """
     brokers: list[BrokerUnderLoad] = []
 
     async def started(**limits: object) -> BrokerUnderLoad:
         broker = BrokerUnderLoad(tmp_path, **limits)
+        if getattr(request, "param", "open") == "enforce":
+            broker.enforce()
         brokers.append(broker)
         await broker.start()
         return broker

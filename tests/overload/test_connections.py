@@ -33,11 +33,20 @@ P99_MS_MAX = 500.0
 """Maximum latency of a well-behaved client (produce and fetch together) during an attack on an otherwise idle machine:
 ten times the usual latency.
 """
+BY_A_STRANGER = pytest.mark.parametrize(
+    "start", ["open", pytest.param("enforce", marks=pytest.mark.scenario)], indirect=True
+)
+"""Runs an attack on an open broker, and without a token on a broker that enforces access rules."""
 
 
 def request_head(path: str = "/v1/versions") -> bytes:
     """Return a GET of HTTP/1.1."""
     return f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
+
+
+def name_of(broker: BrokerUnderLoad, attack: str) -> str:
+    """Return the name under which the figures of an attack are recorded."""
+    return attack if broker.token_file is None else f"stranger: {attack}"
 
 
 def figures(
@@ -78,6 +87,7 @@ async def returned(broker: BrokerUnderLoad, descriptors: int) -> bool:
     return await until(lambda: broker.descriptors <= descriptors + 10, 30)
 
 
+@BY_A_STRANGER
 async def test_idle_connections(start, full, patience) -> None:
     """Idle connections (silent, kept alive, HTTP/2) cost a broker little memory and delay no other client."""
     count = 5_000 if full else 400
@@ -99,7 +109,7 @@ async def test_idle_connections(start, full, patience) -> None:
             connection.close()
         came_back = await returned(broker, descriptors)
     if full:
-        record("idle_connections", figures(count, quiet, beside, memory, peak))
+        record(name_of(broker, "idle_connections"), figures(count, quiet, beside, memory, peak))
 
     assert came_back
     assert peak - memory < 20 + count * 0.05
@@ -141,6 +151,7 @@ async def until_readable(connection: socket.socket, seconds: float) -> bool:
     return True
 
 
+@BY_A_STRANGER
 async def test_rapid_reset(start, full, patience) -> None:
     """A connection that opens and resets thousands of requests is closed, and other clients are not affected."""
     pairs = 20_000 if full else 2_000
@@ -157,7 +168,7 @@ async def test_rapid_reset(start, full, patience) -> None:
         after = await calm.run(1)
     if full:
         told = figures(pairs, quiet, beside, memory, peak)
-        record("rapid_reset", told | {"connections_ended_by_broker": connections})
+        record(name_of(broker, "rapid_reset"), told | {"connections_ended_by_broker": connections})
 
     assert connections > 0
     assert broker.alive
@@ -182,6 +193,7 @@ async def rapid_resets(broker: BrokerUnderLoad, pairs: int) -> int:
     return ended
 
 
+@BY_A_STRANGER
 async def test_slow_headers(start, full, patience) -> None:
     """A connection with a slow request head is closed after a time limit, over HTTP/2 after an unanswered ping."""
     count = 500 if full else 60
@@ -204,7 +216,8 @@ async def test_slow_headers(start, full, patience) -> None:
         came_back = await returned(broker, descriptors)
     if full:
         record(
-            "slow_headers", figures(count, quiet, beside, memory, peak) | {"ended_after_s": round(seconds, 1)}
+            name_of(broker, "slow_headers"),
+            figures(count, quiet, beside, memory, peak) | {"ended_after_s": round(seconds, 1)},
         )
 
     assert all(gone)
@@ -222,6 +235,7 @@ async def trickles(connections: list[socket.socket], data: bytes) -> None:
         await pause(0.5)
 
 
+@BY_A_STRANGER
 async def test_slow_bodies(start, full, patience) -> None:
     """Requests with paused bodies are closed, use almost no memory, and block no other client."""
     count = 500 if full else 60
@@ -248,7 +262,8 @@ async def test_slow_bodies(start, full, patience) -> None:
         came_back = await returned(broker, descriptors)
     if full:
         record(
-            "slow_bodies", figures(count, quiet, beside, memory, peak) | {"ended_after_s": round(seconds, 1)}
+            name_of(broker, "slow_bodies"),
+            figures(count, quiet, beside, memory, peak) | {"ended_after_s": round(seconds, 1)},
         )
 
     assert all(gone)
@@ -258,6 +273,7 @@ async def test_slow_bodies(start, full, patience) -> None:
     assert beside.p99_ms < P99_MS_MAX * patience
 
 
+@BY_A_STRANGER
 async def test_giant_headers(start, full) -> None:
     """A request with a head beyond the limit is refused in both protocols, even with endless CONTINUATION frames."""
     count = 200 if full else 20
@@ -280,7 +296,7 @@ async def test_giant_headers(start, full) -> None:
         beside = await calm.run(1)
         came_back = await returned(broker, descriptors)
     if full:
-        record("giant_headers", figures(count, beside, beside, memory, peak))
+        record(name_of(broker, "giant_headers"), figures(count, beside, beside, memory, peak))
 
     assert {answer[:12] for answer in answers} <= {b"HTTP/1.1 431", b"HTTP/1.1 400", b""}
     assert came_back

@@ -4,13 +4,14 @@ import asyncio
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from broker_kit import BATCHES, Calls
 from fairlead_api.token_text import TokenText
-from overload_kit import BrokerUnderLoad, calm_client, now, one_batch, record
+from overload_kit import BrokerUnderLoad, Http2Load, calm_client, now, one_batch, record, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.prove]
 
@@ -21,6 +22,11 @@ P99_MS_MAX = 500.0
 MEMORY_MIB_MAX = 64.0
 """Maximum memory that an attack may cost a broker."""
 AT_ONCE = 16
+FLOOD_STREAMS = 250
+"""Requests in flight on each connection of a flood: nearly as many as a connection may have."""
+FLOOD_P99_MS_MAX = 5000.0
+"""Maximum latency of a client with a token during a flood: its two requests wait for all requests in flight."""
+RECOVERY_SECONDS_MAX = 30.0
 
 Headers = dict[str, str]
 PRODUCE = "/v1/topics/calm/partitions/0/records"
@@ -120,6 +126,7 @@ async def test_a_stranger_costs_little(
                 "requests_per_second": round(requests / seconds),
                 "statuses": dict(attack.statuses),
                 "broker_cpu_us_per_request": round(cpu / requests * 1e6),
+                "broker_cpu_share": round(cpu / seconds, 2),
                 "quiet_p99_ms": quiet.p99_ms,
                 "beside_p99_ms": beside.p99_ms,
                 "failures": beside.failures,
@@ -133,4 +140,100 @@ async def test_a_stranger_costs_little(
         assert beside.p99_ms <= P99_MS_MAX * patience
         assert attack.peak_mib <= before_mib + MEMORY_MIB_MAX
     finally:
+        broker.kill()
+
+
+class Flood:
+    """Connections on which each refusal is followed by the next request, with as many in flight as are allowed."""
+
+    def __init__(self, broker: BrokerUnderLoad) -> None:
+        self._broker = broker
+        self._end = 0.0
+        self.connections: list[Http2Load] = []
+
+    async def begin(self, seconds: float) -> None:
+        """Open the connections and send the first requests; the flood then lasts the given number of seconds."""
+        loop, batch = asyncio.get_running_loop(), one_batch(100, 1)
+        self._end = now() + seconds
+        for _ in range(AT_ONCE):
+            _, connection = await loop.create_connection(
+                lambda: Http2Load(PRODUCE, batch, content_type=BATCHES), self._broker.host, self._broker.port
+            )
+            await connection.ready.wait()
+            connection.on_answer = partial(self._follow, connection)
+            self.connections.append(connection)
+        for connection in self.connections:
+            for _ in range(FLOOD_STREAMS):
+                self._follow(connection)
+
+    def _follow(self, connection: Http2Load) -> None:
+        if now() < self._end and connection.may_send:
+            connection.send()
+
+    @property
+    def refused(self) -> int:
+        """Number of refused requests."""
+        return sum(len(each.refused) for each in self.connections)
+
+    @property
+    def stored(self) -> int:
+        """Number of admitted requests."""
+        return sum(len(each.stored) for each in self.connections)
+
+    async def is_over(self) -> bool:
+        """Wait until every request is answered; return whether this takes less than the maximum time."""
+        return await until(
+            lambda: not any(each.unanswered for each in self.connections), RECOVERY_SECONDS_MAX
+        )
+
+    def close(self) -> None:
+        """Close the connections."""
+        for each in self.connections:
+            if each.transport is not None:
+                each.transport.abort()
+
+
+@pytest.mark.scenario
+async def test_a_flood_of_refused_requests(full: bool, patience: float, tmp_path: Path) -> None:
+    """A stranger with thousands of requests in flight delays other clients for as long as the flood lasts.
+
+    No request of the other client fails, and the memory of the requests in flight is bounded.
+    """
+    seconds = 10.0 if full else 1.5
+    broker = BrokerUnderLoad(tmp_path)
+    broker.enforce()
+    await broker.start()
+    flood = Flood(broker)
+    try:
+        async with calm_client(broker) as calm:
+            quiet = await calm.run(1.0)
+            before_mib, cpu, begun = broker.memory_mib, broker.cpu_seconds, now()
+            await flood.begin(seconds)
+            beside = await calm.run(seconds)
+            peak_mib, is_over = broker.memory_mib, await flood.is_over()
+            cpu, took = broker.cpu_seconds - cpu, now() - begun
+            after = await calm.run(1.0)
+        record(
+            "stranger: flood",
+            {
+                "requests": flood.refused,
+                "requests_per_second": round(flood.refused / took),
+                "in_flight": AT_ONCE * FLOOD_STREAMS,
+                "broker_cpu_us_per_request": round(cpu / flood.refused * 1e6),
+                "broker_cpu_share": round(cpu / took, 2),
+                "quiet_p99_ms": quiet.p99_ms,
+                "beside_p99_ms": beside.p99_ms,
+                "after_p99_ms": after.p99_ms,
+                "memory_before_mib": round(before_mib),
+                "memory_peak_mib": round(peak_mib),
+            },
+        )
+
+        assert (flood.refused > 0, flood.stored, is_over) == (True, 0, True)
+        assert beside.failures == after.failures == 0
+        assert peak_mib <= before_mib + MEMORY_MIB_MAX
+        assert beside.p99_ms <= FLOOD_P99_MS_MAX * patience
+        assert after.p99_ms <= P99_MS_MAX * patience
+    finally:
+        flood.close()
         broker.kill()
