@@ -134,13 +134,14 @@ def running(folder: Path, jars: Path, records: int) -> Iterator[Scene]:
 
 def measured_in_turn(scene: Scene, pairs: int) -> Figures:
     """Measure each way of producing and consuming once in every round; return the records per second of each way."""
-    fairlead = {
-        scene.encrypted: scene.bench(scene.encrypted, **scene.trust),
-        scene.plain: scene.bench(scene.plain),
-        scene.enforced: scene.bench(scene.enforced, FAIRLEAD_TOKEN_FILE=str(scene.token)),
-    }
+    fairlead: list[tuple[FairleadPeer, dict[str, str]]] = [
+        (scene.encrypted, scene.trust),
+        (scene.plain, {}),
+        (scene.enforced, {"FAIRLEAD_TOKEN_FILE": str(scene.token)}),
+    ]
     ways: dict[str, Callable[[], Rates]] = {
-        peer.name: partial(_fairlead, scene, bench, peer) for peer, bench in fairlead.items()
+        peer.name: partial(_fairlead, scene, scene.bench(peer, **environment), peer)
+        for peer, environment in fairlead
     }
     settings = scene.tls / "client.properties"
     settings.write_text(
@@ -229,8 +230,9 @@ def _variables(values: dict[str, str]) -> Iterator[None]:
 
 async def handshakes(scene: Scene) -> dict[str, float]:
     """Return handshakes per second, and the 99th percentile of another client's produces before and during them."""
+    bench = scene.bench(scene.encrypted)
     with _variables(scene.trust):
-        topic = await asyncio.to_thread(scene.bench(scene.encrypted).fairlead_topic, "replicated")
+        topic = await asyncio.to_thread(bench.fairlead_topic, "replicated")
         async with Producer(scene.encrypted.url, linger_ms=0, acks="all") as producer:
             before = await _slowest(producer, topic, HANDSHAKE_SECONDS)
             command = [sys.executable, str(HERE / "workloads/handshakes.py"), "--url", scene.encrypted.url]
@@ -239,6 +241,7 @@ async def handshakes(scene: Scene) -> dict[str, float]:
             process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
             meanwhile = await _slowest(producer, topic, HANDSHAKE_SECONDS)
             told, _ = await process.communicate()
+        await asyncio.to_thread(bench.delete_fairlead_topic, topic)
     if process.returncode != 0:
         msg = f"handshakes ended with {process.returncode}"
         raise PeerFailedError(msg)
