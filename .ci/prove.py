@@ -221,6 +221,13 @@ def pods(share: float) -> Outcome:
     return code == 0, {"exit_code": code, **found}
 
 
+def transaction_model(share: float) -> Outcome:
+    """Search every state of the model of transactions, with all rules and without each rule."""
+    del share
+    code, report = _run("tests/model/transaction_model.py")
+    return code == 0, report
+
+
 def recipes(share: float) -> Outcome:
     """Crash every program on the page about delivery guarantees 100 times."""
     arguments = ("--crashes", str(_count(100, share)), "--seed", str(_seed()))
@@ -293,6 +300,7 @@ PARTS: Final[dict[str, Callable[[float], Outcome]]] = {
     "searches": searches,
     "security": security,
     "spark-kills": spark_kills,
+    "transaction-model": transaction_model,
 }
 
 
