@@ -19,13 +19,17 @@ class Anomaly(StrEnum):
     LOST_WRITE = "A2 lost-write"
     UNSEEN = "A3 unseen"
     DUPLICATE = "A4 duplicate"
-    ABORTED_READ = "A5 aborted-read"
+    ABORTED_READ = "A5 G1a aborted-read"
     PRECOMMITTED_READ = "A6 precommitted-read"
     POLL_SKIP = "A7 poll-skip"
     NONMONOTONIC_POLL = "A8 nonmonotonic-poll"
     INTERNAL_POLL = "A9 int-poll-skip"
     NONMONOTONIC_SEND = "A10 nonmonotonic-send"
     INTERNAL_SEND_SKIP = "A11 int-send-skip"
+    WRITE_CYCLE = "A12 G0 write-cycle"
+    INTERMEDIATE_READ = "A13 G1b intermediate-read"
+    TORN_TRANSACTION = "A14 torn-transaction"
+    CIRCULAR_FLOW = "A15 G1c circular-information-flow"
     REALTIME_LAG = "A16 realtime-lag"
     CONSUMED_TWICE = "A17 consume-count"
     OFFSET_ORDER = "B1 real-time-offset-order"
@@ -97,6 +101,11 @@ FORBIDDEN: Final[Mapping[Anomaly, Callable[[Settings], bool]]] = {
     Anomaly.NONMONOTONIC_SEND: lambda its: its.idempotence or its.in_flight == 1,
     # Writes of two transactions may be interleaved: this is counted, but is never an error.
     Anomaly.INTERNAL_SEND_SKIP: _never,
+    # Two transactions may be in a different order in each partition, as in Kafka.
+    Anomaly.WRITE_CYCLE: _never,
+    Anomaly.INTERMEDIATE_READ: lambda its: its.isolation == "read_committed",
+    Anomaly.TORN_TRANSACTION: lambda its: its.keeps_acknowledged,
+    Anomaly.CIRCULAR_FLOW: lambda its: its.isolation == "read_committed",
     Anomaly.REALTIME_LAG: _always,
     Anomaly.CONSUMED_TWICE: lambda its: its.delivery != "at_least_once",
     Anomaly.OFFSET_ORDER: lambda its: its.keeps_acknowledged,

@@ -20,7 +20,8 @@ is sent at most once to one key in the whole history. The first line contains th
     {"op": "heal"}                                                            from here on no more faults
     {"op": "end", "keys": {"t-0": 43}}      the log end of each key when all readers had reached it
 
-A poll may carry `position` (the offset of the next read), `high_watermark`, `group`, `began` and `time` (seconds),
+A poll may carry `position` (the offset of the next read), `high_watermark`, `last_stable_offset`, `group`, `began` and
+`time` (seconds),
 `rebalanced` (keys that moved while it ran) and `"final": true` for the readers that read everything at the end; if
 readers read everything at the end, a record that they did not receive is lost, even if another reader received it
 before.
@@ -33,6 +34,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -45,6 +47,7 @@ import msgspec
 from anomalies import FORBIDDEN, Anomaly, Findings, Settings
 from group_offsets import GroupOffsets
 from reading import KeyReads, Reading
+from transactions import Transactions
 from watermarks import Watermarks
 
 __all__ = ["Anomaly", "History", "Report", "Settings", "check", "read_events"]
@@ -92,9 +95,8 @@ class History:
         self._ends: dict[str, int] | None = None
         self._healed = False
         self._number = 0
-        self._txns: defaultdict[int, set[tuple[str, str]]] = defaultdict(set)
-        self._aborted: set[int] = set()
         self._findings = Findings()
+        self._transactions = Transactions(self._findings)
         self._reading = Reading(self._findings)
         self._watermarks = Watermarks(self._findings)
         self._groups = GroupOffsets(self._findings)
@@ -119,7 +121,7 @@ class History:
             case "commit" | "committed", _:
                 self._groups.take(self._number, event)
             case "txn", outcome:
-                self._aborted |= {event["id"]} if outcome == "fail" else set()
+                self._transactions.ended(event["id"], str(outcome))
             case ("poll", "info" | "fail") | ("note", _):
                 pass
             case other:
@@ -162,7 +164,7 @@ class History:
         key, values, txn = event["key"], event["values"], event.get("txn")
         self._sends[event["id"]] = Send(event["process"], key, values, self._acknowledged_to[key], txn)
         if txn is not None:
-            self._txns[txn].update((key, value) for value in values)
+            self._transactions.wrote(txn, key, values)
 
     def _complete(self, send: Send, outcome: str, event: dict[str, Any]) -> None:
         send.outcome, send.offset = outcome, event.get("offset")
@@ -181,20 +183,17 @@ class History:
         if "group" in event:
             offsets = [offset for offset, _ in event["records"]]
             self._groups.delivered(self._number, event["group"], event["key"], offsets)
-        own = self._txns.get(event["txn"], set()) if "txn" in event else set()
-        for offset, value in event["records"] if own else ():
-            if (event["key"], value) in own:
-                said = f"{event['key']}@{offset}: transaction {event['txn']} read its own {value!r}"
-                self._findings.note(Anomaly.PRECOMMITTED_READ, said)
+        if self._transactions or "txn" in event:
+            self._transactions.polled(event)
 
     # ------------------------------------------------------------------------------------------ judging
 
     def _abort(self) -> None:
-        """Treat the sends of an aborted transaction as not sent, for readers of committed records only."""
+        """Treat the sends of a transaction that is not committed as not sent, for readers of committed records only."""
         if self._settings.isolation != "read_committed":
             return
         for send in self._sends.values():
-            if send.txn in self._aborted:
+            if self._transactions.is_aborted(send.txn):
                 send.outcome = "fail"
 
     def _known(self) -> dict[str, list[int]]:
@@ -257,6 +256,8 @@ class History:
                 self._findings.note(Anomaly.DUPLICATE, said)
             if self._ends is not None and value not in seen:
                 kind = Anomaly.LOST_WRITE if at <= read_to else Anomaly.UNSEEN
+                if self._transactions.is_visible(send.txn):
+                    kind = Anomaly.TORN_TRANSACTION
                 self._findings.note(kind, f"{send.key}@{at}: {value!r} was {_certainty_of(send)}")
 
     def _judge_order(self) -> None:
@@ -273,13 +274,20 @@ class History:
                 last[send.process, send.key] = max(before, offset)
 
     def _judge_txns(self, known: dict[str, list[int]]) -> None:
-        """Count the records of other writers between the records of a transaction."""
+        """Judge the transactions, and count the records of other writers between the records of a transaction."""
         spans: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
-        for send in self._sends.values() if self._txns else ():
+        places: dict[tuple[str, str], int] = {}
+        for send in self._sends.values() if self._transactions else ():
             if send.txn is not None:
-                spans[send.txn, send.key].extend(self._offsets(send))
+                offsets = self._offsets(send)
+                spans[send.txn, send.key].extend(offsets)
+                if len(offsets) == len(send.values):
+                    places.update(zip(((send.key, value) for value in send.values), offsets, strict=True))
+        self._transactions.judge(places)
         for (txn, key), offsets in spans.items():
-            between = sum(min(offsets) < each < max(offsets) for each in known[key]) if offsets else 0
+            if not offsets:
+                continue
+            between = bisect_left(known[key], max(offsets)) - bisect_right(known[key], min(offsets))
             if between > max(0, len(offsets) - 2):
                 self._findings.note(Anomaly.INTERNAL_SEND_SKIP, f"{key}: inside transaction {txn}")
 

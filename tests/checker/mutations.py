@@ -18,9 +18,18 @@ Mutation = Callable[[list[Event], random.Random], list[Event] | None]
 
 
 def acknowledged(events: list[Event]) -> dict[tuple[str, int], str]:
-    """Return the acknowledged values, by key and offset."""
-    sends = {event["id"]: event for event in events if event["op"] == "send" and event["type"] == "invoke"}
-    answers = [event for event in events if event["op"] == "send" and event["type"] == "ok"]
+    """Return the acknowledged values, by key and offset, without those of transactions not known as committed."""
+    done = {event["id"] for event in events if event["op"] == "txn" and event["type"] == "ok"}
+    sends = {
+        event["id"]: event
+        for event in events
+        if event["op"] == "send"
+        and event["type"] == "invoke"
+        and ("txn" not in event or event["txn"] in done)
+    }
+    answers = [
+        event for event in events if event["op"] == "send" and event["type"] == "ok" and event["id"] in sends
+    ]
     return {
         (sends[answer["id"]]["key"], offset): value
         for answer in answers
@@ -128,7 +137,13 @@ def change_a_value(events: list[Event], rng: random.Random) -> list[Event] | Non
 
 def refuse_what_is_stored(events: list[Event], rng: random.Random) -> list[Event] | None:
     """Answer a request with a definite refusal although its values are stored."""
-    answers = [at for at, event in enumerate(events) if event["op"] == "send" and event["type"] == "ok"]
+    keys = {event["id"]: event["key"] for event in events if event["op"] == "send" and "key" in event}
+    told = acknowledged(events)
+    answers = [
+        at
+        for at, event in enumerate(events)
+        if event["op"] == "send" and event["type"] == "ok" and (keys[event["id"]], event["offset"]) in told
+    ]
     if not answers:
         return None
     harmed = copy.deepcopy(events)
@@ -217,10 +232,73 @@ def commit_unread(events: list[Event], rng: random.Random) -> list[Event] | None
     return None
 
 
+def _committed(events: list[Event]) -> dict[int, list[Event]]:
+    """Return the sends of each transaction that was reported as committed."""
+    done = {event["id"] for event in events if event["op"] == "txn" and event["type"] == "ok"}
+    found: dict[int, list[Event]] = {}
+    for event in events:
+        if event["op"] == "send" and event["type"] == "invoke" and event.get("txn") in done:
+            found.setdefault(event["txn"], []).append(event)
+    return found
+
+
+def tear_a_transaction(events: list[Event], rng: random.Random) -> list[Event] | None:
+    """Remove the records of a committed transaction in one of its partitions from all reads."""
+    whole = [sends for sends in _committed(events).values() if len({send["key"] for send in sends}) > 1]
+    if not whole:
+        return None
+    sends = rng.choice(whole)
+    key = rng.choice(sends)["key"]
+    lost = {value for send in sends if send["key"] == key for value in send["values"]}
+    harmed = copy.deepcopy(events)
+    for event in harmed:
+        if event["op"] == "poll" and event["key"] == key:
+            event["records"] = [record for record in event["records"] if record[1] not in lost]
+    return harmed
+
+
+def read_inside_a_transaction(events: list[Event], rng: random.Random) -> list[Event] | None:
+    """Answer a reader with a last stable offset between two records of a transaction."""
+    writers = {
+        (send["key"], value): txn
+        for txn, sends in _committed(events).items()
+        for send in sends
+        for value in send["values"]
+    }
+    places = [
+        (at, after[0])
+        for at in polls_of(events, READER, records_min=2)
+        for before, after in pairwise(events[at]["records"])
+        if writers.get((events[at]["key"], before[1]), -1) == writers.get((events[at]["key"], after[1]), -2)
+    ]
+    if not places:
+        return None
+    harmed = copy.deepcopy(events)
+    at, stable = rng.choice(places)
+    harmed[at]["last_stable_offset"] = stable
+    return harmed
+
+
+def read_in_a_circle(events: list[Event], rng: random.Random) -> list[Event] | None:
+    """Let two committed transactions read records of each other."""
+    committed = _committed(events)
+    if len(committed) < 2:
+        return None
+    first, second = rng.sample(sorted(committed), 2)
+    offsets = {(key, value): offset for (key, offset), value in acknowledged(events).items()}
+    polls = []
+    for process, reader, writer in ((500, first, second), (501, second, first)):
+        send = committed[writer][0]
+        key, value = send["key"], send["values"][0]
+        poll = {"op": "poll", "type": "ok", "process": process, "key": key, "txn": reader}
+        polls.append({**poll, "records": [[offsets[key, value], value]]})
+    return [*events[:-1], *polls, events[-1]]
+
+
 MUTATIONS: Final[dict[Mutation, frozenset[Anomaly]]] = {
-    lose_a_record: frozenset({Anomaly.LOST_WRITE}),
-    lose_the_last_record: frozenset({Anomaly.UNSEEN}),
-    lose_it_after_it_was_read: frozenset({Anomaly.LOST_WRITE}),
+    lose_a_record: frozenset({Anomaly.LOST_WRITE, Anomaly.TORN_TRANSACTION}),
+    lose_the_last_record: frozenset({Anomaly.UNSEEN, Anomaly.TORN_TRANSACTION}),
+    lose_it_after_it_was_read: frozenset({Anomaly.LOST_WRITE, Anomaly.TORN_TRANSACTION}),
     swap_two_in_one_answer: frozenset(
         {Anomaly.INCONSISTENT_OFFSETS, Anomaly.DUPLICATE, Anomaly.NONMONOTONIC_SEND}
     ),
@@ -234,5 +312,8 @@ MUTATIONS: Final[dict[Mutation, frozenset[Anomaly]]] = {
     acknowledge_below: frozenset({Anomaly.OFFSET_ORDER}),
     read_another_commit: frozenset({Anomaly.COMMITTED_REGISTER}),
     commit_unread: frozenset({Anomaly.ACCOUNTING}),
+    tear_a_transaction: frozenset({Anomaly.TORN_TRANSACTION}),
+    read_inside_a_transaction: frozenset({Anomaly.INTERMEDIATE_READ}),
+    read_in_a_circle: frozenset({Anomaly.CIRCULAR_FLOW}),
 }
 """The mutations, each with the anomalies that must be found; further anomalies may follow."""

@@ -65,7 +65,7 @@ def test_an_end_cut_off_is_unknown() -> None:
 @pytest.mark.slow
 def test_a_million_operations_take_seconds(tmp_path: Path) -> None:
     """A history of a million operations is read and judged in half a minute of processor time."""
-    events = valid_history(3, 640_000)
+    events = valid_history(3, 560_000)
     path = tmp_path / "history.jsonl"
     path.write_bytes(msgspec.json.Encoder().encode_lines(events))
     operations = sum(event.get("type") in {"invoke", "ok"} for event in events) // 2

@@ -23,7 +23,8 @@ class Workload:
         self.events: list[Event] = [{"op": "settings", "acks": "all", "idempotence": True}]
         self._rng = rng
         self._keys = [f"t-{number}" for number in range(partitions)]
-        self._logs: dict[str, list[str]] = {key: [] for key in self._keys}
+        self._logs: dict[str, list[str | None]] = {key: [] for key in self._keys}
+        """Values by offset; None for markers and for records of aborted transactions."""
         self._positions: defaultdict[tuple[int, str], int] = defaultdict(int)
         self._numbers = 0
         self._time = 0.0
@@ -34,7 +35,9 @@ class Workload:
 
     def run(self, steps: int) -> list[Event]:
         """Run `steps` steps and the end phase; return the history."""
-        step = (self._send, self._send, self._send, self._read, self._read_in_a_group, self._ask)
+        step = (
+            self._send, self._send, self._send, self._transact, self._read, self._read_in_a_group, self._ask,
+        )  # fmt: skip
         for _ in range(steps):
             self._rng.choice(step)(self._rng.choice(self._keys))
         self._note({"op": "heal"})
@@ -44,7 +47,11 @@ class Workload:
         for key in self._keys:
             while self._positions[LAST_READER, key] < len(self._logs[key]):
                 self._poll(LAST_READER, key, final=True)
-        self._note({"op": "end", "keys": {key: len(log) for key, log in self._logs.items()}})
+        ends = {
+            key: max((offset + 1 for offset, value in enumerate(log) if value is not None), default=0)
+            for key, log in self._logs.items()
+        }
+        self._note({"op": "end", "keys": ends})
         return self.events
 
     def _note(self, event: Event) -> None:
@@ -79,13 +86,33 @@ class Workload:
         for answer in answers:
             self._note(answer)
 
+    def _transact(self, key: str) -> None:
+        """Send to some keys in a transaction, and commit or abort the transaction."""
+        txn, process = self._number(), self._rng.randrange(4)
+        is_committed = self._rng.random() < 0.7
+        keys = {key, *self._rng.sample(self._keys, self._rng.randint(0, 2))}
+        for each in sorted(keys):
+            for _ in range(self._rng.randint(1, 2)):
+                number, log = self._number(), self._logs[each]
+                values = [f"{number}.{index}" for index in range(self._rng.randint(1, 3))]
+                send: Event = {"op": "send", "process": process, "id": number}
+                self._note({**send, "type": "invoke", "key": each, "values": values, "txn": txn})
+                self._note({**send, "type": "ok", "offset": len(log)})
+                log += values if is_committed else [None] * len(values)
+        for each in keys:
+            self._logs[each].append(None)
+        is_unknown = self._rng.random() < 0.2
+        self._note(
+            {"op": "txn", "type": "info" if is_unknown else "ok" if is_committed else "fail", "id": txn}
+        )
+
     def _poll(self, process: int, key: str, **more: object) -> None:
         at, log = self._positions[process, key], self._logs[key]
         upto = min(len(log), at + self._rng.randint(1, POLL_RECORDS_MAX))
         self._positions[process, key] = upto
-        records = [[offset, log[offset]] for offset in range(at, upto)]
+        records = [[offset, log[offset]] for offset in range(at, upto) if log[offset] is not None]
         poll = {"op": "poll", "type": "ok", "process": process, "key": key, "records": records}
-        self._note({**poll, "high_watermark": len(log), **more})
+        self._note({**poll, "high_watermark": len(log), "last_stable_offset": len(log), **more})
 
     def _read(self, key: str) -> None:
         self._poll(READER, key)
