@@ -48,7 +48,7 @@ Retried: TypeAlias = type[Exception] | tuple[type[Exception], ...]
 _LOST: Final = (MemberFencedError, MemberNotFoundError, StaleMemberEpochError, TransactionNotFoundError)
 """Refusals of a commit after which the records are read again, by this consumer or by the next owner."""
 _PASSING: Final = (UnreachableError, DeliveryTimeoutError, RetryError, RefreshError)
-"""Causes of an abort that may be gone at the next attempt."""
+"""Causes of an abort that may have disappeared by the next attempt."""
 
 _BACKOFF: Final = Backoff(seconds_initial=0.05, seconds_max=2.0)
 

@@ -62,7 +62,7 @@ class TlsFiles:
         if (certificate is None) != (key is None):
             lacking = "client_cert_file" if certificate is None else "client_key_file"
             raise SettingError(
-                lacking, None, "a path; client_cert_file and client_key_file are used together"
+                lacking, None, "a path; client_cert_file and client_key_file must be given together"
             )
         return cls(ca, certificate, key)
 

@@ -215,7 +215,7 @@ def merge_patch(
 
 
 def _check_lags(values: Mapping[str, str]) -> None:
-    """Raise `invalid_config` if records would have to be cleaned before they may be."""
+    """Raise `invalid_config` if the maximum compaction lag is below the minimum compaction lag."""
     least, most = (
         int(values.get(name) or KEYS[name].default or 0)
         for name in ("min.compaction.lag.ms", "max.compaction.lag.ms")

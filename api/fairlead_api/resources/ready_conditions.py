@@ -252,7 +252,7 @@ READY: Final = ConditionType(
             "SnapshotFailed",
             ("False",),
             "The last attempt at a snapshot failed; earlier snapshots are kept.",
-            "Read the reason in the message: the volume may be full, or etcd may not answer.",
+            "Read the reason in the message: for example, the volume is full, or etcd does not answer.",
             BACKUP_ONLY,
         ),
         Reason(

@@ -451,7 +451,7 @@ class GroupMember:
         actions.append(SendHeartbeat(self._number, self._request()))
 
     def _request(self) -> HeartbeatRequest:
-        # A joining member owns no partitions; in other states the owned partitions are sent if the coordinator may not
+        # A joining member owns no partitions; in other states the owned partitions are sent if the coordinator might not
         # have received them.
         owned = _owned(self.held) if self.epoch and self._known_owned != self.held else UNSET
         if not self._whole:

@@ -145,5 +145,5 @@ def life_of(text: str) -> str | timedelta | None:
 
 
 def applied_in_words(everywhere: bool) -> str:
-    """Return the end of a message about a change that some brokers may not have applied yet."""
+    """Return the end of a message about a change that some brokers might not have applied yet."""
     return "" if everywhere else "; not every broker has applied the change yet"
