@@ -451,8 +451,8 @@ class GroupMember:
         actions.append(SendHeartbeat(self._number, self._request()))
 
     def _request(self) -> HeartbeatRequest:
-        # A joining member owns no partitions; in other states the owned partitions are sent if the coordinator might not
-        # have received them.
+        # A joining member owns no partitions; in other states the owned partitions are sent if the coordinator might
+        # not have received them.
         owned = _owned(self.held) if self.epoch and self._known_owned != self.held else UNSET
         if not self._whole:
             return HeartbeatRequest(member_epoch=self.epoch, owned=owned)

@@ -430,8 +430,8 @@ class Sender:
             return False
         advice = outcome.retry_after_seconds if isinstance(outcome, ClusterError) else None
         self._retry(batch, advice)
-        # A leader that is cut off from the other brokers might not have noticed that it lost the leadership: requests to
-        # this broker time out.
+        # A leader that is cut off from the other brokers might not have noticed that it lost the leadership: requests
+        # to this broker time out.
         in_doubt = isinstance(outcome, ClusterError) and outcome.side_effect is SideEffect.MAYBE
         return in_doubt or _leaves(outcome)
 
