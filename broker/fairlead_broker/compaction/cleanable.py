@@ -73,6 +73,8 @@ class Due(msgspec.Struct, frozen=True):
     dirty_ratio: float
     is_overdue: bool
     """Whether a record is older than `max.compaction.lag.ms`, which takes precedence over every ratio."""
+    is_removal: bool = False
+    """Whether only expired tombstones make the round due, which may have to stay for a follower that is away."""
 
 
 def cleanable_range(
@@ -116,5 +118,5 @@ def due_round(
     if horizon_us is not None and horizon_us < now_us:
         removable = state.horizon_bytes / found.total_bytes
         if removable > REMOVABLE_RATIO_MIN or horizon_us + rules.delete_retention_us < now_us:
-            return Due(ratio, is_overdue=False)
+            return Due(ratio, is_overdue=False, is_removal=True)
     return None

@@ -32,7 +32,7 @@ async def until_table(api: Any, topic: str, expected: list[tuple[int, str, str |
     """Wait until a reader from offset 0 finds exactly these records. The child process needs seconds to start."""
     found = None
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             while found != expected:
                 await pause(0.02)
                 found = await table(api, topic)

@@ -66,14 +66,14 @@ def test_every_segment_is_cleanable_if_none_grows() -> None:
             CleanableRange(30, 1, 200),
             CleaningState(oldest_horizon_us=NOW - 1, horizon_bytes=3),
             NOW,
-            Due(1 / 200, is_overdue=False),
+            Due(1 / 200, is_overdue=False, is_removal=True),
         ),
         (CleanableRange(30, 1, 200), CleaningState(oldest_horizon_us=NOW - 1, horizon_bytes=2), NOW, None),
         (
             CleanableRange(30, 1, 200),
             CleaningState(oldest_horizon_us=NOW - 1001, horizon_bytes=2),
             NOW,
-            Due(1 / 200, is_overdue=False),
+            Due(1 / 200, is_overdue=False, is_removal=True),
         ),
     ],
 )

@@ -36,6 +36,10 @@ IDLE_SECONDS_MAX: Final = 300.0
 """Number of seconds without a round after which the child process ends, which frees its memory."""
 FREE_BYTES_MIN: Final = 1 << 30
 """Free bytes that a round leaves on the volume, besides the size of one group of segments."""
+REMOVAL_SECONDS: Final = 600.0
+"""Number of seconds after a round for expired tombstones alone before the next such round of the same partition: the
+tombstones may have to stay for a follower that is away.
+"""
 UNCLEANABLE_SECONDS: Final = 600.0
 """Number of seconds after a failed round before the next round of the same partition."""
 PAUSE_SECONDS: Final = 0.02
@@ -90,10 +94,10 @@ class Cleaner:
         self._failed = failed
         self._log = log
         self._child = CleaningChild()
-        self._forced: set[TopicIdPartition] = set()
         self._uncleanable: dict[TopicIdPartition, float] = {}
         """Partitions whose last round failed, with the time of the next attempt."""
-        self._wake = asyncio.Event()
+        self._removed_from: dict[TopicIdPartition, float] = {}
+        """Partitions whose last round was due for expired tombstones, with the time of the next such round."""
         meters.watch(lambda: len(self._uncleanable))
 
     async def run(self) -> None:
@@ -101,7 +105,6 @@ class Cleaner:
         idle_since = self._clock.monotonic()
         try:
             while True:
-                self._wake.clear()
                 chosen = await self._choose()
                 if chosen is not None:
                     with contained(self._log, "cleaning", chosen.partition.key):
@@ -110,50 +113,40 @@ class Cleaner:
                     continue
                 if self._child.is_running and self._clock.monotonic() - idle_since > IDLE_SECONDS_MAX:
                     await self._child.end()
-                await self._pause(self._settings.backoff_seconds())
+                # No event announces that a partition is due.
+                await _sleep(self._settings.backoff_seconds())
         finally:
             await self._child.end()
-
-    def force(self, key: TopicIdPartition) -> None:
-        """Clean a partition as soon as possible, whatever its dirty ratio is."""
-        self._forced.add(key)
-        self._uncleanable.pop(key, None)
-        self._wake.set()
 
     # -- choice
 
     async def _choose(self) -> _Chosen | None:
-        """Return the due partition with the highest dirty ratio; forced and overdue partitions come first."""
+        """Return the due partition with the highest dirty ratio; overdue partitions come first."""
         now = self._clock.monotonic()
-        for key in [key for key, due in self._uncleanable.items() if due <= now]:
-            del self._uncleanable[key]
+        for waiting in (self._uncleanable, self._removed_from):
+            for key in [key for key, due in waiting.items() if due <= now]:
+                del waiting[key]
         replicas = [each for each in self._partitions() if each.config.compacts]
         if not replicas:
             self._meters.looked(0.0, 0.0)
             return None
         found = await self._pool.run(self._plan_all, replicas)
-        forced, self._forced = self._forced, set()
-        best: tuple[tuple[bool, bool, float], _Chosen] | None = None
+        best: tuple[tuple[bool, float], _Chosen] | None = None
         ratio_max, oldest_us = 0.0, None
         for partition, planned in found:
             ratio_max = max(ratio_max, planned.range.dirty_ratio)
             if planned.oldest_dirty_us is not None:
                 oldest_us = min(oldest_us or planned.oldest_dirty_us, planned.oldest_dirty_us)
-            is_forced = partition.key in forced and planned.range.total_bytes > 0
-            if is_forced:
-                self._forced.add(partition.key)
-            if partition.key in self._uncleanable or (planned.due is None and not is_forced):
+            if partition.key in self._uncleanable or planned.due is None:
                 continue
-            overdue = planned.due is not None and planned.due.is_overdue
-            rank = (is_forced, overdue, planned.range.dirty_ratio)
+            if planned.due.is_removal and partition.key in self._removed_from:
+                continue
+            rank = (planned.due.is_overdue, planned.due.dirty_ratio)
             if best is None or rank > best[0]:
                 best = rank, _Chosen(partition, planned)
         age_seconds = 0.0 if oldest_us is None else max(0.0, (self._clock.now_us() - oldest_us) / 1e6)
         self._meters.looked(ratio_max, age_seconds)
-        if best is None:
-            return None
-        self._forced.discard(best[1].partition.key)
-        return best[1]
+        return None if best is None else best[1]
 
     def _plan_all(self, replicas: list[Replica]) -> list[tuple[Replica, PlannedRound]]:
         """Return the cleanable range of each partition. The call blocks and runs in the disk pool."""
@@ -172,6 +165,8 @@ class Cleaner:
 
     async def _clean(self, chosen: _Chosen) -> None:
         partition, begun = chosen.partition, self._clock.monotonic()
+        if chosen.planned.due is not None and chosen.planned.due.is_removal:
+            self._removed_from[partition.key] = begun + REMOVAL_SECONDS
         outcome = "failed"
         try:
             order = await self._pool.run(self._order, chosen)
@@ -273,13 +268,6 @@ class Cleaner:
             dropped_records=done.dropped_records,
         )
 
-    async def _pause(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
-        except TimeoutError:
-            return
-
 
 def _swap(log: PartitionLog, group: GroupCleaned, generation: int, release_us: TimestampUs) -> bool:
     """Replace a group of segments. What the new segment lacks is recorded before. The call blocks."""
@@ -288,6 +276,5 @@ def _swap(log: PartitionLog, group: GroupCleaned, generation: int, release_us: T
 
 
 async def _sleep(seconds: float) -> None:
-    # The pause limits the rate of the cleaner, and no event ends it.
-    if seconds > 0:
-        await asyncio.sleep(seconds)  # noqa: TID251
+    # The pause limits how often the cleaner looks and how fast it works, and no event ends it.
+    await asyncio.sleep(seconds)  # noqa: TID251
