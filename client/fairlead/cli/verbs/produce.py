@@ -112,9 +112,7 @@ def produce(
     headers = _headers(header or [])
     if file is not None:
         if key is not None or line_format is not None or key_separator is not None:
-            fail_usage(
-                "--file takes its keys from --key-column; -k, -f and --key-separator apply only to lines"
-            )
+            fail_usage("--file takes its keys from --key-column; -k, -f, --key-separator apply to lines")
         run(_load(target, file, key_column, headers))
         return
     if key_column is not None:
