@@ -56,15 +56,15 @@ class Source:
 def checked(source: Source, now_us: int, tls_fault: TlsFault) -> Material:
     """Read the files of a listener and check them, also with the TLS library. Raises `MaterialRefused`."""
     material = source.read(now_us)
-    clients = source.client_ca[0] if source.client_ca else source.folder / CA_FILE
-    for file, authorities, identity in (
-        (source.folder / CA_FILE, material.ca_pem, None),
-        (clients, material.client_ca_pem, None),
-        (source.folder / CHAIN_FILE, None, material.key_pem + material.chain_pem),
-    ):
-        fault = tls_fault(authorities, identity)
-        if fault is not None:
-            raise MaterialRefused(file, f"is refused by TLS ({fault})", "certificates that TLS can use")
+    identity, clients = material.key_pem + material.chain_pem, material.client_ca_pem or b""
+    fault = tls_fault(material.ca_pem + clients, identity)
+    if fault is not None:
+        file = source.folder / CA_FILE
+        if tls_fault(None, identity) is not None:
+            file = source.folder / CHAIN_FILE
+        elif source.client_ca and tls_fault(material.ca_pem, None) is None:
+            file = source.client_ca[0]
+        raise MaterialRefused(file, f"is refused by TLS ({fault})", "certificates that TLS can use")
     return material
 
 
