@@ -626,6 +626,17 @@ class PartitionLog(ReadableLog):
                 )
             )
 
+    def drop_cleaned(self) -> None:
+        """Remove the files of a segment that a failed round has left, which may be large. Raises `StorageFailed`."""
+        with self._write_lock:
+            self._check_open()
+            try:
+                drop_cleaned(self._storage, self.folder)
+            except OSError as error:
+                raise wrap_os_error(
+                    error, f"{self.folder}: cannot remove the files of a failed round"
+                ) from error
+
     def _wait_for_swap(self) -> None:
         with self._write_lock:
             return

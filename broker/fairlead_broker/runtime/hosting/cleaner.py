@@ -175,6 +175,8 @@ class Cleaner:
                 self._give_up(partition, "the volume has no room for another segment")
                 return
             outcome = await self._round(chosen, order)
+            if outcome != "done":
+                await self._pool.run(partition.log.drop_cleaned)
         except LogClosed:
             outcome = "abandoned"
         except StorageFailed as error:

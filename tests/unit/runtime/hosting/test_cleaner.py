@@ -119,8 +119,11 @@ async def test_damage_makes_a_partition_uncleanable(kit: Kit) -> None:
     data = bytearray(path.read_bytes())
     data[-100] ^= 1
     path.write_bytes(data)
+    left = path.with_name(path.name + ".cleaned")
+    left.write_bytes(data)
     await ran(kit, "damaged")
 
+    assert not left.exists()
     assert kit.count("fairlead_cleaner_uncleanable_partitions") == 1
     assert [each.first_offset for each in kit.replica.log.damaged] == [39]
     assert not kit.failures
