@@ -32,8 +32,10 @@ from fairlead_broker.log.segments.storage import PosixFile, PosixStorage
 
 GO: Final = b"go"
 NICENESS: Final = 10
-MEMORY_BYTES_MAX: Final = 512 << 20
-"""Limit of the process's memory: the map, two windows and one output."""
+MEMORY_BYTES_MIN: Final = 256 << 20
+"""Memory of the process besides twice the map, which has two copies while it grows: libraries, windows and output. With
+the default size of the map, the limit of the process is 512 MiB.
+"""
 _IDLE_CLASS: Final = 3 << 13
 _IOPRIO_SET: Final = {"x86_64": 251, "aarch64": 30}
 
@@ -86,7 +88,9 @@ def carry_out(order: CleaningOrder, answers: BinaryIO, events: BinaryIO) -> None
 def run(answers: BinaryIO, events: BinaryIO) -> None:
     """Carry out every ordered round until the input ends."""
     while line := answers.readline():
-        carry_out(msgspec.json.decode(line, type=CleaningOrder), answers, events)
+        order = msgspec.json.decode(line, type=CleaningOrder)
+        _limit_memory(MEMORY_BYTES_MIN + 2 * order.buffer_bytes)
+        carry_out(order, answers, events)
 
 
 def _write(events: BinaryIO, event: CleanerEvent) -> None:
@@ -94,12 +98,17 @@ def _write(events: BinaryIO, event: CleanerEvent) -> None:
     events.flush()
 
 
+def _limit_memory(nbytes: int) -> None:
+    """Limit the memory of this process, as far as the system allows."""
+    with suppress(OSError, ValueError):
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        resource.setrlimit(resource.RLIMIT_DATA, (nbytes, hard))
+
+
 def _step_back() -> None:
-    """Lower the priorities of this process, and limit its memory, as far as the system allows."""
+    """Lower the priorities of this process, as far as the system allows."""
     with suppress(OSError):
         os.nice(NICENESS)
-    with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
     number = _IOPRIO_SET.get(platform.machine())
     if number is not None:
         ctypes.CDLL(None).syscall(number, 1, 0, _IDLE_CLASS)
