@@ -14,9 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -25,6 +23,7 @@ import typer
 from typer.core import TyperGroup
 
 from fairlead.cli.options import one_address
+from fairlead.cli.plain_values import accept_plain_values
 from fairlead.cli.profiles import ProfilesUnreadable, apply_profile
 from fairlead.cli.session import ExitCode, fail_usage
 
@@ -175,6 +174,8 @@ def _add_one_address(command: Command) -> None:
         command.params.insert(names.index("bootstrap") + 1, option)
 
 
+accept_plain_values()
+
 app = typer.Typer(
     cls=LazyCommands,
     name="fairlead",
@@ -216,6 +217,9 @@ def _add_extra_verbs(group_app: typer.Typer, group: str) -> None:
 
 
 def _loaded(group: str, verb: str, extra: str) -> Callable[..., None]:
+    # The import takes a tenth of the start of a command.
+    from importlib.metadata import entry_points
+
     hint = f"which comes with: pip install 'fairlead[{extra}]'"
     point = next(iter(entry_points(group=ENTRY_POINT_GROUP, name=f"{group}.{verb}")), None)
     if point is None:
@@ -286,8 +290,11 @@ def _unreadable_profiles(arguments: Sequence[str]) -> ProfilesUnreadable | None:
     return None
 
 
-class NoPandas(MetaPathFinder):
-    """Import finder that hides pandas, whether it is installed or not."""
+class NoPandas:
+    """Import finder that hides pandas, whether it is installed or not.
+
+    The class does not inherit from `MetaPathFinder`, whose import takes a twentieth of the start of a command.
+    """
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
