@@ -157,7 +157,11 @@ __all__ = [
 ]
 
 _TIMESTAMP_COLUMN: Final = 2
+_HEADERS_COLUMN: Final = 3
 _OFFSET_DELTA_COLUMN: Final = 4
+_FEW_RECORDS_MAX: Final = 16
+"""Maximum number of records whose columns are converted back to lists, because the message of lists is then written in
+less time than the check of the columns' buffers takes."""
 _SMALL_RECORDS_MAX: Final = 128
 """Maximum number of records whose message is written directly: one record takes a sixth of the time of Arrow's writer,
 and this number of records takes half."""
@@ -222,9 +226,13 @@ def encode(
         raise ProblemError("invalid_record", "a batch needs at least one record")
     if batch.column(_TIMESTAMP_COLUMN).null_count:
         raise ProblemError("invalid_record", "column timestamp: a timestamp is null")
-    first, last = _timestamp_range(batch.column(_TIMESTAMP_COLUMN))
-    message = compact(batch).serialize()
-    return _framed(message, batch.num_rows, (first, last), codec, producer, extension)
+    count, times = batch.num_rows, numbers_of(batch.column(_TIMESTAMP_COLUMN), np.int64)
+    if count > _FEW_RECORDS_MAX or batch.column(_HEADERS_COLUMN).null_count < count:
+        span = int(times.min()), int(times.max())
+        return _framed(compact(batch).serialize(), count, span, codec, producer, extension)
+    keys, values, few = batch.column(0).to_pylist(), batch.column(1).to_pylist(), times.tolist()
+    message = pa.py_buffer(_SMALL.message(values, keys, few))
+    return _framed(message, count, (min(few), max(few)), codec, producer, extension)
 
 
 def encode_records(
@@ -295,11 +303,6 @@ def _framed(
         nbytes=header.total_bytes,
         record_count=record_count,
     )
-
-
-def _timestamp_range(column: pa.Array) -> tuple[int, int]:
-    times = numbers_of(column, np.int64)
-    return int(times.min()), int(times.max())
 
 
 def decode(

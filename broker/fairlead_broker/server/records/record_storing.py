@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Final, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ import pyarrow as pa
 from fairlead_api.batch.partitioning import NO_PARTITION, partitions_for_keys
 from fairlead_api.bodies.requests import CreateTopicRequest
 from fairlead_api.identifiers import Acks, PartitionIndex
+from fairlead_api.partitioning import partition_for_key
 from fairlead_api.problems import ProblemError
 from fairlead_api.transaction_id import TransactionId
 from fairlead_broker.runtime import Broker, KeyedRequest, TopicView
@@ -26,6 +27,9 @@ from fairlead_broker.server.records.produce_frames import Outcome, ProduceRoutin
 from fairlead_broker.server.records.produced_records import ON_LOOP_BYTES_MAX, all_encoded
 from fairlead_broker.server.records.transaction_headers import name_partition, stamp_of
 from fairlead_broker.server.routing.forwarding import Forwarding
+
+FEW_RECORDS_MAX: Final = 16
+"""Maximum number of records whose keys are hashed one by one, which takes less time than the preparation of arrays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +43,30 @@ class Share:
 
 def shares_of(records: pa.RecordBatch, partition_count: int, place_of_rest: int) -> list[Share]:
     """Return the records by partition, in their order; records without a key all go to `place_of_rest`."""
-    places = partitions_for_keys(cast("pa.BinaryArray", records.column("key")), partition_count)
-    places = np.where(places == NO_PARTITION, place_of_rest, places)
+    if records.num_rows <= FEW_RECORDS_MAX:
+        found = [
+            place_of_rest if key is None else partition_for_key(key, partition_count)
+            for key in records.column("key").to_pylist()
+        ]
+        if found.count(found[0]) == len(found):
+            return [_whole(records, found[0])]
+        places = np.array(found, np.int32)
+    else:
+        places = partitions_for_keys(cast("pa.BinaryArray", records.column("key")), partition_count)
+        places = np.where(places == NO_PARTITION, place_of_rest, places)
     chosen = np.unique(places)
     if len(chosen) == 1:
-        rows = np.arange(records.num_rows, dtype=np.int64)
-        return [Share(PartitionIndex(int(chosen[0])), rows, records)]
+        return [_whole(records, int(chosen[0]))]
     shares = []
     for partition in chosen:
         rows = np.flatnonzero(places == partition)
         shares.append(Share(PartitionIndex(int(partition)), rows, records.take(pa.array(rows, pa.int64()))))
     return shares
+
+
+def _whole(records: pa.RecordBatch, partition: int) -> Share:
+    """Return all records as the share of one partition."""
+    return Share(PartitionIndex(partition), np.arange(records.num_rows, dtype=np.int64), records)
 
 
 Split = Callable[[TopicView, pa.RecordBatch], Callable[[], Sequence[Share]]]

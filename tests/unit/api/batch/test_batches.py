@@ -85,6 +85,18 @@ def assembled(columns: pa.RecordBatch, **fields: Any) -> bytes:
     return pack_header(BatchHeader(**(known | fields)), [message]) + message
 
 
+@given(RECORDS, st.integers(0, 29), st.integers(1, 30))
+def test_few_records_have_the_message_of_arrows_writer(records: list[Record], first: int, count: int) -> None:
+    """The message of any number of records, also of a slice, has the bytes that Arrow's writer gives to their copy."""
+    part = columns_of(records).slice(first, count)
+    if not part.num_rows:
+        return
+    copied = pa.RecordBatch.from_arrays([pa.concat_arrays([each]) for each in part.columns], schema=SCHEMA)
+    message = copied.serialize().to_pybytes()
+
+    assert encode(part).to_bytes()[HEADER_BYTES:][: len(message)] == message
+
+
 @given(RECORDS, st.sampled_from(Codec), st.integers(0, 2**62))
 def test_records_survive_the_round_trip(records: list[Record], codec: Codec, base_offset: int) -> None:
     """Records with nulls, empty values, repeated headers, binary content and extreme times are decoded unchanged."""
