@@ -6,7 +6,9 @@ import secrets  # noqa: TID251 - the numbers of hash functions are drawn here
 from dataclasses import dataclass
 from typing import Final
 
+from fairlead_broker.controlling.failure_watch import FailureWatch
 from fairlead_broker.controlling.housekeeping import Housekeeping
+from fairlead_broker.peers import presence
 from fairlead_broker.runtime.audit_log import AuditQueue
 from fairlead_broker.runtime.audit_topic import AuditTopic, TopicAccess
 from fairlead_broker.runtime.configs import ClusterConfigFollower
@@ -103,6 +105,9 @@ def spawn_tasks(
     housekeeping = Housekeeping(
         entry.coordination, entry.mirror, lambda: calls.controllership.term, engine.clock
     )
+    failure_watch = FailureWatch(
+        entry.coordination, entry.mirror, lambda: entry.membership, engine.clock, presence.connect
+    )
     group_upkeep = GroupUpkeep(calls.groups, entry.mirror, calls.group_lag, engine.clock, engine.log)
     transactions = IdleTransactions(
         calls.transactions, lambda: parts.configs.transactional_id_expiration_us, engine.log
@@ -128,6 +133,7 @@ def spawn_tasks(
         "scrub": upkeep.scrub.run(),
         "cluster configuration": config_follower.run(),
         "controllership": calls.controllership.run(),
+        "failure watch": failure_watch.run(),
         "housekeeping": housekeeping.run(),
         "group upkeep": group_upkeep.run(),
         "producer names": names.run(),

@@ -31,6 +31,7 @@ from fairlead_broker.registry.records import (
 from fairlead_broker.replication.leader_messages import DirectoryFailed, FollowerReport
 from fairlead_broker.replication.registered_broker import RegisteredBroker, registered_brokers
 from partitions.controlling import Controlling
+from partitions.detecting import Detecting
 from partitions.disk import Disk, Log
 from partitions.following import Following
 from partitions.leading import Leading
@@ -65,6 +66,9 @@ class Broker(Frame):
         self.damaged: dict[int, int] = {}
         """Partitions, each with the offset from which this process distrusts the bytes."""
         self.controlling = Controlling(self)
+        self.detecting = Detecting(self)
+        self.listens = False
+        """Whether the process listens on its port, which it does from its first incarnation on."""
         self._kept = False
         self._registered_brokers: dict[BrokerId, RegisteredBroker] | None = None
         self._syncing: set[int] = set()
@@ -80,6 +84,7 @@ class Broker(Frame):
         for table in (self.roles, self._syncing, self._taking_out, self._own_write, self.damaged):
             table.clear()
         self.controlling = Controlling(self)
+        self.detecting = Detecting(self)
         self._recover()
         kept = self.disk.clean_marker or self.disk.boot == self.world.boots[self.number]
         if kept:
@@ -110,7 +115,7 @@ class Broker(Frame):
         if not self.alive:
             return
         super().kill()
-        self.ready = False
+        self.ready = self.listens = False
         for role in self.roles.values():
             role.closed = True
         self.roles.clear()
@@ -150,6 +155,7 @@ class Broker(Frame):
         self._directories = self._own_directories()
         return msgspec.structs.replace(
             REGISTRATION,
+            peer_secret_hash=str(self.life),
             directories=self.first_directories(),
             quarantined=tuple(
                 QuarantinedReplica(topic_id=TOPIC, partition=PartitionIndex(each))
@@ -230,7 +236,7 @@ class Broker(Frame):
             self._act()
 
     def _act(self) -> None:
-        self.ready = True
+        self.ready = self.listens = True
         for partition, log in self.disk.logs.items():
             if log.synced < log.end:
                 self.sync_soon(partition)  # a killed process left the bytes in the page cache
@@ -270,6 +276,7 @@ class Broker(Frame):
                 if kind == "partition":
                     self.reconcile(number)
         self.controlling.look()
+        self.detecting.look()
 
     def reconcile(self, partition: int) -> None:
         """Lead, follow or drop a partition, as the record of the partition requires."""

@@ -53,6 +53,7 @@ class Faults(Storm):
         """Stop all faults, and heal everything that can be healed."""
         self._world.drills.stop()
         self._world.wishes.clear()
+        self._world.ports.heal()
         for broker in self._world.brokers.values():
             broker.full_until = 0.0
             if broker.failed:
@@ -101,6 +102,25 @@ class Faults(Storm):
     def _isolate(self, broker: Broker) -> None:
         others = [STORE, *(number for number in self._world.brokers if number != broker.number)]
         self.cut_for(self.links(broker.number, others), one_way=False)
+
+    # -- the detector of ended processes
+
+    def _port_refuses(self, broker: Broker) -> None:
+        # Two refusals are 0.1 s apart, so some lies are too short to be believed.
+        schedule = self._world.schedule
+        seconds = schedule.between(0.02, 0.1) if schedule.happens(0.5) else schedule.between(0.1, 6.0)
+        self._world.ports.refuse(broker.number, seconds)
+
+    def _port_flaps(self, broker: Broker) -> None:
+        for number in range(5):
+            self._world.schedule.after(1.5 * number, self._world.ports.refuse, broker.number, 0.6)
+
+    def _port_silent(self, broker: Broker) -> None:
+        self._world.ports.silence(broker.number, self._world.schedule.between(0.5, 3.0))
+        self._kill(broker)
+
+    def _connections_break(self, broker: Broker) -> None:
+        self._world.ports.breaks[broker.number] += 1
 
     # -- disks
 

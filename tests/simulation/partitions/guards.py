@@ -32,6 +32,11 @@ def controller_term(revision: int) -> tuple[Compare, ...]:
     return (Compare(CONTROLLER, revision, created=True),)
 
 
+def ended_incarnation(broker: int, epoch: int) -> tuple[Compare, ...]:
+    """Return a compare that holds if the incarnation whose process has ended is still registered."""
+    return (Compare(broker_key(broker), epoch, created=True),)
+
+
 def installed_leader(record: PartitionRecord) -> tuple[Compare, ...]:
     """Return a compare that holds if the leader of the record is still registered in that incarnation."""
     if record.leader is None:

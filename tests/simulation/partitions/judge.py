@@ -11,13 +11,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fairlead_api.identifiers import Revision
+from fairlead_broker.controller.failure_detector import PROBE_SECONDS_MIN
 from fairlead_broker.producers.state import STEP_US_MAX
 from fairlead_broker.registry.records import PartitionRecord
 from partitions.disk import Cell, Log
 from simulator.judge import EpochsRise, Violation
-from simulator.store import Change, partition_key
+from simulator.store import Change, broker_key, partition_key
 
 if TYPE_CHECKING:
+    from partitions.broker import Broker
     from partitions.leading import Leading
     from partitions.world import World
 
@@ -82,6 +84,14 @@ class ReplicasAgree(Violation):
     """A replica differs from the committed records at the end of a run."""
 
 
+class EndedInVain(Violation):
+    """The lease of a running broker was ended although its port had not refused two connections."""
+
+
+class EndedAgain(Violation):
+    """A detector has ended two incarnations of one process, or an incarnation that it did not suspect."""
+
+
 @dataclass(slots=True)
 class Partition:
     """The truth about one partition."""
@@ -116,6 +126,8 @@ class Judge:
         """Records of unclean elections, compared by identity."""
         self.counts: Counter[str] = Counter()
         self.failed_values: set[int] = set()
+        self._survived: Counter[tuple[int, int, int, int]] = Counter()
+        """Number of ended incarnations of a running process, by number and process of detector and broker."""
 
     # -- leaders
 
@@ -290,6 +302,44 @@ class Judge:
         truth.sequences.clear()
         for cell in truth.committed:
             truth.sequences[cell.producer] = cell.sequence
+
+    # -- ended processes
+
+    def suspects(self, detector: Broker, number: int, epoch: int) -> None:
+        """Check that a broker that will end the lease of a running broker was refused often enough."""
+        self._world.note("suspects", detector.number, number, epoch)
+        victim, item = self._world.brokers[number], self._world.store.items.get(broker_key(number))
+        if not victim.alive or item is None or item.create_revision != epoch or not self._holds(victim):
+            return
+        seconds = self._world.ports.refusing_seconds(number)
+        if seconds is None or seconds < PROBE_SECONDS_MIN:
+            raise EndedInVain(
+                f"broker {detector.number} suspects {number}, whose port refused for {seconds} s"
+            )
+
+    def ends(self, detector: Broker, number: int, epoch: int, lease: int) -> None:
+        """Check the end of a lease by a broker that suspects an incarnation of another broker."""
+        store, victim = self._world.store, self._world.brokers[number]
+        if lease not in store.leases:
+            return
+        item = store.items.get(broker_key(number))
+        if item is not None and item.create_revision != epoch:
+            raise EndedAgain(
+                f"broker {detector.number} ends {item.create_revision} of {number}, suspected {epoch}"
+            )
+        if not victim.alive or victim.lease != lease:
+            self.counts["ended processes"] += 1
+            return
+        self.counts["false alarms"] += 1
+        pair = (detector.number, detector.life, number, victim.life)
+        self._survived[pair] += 1
+        if self._survived[pair] > 1:
+            raise EndedAgain(f"broker {detector.number} ends two incarnations of one process of {number}")
+
+    def _holds(self, broker: Broker) -> bool:
+        """Return whether the registration of a broker belongs to its running process."""
+        held = self._world.store.leases.get(broker.lease)
+        return held is not None and broker_key(broker.number) in held.keys
 
     # -- clients
 

@@ -41,6 +41,10 @@ class Fault(Enum):
     CHANGE_MIN_ISR = "change min isr"
     CHANGE_DURABILITY = "change durability"
     MOVE_LEADER = "move leader"
+    PORT_REFUSES = "port refuses"
+    PORT_SILENT = "port silent"
+    CONNECTIONS_BREAK = "connections break"
+    PORT_FLAPS = "port flaps"
 
 
 class Drill(Enum):
@@ -62,6 +66,13 @@ class Drill(Enum):
     DELETED_BEYOND = "deleted beyond"
 
 
+ALARMS: tuple[Fault, ...] = (Fault.PORT_REFUSES, Fault.PORT_SILENT, Fault.CONNECTIONS_BREAK)
+"""Lies of the detector of ended processes, in worlds whose brokers watch each other."""
+STORMS: tuple[Fault, ...] = tuple(fault for fault in Fault if fault not in {*ALARMS, Fault.PORT_FLAPS})
+ALARMED_SHARE = 0.3
+"""Fraction of worlds without a drill whose brokers watch each other's processes."""
+FLAPPING_SHARE = 0.3
+"""Fraction of the worlds with lies in which ports refuse and accept connections in turn."""
 TWO_SHARE = 0.2
 """Fraction of worlds with two partitions on each disk."""
 DRILLED_SHARE = 0.5
@@ -107,6 +118,8 @@ class Plan:
     faults: tuple[Fault, ...]
     weather: Weather
     drill: Drill | None = None
+    alarmed: bool = False
+    """Whether brokers end the leases of brokers whose processes have ended, as far as they can tell."""
 
     @property
     def replicated(self) -> bool:
@@ -119,7 +132,7 @@ def draw(rng: Random) -> Plan:
     brokers = rng.choice((2, 2, 3, 3, 3))
     replicas = brokers if brokers == 2 or rng.random() < 0.6 else 2
     min_isr = rng.choice((1, 2, 2)) if replicas == 2 else rng.choice((1, 2, 2, 2, 3))
-    faults = [each for each in Fault if rng.random() < 0.35]
+    faults = [each for each in STORMS if rng.random() < 0.35]
     if replicas == brokers and Fault.REASSIGN in faults:
         faults.remove(Fault.REASSIGN)
     faults = faults or [Fault.KILL, Fault.POWER]
@@ -160,7 +173,25 @@ def draw(rng: Random) -> Plan:
     elif plan.unclean and Fault.RETENTION in plan.faults:
         plan.drill, plan.storm_seconds, plan.fault_seconds = Drill.DELETED_BEYOND, 10.0, 0.8
         plan.min_isr = plan.min_isr_least = 1
+    else:
+        _alarm(plan, _copy(rng))
     return plan
+
+
+def _alarm(plan: Plan, chance: Random) -> None:
+    """Let brokers watch each other in some worlds, with the lies of the detector and few other faults."""
+    if chance.random() < ALARMED_SHARE:
+        others = chance.sample(plan.faults, min(3, len(plan.faults)))
+        plan.alarmed, plan.faults = True, (*others, *ALARMS, Fault.PORT_REFUSES)
+        if chance.random() >= 1 - FLAPPING_SHARE:
+            plan.faults = (*others[:1], Fault.PORT_FLAPS)
+
+
+def _copy(rng: Random) -> Random:
+    """Return a generator with the same state, whose use does not change the worlds of other seeds."""
+    copy = Random()
+    copy.setstate(rng.getstate())
+    return copy
 
 
 def _drill(plan: Plan, rng: Random) -> None:

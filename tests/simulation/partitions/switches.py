@@ -12,6 +12,7 @@ import msgspec
 
 from fairlead_api.identifiers import BrokerEpoch, BrokerId, TimestampUs
 from fairlead_broker.controller import election, reassignment
+from fairlead_broker.controller.failure_detector import REFUSALS_MIN, FailureDetector
 from fairlead_broker.producers import partition_producers
 from fairlead_broker.producers.partition_producers import PartitionProducers
 from fairlead_broker.producers.state import RETENTION_US, ProducerState
@@ -186,6 +187,21 @@ def _advance_without_limit(self: ProducerState, append_time_us: int) -> None:
 
 def _answer_repeat_at_once(self: Leading, produce: Any, offset: int) -> None:
     produce.answer(Outcome.OK, offset)
+
+
+def _ended_unheard(self: FailureDetector, broker: BrokerId, now: float) -> bool:
+    watched = self._watched[broker]
+    return watched.refusals >= REFUSALS_MIN and now >= watched.spared_until
+
+
+def _ended_by_one_refusal(self: FailureDetector, broker: BrokerId, now: float) -> bool:
+    watched = self._watched[broker]
+    return watched.was_connected and now >= watched.spared_until
+
+
+def _ended_unspared(self: FailureDetector, broker: BrokerId, now: float) -> bool:
+    watched = self._watched[broker]
+    return watched.was_connected and watched.refusals >= REFUSALS_MIN
 
 
 SWITCHES: Final = (
@@ -371,6 +387,21 @@ SWITCHES: Final = (
         "alone-unclean",
         "3.7 a leader alone in the isr, whose lease is in doubt, acknowledges nothing if unclean elections are allowed",
         (PartitionLeader, "_may_be_succeeded_uncleanly", _no),
+    ),
+    Switch(
+        "ended-connected",
+        "3.10 only an incarnation that has accepted a connection is ended",
+        (FailureDetector, "has_ended", _ended_unheard),
+    ),
+    Switch(
+        "ended-twice",
+        "3.10 only an incarnation that has refused two connections is ended",
+        (FailureDetector, "has_ended", _ended_by_one_refusal),
+    ),
+    Switch(
+        "ended-spared",
+        "3.10 a process that has survived the end of an incarnation is spared",
+        (FailureDetector, "has_ended", _ended_unspared),
     ),
     Switch(
         "finish-min-isr",

@@ -15,6 +15,7 @@ from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import DurabilityState, InSync, PartitionRecord, Replica
 from partitions.broker import TOPIC, Broker
 from partitions.clients import Client, Producer, Reader
+from partitions.detecting import Ports
 from partitions.disk import Disk
 from partitions.drills import Drills
 from partitions.faults import Faults
@@ -50,6 +51,7 @@ class World(Frame):
         self.wishes = Wishes(self)
         self.faults = Faults(self)
         self.drills = Drills(self)
+        self.ports = Ports(self)
         self.boots = dict.fromkeys(range(1, self.plan.brokers + 1), 0)
         """Boot number of each broker's machine."""
         storm_end = self.START_SECONDS + self.plan.storm_seconds

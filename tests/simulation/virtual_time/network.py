@@ -1,7 +1,8 @@
 """HTTP between processes without sockets: requests reach the ASGI application of the other process, or are lost.
 
-`VirtualClientBuilder` replaces `pyreqwest.client.ClientBuilder` in brokers and SDK. A link delays messages, blocks one
-or both directions, and loses messages when it breaks; a dead process refuses connections.
+`VirtualClientBuilder` replaces `pyreqwest.client.ClientBuilder` in brokers and SDK, and `presence_connect` replaces
+`peers.presence.connect`. A link delays messages, blocks one or both directions, and loses messages when it breaks; a
+dead process refuses connections.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Self
@@ -18,6 +19,7 @@ from urllib.parse import urlsplit
 import msgspec
 from pyreqwest.exceptions import ClientClosedError, ConnectError, ReadError, RequestTimeoutError
 
+from fairlead_broker.peers.presence import CONNECT_SECONDS_MAX, PeerRefuses, PeerUnreachable
 from virtual_time.life import LIFE, Life
 from virtual_time.loop import pass_time
 
@@ -198,6 +200,41 @@ class VirtualRequest:
             "server": ("127.0.0.1", 2),
             "state": {},
         }
+
+
+class VirtualPresence:
+    """A connection that only shows whether a process runs."""
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Do nothing, because the connection has no socket."""
+
+    async def until_lost(self, seconds_max: float) -> None:
+        """Wait until the process has ended."""
+        running = asyncio.get_running_loop().create_task(_never(), context=self._served.context.copy())
+        await asyncio.wait([running], timeout=seconds_max)
+        running.cancel()
+
+
+def presence_connect(network: VirtualNetwork) -> Callable[[str], Awaitable[VirtualPresence]]:
+    """Return the replacement of `peers.presence.connect`."""
+
+    async def connect(address: str) -> VirtualPresence:
+        life, served = LIFE.get(), network.served.get(address)
+        own, there = CLIENTS if life is None else life.name, address.partition(".")[0]
+        if not await network.travel(own, there) or network.link_is_cut(there, own):
+            await pass_time(CONNECT_SECONDS_MAX)
+            raise PeerUnreachable(address)
+        if served is None or served.life.dead:
+            raise PeerRefuses(address)
+        return VirtualPresence(served)
+
+    return connect
 
 
 async def _never() -> None:

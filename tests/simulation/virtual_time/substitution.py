@@ -15,13 +15,14 @@ import chaos_cluster
 import fairlead.clock
 import producing_clients
 from fairlead_broker.coordination import embedded
+from fairlead_broker.peers import presence
 from fairlead_broker.runtime.engine import sync_rounds
 from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.lifecycle import cluster_entry
 from virtual_time.life import LIFE
 from virtual_time.loop import VirtualLoop
 from virtual_time.machine import VirtualClock
-from virtual_time.network import VirtualClientBuilder, VirtualNetwork
+from virtual_time.network import VirtualClientBuilder, VirtualNetwork, presence_connect
 from virtual_time.threads import InlineExecutor, pool_submit
 
 PAUSE_SECONDS = 0.15
@@ -42,6 +43,7 @@ def substituted(
     places: list[tuple[Any, str, Any]] = [
         (pyreqwest.client, "ClientBuilder", builder),
         (chaos_cluster, "ClientBuilder", builder),
+        (presence, "connect", presence_connect(network)),
         (DiskPool, "submit", submit),
         (anyio.to_thread, "run_sync", _run_here),
         (sync_rounds, "ThreadPoolExecutor", InlineExecutor),

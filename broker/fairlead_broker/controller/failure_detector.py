@@ -1,0 +1,120 @@
+"""Decision that the process of another broker has ended, from connections to its peer listener.
+
+`controlling.failure_watch` reports the outcomes of connections, and ends the lease of a broker that `refused` names. A
+killed process loses its connections and its port refuses new ones within milliseconds, but its lease ends only after
+seconds. Safety does not depend on the decision: the end of a lease is followed by the usual election, which compares
+epochs and in-sync replicas. The end of a live broker's lease costs one election, and three rules bound the number of
+such errors (protocol section 3, rule 10):
+
+- an incarnation is ended only after a connection to the incarnation was accepted and two later ones were refused;
+- a process that has survived the end of an incarnation is spared for a time, which doubles with each survival;
+- the number of ended incarnations has a budget.
+
+A machine that does not answer refuses nothing, so its lease ends by itself. `now` is the monotonic time in seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from fairlead_api.identifiers import BrokerEpoch, BrokerId
+
+REFUSALS_MIN: Final = 2
+"""Number of successive refusals that show the end of a process."""
+PROBE_SECONDS_MIN: Final = 0.1
+"""Time between the first two attempts to connect; each further attempt waits twice as long."""
+PROBE_SECONDS_MAX: Final = 5.0
+SETTLED_SECONDS: Final = 1.0
+"""Minimum duration of a connection after whose end the next attempt follows at once."""
+SPARED_SECONDS: Final = 60.0
+"""Time for which the first lost incarnation of a process is followed by the lease alone."""
+SPARED_SECONDS_MAX: Final = 3600.0
+ENDED_MAX: Final = 5
+"""Number of incarnations that one broker may end at once."""
+ENDED_SECONDS: Final = 5.0
+"""Time after which one more incarnation may be ended."""
+
+
+@dataclass(slots=True)
+class _Watched:
+    """Another broker: its newest incarnation, and the outcomes of the connections to it."""
+
+    epoch: BrokerEpoch
+    process: str
+    was_connected: bool = False
+    connected_at: float | None = None
+    refusals: int = 0
+    attempts: int = 0
+    """Number of successive attempts without a settled connection."""
+    survivals: int = 0
+    spared_until: float = 0.0
+
+
+class FailureDetector:
+    """Outcomes of the connections of one broker to all others, and the budget of ended incarnations."""
+
+    def __init__(self) -> None:
+        self._watched: dict[BrokerId, _Watched] = {}
+        self._left = float(ENDED_MAX)
+        self._left_at = 0.0
+
+    def registered(self, broker: BrokerId, epoch: BrokerEpoch, process: str, now: float) -> None:
+        """Watch the newest incarnation of a broker. `process` differs between any two processes.
+
+        A second incarnation of the same process shows that the end of the first one was no end of the process.
+        """
+        before = self._watched.get(broker)
+        if before is not None and before.epoch == epoch:
+            return
+        watched = self._watched[broker] = _Watched(epoch, process)
+        if before is not None and before.process == process:
+            watched.survivals = before.survivals + 1
+            spared_seconds = SPARED_SECONDS * 2.0**before.survivals
+            watched.spared_until = now + min(spared_seconds, SPARED_SECONDS_MAX)
+
+    def connected(self, broker: BrokerId, now: float) -> None:
+        """Record an accepted connection."""
+        watched = self._watched[broker]
+        watched.was_connected, watched.refusals, watched.connected_at = True, 0, now
+
+    def closed(self, broker: BrokerId, now: float) -> float:
+        """Record the end of a connection, lost or not, and return the seconds until the next attempt."""
+        watched = self._watched[broker]
+        since, watched.connected_at = watched.connected_at, None
+        if since is not None and now - since >= SETTLED_SECONDS:
+            watched.attempts = 0
+            return 0.0
+        return _pause_seconds(watched)
+
+    def refused(self, broker: BrokerId) -> float:
+        """Record a refused connection, and return the seconds until the next attempt."""
+        watched = self._watched[broker]
+        watched.refusals += 1
+        return _pause_seconds(watched)
+
+    def unreachable(self, broker: BrokerId) -> float:
+        """Record an attempt without an answer, which proves nothing, and return the seconds until the next attempt."""
+        watched = self._watched[broker]
+        watched.refusals = 0
+        return _pause_seconds(watched)
+
+    def has_ended(self, broker: BrokerId, now: float) -> bool:
+        """Return whether the process of a broker has ended, as far as its connections show."""
+        watched = self._watched[broker]
+        return watched.was_connected and watched.refusals >= REFUSALS_MIN and now >= watched.spared_until
+
+    def spend(self, now: float) -> bool:
+        """Take the end of one incarnation from the budget, and return False if the budget is used up."""
+        self._left = min(float(ENDED_MAX), self._left + (now - self._left_at) / ENDED_SECONDS)
+        self._left_at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+def _pause_seconds(watched: _Watched) -> float:
+    pause_seconds = PROBE_SECONDS_MIN * 2.0**watched.attempts
+    watched.attempts = min(watched.attempts + 1, 10)
+    return min(pause_seconds, PROBE_SECONDS_MAX)
