@@ -5,8 +5,9 @@ exits with 1 when the search has found a violation:
 
 - `rule-sets`: a decision of the index about a random rule set, caller and name that differs from a naive walk over the
   rules, or a right that is reported for every name of a prefix although one of the names lacks it;
-- `api-tokens`: a mutated API token that is accepted, or refused with anything but `unauthenticated`;
-- `signed-tokens`: a mutated signed token that is accepted although it differs in more than its encoding;
+- `api-tokens`: a mutated API token that is accepted, or an answer that tells an unknown token from a wrong one;
+- `signed-tokens`: a mutated signed token that is accepted although it differs in more than its encoding, or an answer
+  that tells one refused token from another;
 - `headers`: values of the header `Authorization` to which the application of a broker in `enforce` mode answers
   anything but a refusal, or nothing;
 - `certificates`: mutated files of certificates, keys and authorities that are neither refused by their check nor usable
@@ -147,6 +148,7 @@ def api_tokens(count: int, chance: random.Random, counts: Counter[str]) -> Found
         created_us=TimestampUs(1),
         created_by="user:admin",
     )
+    answers: dict[str, object] = {}
     for number in range(count):
         if chance.random() < 0.3:
             letters = list(TOKEN.token_id + TOKEN.secret)
@@ -158,9 +160,11 @@ def api_tokens(count: int, chance: random.Random, counts: Counter[str]) -> Found
             text = bearer_token([header])
             verified(text, {TOKEN.token_id: record}.get, 2, 0)
         except ProblemError as problem:
-            counts[str(problem.data.get("reason"))] += 1
-            if problem.code != "unauthenticated" or problem.data["reason"] not in ("malformed", "refused"):
-                return {"token": number, "header": repr(header), "answer": problem.code}
+            reason, answer = str(problem.data.get("reason")), problem.to_document()
+            counts[reason] += 1
+            is_told = reason not in ("malformed", "refused") or answer != answers.setdefault(reason, answer)
+            if problem.code != "unauthenticated" or is_told:
+                return {"token": number, "header": repr(header), "answer": answer}
         else:
             counts["the same token"] += 1
             if text != TOKEN.text:
@@ -211,6 +215,7 @@ def signed(count: int, chance: random.Random, counts: Counter[str]) -> Found:
     view = SignedTokens({name: keys for name, (_, keys) in issuers.items()}, lambda *_: None, SystemClock())
     goods = [issuer.token(token_seconds=number) for issuer, _ in issuers.values() for number in range(4)]
     accepted = [_parts(good) for good in goods]
+    answers: list[object] = []
     for number in range(count):
         text = forged(chance.choice(goods), chance.choice(goods), chance)
         if not is_signed(text) or not text.isascii():
@@ -220,8 +225,9 @@ def signed(count: int, chance: random.Random, counts: Counter[str]) -> Found:
             view.caller(text, 0, waited=True)
         except ProblemError as problem:
             counts[str(problem.data.get("reason"))] += 1
-            if problem.code != "unauthenticated":
-                return {"token": number, "text": text, "answer": problem.code}
+            answers = answers or [problem.to_document()]
+            if problem.code != "unauthenticated" or problem.to_document() != answers[0]:
+                return {"token": number, "text": text, "answer": problem.to_document()}
         else:
             counts["the same token"] += 1
             if _parts(text) not in accepted:
