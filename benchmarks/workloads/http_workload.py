@@ -27,7 +27,7 @@ async def produce(options: argparse.Namespace) -> dict[str, float]:
     requests = iter(range(options.requests))
     builder = pyreqwest.client.ClientBuilder().http2_prior_knowledge().no_proxy().tcp_nodelay(True)
     if options.token_file is not None:
-        token = options.token_file.read_text().strip()
+        token = Path(options.token_file).read_text().strip()
         builder = builder.default_headers({"authorization": f"Bearer {token}"})
     async with builder.build() as client:
 
@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, required=True)
     parser.add_argument("--batch", type=int, required=True, help="number of records in a request")
     parser.add_argument("--at-once", type=int, default=16, help="number of concurrent requests")
-    parser.add_argument("--token-file", type=Path, help="file with the token of the requests")
+    parser.add_argument("--token-file", help="file with the token of the requests")
     print(json.dumps(uvloop.run(produce(parser.parse_args()))))
 
 
