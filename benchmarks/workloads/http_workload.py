@@ -17,7 +17,7 @@ import uvloop
 DISTINCT_BODIES = 50
 
 
-async def produce(options: argparse.Namespace) -> dict[str, float]:
+async def produce(options: argparse.Namespace, token: str | None) -> dict[str, float]:
     """Post bodies with JSON records; every answer must be 200 with a result for each record."""
     path = f"{options.url}/v1/topics/{options.topic}/records?acks=all"
     bodies = [
@@ -26,8 +26,7 @@ async def produce(options: argparse.Namespace) -> dict[str, float]:
     ]
     requests = iter(range(options.requests))
     builder = pyreqwest.client.ClientBuilder().http2_prior_knowledge().no_proxy().tcp_nodelay(True)
-    if options.token_file is not None:
-        token = Path(options.token_file).read_text().strip()
+    if token is not None:
         builder = builder.default_headers({"authorization": f"Bearer {token}"})
     async with builder.build() as client:
 
@@ -62,7 +61,9 @@ def main() -> None:
     parser.add_argument("--batch", type=int, required=True, help="number of records in a request")
     parser.add_argument("--at-once", type=int, default=16, help="number of concurrent requests")
     parser.add_argument("--token-file", help="file with the token of the requests")
-    print(json.dumps(uvloop.run(produce(parser.parse_args()))))
+    options = parser.parse_args()
+    token = None if options.token_file is None else Path(options.token_file).read_text().strip()
+    print(json.dumps(uvloop.run(produce(options, token))))
 
 
 if __name__ == "__main__":
