@@ -88,8 +88,10 @@ class LogDirectory:
         # created for that partition before then. If the folder were deleted or reused earlier, a starting broker would
         # mistake the missing records for damage.
         self._given_up: set[TopicIdPartition] = set()
-        # Folders of partitions that existed at startup and whose files and names are durable.
-        self._durable: set[Path] = set()
+        self.found: frozenset[TopicIdPartition] = frozenset()
+        """Partitions that had a folder when the directory was opened."""
+        # Found partitions whose files and names are durable, without folders that were renamed since.
+        self._durable: set[TopicIdPartition] = set()
         self._open: dict[TopicIdPartition, PartitionLog] = {}
 
     @classmethod
@@ -229,11 +231,10 @@ class LogDirectory:
             self._cache,
             self._checkpointed.get(key) or self._fresh_entry(key),
             self._synced_offsets.entry(key),
-            # The folder may have been dropped since it was found.
-            durable=folder in self._durable and self._storage.exists(folder),
+            durable=key in self._durable,
         )
         # Later openings of the folder read files that this process has written, which need not be durable.
-        self._durable.discard(folder)
+        self._durable.discard(key)
         log.on_offsets_moved(self.write_checkpoint)
         self._open[key] = log
         return log
@@ -245,6 +246,7 @@ class LogDirectory:
         the number of files. Returns None if the partition does not exist.
         """
         key = TopicIdPartition(topic_id, partition)
+        self._durable.discard(key)
         log = self._open.pop(key, None)
         if log is not None:
             log.close()
@@ -271,7 +273,7 @@ class LogDirectory:
             return []
         except OSError as error:
             raise wrap_os_error(error, f"{folder}: cannot list") from error
-        return sorted(PartitionIndex(int(name)) for name in names if name.isascii() and name.isdigit())
+        return sorted(PartitionIndex(int(name)) for name in names if _is_partition(name))
 
     def remove_given_up(self, folder: Path, *, for_good: bool = False) -> None:
         """Delete the files of a dropped partition. Other threads may open any partition during the call.
@@ -303,6 +305,7 @@ class LogDirectory:
                 if _TOPIC_FOLDER.fullmatch(name) and TopicId(name) not in known:
                     folder = self._free_name(folder.with_name(name + STRAY_SUFFIX))
                     self._storage.rename(self.path / name, folder)
+                    self._durable = {key for key in self._durable if key.topic_id != name}
                 if STRAY_SUFFIX in folder.name:
                     strays.append(folder)
             self._storage.sync_folder(self.path)
@@ -423,14 +426,19 @@ class LogDirectory:
 
     def _finish_deletions(self) -> None:
         found = [
-            self.path / topic / name
+            (topic, name)
             for topic in self._storage.list_folders(self.path)
             if _TOPIC_FOLDER.fullmatch(topic)
             for name in self._storage.list_folders(self.path / topic)
         ]
+        self.found = frozenset(
+            TopicIdPartition(TopicId(topic), PartitionIndex(int(name)))
+            for topic, name in found
+            if _is_partition(name)
+        )
         if found and self._all_durable():
-            self._durable.update(found)
-        given_up = [folder for folder in found if _GIVEN_UP.fullmatch(folder.name)]
+            self._durable.update(self.found)
+        given_up = [self.path / topic / name for topic, name in found if _GIVEN_UP.fullmatch(name)]
         # All checkpoint entries are removed before the first folder is deleted, so that a single checkpoint covers
         # all folders.
         for folder in given_up:
@@ -505,6 +513,11 @@ class LogDirectory:
 
     def _system(self, name: str) -> Path:
         return self.path / SYSTEM_FOLDER / name
+
+
+def _is_partition(name: str) -> bool:
+    """Return whether a folder of a topic has the name of a partition."""
+    return name.isascii() and name.isdigit() and name == str(int(name))
 
 
 def _key_of(folder: Path) -> TopicIdPartition:

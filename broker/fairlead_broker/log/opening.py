@@ -72,6 +72,8 @@ class _Opening:
         self._checkpoint = checkpoint
         self._synced = synced
         self._durable = durable
+        self._names: frozenset[str] = frozenset()
+        """Names of the files in the folder, as listed last."""
 
     def run(self, health: DirectoryHealth) -> PartitionLog:
         log_start = self._checkpoint.log_start if self._checkpoint else Offset(0)
@@ -86,14 +88,14 @@ class _Opening:
         # Without a checkpoint entry, no byte is known to be synced.
         point = self._checkpoint.recovery_point if self._checkpoint else segments[0].base_offset
         synced = max(point, self._synced.offset or Offset(0))
-        recovery = Recovery(self._storage, self._folder, self._config, segments, point, synced)
+        recovery = Recovery(self._storage, self._folder, self._config, segments, point, synced, self._names)
         writer = recovery.run()
         end = writer.segment.next_offset
         # Batches below the log start, and their epochs, no longer belong to the log.
         last_epoch = recovery.last_epoch if end > log_start else None
         epochs = self._open_epochs(recovery.segments, end, last_epoch)
         producers = LoggedProducers(self._storage)
-        producers.rebuild(recovery.segments, end)
+        producers.rebuild(recovery.segments, end, self._names)
         log = PartitionLog(
             self._storage,
             self._folder,
@@ -156,6 +158,7 @@ class _Opening:
         """Return the segments in order, after deleting files that an interrupted removal left behind."""
         finish_swaps(self._storage, self._folder)
         names = self._storage.list_files(self._folder)
+        self._names = frozenset(names)
         bases = sorted(int(name[:_NAME_DIGITS]) for name in names if _is_segment(name, LOG_SUFFIX))
         kept = set(bases)
         for name in names:

@@ -12,7 +12,7 @@ previous snapshot and reads more headers. The module must not depend on the defi
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -139,29 +139,38 @@ class LoggedProducers:
         if self._unsaved:
             self.save(segment, offset)
 
-    def rebuild(self, segments: Sequence[Segment], end: Offset) -> None:
+    def rebuild(self, segments: Sequence[Segment], end: Offset, names: Container[str] | None = None) -> None:
         """Read the state from the files of a log that ends at this offset. Raises `OSError`, `UnknownFormat`.
+
+        `names`: names of the files in the folder if the caller has listed them.
 
         Snapshots that reach beyond the end are removed durably: once the log has grown beyond their offsets
         again, these snapshots would describe batches that no longer exist.
         """
-        snapshot = self._newest_snapshot(segments, end)
+        snapshot = self._newest_snapshot(segments, end, names)
         self.state = snapshot.state
         self._unsaved = 0
         last = segments[-1]
         self.aborted.restart(last.base_offset, snapshot.aborted, has_closed=len(segments) > 1)
-        self._at_begin = snapshot.offset == last.base_offset and self._storage.exists(last.path_of(SUFFIX))
+        self._at_begin = (
+            snapshot.offset == last.base_offset
+            and (names is None or last.name_of(SUFFIX) in names)
+            and self._storage.exists(last.path_of(SUFFIX))
+        )
         for segment in segments:
             if segment.next_offset > snapshot.offset:
                 self._walk(segment, snapshot.offset)
 
-    def _newest_snapshot(self, segments: Sequence[Segment], end: Offset) -> Snapshot:
+    def _newest_snapshot(
+        self, segments: Sequence[Segment], end: Offset, names: Container[str] | None
+    ) -> Snapshot:
         removed = False
         found = None
-        paths = (
-            (each, each.path_of(suffix)) for each in reversed(segments) for suffix in (SUFFIX, BEGIN_SUFFIX)
-        )
-        for segment, path in paths:
+        files = ((each, suffix) for each in reversed(segments) for suffix in (SUFFIX, BEGIN_SUFFIX))
+        for segment, suffix in files:
+            if names is not None and segment.name_of(suffix) not in names:
+                continue
+            path = segment.path_of(suffix)
             data = self._read(path)
             found = decode_snapshot(data)
             if found is not None and segment.base_offset <= found.offset <= min(end, segment.next_offset):

@@ -17,7 +17,7 @@ are read. The module must not know about other replicas, from which damaged rang
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -116,13 +116,18 @@ class Recovery:
         segments: Sequence[Segment],
         recovery_point: Offset,
         synced: Offset,
+        names: Container[str],
     ) -> None:
-        """`synced`: offset below which every record was synced, at or above the recovery point."""
+        """`synced`: offset below which every record was synced, at or above the recovery point.
+
+        `names`: names of the files in the folder. A listing costs less than an attempt to open each missing file.
+        """
         self._storage = storage
         self._folder = folder
         self._config = config
         self._point = recovery_point
         self._synced = synced
+        self._names = names
         self.segments = list(segments)
         """Segments in ascending order, without the segments after a cut."""
         self.report = RecoveryReport()
@@ -166,8 +171,8 @@ class Recovery:
         if offset_min is not None:
             # If a segment lies wholly past the recovery point, none of its index entries is trusted.
             return _Tail(file, size, 0, start, SegmentIndex(), 0, self._has_index(segment), interval_bytes)
-        offset_file = read_index_file(self._storage, segment.path_of(".index"))
-        time_file = read_index_file(self._storage, segment.path_of(".timeindex"))
+        offset_file = self._read(segment, ".index")
+        time_file = self._read(segment, ".timeindex")
         found = decode_index(offset_file, time_file, size)
         if found is None:
             if offset_file is not None:
@@ -192,8 +197,14 @@ class Recovery:
         )
 
     def _has_index(self, segment: Segment) -> bool:
-        return self._storage.exists(segment.path_of(".index")) or self._storage.exists(
-            segment.path_of(".timeindex")
+        return segment.name_of(".index") in self._names or segment.name_of(".timeindex") in self._names
+
+    def _read(self, segment: Segment, suffix: str) -> bytes | None:
+        """Return the bytes of an index file, or None if it is missing or unreadable."""
+        return (
+            read_index_file(self._storage, segment.path_of(suffix))
+            if segment.name_of(suffix) in self._names
+            else None
         )
 
     def _walk(self, number: int, tail: _Tail) -> bool:

@@ -518,6 +518,18 @@ def test_unknown_topics_are_put_aside_and_never_deleted(box: LogBox, make: Batch
         box.stop()
 
 
+def test_a_folder_that_was_put_aside_is_created_again(box: LogBox, make: BatchMaker) -> None:
+    """The log of a topic whose folder was renamed opens, and its offsets are not assigned again."""
+    make.fill(box.open(), 10)
+    box.stop()
+    directory = box.open_directory()
+    directory.mark_strays({OTHER_TOPIC})
+    log = directory.open_partition(TOPIC, PARTITION, TopicConfig())
+
+    assert log.end_offset == 10
+    assert [(each.first_offset, each.next_good_offset) for each in log.damaged] == [(0, 10)]
+
+
 def test_a_failed_checkpoint_ends_the_directory(box: LogBox, make: BatchMaker, faults: FaultyStorage) -> None:
     """A checkpoint that cannot be synced leaves the old checkpoint in place and ends writes to the data directory."""
     log = box.open()

@@ -216,6 +216,7 @@ def test_fields_with_a_default_may_be_missing() -> None:
         (b'{"v":true,"epoch":1}', "version `v` is True"),
         (b'{"v":0,"epoch":1}', "version `v` is 0"),
         (b'{"v":2,"epoch":1}', "it has version 2, this release reads up to 1; start a newer release"),
+        (b'{"v":1,"epoch":1,"v":2}', "it has version 2, this release reads up to 1"),
         (b'{"v":1}', "epoch"),
         (b'{"v":1,"epoch":"x"}', "epoch"),
         (b'{"v":1,"epoch":0}', "epoch"),

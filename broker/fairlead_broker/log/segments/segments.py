@@ -119,7 +119,11 @@ class Segment:
 
     def path_of(self, suffix: str) -> Path:
         """Return the path of one of the segment's files."""
-        return self.folder / f"{self.base_offset:020d}{suffix}"
+        return self.folder / self.name_of(suffix)
+
+    def name_of(self, suffix: str) -> str:
+        """Return the name of one of the segment's files."""
+        return f"{self.base_offset:020d}{suffix}"
 
     @property
     def size(self) -> int:

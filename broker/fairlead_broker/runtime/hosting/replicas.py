@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -253,16 +253,14 @@ class Replicas:
         while self._openings:
             await self._openings.over()
             await self._bring_in_line()
-        for topic_id in topics:
-            await self._delete_left_folders(topic_id)
+        await self._delete_left_folders()
 
-    async def _delete_left_folders(self, topic_id: TopicId) -> None:
+    async def _delete_left_folders(self) -> None:
         """Delete folders of partitions that moved to other brokers while this broker was stopped."""
-        records = self._metadata.partitions(topic_id)
-        with suppress(LogError), contained(self._log, "deletion of left folders", topic_id):
-            for index in await self._opening.run(self._logs.folders, topic_id):
-                if index in records and self._roles.own_replica(records[index].value) is None:
-                    await self._logs.delete(TopicIdPartition(topic_id, index))
+        for key in self._directory.found:
+            record = self._metadata.partitions(key.topic_id).get(key.partition)
+            if record is not None and self._roles.own_replica(record.value) is None:
+                await self._logs.delete(key)
 
     async def run(self) -> None:
         """Compare partition records and replicas after every change, until cancelled."""
