@@ -526,8 +526,8 @@ def test_a_folder_that_was_put_aside_is_created_again(box: LogBox, make: BatchMa
     directory.mark_strays({OTHER_TOPIC})
     log = directory.open_partition(TOPIC, PARTITION, TopicConfig())
 
-    assert log.end_offset == 10
-    assert [(each.first_offset, each.next_good_offset) for each in log.damaged] == [(0, 10)]
+    assert log.end_offset == 20
+    assert [(each.first_offset, each.next_good_offset) for each in log.damaged] == [(0, 20)]
 
 
 def test_a_failed_checkpoint_ends_the_directory(box: LogBox, make: BatchMaker, faults: FaultyStorage) -> None:
