@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import cache
-from typing import Annotated, Any, ClassVar, Final, TypeAlias, TypeVar, cast
+from typing import Annotated, ClassVar, Final, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -336,14 +336,14 @@ def _decode_known(value: bytes, record_type: type[R]) -> R | None:
     if not value.startswith(_HEAD) or _UNKNOWN in value:
         return None
     try:
-        record: R = _decoder(record_type).decode(value)
+        record = cast("R", _decoder(record_type).decode(value))
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
     return record if record.v == VERSION else None
 
 
 @cache
-def _decoder(record_type: type[Record]) -> msgspec.json.Decoder[Any]:
+def _decoder(record_type: type[Record]) -> msgspec.json.Decoder[Record]:
     return msgspec.json.Decoder(record_type)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -260,7 +260,8 @@ class Replicas:
         for key in self._directory.found:
             record = self._metadata.partitions(key.topic_id).get(key.partition)
             if record is not None and self._roles.own_replica(record.value) is None:
-                await self._logs.delete(key)
+                with suppress(LogError), contained(self._log, "deletion of left folders", key.topic_id):
+                    await self._logs.delete(key)
 
     async def run(self) -> None:
         """Compare partition records and replicas after every change, until cancelled."""
