@@ -61,7 +61,7 @@ async def test_a_commit_survives_the_stop_of_its_broker_and_of_the_leader(
         written = await api.post(records, [{"value": "kept"}], Fairlead_Transaction=begun)
         # This test suppresses the call that tells the leader to end the transaction, so only a leader's own check ends
         # it.
-        monkeypatch.setattr(TransactionEnds, "_tell_due", lambda ends, now: None)
+        monkeypatch.setattr(TransactionEnds, "_report_due", lambda ends, now: None)
         done = await api.post(f"/v1/transactions/{begun}:commit", {})
     await cluster.stop(decider)
     await cluster.stop(leader)
