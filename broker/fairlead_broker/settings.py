@@ -650,7 +650,7 @@ class BrokerSettings(BaseSettings):
 
     @model_validator(mode="after")
     def _is_reachable_on_purpose(self) -> Self:
-        """Refuse a broker that other machines can reach without a chosen mode, or with tokens sent without TLS (T4)."""
+        """Refuse a broker that other machines can reach if no mode is set or tokens would be sent without TLS (T4)."""
         external = () if self.external_listener is None else (self.external_listener,)
         listens = (*self.listen, *external, self.peer_listen, self.ops_listen)
         outside = [each for each in listens if not each.loopback]

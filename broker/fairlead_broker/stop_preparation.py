@@ -61,8 +61,8 @@ class StopPreparation:
 
         `wait` sleeps for a number of seconds, and `report` prints a line. `tls`: folder with the certificate of a data
         listener that uses TLS. `token_file`: file with the token of the pod's service account, which is read for each
-        request. An unreadable file is ignored. `peer_tls`: folder with the certificate that the broker shows its peers,
-        and the hook a data listener that requests certificates of clients; by default `tls`.
+        request. An unreadable file is ignored. `peer_tls`: folder with the certificate that the broker presents to its
+        peers, and that the hook presents to a data listener that requests client certificates; by default `tls`.
         """
         self._token_file = token_file
         self._tls = tls if listen.scheme == "https" else None

@@ -18,8 +18,8 @@ from fairlead_broker.access.mode import SecurityMode
 from fairlead_broker.access.would_be_denied import DeniedOperation
 
 ReportDenied = Callable[[DeniedOperation, bool], None]
-"""Function that counts an operation that no ACL allows. The second argument of the function is True if the mode
-`observe` let the operation pass.
+"""Function that counts an operation that no ACL allows. The second argument of the function is True if `observe` mode
+let the operation pass.
 """
 
 

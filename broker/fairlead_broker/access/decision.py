@@ -1,6 +1,6 @@
 """Decisions for one caller at one security revision, each with its reason (rule Z6).
 
-A superuser is allowed everything. For other callers a matching deny decides or, without a matching deny, a matching
+A superuser is allowed everything. For any other caller, a matching deny decides or, without a matching deny, a matching
 allow. Without a matching ACL, the operation is not allowed. Only names are compared, so a decision does not depend on
 whether a resource exists (rule Z7).
 """

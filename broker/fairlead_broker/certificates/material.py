@@ -185,7 +185,7 @@ def _check_algorithms(file: Path, chain: Iterable[x509.Certificate]) -> None:
             hashed = each.signature_hash_algorithm
         except UnsupportedAlgorithm:
             hashed = hashes.MD5()  # noqa: S303 - stands for any weak hash, which is refused
-        # Ed25519 has no separate hash. The signature of a root is not verified by any peer.
+        # Ed25519 has no separate hash. No peer verifies the signature of a root.
         if not is_root and hashed is not None and not isinstance(hashed, _HASHES):
             raise MaterialRefused(
                 file,

@@ -1,7 +1,7 @@
 """Candidates for the leadership of a partition, and the partition record that makes a broker the leader.
 
-`partition_changes` and the other moves of leaders use this module. All functions are pure. The rule is protocol
-section 4, rule 7 (after KIP-966): a candidate is a replica that has kept every record since it was in the ISR or ELR.
+`partition_changes` and the other moves of leaders use this module. All functions are pure. The rule is protocol section
+4, rule 7 (modelled on KIP-966): a candidate is a replica that has kept every record since it was in the ISR or ELR.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Moves of partitions to other brokers: replicas are added and catch up, and then the leaving replicas are removed.
 
 `partition_changes` completes moves. Drains and requests from users start and cancel moves. All functions are pure
-(protocol section 4, rule 11, after KIP-455). During a move, `replicas` lists the target replicas in order,
+(protocol section 4, rule 11; modelled on KIP-455). During a move, `replicas` lists the target replicas in order,
 followed by the leaving replicas. `finish` and `cancel` never bring the isr below its minimum and never remove the
 leader.
 """
@@ -40,7 +40,7 @@ def target(record: PartitionRecord) -> tuple[BrokerId, ...]:
 
 
 def start(record: PartitionRecord, places: Sequence[Target], revision: Revision) -> PartitionRecord:
-    """Return the partition record with a new move to these places, which are in assignment order.
+    """Return the partition record with a new move to the target replicas, given in assignment order.
 
     `revision` is the record's mod revision. An added replica begins with a generation that its broker has never
     had for this partition, so that no report from an earlier replica on that broker can count. The mod revision

@@ -75,7 +75,7 @@ class RestartPermits:
                 await self._coordination.transact((unchanged_since(key, item.mod_revision),), (Delete(key),))
 
     def forbidding(self, broker: BrokerId) -> list[tuple[str, PartitionIndex]]:
-        """Return the partitions that forbid the broker's restart until other replicas are in sync."""
+        """Return the partitions that prevent the broker's restart until other replicas are in sync."""
         named = [
             (self._metadata.topic_name(key.topic_id) or key.topic_id, key.partition)
             for key in self._index.of_broker(broker)
@@ -133,10 +133,10 @@ class RestartPermits:
 
 
 def _needs(record: PartitionRecord, broker: BrokerId, brokers: Brokers) -> bool:
-    """Return whether a partition forbids the broker's restart.
+    """Return whether a partition prevents the broker's restart.
 
-    A partition with no more replicas than its minimum never forbids the restart, since waiting would not help.
-    Any other partition below its minimum forbids the restart, because the broker may be the next to catch up.
+    A partition with no more replicas than its minimum never prevents the restart, since waiting would not help. Any
+    other partition below its minimum prevents the restart, because the broker may be the next to catch up.
     """
     in_sync = {entry.broker for entry in record.isr if _stays(entry, brokers)}
     if len(record.replicas) <= record.min_isr or len(in_sync) > record.min_isr:

@@ -239,7 +239,7 @@ class TopicAdmin:
         return {PartitionKey(record.topic_id, index): replicas for index, replicas in placement.items()}
 
     def _check_quotas(self, name: str, partition_count: int) -> None:
-        """Raise `conflict` if a topic with so many partitions exceeds a quota (rule Q2)."""
+        """Raise `conflict` if a topic with this number of partitions exceeds a quota (rule Q2)."""
         limited = partition_quotas(self._metadata.quotas, name)
         if not limited:
             return

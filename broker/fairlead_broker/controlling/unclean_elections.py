@@ -188,7 +188,10 @@ class UncleanElections:
         }
 
     def _asked_last(self, key: PartitionKey, brokers: Sequence[BrokerId], now: float) -> float:
-        """Return when the last of these replicas was first surveyed. A restarted replica gets the full delay."""
+        """Return the time at which the last of these replicas was first surveyed.
+
+        A restarted replica gets the full delay.
+        """
         known = self._first.get(key)
         at = {} if known is None else known.at
         return max(at.get(incarnation, now) for incarnation in self._incarnations(brokers))

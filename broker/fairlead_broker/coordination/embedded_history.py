@@ -328,7 +328,10 @@ class History:
             self._raise_definite(error)
 
     def _write(self, change: Callable[[], object]) -> None:
-        """Apply a change in one durable SQLite transaction. `CoordinationUnavailable` means that it was not applied."""
+        """Apply a change in one durable SQLite transaction.
+
+        `CoordinationUnavailable` means that the change was not applied.
+        """
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             change()

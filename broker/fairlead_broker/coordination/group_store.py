@@ -246,7 +246,7 @@ class GroupStore:
     async def names(
         self, after: str | None, limit: int
     ) -> tuple[list[tuple[str, Holder | None]], str | None]:
-        """List groups with their claims, in the order of their keys. Also returns `after` for the next page.
+        """List groups with their claims, in key order. Also returns `after` for the next page.
 
         The call reads only two keys per group, regardless of the group's size. Claims without a group are left
         out.

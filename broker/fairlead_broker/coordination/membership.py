@@ -162,8 +162,8 @@ class Incarnation:
 
     A process uses a single object of this class for its whole run. When the lease is lost, `cluster_entry` registers
     the broker again and the object begins the next incarnation. The components that serve calls compare their epoch
-    with the current epoch, and every write names the epoch in which it was decided. Thus no decision of an ended
-    incarnation is written by the next incarnation (protocol section 3, rules 1 and 7).
+    with the current epoch, and every write names the epoch in which it was decided. No decision of an ended incarnation
+    is written by the next incarnation (protocol section 3, rules 1 and 7).
     """
 
     def __init__(self, membership: Membership) -> None:
@@ -208,7 +208,7 @@ class Incarnation:
         """Call a function on the event loop when an incarnation begins.
 
         Return a function that cancels the subscription. `on_change` must not block and must not raise. It is not called
-        when the lease is only no longer confirmed.
+        if the lease merely becomes unconfirmed.
         """
         self._listeners.append(on_change)
         return lambda: self._listeners.remove(on_change)

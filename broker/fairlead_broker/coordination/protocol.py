@@ -152,7 +152,7 @@ class Lease:
 
 
 class Watch(Protocol):
-    """Events of a prefix in the order of their revisions, each event exactly once.
+    """Events of a prefix in revision order, each event exactly once.
 
     Iteration ends after `cancel`. Iteration raises `Compacted` if a compaction removed events,
     `CoordinationClosed` if the client was closed, and `CoordinationUnavailable` if the watch failed. No event is

@@ -140,7 +140,7 @@ class TransactionStore:
     async def page(
         self, after: ProducerId | None, limit: int
     ) -> tuple[list[tuple[ProducerId, Standing]], bool]:
-        """Return records in the order of their keys, and whether more records follow."""
+        """Return records in key order, and whether more records follow."""
         keys = self._keys
         start = None if after is None else keys.transaction(after)
         found = await self._coordination.list(keys.transactions, after=start, limit=limit)

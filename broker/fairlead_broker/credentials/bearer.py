@@ -12,7 +12,7 @@ SCHEME: Final = b"bearer"
 
 
 class Refused(StrEnum):
-    """Reason why a caller is not authenticated. Unknown and wrong tokens have the same reason."""
+    """Reason why a caller is not authenticated. Unknown and wrong tokens are refused with the same reason."""
 
     MISSING = "missing"
     MALFORMED = "malformed"

@@ -206,7 +206,7 @@ def _share(
     *,
     in_ranges: bool = False,
 ) -> None:
-    """Assign each member its quota in `held`. All members must consume the same topics."""
+    """Change `held` so that each member has its quota of partitions. All members must consume the same topics."""
     total = len(free) + sum(map(len, held.values()))
     quota = quotas({member_id: len(places) for member_id, places in held.items()}, total)
     for member_id, places in held.items():

@@ -75,7 +75,7 @@ class Turn:
     change: GroupChange | None
     """Change to be written and then committed, or None if the replies can be sent immediately."""
     replies: tuple[Reply, ...]
-    """Replies to the events, in the order of the events."""
+    """Replies to the events, in the same order."""
     now: float
     """Time of the decision, in monotonic seconds."""
 

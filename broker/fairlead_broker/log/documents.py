@@ -49,7 +49,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     intact_since: int | None = None
     """Oldest incarnation since which every restart kept every written byte, synced or not, or None if unknown."""
     residence: str | None = None
-    """Boot id of the kernel whose page cache holds the last unsynced bytes, and the id of the volume."""
+    """Boot id of the kernel whose page cache contains the last unsynced bytes, and the id of the volume."""
     quarantined: tuple[TopicIdPartition, ...] = ()
     """Replicas in this directory that may lack committed records and are not served."""
 

@@ -50,7 +50,7 @@ class OffsetOutOfRange(LogError):
 
 
 class Shortage(LogError):
-    """A resource of the machine ran out; the partial write was undone and a later append may succeed."""
+    """The machine ran out of a resource; the partial write was undone, and a later append may succeed."""
 
 
 class DiskFull(Shortage):

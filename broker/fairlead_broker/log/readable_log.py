@@ -147,7 +147,7 @@ class ReadableLog:
                     if stale is not None and self.note_damage([stale]):
                         continue
                 if found.ends_at_stale:
-                    # The next read would begin at the stale batch, and could not compare it with the previous batch.
+                    # A read that begins at the stale batch could not compare it with the previous batch.
                     stale = segment.first_damage(start)
                     if stale is not None:
                         self.note_damage([stale])

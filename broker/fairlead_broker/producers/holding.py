@@ -24,7 +24,7 @@ R = TypeVar("R")
 
 
 class HeldBatches(Generic[R]):
-    """Held batches of all producers of a partition, in the order of their arrival."""
+    """Held batches of all producers of a partition, in order of arrival."""
 
     __slots__ = ("_by_arrival", "_by_producer")
 
@@ -41,7 +41,7 @@ class HeldBatches(Generic[R]):
         return iter(self._by_arrival.values())
 
     def of(self, producer_id: ProducerId) -> tuple[SequencedArrived[R], ...]:
-        """Return the batches of one producer, in the order of their arrival."""
+        """Return the batches of one producer, in order of arrival."""
         return tuple(self._by_producer.get(producer_id, ()))
 
     def add(self, batch: SequencedArrived[R]) -> bool:

@@ -100,7 +100,7 @@ class PartitionProducers(Generic[R]):
         return len(self._held)
 
     def held(self) -> Iterator[R]:
-        """Return the requests of the held batches, in the order of their arrival."""
+        """Return the requests of the held batches, in order of arrival."""
         return (batch.request for batch in self._held)
 
     def next_deadline(self) -> float | None:

@@ -1,7 +1,7 @@
 """A broker's share of a cluster-wide limit (rule Q4).
 
 A broker may use the part of a limit that other brokers leave unused, so that a single busy leader gets the whole limit.
-While the cluster is in debt because brokers have admitted too much, each broker gets an equal part.
+While the cluster is in debt because brokers have admitted too much, each broker gets an equal share.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 ANSWER_SECONDS_MAX: Final = 5.0
-"""Seconds without an answer from the controller after which a broker uses at most an equal part."""
+"""Seconds without an answer from the controller after which a broker uses at most an equal share of each limit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The rule that derives the eligible leader replicas (elr) from the in-sync replicas (isr).
 
-The leader and the controller use this module for every write of a partition record that changes `isr` or
-`min_isr` (protocol section 4, rule 6; after KIP-966). The module is pure.
+The leader and the controller use this module for every write of a partition record that changes `isr` or `min_isr`
+(protocol section 4, rule 6; modelled on KIP-966). The module is pure.
 """
 
 from __future__ import annotations

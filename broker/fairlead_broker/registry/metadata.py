@@ -193,8 +193,8 @@ class ClusterMetadata:
         """Keys of tokens, ACLs and quotas that this release cannot read. The effect of these records is unknown (rule
         Z11)."""
         self.security_revision = Revision(0)
-        """Number that increases when tokens, ACLs, quotas or the cluster's configuration change: access decisions that
-        were cached at another number are not used.
+        """Number that increases when tokens, ACLs, quotas or the cluster's configuration change: access decisions
+        cached at an earlier number are not used.
         """
 
     @property

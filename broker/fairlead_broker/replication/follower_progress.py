@@ -68,7 +68,7 @@ class KnownFollower:
             self.end_offset = max(self.end_offset, offset)
 
     def counted(self, durability: DurabilityState) -> Offset:
-        """Return the offset below which the follower's records are counted (rule 4.2)."""
+        """Return the offset below which the follower's records count as replicated (rule 4.2)."""
         return self.end_offset if durability is DurabilityState.REPLICATED else self.synced_offset
 
 

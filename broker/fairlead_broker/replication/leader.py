@@ -5,11 +5,11 @@
     write:           none ──WriteRecord──▶ in flight ──stored or refused──▶ none
                                                └──unknown──▶ in doubt until a record with a higher revision
 
-`PartitionLeader.step` is the only method that changes state; all other public methods only read the state. Each
-leader epoch has a new state machine. The state machine computes the committed offset of the partition, and
-decides which change of the partition record is written next: a replica joins or leaves the isr, `syncing` becomes
-`synced`, or the leader resigns. One write is in flight at a time, and a proposed broker belongs to the maximal
-isr as soon as the write is requested.
+`PartitionLeader.step` is the only method that changes state; all other public methods only read the state. Each leader
+epoch has a new state machine. The state machine computes the high watermark of the partition, and decides which change
+of the partition record is written next: a replica joins or leaves the isr, `syncing` becomes `synced`, or the leader
+resigns. One write is in flight at a time, and a proposed broker belongs to the maximal isr as soon as the write is
+requested.
 
 The state machine is called by the leader replica of `runtime` and by the simulator. This code is in one file
 because offsets and isr membership share all state, and a rule for offsets is correct only together with the rules
@@ -63,7 +63,7 @@ PRESENT_SECONDS: Final = 3600.0
 
 
 class PartitionLeader:
-    """State machine that determines the committed offset of a partition and the set of in-sync replicas."""
+    """State machine that determines the high watermark of a partition and the set of in-sync replicas."""
 
     __slots__ = (
         "_broker",
@@ -113,10 +113,10 @@ class PartitionLeader:
     ) -> None:
         """Start the leader epoch with the leader's current log.
 
-        `record` names this broker with `broker_epoch` as the leader; `revision` is the mod revision of the
-        record. `progress`: end offset of the leader's own log, at which the epoch starts, and the synced offset.
-        `high_watermark` is the committed offset known from earlier epochs (the checkpoint, clamped to the log).
-        `now` and `lag_seconds` are in seconds.
+        `record` names this broker with `broker_epoch` as the leader; `revision` is the mod revision of the record.
+        `progress`: end offset of the leader's own log, at which the epoch starts, and the synced offset.
+        `high_watermark` is the high watermark known from earlier epochs (the checkpoint, clamped to the log). `now` and
+        `lag_seconds` are in seconds.
         """
         assert broker in {entry.broker for entry in record.isr}, (
             f"broker {broker} leads but is not in the isr"
@@ -603,9 +603,9 @@ class PartitionLeader:
     def _is_in_sync(self, broker: BrokerId) -> bool:
         """Return whether a replica had every record within the lag time (rule 4.2).
 
-        A member counts as in sync for the lag time after the epoch's start, during which the member finds its
-        leader, and for the lag time after joining. A replica joins with all committed records, possibly long
-        before it has the uncommitted records, and would otherwise leave and join the isr repeatedly.
+        A member counts as in sync for the lag time after the epoch's start, during which the member finds its leader,
+        and for the lag time after joining. A replica joins with all committed records, possibly long before it has the
+        uncommitted records; without this time, it would leave and join the isr repeatedly.
         """
         since = self._member_since.get(broker)
         if since is not None and self._now - since <= self._lag_seconds:

@@ -1,9 +1,8 @@
 """The topic `__audit`: records of the audit log, if the configuration of the cluster enables the topic (rule U1).
 
 `audit_log` adds each line to a queue, which never delays a request; a full queue drops further lines and counts them.
-Each broker stores its lines in one partition, at the leader of the partition, in the order of their events. A line
-whose batch was not acknowledged is sent again, so it may be stored twice. Standard error receives every line of the
-audit log.
+Each broker stores its lines in one partition, at the leader of the partition, in event order. A line whose batch was
+not acknowledged is sent again, so it may be stored twice. Standard error receives every line of the audit log.
 """
 
 from __future__ import annotations

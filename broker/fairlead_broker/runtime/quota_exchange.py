@@ -25,7 +25,7 @@ REPORTS_MAX: Final = 10_000
 
 
 class QuotaExchange:
-    """Reports of this broker, and answers to the reports of all brokers while this broker is the controller."""
+    """Sends this broker's quota usage reports and, while it is the controller, answers all brokers' reports."""
 
     def __init__(self, view: QuotaView, peers: Peers, mirror: Mirror, clock: Clock) -> None:
         self._view = view

@@ -20,11 +20,11 @@ class Following:
     leader: BrokerId
     leader_epoch: LeaderEpoch
     broker: BrokerId
-    """Id of the following broker."""
+    """Id of the follower broker."""
     broker_epoch: BrokerEpoch
-    """Epoch of the following broker's incarnation."""
+    """Epoch of the follower broker's incarnation."""
     generation: int
-    """Generation of the following broker's replica."""
+    """Generation of the follower broker's replica."""
 
 
 class Roles:

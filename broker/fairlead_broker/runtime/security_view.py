@@ -55,15 +55,15 @@ BUILT_IN: Final = Acl(
 """Built-in ACL, not stored in the cluster, that allows brokers to write the audit log to its topic."""
 KEYS_SHOWN_MAX: Final = 20
 CALLERS_MAX: Final = 10_000
-"""Maximum number of remembered callers; the caller that was used least recently is dropped."""
+"""Maximum number of remembered callers; the least recently seen caller is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class SecurityCounters:
     """Functions that count authentications, by source and outcome, and operations that are not allowed.
 
-    The last argument states whether the request is answered although the operation is not allowed, as in the mode
-    `observe`.
+    The last argument states whether the request is answered although the operation is not allowed, as in `observe`
+    mode.
     """
 
     authentication: Callable[[str, str, bool], None]

@@ -202,7 +202,7 @@ def restored(record: TransactionRecord, epoch: ProducerEpoch, now_us: TimestampU
 
 
 def without_confirmed(record: TransactionRecord, confirmed: Confirmed) -> TransactionRecord | None:
-    """Return the record without confirmed commits, or None if nothing of the record is confirmed (rule 7.3.4)."""
+    """Return the record without confirmed commits, or None if no commit of the record is confirmed (rule 7.3.4)."""
     unfinished = kept(record, confirmed)
     return None if unfinished == record.unfinished else msgspec.structs.replace(record, unfinished=unfinished)
 

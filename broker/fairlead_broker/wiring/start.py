@@ -190,7 +190,7 @@ async def start_local_cluster(
 ) -> LocalCluster:
     """Start brokers that share the embedded store in a file, and return once all serve and know each other.
 
-    Raises like `start_broker`; all started brokers are stopped before an exception is raised.
+    Raises the errors of `start_broker`, after all started brokers have been stopped.
     """
     clock = clock or SystemClock()
     coordination = await EmbeddedCoordination.open(store, clock)
@@ -209,14 +209,14 @@ async def start_local_cluster(
 async def acquaint(brokers: Collection[RunningBroker]) -> None:
     """Return once the mirror of each broker shows all brokers, so that no call is refused for a missing broker.
 
-    Raises CoordinationUnavailable if a broker stops before then.
+    Raises CoordinationUnavailable if a broker stops during the wait.
     """
     last = max(broker.broker.entry.incarnation.membership.revision for broker in brokers)
     await asyncio.gather(*(broker.broker.entry.mirror.wait_for(last) for broker in brokers))
 
 
 async def move_coordination(settings: BrokerSettings) -> Moved:
-    """Move the coordination of the broker with these settings from its directory to etcd.
+    """Move the coordination data of the broker with these settings from its directory to etcd.
 
     Raises CoordinationError with the reason. The call may be repeated after an error.
     """

@@ -181,8 +181,8 @@ def _walk(
     while position < window.stop:
         batch = _check(window, position, expected or 0, verify=verify)
         if expected is not None and batch.header.base_offset != expected:
-            # The batch itself is intact, but in the wrong place. A search from this position finds the batch, and
-            # thereby the number of missing offsets.
+            # The batch itself is intact, but in the wrong place. A search from this position finds the batch, which
+            # shows how many offsets are missing.
             reason = f"offset {batch.header.base_offset} is stored where offset {expected} belongs"
             raise BadBatch(position, position, reason)
         if batch.header.leader_epoch < epoch:

@@ -19,7 +19,7 @@ from fairlead_broker.log.segments.segments import Segment
 TIME_MIN: Final = TimestampUs(0)
 """Earliest time: a segment due at this time is due immediately."""
 TIME_MAX: Final = TimestampUs(2**63 - 1)
-"""Latest time, at which all dropped segments are due."""
+"""Latest time: all dropped segments are due at this time."""
 
 
 class SegmentedLog(Protocol):
@@ -68,7 +68,7 @@ class DroppedSegments:
     def remove_due(self, now_us: TimestampUs) -> None:
         """Remove the files of segments that are due. Raises `StorageFailed`.
 
-        Files are removed in the order of the log, so that a crash between two removals leaves no gap.
+        Files are removed in log order, so that a crash between two removals leaves no gap.
         """
         with self._lock:
             while self._waiting and self._waiting[0][0] <= now_us:

@@ -459,7 +459,7 @@ class CoordinatedGroup:
             self._ask_budget()
 
     async def _write_founding(self, waiting: Sequence[_Waiting]) -> None:
-        """Create the group before its first commit from outside the group."""
+        """Create the group before its first commit by a client that is not a member."""
         clock, shared = self._shared.clock, self._shared
         founding = self.group.founding(clock.monotonic(), clock.now_us())
         if founding.change is not None:

@@ -104,7 +104,7 @@ class Groups:
     ) -> None:
         """`spawn` starts a task of the broker.
 
-        The owner must report changes to the mirror and to the incarnation to this object.
+        The owner must notify this object of changes to the mirror and to the incarnation.
         """
         self._store = store
         self._mirror = mirror

@@ -1,7 +1,7 @@
 """One commit of offsets, which are checked on arrival and again at the time of the write.
 
-Used by `coordinated_group`. A commit waits for its turn at the store, and its member may give up partitions in the
-meantime. The offsets of a commit are therefore checked again when they are written (protocol section 5, rule 4).
+Used by `coordinated_group`. While a commit waits to be written to the store, its member may give up partitions. The
+offsets of a commit are therefore checked again when they are written (protocol section 5, rule 4).
 """
 
 from __future__ import annotations

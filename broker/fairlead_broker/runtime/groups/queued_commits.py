@@ -23,7 +23,8 @@ DECISIONS_MAX: Final = 60
 """Maximum number of decisions in one write, each of which needs a compare and a put in addition to the records of
 offsets."""
 ATTEMPTS_MAX: Final = 20
-"""Maximum number of writes of a decision. Each failed write means that another call changed the transaction."""
+"""Maximum number of attempts to write a decision. Each failed attempt means that another call changed the
+transaction."""
 
 
 @dataclass(slots=True, eq=False)

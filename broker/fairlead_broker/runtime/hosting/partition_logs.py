@@ -54,7 +54,7 @@ class PartitionLogs:
     def keep(self, key: TopicIdPartition, log: PartitionLog) -> None:
         """Keep a log open although its partition record no longer lists this broker.
 
-        A log that is kept open is reopened or deleted later.
+        The log stays open until another call reopens or deletes it.
         """
         self._kept[key] = log
 

@@ -455,7 +455,7 @@ class Replicas:
         if hosted.log.config != wish.view.config:
             # No disk work uses the log, so the call does not block.
             hosted.log.update_config(wish.view.config)
-        # A distrusted log gets a role only if no other replica has its records, so it is the best copy.
+        # A distrusted log gets a role only if no other replica has its records, which makes it the best copy.
         hosted.distrusted = False
         self._refused.accept(wish.key)
         record, log = wish.record.value, hosted.log

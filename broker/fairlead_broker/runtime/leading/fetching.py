@@ -197,7 +197,7 @@ class Fetching:
         self._wait_seconds_max = wait_seconds_max
         self._polls_max = polls_max
         self._waiting: dict[LongPoll, None] = {}
-        """Waiting calls in the order of their arrival; a stop answers the calls in this order."""
+        """Waiting calls in order of arrival; a stop answers the calls in this order."""
         self._stopping = False
 
     @property

@@ -240,8 +240,8 @@ class LeaderReplica:
     async def run(self, failed: Callable[[Exception], None] | None = None) -> None:
         """Append queued batches until the task is cancelled or fails; the partition has no other task.
 
-        `failed` gets an unexpected error, which ends only this leadership. A broken invariant is raised and stops
-        the broker.
+        `failed` gets an unexpected error, which ends only this leadership. A violated invariant raises an exception
+        that stops the broker.
         """
         try:
             await self._append_queued()

@@ -1,8 +1,8 @@
 """Shell of one partition's leader state machine, which passes events to the state machine and executes its effects.
 
-A `LeaderReplica`, which appends and reads, owns the shell. The shell communicates with followers, the coordination
-store and the lease. `replication.PartitionLeader` makes all decisions. After `close`, events are ignored, because
-answers from the store and from followers may still arrive after the leadership has ended.
+A `LeaderReplica`, which appends and reads, owns the shell of its partition's state machine. The shell communicates with
+followers, the coordination store and the lease. `replication.PartitionLeader` makes all decisions. After `close`,
+events are ignored, because answers from the store and from followers may still arrive after the leadership has ended.
 """
 
 from __future__ import annotations

@@ -103,8 +103,8 @@ class ReplicaServing:
         """Return the changed partitions of a follower's session, no later than the end of the wait.
 
         A single new byte ends the wait, regardless of `min_bytes`. After an answer with records, a point of divergence
-        or a problem, a partition rests until a request names the partition again; an answer that has only offsets does
-        not make the partition rest. A partition that is new in this session is answered at once. Raises
+        or a problem, a partition is left out of answers until a request names the partition again; after an answer with
+        only offsets, the partition is not left out. A partition that is new in this session is answered at once. Raises
         `shutting_down`.
         """
         if self._stopping:

@@ -201,7 +201,7 @@ class Transactions:
     async def page(
         self, after: ProducerId | None, limit: int
     ) -> tuple[list[tuple[ProducerId, TransactionRecord]], bool]:
-        """Return records in the order of their keys, and whether more follow. Raises `coordination_unavailable`."""
+        """Return records in key order, and whether more follow. Raises `coordination_unavailable`."""
         try:
             found, more = await self._store.page(after, limit)
         except CoordinationError as error:
@@ -244,7 +244,7 @@ class Transactions:
             self.ends.written(producer_id, record)
 
     async def forget_idle(self, expiration_us: int) -> int:
-        """Delete records of producers that have been idle for long, with their names; return their number (rule 7.1.8).
+        """Delete records of long-idle producers, with their names; return the number of records (rule 7.1.8).
 
         Commits that another broker left unfinished are reported to the leaders. Raises `CoordinationError`.
         """

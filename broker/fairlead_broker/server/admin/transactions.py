@@ -1,7 +1,8 @@
 """Calls about transactions of producers: begin, commit, abort, list, describe, abort by an operator.
 
-Callers: ``application`` for the routes named in ``endpoints``. Any broker answers; the coordination store decides. A
-commit with offsets of a group is answered by the coordinator of the group.
+Callers: ``application`` for the routes named in ``endpoints``. Any broker can answer these calls, because every
+decision is a write to the coordination store. A commit with offsets of a group is answered by the coordinator of the
+group.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class AccessGate:
     async def require(self, scope: Scope, operation: Operation, kind: Kind, name: str) -> None:
         """Raise `unauthenticated` or `forbidden` unless the caller of a request may execute one operation.
 
-        The method serves requests outside of the route table of the data listener.
+        The method is for requests that are not in the data listener's route table.
         """
         if self._callers is None:
             return

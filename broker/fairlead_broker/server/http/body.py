@@ -281,7 +281,7 @@ class BodyBudget:
     def stop(self) -> None:
         """Refuse every incomplete body of a produce call, because the broker is stopping.
 
-        Bodies of other calls may still be needed.
+        Bodies of other calls are not refused, because these calls may still be needed during the stop.
         """
         self.stopping = True
         now = asyncio.get_running_loop().time()

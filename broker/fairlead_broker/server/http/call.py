@@ -251,7 +251,7 @@ class Call:
 
     @property
     def may_forward(self) -> bool:
-        """Whether the call may be forwarded: False for a call from a peer, and if the caller forbids forwarding.
+        """Whether the call may be forwarded: False if the call comes from a peer or the caller forbids forwarding.
 
         A client outside of the brokers' network cannot forbid forwarding if all brokers share one address for such
         clients.

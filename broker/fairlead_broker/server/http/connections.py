@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 Peer: TypeAlias = tuple[str, str]
-"""Host and port of a client, both as text, as the ASGI servers name it."""
+"""Host and port of a client, both as text, in the form that the ASGI servers use."""
 OWN_DESCRIPTORS = Path("/proc/self/fd")
 RETRY_SECONDS: Final = 1.0
-"""Seconds until a search that failed is repeated."""
+"""Seconds before a failed search is repeated."""
 
 
 class Connections:
@@ -97,7 +97,10 @@ def shut_down(peers: set[Peer], port: int | None = None) -> int:
 
 
 def _opened(descriptor: int) -> socket.socket | None:
-    """Return a socket on a duplicate of a descriptor, which may be closed and reused for another file at any moment."""
+    """Return a socket on a duplicate of a descriptor.
+
+    The original descriptor may be closed and reused for another file at any moment.
+    """
     try:
         duplicate = os.dup(descriptor)
     except OSError as error:

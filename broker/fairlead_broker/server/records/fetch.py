@@ -48,8 +48,8 @@ from fairlead_broker.server.routing.locate import Elsewhere, locate_path, refusa
 
 FRAMES_TYPE: Final = (b"content-type", FRAMES.encode())
 REQUEST_BYTES_MAX: Final = 4 << 20
-# JSON and Arrow answers are built in memory and in Python. A request for more than this number of bytes gets an answer
-# that is shorter than requested, as any fetch may.
+# JSON and Arrow answers are built in memory and in Python. A request for more than this number of bytes gets a shorter
+# answer; any fetch may return less than requested.
 DECODED_BYTES_MAX: Final = 8 << 20
 
 
