@@ -27,7 +27,7 @@ DISCOVERY: Final = "/.well-known/openid-configuration"
 
 
 class KeysUnavailable(Exception):
-    """Raised when keys cannot be fetched. The text of the error is the reason."""
+    """Raised when keys cannot be fetched. The text of the error states the reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Calls about callers, tokens, ACLs and the security mode.
 
 Callers: ``application`` for the routes named in ``endpoints``. This module handles bodies and pages; the runtime
-changes records. The text of a token is only in the answer of the call that creates it.
+changes records. Only the answer to the call that creates a token contains the text of the token.
 """
 
 from __future__ import annotations

@@ -186,7 +186,7 @@ class FetchedRecords:
 
 
 class _UnshownError(Exception):
-    """A record cannot be in a JSON answer; the text of the exception is the reason."""
+    """A record cannot be in a JSON answer; the text of the exception states the reason."""
 
 
 def _bounds(batch: pa.RecordBatch) -> Iterator[tuple[int, int, str]]:
