@@ -1,8 +1,8 @@
 """`make cluster`: runs etcd and three brokers, each as a separate process, until Ctrl-C.
 
 The cluster is meant for experiments, such as killing one of the processes whose ids the program prints. The program
-reports which process has ended, and restarts a broker when the number of the broker is typed. `make cluster
-CLUSTER="--help"` prints the options.
+reports which process has ended, and restarts a broker when its number is typed. `make cluster CLUSTER="--help"` prints
+the options.
 """
 
 from __future__ import annotations

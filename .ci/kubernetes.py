@@ -86,7 +86,7 @@ def up(box: Box, arguments: argparse.Namespace) -> None:
 
 
 def status(box: Box) -> None:
-    """Print the running processes and their memory, in which pages shared by several processes count once."""
+    """Print the running processes and their memory; pages shared by several processes count once."""
     total = 0.0
     for pid, name, megabytes in box.processes():
         total += megabytes
@@ -96,7 +96,7 @@ def status(box: Box) -> None:
 
 
 def shell(box: Box, words: list[str]) -> None:
-    """Replace this process with a command in the network of the Kubernetes that sees all files of the machine."""
+    """Replace this process with a command that runs in the Kubernetes network and sees all files of the machine."""
     for name in CHART_TOOLS if words[:1] and words[0] in CHART_TOOLS else ():
         program(name)
     reach = KubernetesPods(box).enter if (box.state / "resolv.conf").exists() else box.enter()

@@ -5,10 +5,10 @@
 The definitions in `manifests/crds/` are copied into the operator's chart, and the schema for the values of the cluster
 chart is derived from the definitions. The code of the boards is converted to JSON in the operator's chart.
 `manifests/install.yaml`, the rules, the boards and the files that the kustomize base and its overlays reference are
-rendered from the operator's chart. `manifests/spark/job.yaml` is rendered from the chart of jobs. The table in the
-README of each chart is derived from the values of the chart. An installed `helm` renders the charts; if Helm is not
-installed, it is built from its Go module. Tests call this program through `tests/plugins/made_files.py`, and
-`.ci/release.py` packs the files with `--pack`.
+rendered from the operator's chart. `manifests/spark/job.yaml` is rendered from the jobs chart. The table in the README
+of each chart is derived from the values of the chart. An installed `helm` renders the charts; if Helm is not installed,
+it is built from its Go module. Tests call this program through `tests/plugins/made_files.py`, and `.ci/release.py`
+packs the files with `--pack`.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def spec_schema(kind: str) -> dict[str, Any]:
 
 
 def cluster_values_schema() -> dict[str, Any]:
-    """Return the schema for the values of the chart fairlead-cluster, of which three values are specs of resources."""
+    """Return the schema for the values of the fairlead-cluster chart; three of these values are specs of resources."""
     topic, user = _without_cluster(spec_schema("Topic")), _without_cluster(spec_schema("User"))
     strings = {"type": "object", "additionalProperties": {"type": "string"}}
     resource_name = {"pattern": "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", "maxLength": 253}

@@ -131,7 +131,7 @@ def request_fuzz(share: float) -> Outcome:
 
 
 def access_searches(share: float) -> Outcome:
-    """Evaluate a million random rule sets, and try a million mutated API tokens, signed tokens and headers each.
+    """Evaluate a million random rule sets, and try a million each of mutated API tokens, signed tokens and headers.
 
     A mutated certificate takes as long as ten tokens, so the part tries a hundred thousand.
     """
@@ -172,7 +172,7 @@ def wire_fuzz(share: float) -> Outcome:
 
 
 def broker_kills(share: float) -> Outcome:
-    """Kill brokers of clusters under load 10,000 times; each time, one or more brokers, up to all at once."""
+    """Kill brokers of clusters under load 10,000 times: one or more brokers each time, up to all at once."""
     arguments = ("--kills", str(_count(10_000, share)), "--seed", str(_seed()), *_seconds())
     code, report = _run("tests/chaos/broker_kills.py", *arguments)
     return code == 0, report
@@ -256,7 +256,7 @@ def security(share: float) -> Outcome:
 
 
 def searches(share: float) -> Outcome:
-    """Run the tests that use hypothesis with fifty times the examples, which are different in each run."""
+    """Run the Hypothesis tests with fifty times as many examples, which differ in each run."""
     del share
     command = [sys.executable, "-m", "pytest", "-n", "2", "-m", "hypothesis", "--hypothesis-profile", "prove"]
     command += ["--timeout", "1800", "-o", "time_budgets="]

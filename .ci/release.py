@@ -48,7 +48,7 @@ ALLOWED = {
     "Python Software Foundation License",
     "Zlib",
 }
-# Packages whose metadata names no licence, each with the licence in the licence file of the package.
+# Packages without a licence in their metadata, each with the licence that its licence file states.
 READ_BY_HAND = {"pyreqwest": "Apache-2.0"}
 BETWEEN = re.compile(r"\s+(?:AND|OR)\s+|;\s*")
 

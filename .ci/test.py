@@ -1,7 +1,7 @@
 """Runs the tests in an order that fits the machine, and prints one closing line for all tests.
 
 `all` first runs the tests of the pure packages with branch coverage, which fail below 100%. The tests of whole systems
-run next. Three groups then run at the same time: tests with Kubernetes, tests with Spark, and the generated calls with
+run next. Three groups then run at the same time: Kubernetes tests, Spark tests, and the generated calls together with
 the demo. Tests that measure time run last, while nothing else runs. The programs of the test Kubernetes are built in
 the background during the first runs. `fast` is one run without the slow tests. Other arguments are passed to pytest,
 for one run without coverage. The Makefile calls this program.
@@ -36,7 +36,7 @@ PURE_PACKAGES = (
 )
 PURE_TESTS = tuple(f"tests/unit/{package}" for package in PURE_PACKAGES)
 PURE_WORKERS = "2"
-# Folders in which every test has the mark of the folder's name; collecting them takes a quarter of all collection.
+# Folders in which every test has a mark named after the folder; they take a quarter of the collection time.
 SPARK_TESTS = "tests/spark"
 KUBERNETES_TESTS = "tests/kubernetes"
 # The generated calls run in one process, since every process would generate Schemathesis' cases, which takes ten
@@ -46,8 +46,8 @@ MADE_UP_CALLS = "tests/openapi"
 DEMO = "tests/integration/cli/test_flights_demo.py"
 # `make check` runs the tests that only read the sources.
 STATIC_TESTS = ("tests/architecture", "tests/typing")
-# Tests of whole systems spend half of their time waiting for leases and processes, and tests with Kubernetes wait for
-# elections and probes. Two cores can therefore run four tests at a time. Each worker for Spark starts a Java process.
+# Tests of whole systems spend half of their time waiting for leases and processes, and Kubernetes tests wait for
+# elections and probes. Two cores can therefore run four tests at a time. Each Spark worker starts a Java process.
 WORKERS = "4"
 KUBERNETES_WORKERS = "2"
 SPARK_WORKERS = "1"
@@ -69,7 +69,7 @@ class TestRun:
         self._lock = Lock()
 
     def run(self, *command: str, quiet: bool = False) -> None:
-        """Run a command, print its output, and add the counts of pytest's closing line.
+        """Run a command, print its output, and add up the counts in pytest's closing line.
 
         The output is printed as it is written, or when the command ends if `quiet`.
         """
@@ -91,7 +91,7 @@ class TestRun:
                 self.failures.append(f"exit code {process.returncode}: {' '.join(command)}")
 
     def run_together(self, *lanes: Lane) -> None:
-        """Run lanes at the same time. The commands of a lane run one after another, and each prints when it ends."""
+        """Run lanes concurrently. Each lane runs its commands in order, and prints the output of each when it ends."""
 
         def run_lane(lane: Lane) -> None:
             for command in lane:
@@ -135,7 +135,7 @@ def build_kubernetes() -> subprocess.Popen[bytes]:
 
 
 def serial_files() -> list[str]:
-    """Return the files that contain tests with the mark `serial`, so that pytest collects no other file."""
+    """Return the files that contain tests marked `serial`, so that pytest collects no other file."""
     return sorted(str(path) for path in Path("tests").rglob("test_*.py") if "mark.serial" in path.read_text())
 
 
@@ -165,7 +165,7 @@ def run_all(tests: TestRun) -> None:
         # The coverage report of the pure packages takes seconds on one core, and has no deadline.
         [("coverage", "combine", "--quiet"), ("coverage", "report")],
     )
-    # Scenarios are excluded by their marker, because a scenario would run if its file is named.
+    # Scenarios are excluded by their marker, because pytest would run the scenarios of a named file.
     tests.run("pytest", "-m", "serial and not scenario", *serial_files())
 
 

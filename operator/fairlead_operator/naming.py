@@ -131,9 +131,7 @@ HOST_LABEL: Final = "kubernetes.io/hostname"
 # ---------------------------------------------------------------------------------------------------- annotations
 
 PAUSED_ANNOTATION: Final = f"{GROUP}/paused"
-"""Annotation on a resource of Fairlead: if the value is `true`, the operator reconciles only the deletion of the
-resource.
-"""
+"""Annotation on a Fairlead resource: if the value is `true`, the operator handles only the deletion of the resource."""
 REBALANCE_ANNOTATION: Final = f"{GROUP}/rebalance"
 """Annotation on a Rebalance, which the operator removes once the annotation has taken effect: `approve` begins the
 moves of the proposal, `refresh` requests another proposal, and `stop` cancels the moves."""
@@ -160,7 +158,7 @@ ETCD_SCHEME_ANNOTATION: Final = f"{GROUP}/etcd-scheme"
 """Annotation on a broker's pod and its template: scheme of the calls to a managed etcd; absent for http."""
 ETCD_TRANSPORT_ANNOTATION: Final = f"{GROUP}/etcd-transport"
 """Annotation on an etcd pod and its template: `both` for listeners both with and without TLS, `tls` for listeners with
-TLS only; without the annotation, all listeners lack TLS.
+TLS only; without the annotation, no listener has TLS.
 """
 ETCD_AUTHORITIES_ANNOTATION: Final = f"{GROUP}/etcd-authorities"
 """Annotation on an etcd pod and its template: fingerprint of the authorities, which a member reads at startup."""
@@ -291,7 +289,7 @@ def etcd_client_name(cluster: str) -> str:
 
 
 def clients_tls_name(cluster: str) -> str:
-    """Return the name of cert-manager's Certificate, and of its Secret, for the listeners of clients."""
+    """Return the name of the cert-manager Certificate for client listeners, which is also the name of its Secret."""
     return f"{cluster}-clients-tls"
 
 
@@ -346,7 +344,7 @@ def brokers_policy_name(cluster: str) -> str:
 
 
 def metrics_user_name(cluster: str) -> str:
-    """Return the name of the User, and of its Secret, with whose token Prometheus reads metrics."""
+    """Return the name of the User whose token Prometheus uses to read metrics, which is also the name of its Secret."""
     return f"{cluster}-metrics"
 
 

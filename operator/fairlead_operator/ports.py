@@ -34,7 +34,7 @@ class ApiError(Exception):
     """The API server refused a request or could not be reached.
 
     `status` is the HTTP status (0 without an answer), `reason` is the machine-readable reason of Kubernetes, and
-    `message` is the text of the error. Each subclass requires a different reaction of the caller.
+    `message` is the text of the error. Each subclass requires a different reaction from the caller.
     """
 
     def __init__(self, status: int, reason: str, message: str) -> None:

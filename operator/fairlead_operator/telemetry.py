@@ -114,7 +114,7 @@ class Telemetry:
 
 
 class ConditionRow(NamedTuple):
-    """Condition of a resource, with the labels of its series in their order."""
+    """Condition of a resource; the fields have the order of the metric's labels."""
 
     kind: str
     resource_namespace: str
@@ -186,7 +186,7 @@ def set_up_logging(log_format: str, level: str) -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )
-    # kopf and aiohttp log through the standard library; logs of kopf and aiohttp get the same format.
+    # kopf and aiohttp log through the standard library; their logs get the same format as the operator's.
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(

@@ -4,10 +4,10 @@ Spark 4 passes the options of a table to a source in Python only when the table 
 stored schema. The stored schema contains the options as metadata of its columns, and reads and writes of the table get
 the options from this metadata. The data source `fairlead` and users' programs use this module.
 
-`INSERT INTO a SELECT * FROM b` passes the schema of table b to the write, since Spark does not convert columns of equal
-names and types. The rows of a topic have offsets, so the write can recognise and refuse rows of table b. If the
-statement names the columns of the table, Spark gives all columns the metadata of the table and sets the other columns
-to null.
+`INSERT INTO a SELECT * FROM b` passes the schema of table b to the write into table a, since Spark does not convert
+columns of equal names and types. The write refuses rows that were read from a topic, which it recognises by their
+offsets. If the statement names the columns of the table, Spark gives all columns the metadata of the table and sets the
+other columns to null.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Options of a read, named as in Kafka's source, each with its meaning, default and allowed values.
 
-Options are parsed once into `ReadOptions`, so that other code never handles options as text. Options of writes are
-parsed with the functions of `option_values` too. The reference page is generated from `READ_OPTIONS`. The module must
-not depend on Spark.
+Options are parsed once into `ReadOptions`, so that other code never handles options as text. Write options are parsed
+with the functions of `option_values` as well. The reference page is generated from `READ_OPTIONS`. The module must not
+depend on Spark.
 """
 
 from __future__ import annotations
@@ -369,7 +369,7 @@ def take_bootstrap(options: Mapping[str, str]) -> str:
 
 
 def take_one_address(options: Mapping[str, str]) -> bool:
-    """Return whether every call goes to a bootstrap address; the default is from the driver's environment."""
+    """Return whether every call goes to a bootstrap address; the default comes from the driver's environment."""
     try:
         default = one_address_of(None)
     except SettingError as error:

@@ -26,7 +26,7 @@ A poll may carry `position` (the offset of the next read), `high_watermark`, `la
 readers read everything at the end, a record that they did not receive is lost, even if another reader received it
 before.
 
-Without the last line a record that was never read may still exist: the verdict is then `unknown`, unless another
+Without the last line, a record that was never read might still exist: the verdict is then `unknown`, unless another
 anomaly is found. `python history_checker.py FILE` prints the report and exits with 1 unless the history is valid.
 """
 

@@ -89,7 +89,7 @@ def test_every_command_of_the_first_section(tmp_path: Path, started: list[subpro
 
 
 def test_settings_of_spark_are_those_of_the_watched_job() -> None:
-    """The settings of the page are the settings of the job in the test of the board."""
+    """The page shows the same settings as the job in the test of the board."""
     section = PAGE.read_text().partition("## Spark jobs\n")[2]
     asked = dict(line.split() for line in section.partition("```text\n")[2].partition("```")[0].splitlines())
     program = (

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.serial, pytest.mark.prove]
 
 CONNECTIONS = 16
 PEAK_UNANSWERED = 64
-"""Number of concurrent requests with which the peak is measured; more requests do not raise the peak."""
+"""Number of concurrent requests at which the peak is measured; more requests do not raise the peak."""
 PARTITIONS = 8
 STREAMS_MAX = 250
 """Maximum number of streams on one connection; a client delays further requests."""

@@ -37,8 +37,8 @@ _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "spec.topologySpreadConstraints": ("topologyKey", "whenUnsatisfiable"),
     "spec.volumes": ("name",),
 }
-"""Lists with elements from several writers, as `parent.name`, each with the keys that identify an element. The operator
-owns a list that is not named here as a whole."""
+"""Lists with elements from several writers, written as `parent.name`, each with the keys that identify an element. All
+other lists are owned by the operator as a whole."""
 _WHOLE: Final = frozenset(
     {"selector", "matchLabels", "nodeSelector", "podSelector", "namespaceSelector", "labelSelector"}
 )

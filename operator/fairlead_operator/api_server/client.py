@@ -94,8 +94,8 @@ class Requests:
     async def send(self, request: Request, *, still_allowed: Callable[[], float] | None = None) -> Manifest:
         """Send a request and return the object in the answer.
 
-        `still_allowed` returns the number of seconds that the caller may still write; after that time, the client sends
-        no request and awaits no answer. Raises a subclass of `ApiError`.
+        `still_allowed` returns the number of seconds for which the caller may still write; after that time, the client
+        sends no request and awaits no answer. Raises a subclass of `ApiError`.
         """
         clock = asyncio.get_running_loop().time
         until = clock() + request.deadline_seconds
@@ -223,8 +223,8 @@ _METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;
 class ApiClient:
     """Implementation of `KubernetesApi` on top of `Requests`.
 
-    `may_write` returns the number of seconds that this process may still write. `seen` receives every object that the
-    API server returns for a write. `announce` writes Events.
+    `may_write` returns the number of seconds for which this process may still write. `seen` receives every object that
+    the API server returns for a write. `announce` writes Events.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
 """How the operator calls the brokers of a Cluster with security: over TLS, as its own service account (rule A22).
 
 The authorities come from the ConfigMap that the operator itself writes for clients. The token comes from the API
-server, and is valid for the audience of one cluster and for ten minutes. The operator presents the certificate of the
-brokers, which listeners that request client certificates accept. Authorities, token and certificate are stored in files
-that only this process may read, because the SDK reads changed files again without a restart.
+server, and is valid for the audience of one cluster and for ten minutes. The operator presents the brokers'
+certificate, because listeners that request client certificates accept it. Authorities, token and certificate are stored
+in files that only this process may read, because the SDK reads changed files again without a restart.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BUNDLE: Final = "ca.crt"
 
 
 class IdentityApi(Protocol):
-    """The calls of the API server that the identity needs."""
+    """The API server calls that the identity needs."""
 
     async def get(self, ref: ObjectRef) -> Manifest | None:
         """Return an object; None if the object does not exist. Raises `ApiError`."""

@@ -56,7 +56,7 @@ class EtcdMembersClient:
         connections: Connections | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`tls`: TLS context for members that have TLS."""
+        """`tls`: TLS context for members that use TLS."""
         self._connections = connections or Connections(deadline_seconds)
         self._tls = tls
 

@@ -1,4 +1,4 @@
-"""Errors of a call to an etcd member; each class requires a different reaction of the caller."""
+"""Errors of a call to an etcd member; each class requires a different reaction from the caller."""
 
 from __future__ import annotations
 

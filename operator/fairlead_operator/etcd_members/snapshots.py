@@ -24,7 +24,7 @@ LINE_BYTES_MAX: Final = 8 << 20
 
 
 async def stream_snapshot(url: str, tls: ssl.SSLContext | None = None) -> AsyncIterator[bytes]:
-    """Yield the bytes of a snapshot; `tls`: TLS context for a member that has TLS.
+    """Yield the bytes of a snapshot; `tls`: TLS context for a member that uses TLS.
 
     Raises `EtcdUnavailable`, including when the stream ends early.
     """

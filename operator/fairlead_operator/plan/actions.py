@@ -19,7 +19,7 @@ class RestartReason(StrEnum):
     POD_SPEC_CHANGED = "PodSpecChanged"
     """The pod differs from its template in the image, the resources, or the pool's template in the spec."""
     CONFIG_CHANGED = "ConfigChanged"
-    """A configuration key changed that brokers read only at startup."""
+    """A configuration key that brokers read only at startup has changed."""
     CLAIM_RESIZED = "ClaimResized"
     """The volume was enlarged, and its file system grows only when the pod restarts."""
     ADDRESS_CHANGED = "AddressChanged"

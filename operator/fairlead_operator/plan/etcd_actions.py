@@ -110,7 +110,7 @@ EtcdAction: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class EtcdVerdict:
-    """The condition EtcdHealthy: a status, a reason from the catalogue, and a message."""
+    """The EtcdHealthy condition: a status, a reason from the catalogue, and a message."""
 
     status: Truth
     reason: str

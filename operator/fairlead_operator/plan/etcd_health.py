@@ -1,4 +1,4 @@
-"""The condition EtcdHealthy and the status rows of etcd members, computed from the observed state alone."""
+"""The EtcdHealthy condition and the status rows of etcd members, computed from the observed state alone."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ def plan_external(
 ) -> EtcdPlan:
     """Return the status of an external etcd, which the operator never changes.
 
-    `asked` contains the endpoints that were called. The operator may not read Secrets, so it skips endpoints that need
-    a Secret.
+    `asked` contains the endpoints that were called. The operator has no permission to read Secrets, so it skips
+    endpoints that need a Secret.
     """
     rows = tuple(_external_row(url, answers.get(url)) for url in endpoints)
     healthy = sum(row.healthy for row in rows)

@@ -27,7 +27,7 @@ class Finding:
 
 
 def unready(findings: Sequence[Finding], *, now: datetime, generation: int) -> Condition:
-    """Return the condition Ready for one or more findings, the most severe first."""
+    """Return the Ready condition for one or more findings, the most severe first."""
     message = "; ".join(each.message for each in findings)
     gravest = findings[0]
     return condition(
@@ -41,14 +41,14 @@ def unready(findings: Sequence[Finding], *, now: datetime, generation: int) -> C
 
 
 def truth_of(finding: Finding) -> Truth:
-    """Return the status of the condition Ready for a finding."""
+    """Return the status of the Ready condition for a finding."""
     return "Unknown" if finding.reason in _UNKNOWN else "False"
 
 
 def with_warnings(
     conditions: Iterable[Condition], warnings: Sequence[Finding], *, now: datetime, generation: int
 ) -> tuple[Condition, ...]:
-    """Return the conditions of a pass over the whole spec, with the condition Warning if there are warnings."""
+    """Return the conditions of a pass over the whole spec, with the Warning condition if there are warnings."""
     updated = tuple(conditions)
     for gone in (ConditionName.INVALID_SPEC, ConditionName.RECONCILIATION_PAUSED):
         updated = without_condition(updated, gone)

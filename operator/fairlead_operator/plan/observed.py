@@ -79,7 +79,7 @@ class ObservedPod:
     """Value of the restart annotation; None if the pod has no such annotation."""
     new_disk_asked: bool = False
     stuck: str | None = None
-    """Reason why the pod will not become ready without a change; None if the pod may become ready."""
+    """Reason why the pod will not become ready without a change; None if the pod might still become ready."""
     image: str = ""
     """Image in the spec of the pod, which is known even while the StatefulSet does not exist."""
     security_floor: str = "open"
@@ -411,9 +411,9 @@ def images_of(cluster: Cluster, observed: Observed, own: Images) -> Images:
 def _that_starts(image: str, cluster: Cluster, observed: Observed) -> str:
     """Return the given image, or the image of other pods if no pod with the given image starts.
 
-    If no pod has another image, a cluster that has served before keeps the given image: the registry may be
-    unavailable, and the default image of the operator might be an upgrade. For a cluster that has never served, the
-    result is empty.
+    If no pod has another image, a cluster that has already served clients keeps the given image: the registry may be
+    unavailable, and the default image of the operator might be an upgrade. For a cluster that has never served clients,
+    the result is empty.
     """
     having = [pod for pod in observed.pods if pod.image == image]
     if not having or any(pod.stuck is None for pod in having):

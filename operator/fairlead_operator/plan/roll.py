@@ -52,7 +52,7 @@ class RollInput:
 
 @dataclass(frozen=True, slots=True)
 class Hindrance:
-    """Obstacle to all restarts: a reason for the condition RollBlocked, and a message that states what is missing."""
+    """Obstacle to all restarts: a reason for the RollBlocked condition, and a message that states what is missing."""
 
     reason: str
     message: str
@@ -150,8 +150,8 @@ def _new_address(pod: ObservedPod, given: RollInput) -> tuple[str, str] | None:
     """Return the claim and the new address if clients cannot reach the broker at its advertised address.
 
     Each new address causes only one restart: if the restarted broker still advertises a different address, the pod
-    template sets that address. An empty address means that the broker still advertises the external address of a
-    Service that no longer has the address.
+    template sets that address. An empty address means that the Service no longer has the external address that the
+    broker still advertises.
     """
     claim = given.claims.get(pod.broker)
     if claim is None or given.answer is None or not given.answer.registered(pod.broker):
@@ -176,7 +176,7 @@ def announced_by(answer: BrokersAnswer, broker: int) -> str:
 
 
 def _is_old(pod: ObservedPod, given: RollInput) -> bool:
-    """Return whether the pod would be recreated from a new template, which may work if the current pod fails."""
+    """Return whether the pod would be recreated from a new template, which might work if the current pod fails."""
     return bool({RestartReason.POD_SPEC_CHANGED, RestartReason.CONFIG_CHANGED} & set(_reasons(pod, given)))
 
 

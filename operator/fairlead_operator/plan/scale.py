@@ -50,7 +50,7 @@ class Pool:
 
     @property
     def brokers(self) -> range:
-        """The broker ids that the spec gives to the pool."""
+        """The broker ids that the spec assigns to the pool."""
         return range(self.first_broker, self.first_broker + self.replicas)
 
 
@@ -71,7 +71,7 @@ class Leaving:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocked:
-    """Obstacle to every scale-down: a reason for the condition ScaleDownBlocked, and a message with the remedy."""
+    """Obstacle to every scale-down: a reason for the ScaleDownBlocked condition, and a message with the remedy."""
 
     reason: str
     message: str
@@ -100,7 +100,7 @@ class ScalePlan:
     leaving: Leaving | None = None
     blocked: Blocked | None = None
     staying: frozenset[int] = field(default_factory=frozenset)
-    """Ids of the brokers that stay, including surplus brokers that may not leave yet."""
+    """Ids of the brokers that stay, including surplus brokers that must not leave yet."""
 
 
 def running_sets(
@@ -165,7 +165,8 @@ def plan_scale(given: ScaleInput) -> ScalePlan:
             actions=(*empty, *back, *_unregistered(given), *plan.actions),
             leaving=plan.leaving,
             blocked=plan.blocked,
-            # A surplus broker that may not leave yet is maintained like the other brokers, since it may stay for weeks.
+            # A surplus broker that must not leave yet is maintained like the other brokers, since it might stay for
+            # weeks.
             staying=wanted | (frozenset(going) - on_their_way),
         )
     return ScalePlan(
@@ -308,7 +309,7 @@ def _unregistered(given: ScaleInput) -> tuple[Action, ...]:
 def _too_few(metadata: Metadata, brokers: int) -> Blocked | None:
     """Return the reason why this number of brokers is too small for the topics; None if the number is large enough.
 
-    Every topic needs as many brokers as it has replicas, and one broker more than `min.insync.replicas`. A topic with
+    Every topic needs as many brokers as it has replicas, and at least one more than `min.insync.replicas`. A topic with
     one replica needs only one broker.
     """
     factors, minima = _needs(metadata)

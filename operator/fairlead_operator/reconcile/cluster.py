@@ -384,8 +384,8 @@ class ClusterReconciler:
     async def _delete_certificate(self, ref: ObjectRef, cluster: Cluster) -> None:
         """Delete the Certificate of an issuer that the Cluster no longer names.
 
-        Certificates are not watched, since the kind exists only where cert-manager is installed. If the operator may
-        not read Certificates, it cannot have created a Certificate.
+        Certificates are not watched, since the kind exists only where cert-manager is installed. If the operator has no
+        permission to read Certificates, it cannot have created one.
         """
         try:
             live = await self._api.get(ref)

@@ -291,4 +291,4 @@ class WorkLoop:
 
 
 class _TermEnded(Exception):
-    """The leadership of this process ended."""
+    """This process is no longer the leader."""

@@ -41,7 +41,7 @@ class NamespaceEnd:
         try:
             found = await self._api.get(ObjectRef(NAMESPACE, "", namespace))
         except Forbidden:
-            # If the operator may not read the namespace, the namespace counts as not being deleted.
+            # A namespace that the operator has no permission to read counts as not being deleted.
             return False
         return found is None or found["metadata"].get("deletionTimestamp") is not None
 
@@ -82,8 +82,8 @@ class NamespaceEnd:
 async def let_go_at_the_end(end: NamespaceEnd, own_namespace: str, log: Log) -> None:
     """Release the resources of the operator's own namespace if that namespace is being deleted. Never raises."""
     if not end.holds_resources(own_namespace):
-        # Without resources to release, no call is made: the namespace may be unwatched, where the operator may have no
-        # permissions.
+        # Without resources to release, no call is made: the operator might not watch the namespace, and might have no
+        # permissions in it.
         return
     try:
         async with asyncio.timeout(LAST_SECONDS):

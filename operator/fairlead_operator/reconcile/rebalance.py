@@ -176,7 +176,7 @@ class RebalanceReconciler:
         return tuple(refused)
 
     async def _pace(self, cluster: Manifest, rates: Mapping[int, int | None]) -> tuple[Finding, ...]:
-        """Set the rates of the brokers; return the refusals, after which no move may begin.
+        """Set the rates of the brokers; return the refusals, any of which prevents all moves.
 
         Raises `BrokersUnavailable`.
         """

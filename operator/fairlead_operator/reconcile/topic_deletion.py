@@ -80,8 +80,8 @@ class TopicDeletion:
         try:
             return await self._api.get(ref)
         except Forbidden:
-            # If the operator may not read the Cluster, the cache decides: unreadable objects are dropped from the
-            # cache.
+            # If the operator has no permission to read the Cluster, the cache decides: unreadable objects are dropped
+            # from the cache.
             if self._cache.get(ref) is not None:
                 raise
             return None

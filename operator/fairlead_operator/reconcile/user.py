@@ -148,7 +148,7 @@ class UserReconciler:
     async def _grant(
         self, user: User, cluster: Manifest
     ) -> tuple[Finding | None, tuple[str | None, str | None]]:
-        """Create missing records and objects, and remove surplus ones; return a finding, the token's id and expiry."""
+        """Create missing records and objects; remove surplus ones; return a finding, and the token's id and expiry."""
         secret = None
         if user.spec.service_account_name is None:
             secret = await self._api.get(ObjectRef(SECRET, user.namespace, user.secret_name))

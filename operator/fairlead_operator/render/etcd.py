@@ -225,7 +225,7 @@ def _transport_annotations(transport: EtcdTransport) -> dict[str, str]:
 
 
 def _tool_variables(phase: EtcdPhase) -> list[Manifest]:
-    """Return the settings of etcdctl in a pod without listeners that etcdctl would call by default."""
+    """Return the etcdctl settings for a pod with TLS listeners only: by default, etcdctl calls without TLS."""
     if phase != "tls":
         return []
     return [

@@ -1,4 +1,4 @@
-"""The CronJob or the Job of an EtcdBackup, whose pod stores one snapshot on the volume of the snapshots."""
+"""The CronJob or the Job of an EtcdBackup, whose pod stores one snapshot on the snapshot volume."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from fairlead_operator.naming import Scheme
 
 ClusterState: TypeAlias = Literal["new", "existing"]
 EtcdPhase: TypeAlias = Literal["plain", "both", "tls"]
-"""Listeners of the members of etcd: without TLS, both kinds while a running etcd changes, or with TLS only."""
+"""Listeners of the etcd members: without TLS, of both kinds while a running etcd changes, or with TLS only."""
 
 NO_MEMBER_JOINS: Final = "nobody=http://127.0.0.1:2380"
 """Initial cluster of etcd members while no member joins. etcd ignores the initial cluster if a member's volume has

@@ -101,7 +101,7 @@ def pod_monitors(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
 
 
 def _scraper(cluster: Cluster) -> Manifest:
-    """Return the fields with which Prometheus proves its right to metrics of brokers, and verifies the brokers."""
+    """Return the fields with which Prometheus authenticates to the brokers and verifies their certificates."""
     security = cluster.spec.security
     if security is None or security.metrics == "Open":
         return {}

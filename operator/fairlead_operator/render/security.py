@@ -104,8 +104,8 @@ def settings(cluster: Cluster, transport: Transport) -> list[tuple[str, str]]:
         ("FAIRLEAD_LISTEN", _LISTENERS[tls.mode]),
         ("FAIRLEAD_PEER_LISTEN", f"{transport.peer_scheme}://{EVERY_ADDRESS}:{PEER_PORT}"),
         ("FAIRLEAD_OPS_LISTEN", f"{ops_scheme(security)}://{EVERY_ADDRESS}:{OPS_PORT}"),
-        # Metrics contain no secrets, and the network policy limits the callers of the ops port. Without this setting, a
-        # broker in the mode enforce would refuse Prometheus.
+        # Metrics contain no secrets, and the network policy limits which pods can reach the ops port. Without
+        # FAIRLEAD_METRICS_ACCESS, a broker in `enforce` mode would refuse Prometheus.
         ("FAIRLEAD_METRICS_ACCESS", security.metrics.lower()),
         ("FAIRLEAD_EXTERNAL_LISTEN", f"{scheme}://{EVERY_ADDRESS}:{EXTERNAL_PORT}"),
         ("FAIRLEAD_BOOTSTRAP", f"{scheme}://localhost:{DATA_PORT}"),
@@ -117,7 +117,7 @@ def settings(cluster: Cluster, transport: Transport) -> list[tuple[str, str]]:
     if tls.mode != "Off":
         variables += [("FAIRLEAD_TLS", TLS_FOLDER), ("FAIRLEAD_TLS_MIN", tls.min_version)]
     if client_ca(security) is not None:
-        # The command line in the pod, as the stop hook uses it, authenticates to the listener with the brokers'
+        # The command line in the pod, which the stop hook runs, authenticates to the listener with the brokers'
         # certificate.
         variables += [
             ("FAIRLEAD_CLIENT_CA", f"{CLIENT_CA_FOLDER}/{BUNDLE_FILE}"),

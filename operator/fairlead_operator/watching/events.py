@@ -23,7 +23,7 @@ from fairlead_operator.telemetry import Log
 from fairlead_operator.watching.routing import OWN_SELECTOR, RESOURCES
 
 SERVER_SECONDS: Final = 300
-"""Time after which the API server closes a watch, and kopf continues with a new watch."""
+"""Time after which the API server closes a watch; kopf then opens a new watch."""
 CLIENT_SECONDS: Final = 310
 INACTIVE_SECONDS: Final = 75.0
 """Time without an event or a bookmark after which a watch is reopened; the API server sends a bookmark every minute."""

@@ -1,7 +1,7 @@
 """Conversion of a data frame's schema to a Delta schema, and its comparison with the schema of an existing table.
 
 Delta's log stores schemas in Spark's JSON format, so the schema of a data frame is copied with two exceptions. Every
-column may be null, as with all writers of Delta, and a type that Delta does not support is refused with an error that
+column is nullable, as with all Delta writers, and a type that Delta does not support is refused with an error that
 names the column. The module depends neither on Spark nor on storage.
 """
 
@@ -65,7 +65,7 @@ class Columns:
 
     @property
     def schema(self) -> Schema:
-        """The schema as an object of deltalake."""
+        """The schema as a deltalake object."""
         return Schema.from_json(json.dumps(self.delta))
 
 

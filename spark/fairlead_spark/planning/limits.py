@@ -126,7 +126,7 @@ def _equal_shares(ranges: Sequence[OffsetRange], rows_max: int) -> list[int]:
 
 
 def stopped(end: StreamOffsets, stops: Mapping[tuple[str, int], int]) -> StreamOffsets:
-    """Return the end offsets, with the offset in `stops` for each partition that `stops` contains."""
+    """Return the end offsets, each replaced by the offset in `stops` if `stops` contains the partition."""
     return StreamOffsets(
         {
             name: TopicOffsets(

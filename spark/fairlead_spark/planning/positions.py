@@ -63,7 +63,7 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True)
 class SubscribePattern:
-    """Selects all partitions of the topics whose whole name matches, including topics that are created later."""
+    """Selects all partitions of the topics whose whole name matches the pattern, including topics created later."""
 
     pattern: str
 

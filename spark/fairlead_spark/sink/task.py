@@ -73,7 +73,7 @@ def _send(producer: Producer, table: pa.Table, options: WriteOptions, columns: S
 
 
 class WriteError(RuntimeError):
-    """Not all records of a task were acknowledged; some records may be stored."""
+    """Not all records of a task were acknowledged; the others may have been stored as well."""
 
 
 @dataclass(frozen=True, slots=True)

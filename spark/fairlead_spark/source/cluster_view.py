@@ -137,7 +137,7 @@ class ClusterView:
         epochs: Mapping[TopicPartition, int],
         late_in: str | None = None,
     ) -> dict[TopicPartition, PartitionOffset]:
-        """Return the offsets of positions. `late_in` is the option to name if a time is after all records."""
+        """Return the offsets of positions. `late_in` is the option that an error about a too late time names."""
         if not asked:
             return {}
         answers = await self._connection.reads.lookup.lookup(asked, epochs)

@@ -192,7 +192,7 @@ class RangeRead:
         self._go_on(cursor, resume)
 
     def _unread(self) -> list[Cursor]:
-        """Return the cursors of the partitions that are not read to the end of their range yet."""
+        """Return the cursors of the partitions that have not been read to the end of their range yet."""
         cursors = self._prefetch.cursors
         return [cursor for place, cursor in cursors.items() if cursor.position < self._stops[place]]
 

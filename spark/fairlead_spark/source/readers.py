@@ -296,7 +296,7 @@ def report(options: ReadOptions, losses: Sequence[Loss]) -> None:
 def read_task(
     options: ReadOptions, partition: InputPartition, query: str | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of one task; yield none for the empty partition that Spark creates if there are no tasks.
+    """Yield the records of one task; yield nothing for the empty partition that Spark creates if there are no tasks.
 
     `query` is the id of the query, by which a later query of the same plan is recognised.
     """

@@ -174,7 +174,7 @@ async def test_a_new_topic_has_a_location(api) -> None:
 
 
 async def test_unchanged_metadata_has_the_headers_of_the_full_answer(api) -> None:
-    """Metadata with 304 has ETag and Cache-Control as with 200 (RFC 9110, 15.4.5)."""
+    """A 304 answer about metadata has the same ETag and Cache-Control as a 200 answer (RFC 9110, 15.4.5)."""
     full = await api.get("/v1/metadata")
     unchanged = await api.get("/v1/metadata", if_none_match=full.headers["etag"])
 

@@ -256,7 +256,7 @@ def network_policies(world: World) -> None:
 
 
 def pod_monitor(world: World) -> None:
-    """Switch a PodMonitor on or off, whose kind this API server does not have."""
+    """Switch on or off a PodMonitor, a kind that this API server lacks."""
     world.wish.monitor = not world.wish.monitor
     world.apply()
 

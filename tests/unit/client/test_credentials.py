@@ -155,7 +155,7 @@ async def admit(received: Received, *tokens: str) -> Reply | None:
 async def test_a_refused_token_is_asked_for_once_more(
     way: str, broker: ScriptedBroker, tmp_path: Path
 ) -> None:
-    """After a refusal the token is read from its source again, and the request is sent once more with a new token."""
+    """After a refusal, the token is read from its source again, and the request is sent once more with a new token."""
     source = Source(tmp_path)
     source.give("first")
     async with Transport(

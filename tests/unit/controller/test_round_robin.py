@@ -86,7 +86,7 @@ def test_kafkas_example_with_racks() -> None:
 
 
 def test_a_rack_gets_a_second_replica_when_every_rack_has_one() -> None:
-    """With more replicas than racks every rack has at least one replica."""
+    """With more replicas than racks, every rack has at least one replica."""
     placed = place(racked({0: "a", 1: "a", 2: "a", 3: "b"}), 8, 3)
 
     assert all(3 in replicas for replicas in placed.values())

@@ -221,7 +221,7 @@ def test_unknown_key_ids_cause_few_fetches() -> None:
 async def test_a_call_waits_for_a_fetch_and_for_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call whose token has an unknown key waits for a fetch.
 
-    Above the limit of checks per second a call waits once, and is then throttled.
+    Above the limit of checks per second, a call waits once, and is then throttled.
     """
     fetch = asyncio.get_running_loop().create_task(asyncio.sleep(0))  # noqa: TID251 - a task that ends at once
     signed = SignedTokens({"corp": keys_of(ISSUER)}, lambda *_: fetch, SystemClock())

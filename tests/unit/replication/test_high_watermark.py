@@ -113,7 +113,7 @@ class TestMaximalIsr:
         assert advanced(leadership.answer(write, WriteOutcome.STORED, 51)) == [10]
 
     def test_does_not_pass_a_replica_proposed_to_join(self) -> None:
-        """A proposed join counts from its write on, because it may be stored and the joining replica elected."""
+        """A proposed join counts from its write on, as the write might be stored and the joining replica elected."""
         leadership = DrivenLeader(partition_record(isr=entries([LEADER, SECOND])))
         leadership.append(10)
         leadership.fetch(SECOND, 10)

@@ -194,7 +194,7 @@ class TestProgress:
 
 
 class TestShrink:
-    """A member behind for longer than the lag time leaves the ISR."""
+    """A member that lags for longer than the lag time leaves the ISR."""
 
     def test_members_have_the_lag_time_from_the_start_of_the_epoch(self) -> None:
         """A new leader allows every member the lag time to send its first fetch."""

@@ -137,7 +137,7 @@ def _uneven(counts: Mapping[int, int], takers: Collection[int]) -> Iterator[tupl
 
 
 def _given(layout: Layout, giver: int, taker: int) -> Place | None:
-    """Return the partition whose replica moves best from one broker to another, or None if no replica may move.
+    """Return the partition whose replica is best moved from one broker to another; None if no replica may move.
 
     The best partition belongs to the most unevenly spread topic; its preferred leader moves if that balances leaders.
     """
@@ -166,7 +166,7 @@ def _even_leaders(layout: Layout, takers: Collection[int], moves_max: int) -> No
 
 
 def _next_leader(layout: Layout, takers: Collection[int]) -> tuple[Place, int] | None:
-    """Return a partition and its next preferred leader; None if no change makes leaders more even."""
+    """Return a partition and its next preferred leader; None if no change makes the leaders more evenly spread."""
     for giver, taker in _uneven(layout.leaders, takers):
         shared = (
             place

@@ -29,7 +29,7 @@ from fairlead_operator.naming import (
 from fairlead_operator.render.addresses import broker_hosts, broker_ids
 
 ETCD_CLIENT_NAMES: Final = ("etcd-client",)
-"""Names in the certificate of the callers of etcd, which etcd does not read."""
+"""Names in the certificate that clients present to etcd; etcd does not read the names."""
 AUTHORITY_LIFE: Final = timedelta(days=3650)
 LEAF_LIFE: Final = timedelta(days=90)
 AUTHORITY_USED: Final = 0.8
@@ -37,7 +37,7 @@ AUTHORITY_USED: Final = 0.8
 LEAF_USED: Final = 2 / 3
 """Fraction of a certificate's validity after which the certificate is replaced."""
 BACKDATED: Final = timedelta(minutes=5)
-"""Time from the start of validity to the creation of a certificate, for machines whose clock is behind."""
+"""Time by which a certificate's validity begins before its creation, for machines whose clock is behind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +70,9 @@ class SeenAuthority:
 
     current: CertificateFacts
     following: CertificateFacts | None = None
-    """Authority that will sign, and is already trusted."""
+    """Next signing authority, which is already trusted."""
     previous: CertificateFacts | None = None
-    """Authority that signed before, and is still trusted."""
+    """Previous signing authority, which is still trusted."""
 
     @property
     def trusted(self) -> tuple[CertificateFacts, ...]:
@@ -130,7 +130,7 @@ class AuthorityStep(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AuthorityPlan:
-    """Next step of the authority, and the reason why the replacement must wait; empty without such a reason."""
+    """Next step of the authority, and the reason why the replacement must wait; empty if it need not wait."""
 
     step: AuthorityStep
     waits: str = ""
@@ -144,7 +144,7 @@ class Renewal:
     overlap: timedelta
     """Minimum time between two steps of a replacement, in which clients load the changed authorities."""
     asked: bool = False
-    """Whether a user has requested another authority."""
+    """Whether a user has requested a new authority."""
 
 
 AGAIN_SECONDS: Final = 10.0

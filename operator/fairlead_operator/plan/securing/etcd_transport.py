@@ -2,9 +2,9 @@
 
 A new etcd starts with TLS. The members of a running etcd first get listeners with TLS in addition to their listeners
 without TLS. After that, the peer URLs of members change to https one at a time, and the brokers restart with https URLs
-of etcd. Last, the members restart without the listeners without TLS (section 7.3 of the security contract, step 4). To
-remove TLS, the same steps are taken with the schemes exchanged. The step is derived from live objects and from the
-member list alone, so that an interrupted change continues.
+of etcd. Last, the members restart with TLS listeners only (section 7.3 of the security contract, step 4). To remove
+TLS, the same steps are taken with http and https exchanged. The step is derived from live objects and from the member
+list alone, so that an interrupted change continues.
 """
 
 from __future__ import annotations

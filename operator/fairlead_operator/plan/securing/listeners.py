@@ -20,7 +20,7 @@ class Outside:
     deaf: frozenset[int] = frozenset()
     """Brokers without a listener for external clients."""
     missing_kind: str = ""
-    """Kind of the route that the API server does not have; empty if the API server has the kind."""
+    """Kind of the route if the API server lacks this kind; empty otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,8 +48,8 @@ def reports_of(answer: BrokersAnswer | None, etcd: frozenset[str] = frozenset())
 def until_removed(cluster: Cluster, observed: Observed) -> Cluster:
     """Return the Cluster; a default `spec.security` is added while pods still need certificates after its removal.
 
-    After `spec.security` was removed, the security mode is lowered first, while the operator still has a token. After
-    the security mode, TLS between brokers and to etcd is removed, and finally the certificates.
+    When `spec.security` is removed, the security mode is lowered first, while the operator still has a token. TLS
+    between brokers and to etcd is removed after the mode has been lowered, and the certificates are removed last.
     """
     if cluster.spec.security is not None or not _needs_certificates(observed):
         return cluster
@@ -98,8 +98,8 @@ def overlap_of(cluster: Cluster) -> timedelta:
 def mode_change(cluster: Cluster, answer: BrokersAnswer | None, roll: RollPlan) -> tuple[AlterConfig, ...]:
     """Return the change of the cluster's security mode.
 
-    A stricter mode waits for pending restarts: after them, every broker knows the superusers and the issuers, among
-    them the operator's own, so that the operator cannot lock itself out.
+    A stricter mode is set only after all pending restarts, when every broker knows the superusers and the issuers,
+    including the operator's own. Otherwise, the operator could lock itself out.
     """
     security = cluster.spec.security
     if security is None or answer is None or answer.feature_level < SECURITY_LEVEL:

@@ -23,7 +23,7 @@ from fairlead_operator.plan.findings import Finding
 from fairlead_operator.plan.topic_admission import is_leaving
 
 KEPT_AFTER_RENEWAL: Final = timedelta(hours=24)
-"""Time that the previous token remains valid, until mounted copies of the Secret are updated."""
+"""Time for which the previous token remains valid, so that mounted copies of the Secret can be updated."""
 NAMED_KINDS: Final = (("topics", Kind.TOPIC), ("groups", Kind.GROUP), ("producers", Kind.PRODUCER))
 
 
@@ -62,7 +62,7 @@ class TokenPlan:
     create: bool
     revoke: tuple[str, ...] = ()
     current: TokenDescription | None = None
-    """The valid token in the Secret; None without such a token."""
+    """The valid token in the Secret; None if the Secret has no valid token."""
 
 
 def owner_of(user: User) -> str:
@@ -99,7 +99,7 @@ def refusal(user: User, cluster: Manifest | None) -> Finding | None:
 
 
 def _outside(acls: Iterable[UserAcl], granted: Mapping[str, Any]) -> Iterable[str]:
-    """Yield the patterns of Allow rules that exceed the grants of the Cluster to the namespace; Deny is unlimited."""
+    """Yield the patterns of Allow rules that exceed what the Cluster grants the namespace; Deny is not limited."""
     for acl in acls:
         if acl.effect != "Allow":
             continue

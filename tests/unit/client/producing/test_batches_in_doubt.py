@@ -1,4 +1,4 @@
-"""Batches that may be stored are stored once and reported truthfully when other batches are refused.
+"""Batches that might already be stored are stored only once, and reported truthfully when others are refused.
 
 The clock is stopped unless a test advances it, so that no batch is sent again too early.
 """

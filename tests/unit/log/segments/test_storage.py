@@ -42,7 +42,7 @@ def holders(path: Path) -> int:
 
 
 def test_a_file_closes_with_its_last_holder(tmp_path: Path) -> None:
-    """A file's descriptor is open as long as the file has a holder, and closes with the last holder."""
+    """A file's descriptor stays open as long as the file has a holder, and is closed by the last holder."""
     storage = PosixStorage()
     path = tmp_path.resolve() / "file"
     file = storage.open(path, create=True)

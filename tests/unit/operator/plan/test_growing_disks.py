@@ -1,4 +1,4 @@
-"""The growth of disks, which are volume claims, and the StatefulSets that are recreated for the growth."""
+"""Growing disks: larger volume claims, and the StatefulSets that are recreated for them."""
 
 from __future__ import annotations
 

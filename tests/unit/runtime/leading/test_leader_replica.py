@@ -300,7 +300,7 @@ class TestLeadership:
         assert {entry.broker for entry in record.isr} == {SECOND, THIRD}
 
     async def test_lease_in_doubt(self, start: StartLeading) -> None:
-        """With an expired lease acks=all and fetches are served, but weak acks and `latest` are refused."""
+        """With an expired lease, acks=all and fetches are served, but weak acks and `latest` are refused."""
         leading = await start()
         second, third = leading.follower(SECOND), leading.follower(THIRD)
         await both(second, third)
