@@ -206,7 +206,7 @@ def _write(writer: asyncio.StreamWriter, chunk: bytes) -> None:
 
 
 def _inode_of(port: int, relay_port: int) -> str | None:
-    """Return the inode of the socket that connects this local port to a relay, as the system lists it.
+    """Return the inode of the socket that connects this local port to a relay, from the system's socket table.
 
     Closed connections of the same local port to other ports are listed too, for a minute.
     """

@@ -38,7 +38,7 @@ async def store_three(faulty: FaultyBroker) -> None:
 async def test_an_unexpected_error_of_a_partition_ends_its_leadership_alone(
     faulty: FaultyBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After an unexpected error in one partition the broker serves the others, and leads the failed partition again."""
+    """After an unexpected error in one partition, the broker serves the others, and leads the failed one again."""
     await store_three(faulty)
     await faulty.calls.create("other")
 

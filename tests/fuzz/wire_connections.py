@@ -108,7 +108,7 @@ class Attacker:
         for number, request in enumerate(sent):
             answer = await read_answer(reader, request.method)
             if answer is None:
-                # After an answer the broker may close the connection, so that the following requests get no answer.
+                # After an answer, the broker might close the connection, and the following requests then get no answer.
                 if number == 0:
                     message = f"the broker closed the connection without an answer to {request}"
                     raise BadAnswerError(message)

@@ -17,12 +17,12 @@ def condition(type_: str, status: str, reason: str, **labels: str) -> str:
 
 
 def of_backup(reason: str) -> str:
-    """Return the series of the condition Ready of the EtcdBackup nightly."""
+    """Return the series of the Ready condition of the EtcdBackup nightly."""
     return condition("Ready", "False", reason, kind="EtcdBackup", resource="nightly")
 
 
 def of_rebalance(reason: str) -> str:
-    """Return the series of the condition Ready of the Rebalance spread."""
+    """Return the series of the Ready condition of the Rebalance spread."""
     return condition("Ready", "False", reason, kind="Rebalance", resource="spread")
 
 

@@ -42,7 +42,7 @@ def denials(route: Route, principal: str) -> set[tuple[str, str, str]]:
 
 
 async def test_observe_lists_what_enforce_refuses(open_: Secured) -> None:
-    """In `observe` no call is refused; the list has the first missing right of each call that `enforce` refuses.
+    """In `observe` mode, no call is refused; the list has the first missing right of each call that `enforce` refuses.
 
     After the listed rights have been granted, `enforce` refuses none of the listed calls.
     """

@@ -1,7 +1,7 @@
 """A program of streaming queries from one topic into files, a topic and a Delta table that can be killed at any moment.
 
 `python query_program.py SETTINGS_JSON` prints one JSON line for each event. A failed query is restarted from its
-checkpoint. With `"finish": true` every query reads to the end of the topic and the program exits.
+checkpoint. With `"finish": true`, every query reads to the end of the topic and the program exits.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The front door is a process in the box. The machine's listening socket is opened outside and passed in, because a
 connection belongs to the network in which its listener was opened. One kubeconfig therefore serves kubectl, tests and
-operators inside and outside the box. With `--until-unused` the front door ends the box when its last user has ended in
+operators inside and outside the box. With `--until-unused`, the front door ends the box when its last user has ended in
 any way: every user has a shared lock on the file `users`, which the kernel releases.
 """
 

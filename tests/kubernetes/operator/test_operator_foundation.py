@@ -129,7 +129,7 @@ def test_one_leads_and_another_takes_over(
 ) -> None:
     """A leader that is cut off stops before another leader acts, and a killed leader is replaced within 20 s.
 
-    At no time do two operators write.
+    Two operators never write at the same time.
     """
     kubernetes.api.apply(a_cluster(), namespace)
     mark = kubernetes.audit_mark()

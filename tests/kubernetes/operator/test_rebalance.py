@@ -110,7 +110,7 @@ def answer(stage: Stage, namespace: str, name: str, word: str) -> None:
 
 
 def wait(stage: Stage, namespace: str, name: str, reason: str, *, held: bool = False) -> Manifest:
-    """Wait until the condition Ready of a Rebalance has a reason, with or without the operator's finalizer."""
+    """Wait until the Ready condition of a Rebalance has a reason, with or without the operator's finalizer."""
 
     def holds(found: Manifest | None) -> bool:
         return ready_reason(found) == reason and ("finalizers" in (found or {})["metadata"]) is held

@@ -21,7 +21,7 @@ def test_partitions_move_onto_a_new_broker(stage: PodsStage) -> None:
     api = stage.kubernetes.api
 
     def wait(reason: str) -> Manifest:
-        """Wait until the condition Ready of the Rebalance has a reason."""
+        """Wait until the Ready condition of the Rebalance has a reason."""
         return api.wait(REBALANCE, stage.namespace, lambda each: ready_reason(each) == reason, SLOW_SECONDS)
 
     with stage.load(partitions=6) as load:

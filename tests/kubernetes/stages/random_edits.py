@@ -40,7 +40,7 @@ Undo = Callable[[], None]
 
 @dataclass(slots=True)
 class TopicWish:
-    """The requested state of a Topic, and the expected reason of its condition Ready."""
+    """The requested state of a Topic, and the expected reason of its Ready condition."""
 
     partitions: int = 1
     replicas: int = 3

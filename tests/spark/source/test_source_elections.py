@@ -127,9 +127,9 @@ def of(failure: DataLoss) -> list[tuple[LossKind, str, int | None]]:
 def test_a_log_that_ends_before_a_checkpoint_fails_the_query(
     spark: SparkSession, log: LostLog, tmp_path: Path
 ) -> None:
-    """By default the query ends with an error that contains the offsets.
+    """By default, the query ends with an error that contains the offsets.
 
-    With failOnDataLoss=false the query continues from the log end.
+    With failOnDataLoss=false, the query continues from the log end.
     """
     seen: list[Row] = []
     run = runner(spark, log, tmp_path / "checkpoint", seen)

@@ -251,7 +251,7 @@ async def test_the_delivery_timeout_has_the_last_refusal(broker: ScriptedBroker)
 
 
 async def test_without_retries_the_first_refusal_is_final(broker: ScriptedBroker) -> None:
-    """With `retries_max=0` a batch is never sent twice, for at-most-once delivery."""
+    """With `retries_max=0`, a batch is never sent twice, for at-most-once delivery."""
     broker.refuse(PRODUCE, "ack_timeout")
     async with Producer(broker.url, retries_max=0, acks=1) as producer:
         with pytest.raises(AckTimeoutError):

@@ -96,7 +96,7 @@ class TestCancel:
         ],
     )
     def test_waits(self, found: PartitionRecord) -> None:
-        """A cancellation waits for a leader, enough in-sync replicas, and a staying replica that can lead."""
+        """A cancellation waits for a leader, enough in-sync replicas, and a remaining replica that can lead."""
         assert cancel(KEY, found, brokers(R2, R3, R4)) is None
 
 

@@ -191,7 +191,7 @@ ACTS = st.lists(
 
 @given(acts=ACTS)
 def test_whatever_happens_everything_is_owned_once_in_the_end(acts: list[tuple[str, str]]) -> None:
-    """After any events every partition has one owner, and remaining members keep their partitions without a pause."""
+    """After any events, every partition has one owner, and remaining members keep their partitions without a pause."""
     driven = Driven()
     for act, member_id in acts:
         there = member_id in driven.clients and member_id in driven.members

@@ -1,4 +1,4 @@
-"""Recovery of a log at a start: cuts, damage, scans, indexes and epochs."""
+"""Recovery of a log at startup: cuts, damage, scans, indexes and epochs."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ class TestGate:
         assert leadership.machine.resigned
 
     def test_stands_still_with_a_doubtful_lease_alone_and_unclean(self) -> None:
-        """With an expired lease the high watermark of a lone leader stops: there may have been an unclean election."""
+        """With an expired lease, the high watermark of a lone leader stops: there may have been an unclean election."""
         leadership = alone(unclean=True)
         leadership.step(LeaseChanged(confirmed=False))
 
@@ -204,7 +204,7 @@ class TestGate:
         "fields", [{"isr": entries([LEADER, SECOND]), "unclean": True}, {"isr": entries([LEADER])}]
     )
     def test_goes_on_with_a_doubtful_lease_otherwise(self, fields: dict[str, object]) -> None:
-        """With an expired lease the high watermark advances if no replica with fewer records can be elected."""
+        """With an expired lease, the high watermark advances if no replica with fewer records can be elected."""
         leadership = DrivenLeader(partition_record(min_isr=1, **fields))
         leadership.step(LeaseChanged(confirmed=False))
 

@@ -68,7 +68,7 @@ class TestJoin:
         assert proposes(leadership.fetch(THIRD, 10))
 
     def test_needs_what_counts(self) -> None:
-        """With durability=synced the synced offset decides whether a replica joins."""
+        """With durability=synced, the synced offset decides whether a replica joins."""
         leadership = DrivenLeader(
             partition_record(isr=TWO, durability=DurabilityState.SYNCED), end=10, high_watermark=10
         )

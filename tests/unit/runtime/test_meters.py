@@ -76,6 +76,6 @@ def test_the_limit_is_the_least_of_all_groups(
 
 
 def test_a_system_without_control_groups_limits_nothing(tmp_path: Path) -> None:
-    """Without control groups the limit is the machine's memory, and without files of a process the used memory is 0."""
+    """Without control groups, the limit is the machine's memory; without files of a process, the used memory is 0."""
     assert limit_bytes(tmp_path, tmp_path) == MACHINE
     assert used_bytes(tmp_path) == 0

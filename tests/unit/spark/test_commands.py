@@ -101,7 +101,7 @@ def test_file_that_is_no_pipeline(
 
 
 def test_no_java(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Without Java the command fails with the required version and the searched path."""
+    """Without Java, the command fails with the required version and the searched path."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
 

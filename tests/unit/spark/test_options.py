@@ -63,7 +63,7 @@ def test_the_driver_decides_whether_one_address_is_used(monkeypatch: pytest.Monk
 
 
 def test_defaults_are_kafkas(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without options a read fails on losses, has no headers, and uses the bootstrap address of the environment."""
+    """Without options, a read fails on losses, has no headers, and uses the bootstrap address of the environment."""
     monkeypatch.setenv("FAIRLEAD_BOOTSTRAP", "http://c:3")
     named = ReadOptions.parse(BASE)
     monkeypatch.delenv("FAIRLEAD_BOOTSTRAP")

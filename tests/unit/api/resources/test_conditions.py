@@ -19,7 +19,7 @@ LATER = NOON + timedelta(minutes=5)
 
 
 def ready(status: str, reason: str, now: datetime, message: str = "") -> Condition:
-    """Return the condition Ready."""
+    """Return the Ready condition."""
     assert status in {"True", "False", "Unknown"}
     return condition(ConditionName.READY, status, reason, message, now=now, generation=1)  # type: ignore[arg-type]
 

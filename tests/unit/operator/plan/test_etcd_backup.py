@@ -56,7 +56,7 @@ def seen(*pods: Manifest, scheduled: str = "") -> BackupView:
 
 
 def ready(status: EtcdBackupStatus) -> tuple[str, str, str]:
-    """Return status, reason and message of the condition Ready."""
+    """Return status, reason and message of the Ready condition."""
     found = find_condition(status.conditions, ConditionName.READY)
     assert found is not None
     return found.status, found.reason, found.message

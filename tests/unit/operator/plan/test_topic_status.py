@@ -38,7 +38,7 @@ def topic(status: TopicStatus | None = None) -> Topic:
 
 
 def ready(status: TopicStatus) -> Condition:
-    """Return the condition Ready."""
+    """Return the Ready condition."""
     found = find_condition(status.conditions, ConditionName.READY)
     assert found is not None, "a status has a condition Ready"
     return found

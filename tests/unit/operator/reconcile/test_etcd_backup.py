@@ -82,7 +82,7 @@ def put_pod(api: Server, message: str, code: int = 0) -> None:
 
 
 def ready(api: Server, ref: ObjectRef) -> str:
-    """Return the reason of the condition Ready."""
+    """Return the reason of the Ready condition."""
     conditions = api.objects[ref]["status"]["conditions"]
     return str(next(each["reason"] for each in conditions if each["type"] == "Ready"))
 

@@ -55,7 +55,7 @@ def put_rebalance(api: MemoryApi, *, held: bool = True, **parts: Any) -> ObjectR
 
 
 def ready(api: MemoryApi, ref: ObjectRef) -> str:
-    """Return the reason of the condition Ready."""
+    """Return the reason of the Ready condition."""
     conditions = api.objects[ref]["status"]["conditions"]
     return str(next(each["reason"] for each in conditions if each["type"] == "Ready"))
 

@@ -58,7 +58,7 @@ def put_topic(api: MemoryApi, namespace: str = "shop", *, deleting: bool = False
 
 
 def ready(api: MemoryApi, ref: ObjectRef) -> str:
-    """Return the reason of the condition Ready."""
+    """Return the reason of the Ready condition."""
     conditions = api.objects[ref]["status"]["conditions"]
     return str(next(each["reason"] for each in conditions if each["type"] == "Ready"))
 

@@ -156,7 +156,7 @@ async def test_an_overtaken_decision_is_decided_again(scene: Scene) -> None:
 
 @pytest.mark.parametrize("faults", [["lost"], ["applied"], ["away"], ["lost", "applied", "away"]])
 async def test_faults_of_the_store_never_change_a_decision(scene: Scene, faults: list[str]) -> None:
-    """After a write with an unknown outcome the record is read again.
+    """After a write with an unknown outcome, the record is read again.
 
     A decision is written exactly once, and the answer contains the written decision.
     """

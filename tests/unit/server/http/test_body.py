@@ -126,7 +126,7 @@ async def test_trickling_body_ends(limits: BodyLimits) -> None:
 
 
 async def test_new_bodies_leave_room_for_those_that_have_begun() -> None:
-    """Above three quarters of the budget a new body is refused without being read, and a partly read body continues."""
+    """Above three quarters of the budget, a new body is refused unread, and a partly read body continues."""
     budget = BodyBudget(BodyLimits(100))
     begun = BodyReader(Chunks([bytes(70)]), budget)
     await begun.read(70, 100)

@@ -265,7 +265,7 @@ def test_a_frame_that_does_not_fit_is_refused(tmp_path: Path, table: dict[str, A
 
 
 def test_columns_are_added_and_missing_ones_are_null(tmp_path: Path) -> None:
-    """With mergeSchema the table gets new columns, and the query's rows have null in columns of other writers."""
+    """With mergeSchema, the table gets new columns, and the query's rows have null in columns of other writers."""
     commit(tmp_path, task_files(tmp_path, range(2)), 0)
     wider = {"type": "struct", "fields": [*SCHEMA["fields"], field("text", "string")]}
     write_deltalake(

@@ -64,14 +64,14 @@ def after(
 
 
 def ready(status: RebalanceStatus) -> tuple[str, str]:
-    """Return status and reason of the condition Ready."""
+    """Return status and reason of the Ready condition."""
     found = find_condition(status.conditions, ConditionName.READY)
     assert found is not None
     return found.status, found.reason
 
 
 def warning(status: RebalanceStatus) -> str | None:
-    """Return the reason of the condition Warning."""
+    """Return the reason of the Warning condition."""
     found = find_condition(status.conditions, ConditionName.WARNING)
     return None if found is None else found.reason
 
