@@ -52,7 +52,7 @@ async def test_a_cluster_keeps_its_promises_under_faults(
 ) -> None:
     """A cluster of three brokers keeps its guarantees while leaders are killed, paused, stopped and cut off.
 
-    With idempotence every record is stored exactly once. Without idempotence and retries, a write without an answer is
+    With idempotence, every record is stored exactly once. Without idempotence and retries, a write without an answer is
     stored once or not at all.
     """
     faults = {"kill-leader", "pause-leader", "restart-leader", "part-from-all", "part-one-way", "kill-etcd"}

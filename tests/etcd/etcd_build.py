@@ -131,7 +131,7 @@ def compile_program(name: str, command: list[str], module: Path) -> None:
         command, cwd=module, env=environment, stderr=subprocess.PIPE, text=True
     ) as building:
         assert building.stderr is not None, "a pipe was asked for"
-        # With the flag -v the compiler prints each package that is compiled.
+        # With the flag -v, the compiler prints each package that is compiled.
         for line in building.stderr:
             last.append(line)
             compiled += 1

@@ -3,7 +3,7 @@
 `python batch_mutations.py --mutants 20000 --seed 1` prints a JSON report and exits with 1 when a mutant was neither
 refused nor valid. Most mutants have recomputed lengths and checksums, so that they pass those checks. With
 `--without-validation`, Arrow's full validation is skipped, to prove that the run notices the invalid batches. Without
-this validation a batch may crash the interpreter, so tests start this file in a separate process.
+this validation, a batch might crash the interpreter, so tests start this file in a separate process.
 """
 
 from __future__ import annotations

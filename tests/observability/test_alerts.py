@@ -78,7 +78,7 @@ def test_the_rules_are_rules() -> None:
 
 @pytest.mark.slow
 def test_every_alert_fires_and_stays_silent_as_it_should(tmp_path: Path) -> None:
-    """In promtool's evaluation each case fires with its labels and description, or does not fire."""
+    """In promtool's evaluation, each case fires with its labels and description, or does not fire."""
     done = run_cases(list(CASES), tmp_path)
 
     assert done.returncode == 0, done.stdout + done.stderr

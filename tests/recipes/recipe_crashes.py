@@ -1,6 +1,6 @@
 """Crashes the programs of docs/how-to/delivery-guarantees.md many times, and counts the effects of every record.
 
-Each run of a program gets new records and a random crash point. After the last crash the program runs until no work is
+Each run of a program gets new records and a random crash point. After the last crash, the program runs until no work is
 left. Finally, the effects of every record are counted: at most, at least, or exactly one, as the page states. The
 harness removes the dead member of a group without waiting for its session to end.
 

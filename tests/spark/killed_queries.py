@@ -1,7 +1,7 @@
 """A program that repeatedly kills drivers or workers of streaming queries and checks their sinks at the end.
 
 The program `query_program.py` reads one topic into Parquet files, into another topic and into a Delta table while a
-producer sends records. At random moments SIGKILL ends the driver (its Python process and its JVM together) or one of
+producer sends records. At random moments, SIGKILL ends the driver (its Python process and its JVM together) or one of
 the Python workers (a task, or the reader that plans the source). At the end of a run the queries read up to the end of
 the topic. The files and the table must contain every record once, and each micro-batch must contain exactly the offsets
 of its checkpoint. The topic must contain every record at least once; the program counts repeated records.
@@ -110,7 +110,7 @@ class Driver:
 
     def __init__(self, settings: dict[str, Any], log: Path) -> None:
         environment = dict(os.environ)
-        # Without bytecode every worker would compile its imports, which takes longer than the rest of its run.
+        # Without bytecode, every worker would compile its imports, which takes longer than the rest of its run.
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         environment["PYTHONPYCACHEPREFIX"] = str(BYTECODE)
         environment["PYTHONPATH"] = WORKER_START

@@ -134,7 +134,7 @@ async def test_a_change_of_leader_costs_one_answer_at_most(three: EtcdCluster) -
 
 
 async def test_without_a_quorum_calls_fail_in_time_and_recover(three: EtcdCluster) -> None:
-    """Without a quorum reads are unavailable and transactions unavailable or unknown, and no call hangs.
+    """Without a quorum, reads are unavailable and transactions unavailable or unknown, and no call hangs.
 
     Once the quorum is back, all calls work.
     """

@@ -158,7 +158,7 @@ async def copied(url: str, consumer: Consumer, failures: list[Exception]) -> lis
 
 
 async def test_a_failed_block_runs_again_with_the_same_records(url: str) -> None:
-    """After an error of `retry` the next round has the same records; another error ends the loop without a commit."""
+    """After an error of `retry`, the next round has the same records; another error ends the loop without a commit."""
     three = (b"0", b"1", b"2")
     async with member(url) as consumer:
         with pytest.raises(KeyError):

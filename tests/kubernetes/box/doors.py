@@ -43,7 +43,7 @@ class Door:
     ) -> None:
         """Answer requests with an error `times` times; methods and a pattern in path and query select the requests.
 
-        With `after` the request is executed before the error is answered.
+        With `after`, the request is executed before the error is answered.
         """
         self._rule(methods, path, times, status=status, after=after)
 

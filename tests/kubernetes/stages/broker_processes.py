@@ -1,6 +1,6 @@
 """Brokers of fake pods: each pod of a namespace has a real broker process with the pod's lifetime.
 
-The processes replace the kubelet of a real node, without containers. For a new pod `fairlead broker start` is started
+The processes replace the kubelet of a real node, without containers. For a new pod, `fairlead broker start` is started
 with the pod's id, and for a deleted pod its process is stopped by SIGTERM. Each broker's data stays in a folder named
 by its id, as on a volume. Brokers listen on loopback addresses that differ only by their id, so that an operator finds
 them by a template.

@@ -126,7 +126,7 @@ class Stage:
         )[0]
 
     def wait(self, namespace: str, name: str, reason: str = "Available") -> Manifest:
-        """Wait until a Topic's condition Ready has a reason for its current spec; return the Topic."""
+        """Wait until a Topic's Ready condition has a reason for its current spec; return the Topic."""
         return self.kubernetes.api.wait(
             f"topics.fairlead.dev/{name}", namespace, lambda topic: ready_reason(topic) == reason
         )

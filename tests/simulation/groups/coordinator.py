@@ -1,7 +1,7 @@
 """A group at its coordinator: claimed, loaded, and then run in turns that decide, write, replay and answer.
 
 A group has at most one running transaction, commits of offsets included: an admitted commit is written before a
-partition gets another owner. After a write with an unknown outcome the group is dropped and claimed again under a new
+partition gets another owner. After a write with an unknown outcome, the group is dropped and claimed again under a new
 revision, which makes that write fail.
 
 This module is a twin of `fairlead_broker.runtime.groups.coordinated_group` without tasks and timers of an event loop,

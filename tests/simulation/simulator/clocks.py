@@ -1,7 +1,7 @@
 """The wall clocks of the machines of a world, which differ and jump.
 
 The error of a clock is a function of the world's time, drawn before the run from a generator of its own, so that a
-world with jumps has the same other faults as without them. In most worlds all clocks are right. Leaders stamp append
+world with jumps has the same other faults as without them. In most worlds, all clocks are right. Leaders stamp append
 times with these clocks; leases and timeouts use the time of the world.
 """
 

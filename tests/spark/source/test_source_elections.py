@@ -186,7 +186,7 @@ def test_a_log_rewritten_past_a_query_is_distinguished_from_growth(log: LostLog)
 
 @pytest.mark.scenario
 def test_rewritten_records_of_a_cut_log_are_read(log: LostLog) -> None:
-    """With failOnDataLoss=false a query continues at the divergence, not at the new log's end, and skips no record."""
+    """With failOnDataLoss=false, a query continues at the divergence, not at the new log's end, and skips no record."""
     lenient = reader_of(log, fails=False)
     leader = log.grow()
     place = lenient.latestOffset(lenient.initialOffset(), ReadAllAvailable())

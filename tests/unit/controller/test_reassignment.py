@@ -41,7 +41,7 @@ class TestStart:
         assert short(begun) == (1, 7, "123", "")
 
     def test_a_staying_replica_keeps_its_generation_and_a_returning_one_gets_a_new_one(self) -> None:
-        """A staying replica keeps its directory and its generation.
+        """A replica that stays keeps its directory and its generation.
 
         A replica that returns to a broker gets a new generation.
         """
@@ -111,7 +111,7 @@ class TestFinish:
         assert short(done) == (3, 7, "234", "")
 
     def test_below_the_minimum_no_replica_leaves(self) -> None:
-        """Below min_isr no replica leaves, because all writes would stop."""
+        """Below min_isr, no replica leaves, because all writes would stop."""
         assert finish(KEY, moving(4, "14"), brokers(R1, R4)) is None
         assert isr_without(moving(4, "14"), [BrokerId(1)]) == 1
 

@@ -60,7 +60,7 @@ NAMES = st.text("klmnopqrst", min_size=1, max_size=10).map(lambda text: "".join(
 
 @given(topics=TOPICS, names=NAMES, later=NAMES)
 def test_uniform_is_complete_balanced_and_moves_the_least(topics: Shapes, names: str, later: str) -> None:
-    """After any change the uniform assignment is complete and balanced, and moves as few partitions as possible."""
+    """After any change, the uniform assignment is complete and balanced, and moves as few partitions as possible."""
     before = assign("uniform", consumers(names, topics), topics, {})
     members = consumers(later, topics)
     after = assign("uniform", members, topics, before)
@@ -80,7 +80,7 @@ def test_uniform_is_complete_balanced_and_moves_the_least(topics: Shapes, names:
 def test_range_is_complete_balanced_in_each_topic_and_puts_equal_numbers_together(
     topics: Shapes, names: str, later: str
 ) -> None:
-    """After any change the range assignment is complete, balanced in each topic, and equal for topics of equal size."""
+    """After any change, the range assignment is complete, balanced in each topic, and equal for equal topic sizes."""
     before = assign("range", consumers(names, topics), topics, {})
     members = consumers(later, topics)
     after = assign("range", members, topics, before)

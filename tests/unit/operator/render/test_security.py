@@ -36,7 +36,7 @@ def drawn(security: dict[str, Any], **inputs: Any) -> dict[str, Manifest]:
 def test_listeners_follow_the_tls_mode(mode: str, listen: str, bootstrap: str) -> None:
     """Listeners and bootstrap address follow the TLS mode.
 
-    In the TLS mode Both, brokers serve http and https, so that clients can change from http to https.
+    In TLS mode Both, brokers serve http and https, so that clients can change from http to https.
     """
     objects = drawn({"tls": {"mode": mode}})
     variables = render_kit.variables_of(objects["StatefulSet/main-a"])

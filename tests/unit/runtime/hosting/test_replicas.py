@@ -145,7 +145,7 @@ class TestRecords:
         assert (await flights.produce(b"next")).leader_epoch == epoch + 1
 
     async def test_too_few_replicas_in_sync_hold_everything_back(self, make_topic: MakeTopic) -> None:
-        """With too few in-sync replicas acks=all is refused, and acks=1 is stored and committed later."""
+        """With too few in-sync replicas, acks=all is refused, and acks=1 is stored and committed later."""
         flights = await make_topic()
         await change_record(flights, min_isr=2)
         refused = await refusal(flights.produce(b"all"))

@@ -78,7 +78,7 @@ async def test_a_reader_beyond_the_checkpoint_is_refused_retriably(
 async def test_a_reader_beyond_the_log_end_is_refused_by_a_leader_in_doubt(
     tmp_path: Path, tasks: Tasks
 ) -> None:
-    """With an expired lease a reader beyond the log end gets `offset_not_available`, and other readers are served."""
+    """With an expired lease, a reader beyond the log end gets `offset_not_available`, and other readers are served."""
     leading = await start_leading(tmp_path, tasks)
     for follower in (leading.follower(SECOND), leading.follower(THIRD)):
         await follower.fetch()

@@ -118,7 +118,7 @@ class TestAcknowledging:
         assert answer.base_offset == 0
 
     async def test_too_few_in_sync_is_a_definite_refusal(self, start: StartLeading) -> None:
-        """Below min.insync.replicas a batch with acks=all is refused and not appended."""
+        """Below min.insync.replicas, a batch with acks=all is refused and not appended."""
         leading = await start(isr=(LEADER,))
 
         with pytest.raises(ProblemError) as refused:

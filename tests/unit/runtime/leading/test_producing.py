@@ -303,7 +303,7 @@ async def test_too_large_batch_is_refused_by_the_topic_s_limit(make_topic: MakeT
 
 
 async def test_failed_sync_ends_all_writes_but_not_reads(start_runtime: StartRuntime) -> None:
-    """After the first failed fsync no batch is acknowledged, committed records can be read, and readiness fails."""
+    """After the first failed fsync, no batch is acknowledged, committed records can be read, and readiness fails."""
     storage = WatchedStorage()
     runtime = await start_runtime(storage)
     flights = await topic(runtime, partitions=2)

@@ -103,7 +103,7 @@ def test_brokers_have_the_certificate_before_they_use_it(observed: Observed, sch
     ],
 )
 def test_certificates_stay_until_no_pod_needs_them(observed: Observed, mode: str | None) -> None:
-    """A Cluster whose security was removed keeps the mode Open until no broker or etcd needs certificates."""
+    """A Cluster whose security was removed stays in Open mode until no broker or etcd needs certificates."""
     cluster, secure = render_kit.cluster_of(), secured({"mode": "Enforce", "allowPlaintext": True})
     kept = until_removed(cluster, observed).spec.security
 
