@@ -272,7 +272,7 @@ async def test_a_store_that_misbehaves_only_delays(cluster: Any, faults: list[An
 async def test_the_longest_log_leads_where_losing_records_is_allowed(cluster: Any, kit: Any) -> None:
     """An unclean election waits for the end of the lost leader's lease, and then chooses the longest log.
 
-    After an unclean election the ISR contains only the new leader, whose epoch is above every reported epoch.
+    After an unclean election, the ISR contains only the new leader, whose epoch is above every reported epoch.
     """
     for broker in (1, 2, 3):
         await cluster.add(broker, lease_seconds=2 * kit.ttl_seconds)

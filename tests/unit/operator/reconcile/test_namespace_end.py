@@ -50,7 +50,7 @@ async def test_what_ends_with_its_cluster_is_let_go(api: MemoryApi) -> None:
 
 
 async def test_topics_keep_their_finalizer_where_the_namespace_stays(api: MemoryApi) -> None:
-    """Topics keep their finalizer if their namespace is not being deleted, or if the operator may not read it."""
+    """Topics keep their finalizer if their namespace is not being deleted, or the operator has no right to read it."""
     topic = put_topic(api, "orders", "apps")
     end = NamespaceEnd(api, MemoryCache(api))
 
