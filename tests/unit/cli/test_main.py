@@ -77,9 +77,9 @@ def test_version_and_help_are_found_where_others_have_them(
 def test_a_verb_of_an_extra_that_is_missing(completing: bool, code: int, said: bool) -> None:
     """A command of a missing extra is refused when called, but prints no error during shell completion."""
     program = (
-        "import sys\n"
+        "import importlib.metadata, sys\n"
         "import fairlead.cli.main as main\n"
-        "main.entry_points = lambda **_: ()\n"  # simulates that no extra is installed
+        "importlib.metadata.entry_points = lambda **_: ()\n"  # simulates that no extra is installed
         "sys.argv = ['fairlead', 'broker', 'start']\n"
         "main.main()\n"
     )
