@@ -261,7 +261,7 @@ def _timestamps(
         return pa.Array.from_buffers(TIMESTAMP_TYPE, count, [None, pa.py_buffer(adjacent.data)], 0)
     times = [default_us if time is None else time for time in timestamps_us]
     try:
-        return pa.array(times, TIMESTAMP_TYPE)
+        return pa.array(times, pa.int64()).cast(TIMESTAMP_TYPE)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise ProblemError("invalid_record", f"column timestamp: {error}") from error
 
