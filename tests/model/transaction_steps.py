@@ -236,7 +236,7 @@ def _of_brokers(state: State, world: World) -> Steps:
         if isinstance(message, Produce):
             label, after = f"partition {message.partition} gets {message}", _produced(state, world, message)
         else:
-            label = f"partition {message.partition} is told of the commit of {message.epoch}"
+            label = f"partition {message.partition} learns of the commit of {message.epoch}"
             after = _ended(state, world, message)
         if after is not None:
             yield Step(label, after)
@@ -318,7 +318,7 @@ def _answered(state: State, world: World, request: Decide, outcome: int | None) 
     """Answer a client: its transaction has this outcome, or the client is fenced."""
     at, epoch = request.instance, request.epoch
     own = state.instances[at]
-    label = f"instance {at} is told {outcome} of {epoch}"
+    label = f"instance {at} learns {outcome} of {epoch}"
     if own.epoch != epoch or own.phase not in {COMMITTING, ABORTING}:
         return Step(label, state)
     if outcome is None:
@@ -327,7 +327,7 @@ def _answered(state: State, world: World, request: Decide, outcome: int | None) 
     has_own_epoch = "epoch per transaction" not in world.without
     decided = next((each.outcome for each in state.decided if each[:2] == (request.name, epoch)), None)
     if has_own_epoch and decided != outcome:
-        violation = f"a client is told {outcome} of {epoch}, which is decided as {decided}"
+        violation = f"a client receives {outcome} of {epoch}, which is decided as {decided}"
     following = Instance(
         PRODUCING,
         epoch + 1 if has_own_epoch else epoch,

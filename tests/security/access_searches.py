@@ -162,8 +162,8 @@ def api_tokens(count: int, chance: random.Random, counts: Counter[str]) -> Found
         except ProblemError as problem:
             reason, answer = str(problem.data.get("reason")), problem.to_document()
             counts[reason] += 1
-            is_told = reason not in ("malformed", "refused") or answer != answers.setdefault(reason, answer)
-            if problem.code != "unauthenticated" or is_told:
+            differs = reason not in ("malformed", "refused") or answer != answers.setdefault(reason, answer)
+            if problem.code != "unauthenticated" or differs:
                 return {"token": number, "header": repr(header), "answer": answer}
         else:
             counts["the same token"] += 1
