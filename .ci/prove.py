@@ -228,6 +228,13 @@ def transaction_model(share: float) -> Outcome:
     return code == 0, report
 
 
+def quorum_model(share: float) -> Outcome:
+    """Search every state of the model of quorum replication, with all rules and without each rule."""
+    del share
+    code, report = _run("tests/model/quorum_model.py")
+    return code == 0, report
+
+
 def recipes(share: float) -> Outcome:
     """Crash every program on the page about delivery guarantees 100 times."""
     arguments = ("--crashes", str(_count(100, share)), "--seed", str(_seed()))
@@ -295,6 +302,7 @@ PARTS: Final[dict[str, Callable[[float], Outcome]]] = {
     "operator-topics": operator_topics,
     "overload": overload,
     "pods": pods,
+    "quorum-model": quorum_model,
     "recipes": recipes,
     "scenarios": scenarios,
     "searches": searches,
