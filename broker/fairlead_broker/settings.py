@@ -447,8 +447,9 @@ class BrokerSettings(BaseSettings):
     """
 
     peer_tls: Path | None = None
-    """Folder with the same files for the peer listener and for calls to other brokers, which need a certificate signed
-    by an authority in its `ca.crt`, for server and client use. The default is the folder `tls`."""
+    """Folder with the same files, for the peer listener and for calls to other brokers. The certificate must be valid
+    for server and client use, and be signed by an authority in the folder's `ca.crt`. The default is the folder
+    `tls`."""
 
     client_ca: Path | None = None
     """PEM file with the authorities that may sign clients' certificates. Clients of the data listener need a

@@ -117,7 +117,7 @@ class EtcdCluster:
     def options(
         self, *, user: EtcdUser | None = None, patience: EtcdPatience = QUICK, urls: Sequence[str] = ()
     ) -> EtcdOptions:
-        """Return the options of a client of all members, or of the given URLs."""
+        """Return the options for a client that connects to all members, or to the given URLs."""
         return EtcdOptions(tuple(urls) or self.urls, self.tls, user, patience)
 
     def client(

@@ -87,7 +87,7 @@ async def end_offsets(broker: BrokerUnderLoad) -> list[int]:
 
 
 async def test_readers_that_take_nothing_do_not_hold_up_a_stop(start) -> None:
-    """A stopping broker waits for running answers until the deadline and then closes its listener."""
+    """A broker that is stopping waits until the deadline for answers in progress, and then closes its listener."""
     broker = await start()
     async with Calls(broker.address) as calls:
         await calls.create("large")

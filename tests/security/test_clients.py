@@ -43,7 +43,7 @@ async def test_a_refused_topic_fails_alone(secured: Secured) -> None:
 
 @pytest.mark.parametrize("group", [None, "delays"])
 async def test_a_consumer_raises_what_it_may_not_read(group: str | None, secured: Secured) -> None:
-    """Iterating raises the refusal with topic and operation, with and without a group."""
+    """Iterating raises an error that names the topic and the operation, whether or not the consumer has a group."""
     token = await topics_of(secured)
     topics = "shown" if group else None
     async with Consumer(address_of(secured), group=group, topics=topics, token=token) as consumer:

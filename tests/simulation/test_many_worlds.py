@@ -1,4 +1,7 @@
-"""Large sets of worlds violate no invariant, and new worlds find each dropped rule; both are parts of `make prove`."""
+"""Large sets of worlds violate no invariant, and for each dropped rule some new world violates one.
+
+Both tests are part of `make prove`.
+"""
 
 from __future__ import annotations
 

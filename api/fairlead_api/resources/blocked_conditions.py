@@ -116,7 +116,7 @@ STORAGE_BLOCKED: Final = ConditionType(
 ETCD_HEALTHY: Final = ConditionType(
     ConditionName.ETCD_HEALTHY,
     Polarity.GOOD_WHEN_TRUE,
-    "The etcd with the cluster's coordination data answers and has a quorum.",
+    "The etcd cluster that stores the coordination data answers and has a quorum.",
     (
         Reason("Healthy", ("True",), "Every member answers.", "Nothing."),
         Reason(

@@ -575,7 +575,7 @@ class PartitionLog(ReadableLog):
         return self._storage.free_bytes(self.folder)
 
     def remembered_batches(self) -> tuple[list[Offset], list[Offset], list[tuple[int, int]]]:
-        """Return what the state of the producers refers to, and cleaning therefore keeps.
+        """Return the batches and markers to which the producer state refers, and which cleaning must therefore keep.
 
         The lists are the base offsets of the last batches of producers that are not transactional, the base offsets of
         batches with an idempotency key, and the producer id and epoch of the last markers of transactional producers.
@@ -606,7 +606,7 @@ class PartitionLog(ReadableLog):
                 raise
 
     def take_removed(self, removed: Offset) -> None:
-        """Replace durably the offset below which tombstones may be missing, before the leader's batches are appended.
+        """Durably replace the offset below which tombstones may be missing, before the leader's batches are appended.
 
         Raises `Shortage` or `StorageFailed`.
         """

@@ -211,8 +211,8 @@ def from_producers(refusal: Refusal, topic: str, index: int) -> ProblemError:
         case UnknownProducer(producer_id, epoch, sequence):
             return ProblemError(
                 "unknown_producer",
-                f"{topic}-{index} has no batches of producer {producer_id} in epoch {epoch}; its first batch begins"
-                f" at sequence 0, this one at {sequence}",
+                f"{topic}-{index} has no batches from producer {producer_id} in epoch {epoch}, so this batch must begin"
+                f" at sequence 0, but it begins at {sequence}",
                 data={"topic": topic, "partition": index, "producer_id": producer_id},
             )
         case ProducerFenced(producer_id, epoch, current_epoch):

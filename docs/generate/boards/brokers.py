@@ -272,7 +272,7 @@ SECURITY: Final = Row(
         ),
         graph(
             "Closed connections",
-            "Connections without a request, with refused tokens only, or beyond the limit of their address.",
+            "Connections that sent no request or only refused tokens, or that exceeded the limit for their address.",
             "cps",
             (
                 f"sum by (broker, reason) (rate(fairlead_closed_connections_total{{{BROKERS}}}{PER_SECOND}))"

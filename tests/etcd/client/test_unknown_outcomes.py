@@ -90,7 +90,7 @@ async def test_a_request_that_arrives_after_it_was_given_up_is_still_applied(
 
 
 async def test_a_cut_link_is_not_an_unknown_outcome(alone: EtcdCluster, relay: TcpRelay) -> None:
-    """Without a connection, a transaction fails with the error that it was certainly not sent."""
+    """Without a connection, a transaction fails with an error that says it was definitely not sent."""
     client = alone.client(relay.url, patience=SHORT)
     await client.list("/")
     await relay.cut()

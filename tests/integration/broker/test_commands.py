@@ -259,7 +259,7 @@ def test_start_adds_little_to_the_libraries(tmp_path: Path) -> None:
 
     The bound is a ratio, because machines differ. On an idle machine with two cores, a start takes about a second,
     twice as long as importing the libraries. The test fails if a start takes half a second more, which is the cost of
-    importing pandas. Up to three runs are tried, because other processes disturb single runs.
+    importing pandas. Up to three runs are tried, because other processes can disturb any one run.
     """
     libraries = (
         "import granian, h11, numpy, prometheus_client, pyarrow.compute, pydantic_settings, structlog,"

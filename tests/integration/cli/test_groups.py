@@ -48,7 +48,7 @@ def documents(text: str) -> dict[str, object]:
 
 
 def test_a_group_continues_where_it_stopped(fairlead: CommandLine, topic: str) -> None:
-    """A group repeats and skips no record after `-n` ended inside a batch, because printed records are committed."""
+    """A group neither repeats nor skips a record if `-n` stops inside a batch, since printed records are committed."""
     first = fairlead("consume", topic, "-g", "reader", "--from-beginning", "-n", "4").split()
     rest = fairlead("consume", topic, "-g", "reader", "--from-beginning", "-e").split()
     nothing = fairlead("consume", topic, "-g", "reader", "--from-beginning", "-e")

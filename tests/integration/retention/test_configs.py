@@ -195,7 +195,7 @@ async def test_defaults_of_new_topics(api) -> None:
 
 
 async def test_the_clusters_durability_reaches_the_records_of_partitions(api) -> None:
-    """A cluster's durability is written by the controller to the partition records of topics without a value."""
+    """The controller writes the cluster's `durability` to the partition records of topics that do not set the key."""
     await api.admin.create_topic("flights")
     await api.admin.create_topic("orders", config={"durability": "synced"})
     await api.admin.alter_cluster_config({"durability": "replicated"})

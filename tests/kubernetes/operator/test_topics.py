@@ -124,7 +124,7 @@ def test_the_replication_factor_goes_up_and_down(stage: Stage) -> None:
 def test_a_restarted_operator_knows_whose_topics_are(stage: Stage) -> None:
     """A topic of two resources belongs to the first, even after a restart, and to the second if the first is deleted.
 
-    A topic that was created again by others, before the operator noticed, is not deleted with its resource.
+    A topic that another program deleted and created again, unnoticed by the operator, is not deleted with its resource.
     """
     home, guest = stage.namespace(), stage.namespace()
     cluster = stage.cluster(home, topicNamespaces=[guest])

@@ -180,7 +180,7 @@ class PodsStage:
         )
 
     def evict_when_allowed(self, pod: str) -> int:
-        """Repeat a pod's eviction until the budget allows it; return the number of refusals."""
+        """Retry the eviction of a pod until the disruption budget allows it; return the number of refusals."""
         for refused in itertools.count():
             try:
                 self.kubernetes.api.evict(pod, self.namespace)

@@ -310,7 +310,7 @@ class World:
                     await machine.coordination._inner.revoke(machine.coordination.leases[-1])
 
     async def _kill_member(self) -> None:
-        """Kill a member, whose partitions other members get when its session has expired."""
+        """Kill a member; other members get its partitions once its session has expired."""
         if self.members:
             member = self.chance.choice(self.members)
             member.kill()

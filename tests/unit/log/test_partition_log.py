@@ -274,7 +274,7 @@ def test_the_first_failed_sync_ends_writing_for_good(
 
 
 def test_a_failed_write_ends_writing_for_good(box: LogBox, make: BatchMaker, faults: FaultyStorage) -> None:
-    """A write error other than a full disk stores no batch, and the log refuses every later append."""
+    """After a write error other than a full disk, no batch is stored, and the log refuses every later append."""
     log = box.open()
     batches = make.fill(log, 5)
     faults.write_error, faults.room_bytes = errno.EIO, 100

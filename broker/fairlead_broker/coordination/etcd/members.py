@@ -194,7 +194,7 @@ class Members:
         except grpc.aio.AioRpcError as error:
             if AUTHENTICATION_OFF not in (error.details() or ""):
                 raise
-            _log.warning("authentication of etcd is off", member=member.url, user=self._user.name)
+            _log.warning("etcd authentication is off", member=member.url, user=self._user.name)
             return ""
         self.check_cluster(member, answer)
         return answer.token

@@ -253,9 +253,9 @@ class HeldBodies:
 class BodyBudget:
     """Broker-wide budget for the bytes of request bodies in memory, and limit on the number of produce calls.
 
-    When three quarters of the budget are used, new bodies are refused so that bodies under way can be completed.
-    Refusing a partly received body instead of a new body would cost as much and help no client, unless the client of
-    the body holds more memory than others; in that case, ``HeldBodies`` chooses the body to abort.
+    When three quarters of the budget are used, new bodies are refused so that bodies already being received can be
+    completed. Refusing a partly received body instead of a new body would cost as much and help no client, unless the
+    client of the body holds more memory than others; in that case, ``HeldBodies`` chooses the body to abort.
     """
 
     __slots__ = ("calls", "coming", "held", "held_bytes", "limits", "stopping")

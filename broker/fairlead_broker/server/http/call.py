@@ -370,7 +370,7 @@ class Call:
     def _charged(self, headers: HeaderList, nbytes: int) -> HeaderList:
         """Charge the bytes of an answer with records; return its headers, with the wait time of a caller in debt."""
         quota, traffic = self.quota, self.matched_route.traffic
-        assert quota is not None, "only a charged request is called"
+        assert quota is not None, "called only for a request that is charged to a quota"
         if traffic is Traffic.FETCH and nbytes:
             quota.fetched(nbytes)
         seconds = quota.wait_seconds(traffic)

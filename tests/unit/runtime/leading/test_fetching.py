@@ -203,7 +203,7 @@ class TestRefusals:
         assert (cut.value.data["epoch"], cut.value.data["end_offset"]) == (old, 2)
 
     async def test_unknown_topic_beside_a_known_one(self, make_topic: MakeTopic) -> None:
-        """A fetch with an unknown topic is answered at once for every partition, despite its long wait."""
+        """A fetch that includes an unknown topic is answered at once for every partition, without a long poll."""
         flights = await make_topic()
         unknown = PartitionFetch(
             TopicId("00000000-0000-4000-8000-00000000ffff"), PartitionIndex(0), Offset(0)

@@ -166,7 +166,7 @@ async def test_deleting_on_a_failing_disk_is_refused(start_runtime: Callable[...
 
 
 async def test_deleting_on_a_full_disk_deletes_nothing(start_runtime: Callable[..., Awaitable[Any]]) -> None:
-    """A deletion on a full disk deletes nothing and can be repeated."""
+    """A deletion on a full disk deletes nothing and can be retried."""
     storage = TightStorage()
     runtime = await start_runtime(storage, limits={"checkpoint_interval_seconds": 1000})
     flights = await topic(runtime)
