@@ -19,6 +19,7 @@ import groups_consume
 import records
 import secured
 import throughput
+import transaction_cases
 from parts import add_folders, measure_parts
 
 Part: TypeAlias = Callable[[argparse.Namespace, Path], dict[str, object]]
@@ -34,6 +35,10 @@ PARTS: dict[str, Part] = {
     "http": footprint.http,
     "start": footprint.start,
     "secured": secured.secured,
+    "transactions": transaction_cases.transactions,
+    "transform": transaction_cases.transform,
+    "isolation": transaction_cases.isolation,
+    "decisions": transaction_cases.decisions,
 }
 
 

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Self
 
 from failover import Condition, new_topic, percentiles, settled, until
-from groups_plain import PlainClient, PlainMember
 from peers.brokers import HERE
 from peers.clusters import FairleadCluster
 from workloads.groups_workload import BUCKETS_A_SECOND
+from workloads.plain_groups import PlainClient, PlainMember
 
 from fairlead import Admin, Consumer, Producer, TopicPartition
 from fairlead_api.bodies.group_answers import GroupDescription

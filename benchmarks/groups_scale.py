@@ -21,10 +21,10 @@ from typing import IO
 
 import uvloop
 from failover import new_topic
-from groups_plain import PlainClient, PlainMember
 from peers.brokers import HERE
 from peers.clusters import BROKERS, FairleadCluster
 from throughput import VALUE_BYTES
+from workloads.plain_groups import PlainClient, PlainMember
 
 TOPIC = "scale"
 MEMBERS = 10

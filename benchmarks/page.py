@@ -71,6 +71,12 @@ def handshakes(results: Results, _: Path) -> str:
     return tables.handshakes(measured) if measured else ""
 
 
+def decisions(results: Results, _: Path) -> str:
+    """Return a table of the transactions that producers commit per second."""
+    measured = results.part("bench.json", "decisions")
+    return tables.decisions(measured) if measured else ""
+
+
 def triggers(results: Results, _: Path) -> str:
     """Return a table that compares the duration of Spark triggers with triggers of Spark's rate source."""
     measured = results.part("spark.json", "triggers")
@@ -110,6 +116,13 @@ SECTIONS = (
     Section(
         "secured",
         (ratios("TLS and access rules", "bench.json", ("secured",), "make bench"), handshakes),
+    ),
+    Section(
+        "transactions",
+        (
+            ratios("Transactions", "bench.json", ("transactions", "transform", "isolation"), "make bench"),
+            decisions,
+        ),
     ),
     Section(
         "spark",

@@ -134,14 +134,21 @@ class Bench:
         self._kafka.tool("org.apache.kafka.tools.TopicCommand", *bootstrap, *arguments)
 
     def kafka_produce(
-        self, topic: str, *settings: str, payload: Path | None = None, tls: Path | None = None
+        self,
+        topic: str,
+        *settings: str,
+        payload: Path | None = None,
+        tls: Path | None = None,
+        transaction_ms: int | None = None,
     ) -> float:
         """Return the records per second that ProducerPerformance prints; later settings override earlier settings.
 
-        `tls`: file with the TLS settings.
+        `tls`: file with the TLS settings. `transaction_ms`: time from the begin of a transaction to its commit.
         """
         values = ["--payload-file", str(payload)] if payload else ["--record-size", str(self._value_bytes)]
         arguments = ["--topic", topic, "--num-records", str(self._records), *values]
+        if transaction_ms is not None:
+            arguments += ["--transaction-duration-ms", str(transaction_ms)]
         arguments += [
             "--throughput",
             "-1",

@@ -143,6 +143,38 @@ def triggers(measured: dict[str, Any]) -> str:
     return table(header, [row])
 
 
+def decisions(measured: dict[str, Any]) -> str:
+    """Return a table of the transactions that producers commit per second, and of the latency of their commits."""
+    header = (
+        *("producers", "committed per second", "p50", "p99", "writes of the store per second"),
+        *("cores of the broker", "refused", "target", "reached", "command", "measured"),
+    )
+    rows: list[tuple[str, ...]] = []
+    for case in measured["cases"]:
+        figures = {name: [run[name] for run in case["runs"]] for name in case["runs"][0]}
+        requested = case["producers"] * measured["commits_a_second"]
+        is_reached = (
+            median(figures["decisions_per_second"]) >= requested * measured["share_target"]
+            and median(figures["p99"]) <= measured["p99_ms_target"] * 1000
+            and not any(figures["refused"])
+        )
+        rows.append(
+            (
+                f"{case['producers']:,}",
+                spread(figures["decisions_per_second"], ",.0f"),
+                *(f"{spread([each / 1000 for each in figures[name]], ',.1f')} ms" for name in ("p50", "p99")),
+                spread(figures["writes_per_second"], ",.0f"),
+                spread(figures["broker_cores"], ".2f"),
+                f"{sum(figures['refused']):,}",
+                f"{requested:,.0f} a second, p99 at most {measured['p99_ms_target']} ms",
+                REACHED[is_reached],
+                f"`{of_part('make bench', 'decisions')}`",
+                measured["day"],
+            )
+        )
+    return table(header, rows)
+
+
 def processor(parts: Mapping[str, dict[str, Any]], command: str) -> str:
     """Return a table of processor time per million records for each side of each part; empty without results."""
     rows = [

@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -116,6 +117,7 @@ class FairleadPeer(PeerProcess):
     """Process of `fairlead broker start` with embedded coordination."""
 
     url: str = ""
+    ops_url: str = ""
 
     @classmethod
     def start(cls, folder: Path, *options: str, name: str = "fairlead") -> FairleadPeer:
@@ -134,9 +136,22 @@ class FairleadPeer(PeerProcess):
         if not ready:
             msg = f"fairlead did not start: {log.read_text()[-2000:]}"
             raise PeerFailedError(msg)
-        url = json.loads(ready)["brokers"][0]["data"]
+        addresses = json.loads(ready)["brokers"][0]
         taken = time.monotonic() - began
-        return cls(name=name, data=data, process=process, log=log, url=url, start_seconds=taken)
+        return cls(
+            name=name, data=data, process=process, log=log, url=addresses["data"], ops_url=addresses["ops"],
+            start_seconds=taken,
+        )  # fmt: skip
+
+    def metric(self, name: str) -> float:
+        """Return the value of a metric without labels."""
+        with urllib.request.urlopen(f"{self.ops_url}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+        found = re.search(rf"^{name} (\S+)$", text, re.MULTILINE)
+        if found is None:
+            msg = f"{self.name}: no metric {name}"
+            raise PeerFailedError(msg)
+        return float(found.group(1))
 
 
 @dataclass(slots=True)

@@ -71,6 +71,12 @@ def documents() -> dict[str, dict[str, Any]]:
         for rate in (700.0, 710.0)
     ]
     bench["secured"] = compared("secured", handshakes=shaken)
+    bench |= {part: compared(part) for part in ("transactions", "transform", "isolation")}
+    decided = {"decisions_per_second": 9.9, "p50": 4_000.0, "p99": 20_000.0, "refused": 0}
+    bench["decisions"] = measured(
+        cases=[{"producers": 1, "runs": [decided | {"writes_per_second": 9.9, "broker_cores": 0.05}]}],
+        commits_a_second=10.0, share_target=0.95, p99_ms_target=500,
+    )  # fmt: skip
     spark = {part: compared(part, **used) for part in ("read", "windows", "write", "write-files")}
     spark["triggers"] = measured(
         cases={
@@ -125,8 +131,9 @@ def test_every_part_is_on_the_page(tmp_path: Path) -> None:
     assert "| case of triggers | 160 ms | 130 ms | 30 (20 to 40) ms | at most 60 ms | yes |" in page
     assert "| consume | a side | 1.25 s |" in page
     assert "| 705 (700 to 710) | 2.0 (2.0 to 2.0) ms | 9.0 (9.0 to 9.0) ms |" in page
+    assert "| 1 | 10 | 4.0 ms | 20.0 ms | 10 | 0.05 | 0 | 10 a second, p99 at most 500 ms | yes |" in page
     assert {path.stem for path in (tmp_path / "figures").glob("*.svg")} == {
-        *("throughput", "start", "clients", "compression", "http", "secured", "spark"),
+        *("throughput", "start", "clients", "compression", "http", "secured", "transactions", "spark"),
     }
     assert "left out" not in said
 
