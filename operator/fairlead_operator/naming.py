@@ -279,7 +279,7 @@ def brokers_tls_name(cluster: str) -> str:
 
 
 def etcd_tls_name(cluster: str) -> str:
-    """Return the name of the Secret with the certificate of all members of a managed etcd."""
+    """Return the name of the Secret that contains the certificate for all members of a managed etcd."""
     return f"{cluster}-etcd-tls"
 
 
@@ -334,12 +334,12 @@ def broker_service_name(cluster: str, broker_id: int) -> str:
 
 
 def brokers_budget_name(cluster: str) -> str:
-    """Return the name of the PodDisruptionBudget of all brokers."""
+    """Return the name of the PodDisruptionBudget for all brokers."""
     return f"{cluster}-brokers"
 
 
 def brokers_policy_name(cluster: str) -> str:
-    """Return the name of the NetworkPolicy of the brokers."""
+    """Return the name of the brokers' NetworkPolicy."""
     return f"{cluster}-brokers"
 
 
@@ -359,7 +359,7 @@ def etcd_name(cluster: str) -> str:
 
 
 def etcd_peers_service_name(cluster: str) -> str:
-    """Return the name of the headless Service of the etcd members."""
+    """Return the name of the headless Service for the etcd members."""
     return f"{cluster}-etcd-peers"
 
 

@@ -162,7 +162,7 @@ class ObjectCache(Protocol):
         ...
 
     def owned_by(self, namespace: str, cluster: str, kind: Kind | None = None) -> list[Manifest]:
-        """Return the objects with the label of the given Cluster, of one kind or of all kinds."""
+        """Return the objects that have the given Cluster's label, for one kind or for all kinds."""
         ...
 
     def serves(self, kind: Kind) -> bool:

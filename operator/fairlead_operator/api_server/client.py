@@ -260,7 +260,7 @@ class ApiClient:
         return await self._list(kind, namespace, selector, "application/json", fields)
 
     async def versions(self, kind: Kind, namespace: str | None, selector: str = "") -> _Manifests:
-        """Return only the metadata of the objects of the kind, for a periodic comparison with the cache."""
+        """Return only the metadata of all objects of a kind, for a periodic comparison with the cache."""
         return await self._list(kind, namespace, selector, _METADATA)
 
     async def kinds_of(self, api_version: str) -> frozenset[str]:
@@ -457,7 +457,7 @@ class ApiClient:
 
 
 def collection(kind: Kind, namespace: str | None) -> str:
-    """Return the URL path of all objects of the kind, in one namespace or in all namespaces."""
+    """Return the URL path for all objects of a kind, in one namespace or in all namespaces."""
     root = f"/apis/{kind.api_version}" if "/" in kind.api_version else f"/api/{kind.api_version}"
     inside = f"/namespaces/{namespace}" if namespace and kind.plural not in WITHOUT_NAMESPACE else ""
     return f"{root}{inside}/{kind.plural}"

@@ -87,8 +87,8 @@ class _Cluster:
     brokers: tuple[LiveBroker, ...] = ()
     topics: dict[str, LiveTopic] = field(default_factory=dict)
     changed_at: dict[str, float] = field(default_factory=dict)
-    """Time of the last change of each topic by this module. A listing that was requested before this time may not
-    include the change."""
+    """Time at which this module last changed each topic. A listing that was requested before this time may not include
+    the change."""
     failure: str | None = None
 
     def enter(self, topic: LiveTopic, now: float) -> None:

@@ -1,1 +1,1 @@
-"""Keys and certificates of the operator's own authorities; only this package imports `cryptography`."""
+"""The keys and certificates of the operator's own authorities; only this package imports `cryptography`."""

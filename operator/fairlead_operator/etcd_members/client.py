@@ -61,7 +61,7 @@ class EtcdMembersClient:
         self._tls = tls
 
     def with_tls(self, context: ssl.SSLContext) -> EtcdMembersClient:
-        """Return a client for members with TLS, which shares the connections of this client and is not closed."""
+        """Return a client for members with TLS; it shares this client's connections and is not closed separately."""
         return EtcdMembersClient(connections=self._connections, tls=context)
 
     async def __aenter__(self) -> Self:

@@ -7,7 +7,7 @@ from typing import Final
 NOT_IN_SYNC: Final = "can only promote a learner member which is in sync with leader"
 NOT_FOUND: Final = "member not found"
 NO_MAJORITY: Final = ("no leader", "request timed out", "leader changed")
-"""Parts of the error messages of a live member that cannot reach the other members."""
+"""Parts of the error messages with which a live member reports that it cannot reach the other members."""
 TOO_SOON: Final = "unhealthy cluster"
 """Part of the message with which etcd refuses a new member until all members have been connected for five seconds."""
 UNAVAILABLE_CODES: Final = frozenset({1, 4, 14})

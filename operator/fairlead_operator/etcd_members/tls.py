@@ -1,4 +1,4 @@
-"""TLS of calls to the members of a managed etcd: their authorities, and the certificate that they require."""
+"""TLS for calls to the members of a managed etcd: the members' authorities, and the certificate that they require."""
 
 from __future__ import annotations
 

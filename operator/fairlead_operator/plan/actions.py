@@ -194,7 +194,7 @@ class Outcomes:
     refused_objects: list[str] = field(default_factory=list)
     """Messages of the API server about objects that it refused."""
     refused_calls: list[str] = field(default_factory=list)
-    """Messages of the brokers about calls that they refused."""
+    """The brokers' messages about calls that they refused."""
     refused_quotas: list[str] = field(default_factory=list)
     """Reasons why the quotas that Users share cannot be set."""
     unavailable: str = ""

@@ -1,4 +1,4 @@
-"""Actions and result of the plan of a managed etcd.
+"""Actions and result of a plan for a managed etcd.
 
 Each action identifies the observed member by its id, or the observed object by its uid.
 """

@@ -15,8 +15,8 @@ from fairlead_operator.plan.etcd_view import EtcdView
 EXTERNAL_SECONDS: Final = 30.0
 """Interval between passes while an external etcd does not answer."""
 RUNBOOK: Final = (
-    "Start the pods again: check their events and the claims of their volumes. Once a majority of the members runs "
-    "with its own data, etcd recovers without further action. Do not delete the volumes: they contain the only copies "
+    "Start the pods again: check their events and the claims of their volumes. Once a majority of the members run "
+    "with their own data, etcd recovers without further action. Do not delete the volumes: they contain the only copies "
     "of the data. If the volumes are lost, restore a snapshot as described on the page on troubleshooting."
 )
 
@@ -134,7 +134,7 @@ def _replacing(view: EtcdView) -> str:
 
 
 def _restarting(view: EtcdView) -> str:
-    assert view.restart is not None, "a restart is under way"
+    assert view.restart is not None, "a restart is in progress"
     return f"{_names(view, [view.restart.ordinal])} is being restarted: {view.restart.reason}"
 
 

@@ -1,4 +1,4 @@
-"""Observed state of a Cluster, the input of its plan: pods, StatefulSets, claims, images, and answers of its brokers.
+"""Observed state of a Cluster, the input for its plan: pods, StatefulSets, claims, images, and its brokers' answers.
 
 `reconcile/` lists the objects and calls the brokers; this module extracts the facts that the plan needs. All facts are
 read from live objects: the operator stores no state except the status of the Cluster. The module must not depend on how
@@ -141,7 +141,7 @@ class ObservedClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokersAnswer:
-    """Answers of the brokers about their cluster."""
+    """The brokers' answers about their cluster."""
 
     cluster_id: str
     controller: int | None

@@ -1,7 +1,7 @@
 """Plan of a Topic: the actions that make the topic match its resource.
 
 A pass of `reconcile` makes the plan and runs its actions in order. The plan is computed without I/O and is
-level-triggered: the resource is compared with the answers of the brokers, and every difference becomes a change. After
+level-triggered: the resource is compared with the brokers' answers, and every difference becomes a change. After
 a crash at any point, equal facts produce an equal plan.
 
 A configuration key is handled in one of three ways. A key with a value in the resource is set on the topic itself, even
@@ -87,7 +87,7 @@ TopicAction = CreateTopic | AlterConfig | GrowPartitions | SetReplicationFactor 
 
 @dataclass(frozen=True, slots=True)
 class MoveProgress:
-    """Progress of a change of the replication factor."""
+    """Progress of a change to the replication factor."""
 
     partitions_total: int
     partitions_left: int
@@ -106,7 +106,7 @@ class TopicPlan:
 
 
 def plan_topic(wanted: WantedTopic, live: LiveTopics, desired_brokers: int) -> TopicPlan:
-    """Return the plan for a topic. `desired_brokers` is the number of brokers in the spec of the Cluster."""
+    """Return the plan for a topic. `desired_brokers` is the number of brokers in the Cluster's spec."""
     topic = live.topics.get(wanted.name)
     if topic is None or topic.state == "deleting":
         return _plan_creation(wanted, live, desired_brokers)

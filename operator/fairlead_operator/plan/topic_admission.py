@@ -63,7 +63,7 @@ def is_leaving(cluster: Manifest | None) -> bool:
 
 
 def desired_brokers(cluster: Manifest) -> int:
-    """Return the number of brokers in the spec of the Cluster."""
+    """Return the number of brokers in the Cluster's spec."""
     return sum(int(pool.get("replicas", 0)) for pool in cluster.get("spec", {}).get("brokers") or [])
 
 

@@ -58,7 +58,7 @@ BUNDLE: Final = "ca.crt"
 
 
 class CertificatesStep:
-    """Steps of the certificates of all Clusters; no state is kept between two passes."""
+    """Steps to create and renew the certificates of all Clusters; no state is kept between two passes."""
 
     def __init__(self, api: KubernetesApi, clock: Clock, log: Log) -> None:
         self._api = api

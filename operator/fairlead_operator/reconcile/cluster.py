@@ -306,7 +306,7 @@ class ClusterReconciler:
         )
 
     async def _asked(self, cluster: Cluster, manifest: Manifest, seen: Observed) -> Observed:
-        """Add the answers of the brokers to the observed state.
+        """Add the brokers' answers to the observed state.
 
         Brokers that do not answer are not treated as an error.
         """

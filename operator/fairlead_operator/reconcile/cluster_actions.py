@@ -1,4 +1,4 @@
-"""Executes the actions of a Cluster's plan, through the Kubernetes API or through the API of the brokers.
+"""Executes the actions of a Cluster's plan, through the Kubernetes API or through the brokers' API.
 
 A failed action does not stop the following actions. If the brokers do not answer a call, they are not called again in
 the same pass. The outcomes are collected for the status. This module makes no decisions.

@@ -163,7 +163,7 @@ class EtcdStep:
         now: datetime,
         secure: EtcdSecurity | None = None,
     ) -> EtcdLook:
-        """Return the next step of a Cluster's etcd, computed from live objects and the answers of the members.
+        """Return the next step for a Cluster's etcd, computed from live objects and the members' answers.
 
         `refusals` contains the messages of the API server about refused pods, keyed by StatefulSet and ordinal. Objects
         of other components are ignored. A member that does not answer is not treated as an error.

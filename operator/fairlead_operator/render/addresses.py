@@ -1,4 +1,4 @@
-"""Client addresses of the brokers, derived from the listener of the Cluster and the addresses of its Services.
+"""The brokers' addresses for clients, derived from the Cluster's listener and the addresses of its Services.
 
 `plan` writes the derived addresses into the status and compares them with the addresses that the brokers advertise.
 Brokers read their advertised addresses from the configuration file.

@@ -1,4 +1,4 @@
-"""StatefulSet of a broker pool, and the ConfigMap of all brokers."""
+"""StatefulSet for a broker pool, and the ConfigMap for all brokers."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ GRACE_SECONDS: Final = 120
 HANDOVER_SECONDS: Final = 60
 """Part of the grace period, in seconds, for the restart permit and the handover of leaderships."""
 REQUESTS: Final = {"cpu": "250m", "memory": "512Mi"}
-"""Resource requests of a broker whose pool sets no resources. A node that runs out of memory evicts pods without
+"""Resource requests for a broker whose pool sets no resources. A node that runs out of memory evicts pods without
 requests first. The resource requests exceed the needs of an idle broker, but a trial cluster still fits on one node."""
 EVERY_ADDRESS: Final = security.EVERY_ADDRESS
 """Listen address of brokers for both IPv4 and IPv6. The address `0.0.0.0` would not work in IPv6 clusters."""
@@ -82,7 +82,7 @@ ETCD_SECRET_VOLUME: Final = "etcd-credentials"  # noqa: S105 - the name of a vol
 
 
 def config_map(cluster: Cluster, inputs: RenderInputs) -> Manifest:
-    """Return the ConfigMap with the configuration file of the brokers."""
+    """Return the ConfigMap that contains the brokers' configuration file."""
     manifest = framed(cluster, CONFIG_MAP, config_map_name(cluster.name), component=BROKER_COMPONENT)
     return {**manifest, "data": {CONFIG_FILE: broker_file(cluster, inputs)}}
 
@@ -138,7 +138,7 @@ def claim_template(labels: dict[str, str], storage: Storage, size: str | None) -
 
 
 def broker_pod_hash(cluster: Cluster, pool: BrokerPool, inputs: RenderInputs) -> str:
-    """Return the fingerprint of the fields of a Cluster that affect the pods of a pool."""
+    """Return a fingerprint of the Cluster fields that affect a pool's pods."""
     return pod_spec_hash(
         {
             "image": inputs.images.broker,

@@ -1,8 +1,8 @@
-"""Configuration file of the brokers, and classification of the keys in a Cluster's `config`.
+"""The brokers' configuration file, and classification of the keys in a Cluster's `config`.
 
-The catalogue in `fairlead_api` determines how a key is applied. The plan sets dynamic keys through the API of the
-brokers. Keys that brokers read only at startup are written to the file. Keys that are neither dynamic nor read at
-startup are refused and omitted.
+The catalogue in `fairlead_api` determines how a key is applied. The plan sets dynamic keys through the brokers' API.
+Keys that brokers read only at startup are written to the file. Keys that are neither dynamic nor read at startup are
+refused and omitted.
 """
 
 from __future__ import annotations

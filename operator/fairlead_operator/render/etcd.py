@@ -76,7 +76,7 @@ EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - other pods call members
 GRACE_SECONDS: Final = 30
 """Termination grace period, within which a member transfers its leadership and closes its store."""
 REQUESTS: Final = {"cpu": "100m", "memory": "128Mi"}
-"""Resource requests of a member if the spec sets no resources."""
+"""Resource requests for a member if the spec sets no resources."""
 COMPACTION: Final = ("--auto-compaction-mode=periodic", "--auto-compaction-retention=10m")
 """Retention of old revisions. Brokers receive changes within seconds; a broker that was down for longer than the
 retention lists all keys again."""
@@ -86,7 +86,7 @@ QUOTA_PARTS: Final = 2.5
 """Ratio of the volume size to the store quota: the volume contains the store, a snapshot for another member, and the
 log."""
 QUOTA_ARGUMENT: Final = "--quota-backend-bytes="
-"""Command line argument with the store quota. The argument is not part of the fingerprint of a pod: the plan restarts
+"""Command line argument with the store quota. The argument is not part of a pod's fingerprint: the plan restarts
 members only if the quota grows, not if it shrinks."""
 
 

@@ -1,4 +1,4 @@
-"""Routes from an Ingress controller or a Gateway to the Services of the brokers for external clients.
+"""Routes from an Ingress controller or a Gateway to the brokers' Services for external clients.
 
 An HTTPRoute has no limit on the time of a request, since a long poll takes 40 seconds and a tail has no end. For an
 Ingress, the limit on the time of a request and HTTP/2 to the brokers are set by annotations that differ between

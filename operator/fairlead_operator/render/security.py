@@ -1,4 +1,4 @@
-"""Security of the brokers' pods: settings, volumes with certificates and tokens, and the least strict mode.
+"""Security of the brokers' pods: settings, volumes that hold certificates and tokens, and the least strict mode.
 
 Without `spec.security`, no security settings or volumes are rendered, so that a newer operator changes no pod of an
 older Cluster. Certificates and authorities are volumes: their replacement changes no pod (rule K3).

@@ -1,4 +1,4 @@
-"""Services of the brokers: for internal clients, and for external clients, optionally one for each broker."""
+"""The brokers' Services: for internal clients, and for external clients, optionally one for each broker."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SERVICE_TYPES: Final[dict[ListenerType, str]] = {
     "clusterip": "ClusterIP",
 }
 H2C: Final = "kubernetes.io/h2c"
-"""Protocol of the brokers without TLS, HTTP/2, which Gateways and some Ingress controllers read from the Service."""
+"""Protocol that brokers serve without TLS (HTTP/2); Gateways and some Ingress controllers read it from the Service."""
 
 
 def service_port(name: str, port: int) -> Manifest:
@@ -48,7 +48,7 @@ def service_port(name: str, port: int) -> Manifest:
 
 
 def broker_services(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
-    """Return all Services of the brokers."""
+    """Return all Services for the brokers."""
     services = [_headless(cluster), _bootstrap(cluster)]
     if cluster.spec.listeners.data.type != "internal":
         services.append(_external(cluster, inputs))
@@ -82,7 +82,7 @@ def _headless(cluster: Cluster) -> Manifest:
 
 
 def _bootstrap(cluster: Cluster) -> Manifest:
-    """Return the bootstrap Service of internal clients, with a port for a proxy that serves external clients."""
+    """Return the bootstrap Service for internal clients, with a port for a proxy that serves external clients."""
     name = bootstrap_service_name(cluster.name)
     manifest = framed(cluster, SERVICE, name, component=BROKER_COMPONENT)
     manifest["spec"] = {
@@ -102,7 +102,7 @@ def _tls_ports(cluster: Cluster) -> list[Manifest]:
 
 
 def _external(cluster: Cluster, inputs: RenderInputs) -> Manifest:
-    """Return the bootstrap Service of external clients."""
+    """Return the bootstrap Service for external clients."""
     port = _outside_port(cluster, inputs)
     if cluster.spec.listeners.data.node_port is not None:
         port["nodePort"] = cluster.spec.listeners.data.node_port

@@ -1,6 +1,6 @@
 """Custom resource definitions of Fairlead, as manifests and as YAML text.
 
-A definition consists of the names of the kind, the structural schema of its model, the printer columns and the status
+A definition consists of the kind's names, the structural schema of its model, the printer columns and the status
 subresource. There is no scale subresource, since the paths of a scale subresource cannot point into the list of pools.
 """
 
@@ -169,7 +169,7 @@ CLUSTERS: Final = Definition(
         Column(
             "Brokers",
             ".status.brokers.summary",
-            description="Number of ready brokers and of desired brokers",
+            description="Numbers of ready and desired brokers",
         ),
         Column("Version", ".status.version", description="The release that all brokers run"),
         _REASON,
@@ -201,7 +201,7 @@ REBALANCES: Final = Definition(
         Column(
             "Moved",
             ".status.progress.summary",
-            description="Number of moved partitions and of all partitions",
+            description="Numbers of moved partitions and of all partitions",
         ),
         _REASON,
         _AGE,

@@ -1,6 +1,6 @@
 """Replicas of all partitions of a cluster while a proposal is computed: a working copy that counts loads.
 
-`proposal` uses this module. A partition that is being moved counts as load of the brokers that have its replicas after
+`proposal` uses this module. A partition that is being moved counts as load on the brokers that have its replicas after
 the move, and no proposal changes the partition.
 """
 

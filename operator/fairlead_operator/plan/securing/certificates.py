@@ -156,7 +156,7 @@ class Certificates:
     """Certificates of a Cluster after a step; pods may be created only if `authorities` is set."""
 
     names: tuple[str, ...] = ()
-    """Names in the certificate of the brokers."""
+    """Names in the brokers' certificate."""
     authorities: str = ""
     """Certificates of all trusted authorities, in PEM."""
     client_authorities: str = ""
@@ -269,7 +269,7 @@ def leaf_is_due(
 
 
 def broker_names(cluster: Cluster) -> tuple[str, ...]:
-    """Return the names in the certificate of all brokers of a Cluster (rule K1)."""
+    """Return the names in the certificate that all brokers of a Cluster share (rule K1)."""
     name, namespace = cluster.name, cluster.namespace
     services = [bootstrap_service_name(name), external_service_name(name)]
     services += [broker_service_name(name, broker) for _, broker in broker_ids(cluster, {})]
@@ -294,7 +294,7 @@ def broker_names(cluster: Cluster) -> tuple[str, ...]:
 
 
 def etcd_names(cluster: Cluster) -> tuple[str, ...]:
-    """Return the names in the certificate of all members of a managed etcd."""
+    """Return the names in the certificate that all members of a managed etcd share."""
     namespace = cluster.namespace
     named = (f"*.{etcd_peers_service_name(cluster.name)}", etcd_name(cluster.name))
     return (

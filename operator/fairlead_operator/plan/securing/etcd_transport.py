@@ -1,4 +1,4 @@
-"""TLS of a managed etcd: the listeners of its members, and the URL schemes that members and brokers use to call them.
+"""TLS for a managed etcd: its members' listeners, and the URL schemes that members and brokers use to call them.
 
 A new etcd starts with TLS. The members of a running etcd first get listeners with TLS in addition to their listeners
 without TLS. After that, the peer URLs of members change to https one at a time, and the brokers restart with https URLs

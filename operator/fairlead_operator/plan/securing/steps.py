@@ -1,4 +1,4 @@
-"""Steps of a Cluster's security: TLS between brokers, and the security mode, based on reports of the brokers.
+"""Steps to secure a Cluster: TLS between brokers, and the security mode, based on the brokers' reports.
 
 Brokers of an existing Cluster get the certificate in one rolling restart and TLS between brokers in a second one,
 because a broker calls each peer by the scheme in the peer's registration (section 7.3 of the security contract). A new
@@ -30,7 +30,7 @@ SECURITY_LEVEL: Final = 2
 
 
 def reports_of(answer: BrokersAnswer | None, etcd: frozenset[str] = frozenset()) -> Reports:
-    """Return the certificates of the peer listeners, as the brokers have loaded them.
+    """Return the peer listeners' certificates, as the brokers have loaded them.
 
     `etcd`: fingerprints of the authorities that members of a managed etcd have read.
     """
@@ -158,5 +158,5 @@ def _judged(reports: Reports, observed: Observed, certificates: Certificates) ->
     if certificates.waits:
         return "True", "Replacing", f"the authority is being replaced: {certificates.waits}"
     if leaf.not_after - observed.now < EXPIRING:
-        return "False", "Expiring", f"the certificate of the brokers expires at {rfc3339(leaf.not_after)}"
+        return "False", "Expiring", f"the brokers' certificate expires at {rfc3339(leaf.not_after)}"
     return "True", "Current", "every broker has the current certificate"

@@ -47,7 +47,7 @@ class AclPlan:
 
 @dataclass(frozen=True, slots=True)
 class QuotaPlan:
-    """Change of the quota of a principal."""
+    """Change of a principal's quota."""
 
     put: bool = False
     remove: bool = False
@@ -66,7 +66,7 @@ class TokenPlan:
 
 
 def owner_of(user: User) -> str:
-    """Return the owner of the records of a User."""
+    """Return the owner name with which a User's tokens and access rules are marked."""
     return f"{user.namespace}/User/{user.metadata.uid}"
 
 
@@ -153,7 +153,7 @@ def wanted_limits(user: User) -> dict[str, int]:
 
 
 def limits_of(limits: QuotaLimits | None) -> dict[str, int]:
-    """Return the limits of a quota, keyed by their names in the API of the brokers; empty for None."""
+    """Return the limits of a quota, keyed by their names in the brokers' API; empty for None."""
     if limits is None:
         return {}
     sizes = {
@@ -171,7 +171,7 @@ def limits_of(limits: QuotaLimits | None) -> dict[str, int]:
 
 
 def plan_quota(wanted: Mapping[str, int], owner: str, stored: QuotaDescription | None) -> QuotaPlan:
-    """Return the change of the quota of the User's principal; `stored` is the current quota."""
+    """Return the change to the quota of the User's principal; `stored` is the current quota."""
     if stored is not None and stored.owner != owner:
         other = stored.owner or "another program"
         return QuotaPlan(conflict=f"{stored.subject} has a quota of {other}" if wanted else "")
