@@ -588,7 +588,7 @@ class Admin:
         return await self._call("GET", "/v1/security", "security status", SecurityStatus)
 
     async def tokens(self, principal: str | None = None) -> list[TokenDescription]:
-        """Return the API tokens without secrets, of all principals or of the principals that a pattern matches."""
+        """Return the API tokens without their secrets, of all principals or of principals that match a pattern."""
         query = {} if principal is None else {"principal": principal}
         return [
             token async for token in self._pages(TOKENS_PATH, "list tokens", Page[TokenDescription], query)

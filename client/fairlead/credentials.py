@@ -137,7 +137,7 @@ NO_TOKEN: Final = Credentials()
 
 
 class CallerToken:
-    """Current token of the requests of one client, for use on one event loop."""
+    """Current token for one client's requests, for use on one event loop."""
 
     __slots__ = ("_ask_at", "_asking", "_credentials", "_is_given", "_safe", "_text")
 

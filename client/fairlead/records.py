@@ -1,4 +1,4 @@
-"""Batches and records of a consumer: batches are backed by Arrow, and their records are cheap objects.
+"""Batches and records that a consumer returns: batches are backed by Arrow, and their records are cheap objects.
 
 The consumer creates batches from stored bytes whose checksums are already verified. Columns are decoded and validated
 on first use and then cached. No data is copied: a batch keeps the fetch answer in memory.

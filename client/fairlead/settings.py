@@ -193,7 +193,7 @@ class ConnectionSettings:
     connect_timeout_seconds: float = 5.0
     """Timeout for opening one connection."""
     request_timeout_seconds: float = 30.0
-    """Timeout of one attempt of a call; a produce request also contains the value as `timeout_ms`."""
+    """Timeout for one attempt of a call; a produce request also contains the value as `timeout_ms`."""
     retry_timeout_seconds: float = 30.0
     """Timeout of an admin or metadata call with all its attempts."""
     retry_backoff_seconds: float = 0.1

@@ -51,7 +51,7 @@ secure cluster."""
 
 
 class ClientArguments(TypedDict):
-    """Arguments of a client of a secure cluster."""
+    """Arguments for a client that connects to a secure cluster."""
 
     bootstrap: str
     ca_file: Path

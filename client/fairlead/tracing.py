@@ -43,7 +43,7 @@ def tracer_at_hand() -> Tracer | None:
 
 
 class TracedBatch(Protocol):
-    """Interface of the batches of a request for the span of the request."""
+    """Interface through which the span of a request reads the request's batches."""
 
     @property
     def topic(self) -> str:

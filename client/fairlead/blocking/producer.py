@@ -71,7 +71,7 @@ class Delivery:
 
 
 class BatchDelivery:
-    """The acknowledgement of one piece of a table: `result()` waits for the `BatchMetadata`."""
+    """The acknowledgement for one piece of a table: `result()` waits for the `BatchMetadata`."""
 
     __slots__ = ("_inner", "_producer")
 

@@ -106,7 +106,7 @@ def cancellable() -> Iterator[None]:
 
 
 class Transport:
-    """All connections of one client.
+    """All of one client's connections.
 
     `async with` opens the connections, each of which carries all streams to one broker. `owner` is the name of the
     client (such as "producer") in error messages, since users do not see the transport.

@@ -1,4 +1,4 @@
-"""Calls of one member to the broker that coordinates its group.
+"""One member's calls to the broker that coordinates its group.
 
 Every call is one attempt; after a refusal, the state machine of the member decides on the next action. Any broker can
 name the coordinator (`not_coordinator`), which is cached until the coordinator fails to answer. The module must not

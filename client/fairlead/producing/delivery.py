@@ -54,7 +54,7 @@ class BatchMetadata:
     leader_epoch: int
     """Leader epoch of the append."""
     last_of_parts: int | None = None
-    """Offset of the last record if the piece was stored in parts, with records of other producers possibly in between;
+    """Offset of the last record if the piece was stored in parts, possibly with other producers' records in between;
     for other pieces, the value is None."""
 
     @property
@@ -128,7 +128,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
 
 
 class BatchDelivery:
-    """The acknowledgement of one piece of a table: `await` returns the `BatchMetadata` or raises the error."""
+    """The acknowledgement for one piece of a table: `await` returns the `BatchMetadata` or raises the error."""
 
     __slots__ = ("_batch", "_record_count")
 

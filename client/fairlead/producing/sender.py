@@ -153,7 +153,7 @@ ONE_RECORD: Final = {
     BatchTooLargeError: "`max.message.bytes` of the topic",
     BodyTooLargeError: "`request_body_bytes_max` of the brokers",
 }
-"""Setting that must be raised so that a single large record is accepted, by the error that refused the record."""
+"""Setting that must be raised so that a large record is accepted, keyed by the error that refused the record."""
 REQUEST_SECONDS_MIN: Final = 1.0
 """Minimum request timeout, even if a batch expires sooner, because storing a batch takes time."""
 SEARCH_SECONDS: Final = 0.15

@@ -41,7 +41,7 @@ from fairlead_api.problems import ProblemError, ProblemKind
 _LOG: Final = logging.getLogger("fairlead")
 
 RESET_CODES: Final = frozenset({"offset_out_of_range", "offset_expired"})
-"""Codes of the problems of an offset outside the log, which the consumer's offset policy handles."""
+"""Problem codes for an offset outside the log, which the consumer's offset policy handles."""
 
 
 class _FrameMeta(msgspec.Struct):

@@ -107,7 +107,7 @@ class OffsetLookup:
         found: dict[TopicPartition, OffsetAndTimestamp | None],
         epochs: Mapping[TopicPartition, int],
     ) -> None:
-        """Fill `found` with the answers of the leaders; raise an error only after all leaders were asked."""
+        """Fill `found` with the leaders' answers; raise an error only after all leaders were asked."""
         missing = {place: position for place, position in wanted.items() if place not in found}
         error: ClusterError | UnreachableError | None = None
         for leader, places in (await self._by_leader(missing)).items():

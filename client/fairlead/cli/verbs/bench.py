@@ -184,7 +184,7 @@ async def _receive(
         assert batch is not None, "without a timeout, a batch is returned"
         now = clock.monotonic()
         for offset in batch.offsets:
-            # Records of other producers shift the offsets and are not included in the measurement.
+            # Other producers' records shift the offsets and are not included in the measurement.
             at = sent.get(offset - first)
             if at is not None:
                 figures.add(1, size, now - at)

@@ -101,7 +101,7 @@ def config(
     unset: UnsetOption = None,
     broker: Annotated[
         int | None,
-        typer.Option("--broker", min=0, help="Settings of this broker instead of the whole cluster."),
+        typer.Option("--broker", min=0, help="Settings for this broker instead of the whole cluster."),
     ] = None,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
