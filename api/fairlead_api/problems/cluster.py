@@ -111,7 +111,7 @@ CLUSTER_PROBLEMS: Final = (
         503,
         "The partition has no leader",
         REFRESH,
-        "No broker leads the partition now: an election is under way, or no eligible replica is alive.",
+        "No broker leads the partition now: an election is in progress, or no eligible replica is alive.",
         "Fetch the metadata again and retry with back-off.",
         data_members=(TOPIC, PARTITION),
     ),
