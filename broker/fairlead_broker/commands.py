@@ -245,7 +245,7 @@ def broker_prepare_stop(
 
 
 def dev_up(
-    brokers: Annotated[int, typer.Option(min=1, help="Number of brokers of the cluster.")] = 1,
+    brokers: Annotated[int, typer.Option(min=1, help="Number of brokers in the cluster.")] = 1,
     data: Annotated[
         Path | None, typer.Option(help="Data directory; the default is a temporary directory.")
     ] = None,
@@ -351,7 +351,7 @@ def _secured(data: Path) -> dict[str, Any]:
 def _local(
     number: int, folder: Path, listen: str | None, ops_listen: str | None, security: dict[str, Any]
 ) -> BrokerSettings:
-    """Return the settings of one broker of a local cluster."""
+    """Return the settings for one broker of a local cluster."""
     flags: dict[str, Any] = {
         "id": number,
         "data": folder,

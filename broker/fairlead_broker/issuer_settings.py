@@ -64,7 +64,7 @@ class IssuerSettings(BaseModel):
     """Maximum number of seconds between `iat` and `exp` of a token."""
 
     kubernetes: bool = False
-    """Whether the issuer issues the tokens of service accounts of the Kubernetes cluster in which the broker runs."""
+    """Whether the issuer signs the service account tokens of the Kubernetes cluster in which the broker runs."""
 
     @field_validator("algorithms")
     @classmethod

@@ -52,5 +52,5 @@ class ListenerAddresses(Protocol):
 
     @property
     def external(self) -> str | None:
-        """Address for clients outside of the brokers' network."""
+        """Address for clients outside the brokers' network."""
         ...

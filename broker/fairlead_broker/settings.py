@@ -278,10 +278,10 @@ class Limits(BaseModel):
 
     request_body_bytes_max: int = Field(default=64 * MIB, ge=1 * MIB)
     """Maximum size of a request body. A larger body is refused with `body_too_large`, before the body is read if its
-    length is announced."""
+    length is declared."""
 
     json_body_bytes_max: int = Field(default=16 * MIB, ge=64 * KIB)
-    """Maximum size of the JSON body of a produce call. Parsed small records use ten times as much memory as their text;
+    """Maximum size of the JSON body in a produce call. Parsed small records use ten times as much memory as their text;
     larger loads should use Arrow or record batches."""
 
     bodies_bytes_max: int = Field(default=256 * MIB, ge=1 * MIB)
@@ -325,11 +325,11 @@ class Limits(BaseModel):
     answer instead of a refusal would make clients repeat the fetch at once."""
 
     connections_max: int = Field(default=0, ge=0)
-    """Maximum number of connections of the data listener; 0 means three quarters of the limit of open files. Further
+    """Maximum number of connections to the data listener; 0 means three quarters of the limit of open files. Further
     connections wait in the listener's queue."""
 
     connections_per_address_max: int | None = Field(default=None, ge=0)
-    """Maximum number of connections of one client address (with IPv6, of one /64 network) to the data listener. The
+    """Maximum number of connections from one client address (with IPv6, from one /64 network) to the data listener. The
     default is half of `connections_max`, so that one client cannot use all connections. The newest connections beyond
     the limit are closed. 0 turns the limit off, for clients behind one proxy.
     """
@@ -414,9 +414,9 @@ class BrokerSettings(BaseSettings):
     """
 
     external_listen: ListenerText | None = None
-    """Address of a further data listener, for clients outside of the brokers' network, optionally with a scheme.
-    Clients of this listener get the external address of each broker. If a broker has no external address, external
-    clients get the address that they called, such as the address of a load balancer, and brokers forward every call.
+    """Address of a further data listener, for clients outside the brokers' network, optionally with a scheme. Clients
+    of this listener get the external address of each broker. If a broker has no external address, external clients get
+    the address that they called, such as the address of a load balancer, and brokers forward every call.
     """
 
     external_scheme: Literal["http", "https"] | None = None
@@ -427,7 +427,7 @@ class BrokerSettings(BaseSettings):
     external_advertise: ListenerText | None = None
     """Address of this broker for clients of `external_listen`, optionally with the scheme of a proxy in front, and with
     the placeholders of `advertise`. Without this setting and without an entry in `advertise_each`, the broker forwards
-    every call of these clients.
+    every call from these clients.
     """
 
     peer_listen: ListenerText = Endpoint("127.0.0.1", 9521)
@@ -563,9 +563,8 @@ class BrokerSettings(BaseSettings):
     which only the broker's user can read. All brokers of a cluster use the same file."""
 
     issuers: dict[str, IssuerSettings] = Field(default_factory=dict)
-    """Issuers of signed tokens, by name. The name is the beginning of the principals of the issuer's tokens:
-    `corp:ann`. An issuer is a table `[issuers.NAME]` of the configuration file, or variables
-    `FAIRLEAD_ISSUERS__NAME__...`."""
+    """Issuers of signed tokens, by name. The principals in the issuer's tokens begin with this name: `corp:ann`. An
+    issuer is a table `[issuers.NAME]` of the configuration file, or variables `FAIRLEAD_ISSUERS__NAME__...`."""
 
     limits: Limits = Field(default_factory=Limits)
     """Limits of queues, sizes, threads and times."""

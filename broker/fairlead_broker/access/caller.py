@@ -9,7 +9,7 @@ from fairlead_api.principals import ANONYMOUS
 
 
 class CallerSource(StrEnum):
-    """Means by which a caller proved its principal."""
+    """Means by which a caller authenticated."""
 
     NONE = "none"
     API_TOKEN = "api_token"  # noqa: S105 - the name of a source
@@ -30,7 +30,7 @@ class Caller:
     expires_us: int | None = None
     """Wall-clock time in microseconds at which the token expires, or None for a token that does not expire."""
     issuer: str | None = None
-    """Name of the issuer of a signed token."""
+    """Name of the issuer that signed the token."""
     key_sha256: str | None = None
     """Fingerprint of the key that verified a signed token."""
     key_id: str | None = None

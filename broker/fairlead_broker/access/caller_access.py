@@ -1,6 +1,6 @@
 """Access of one caller at one security revision and mode, as endpoints check it (rules Z3, Z7, Z8).
 
-One object serves all requests of a caller until ACLs, tokens or the mode change, so that a request of a known caller
+One object serves all requests of a caller until ACLs, tokens or the mode change, so that a request from a known caller
 costs one lookup for each decision.
 """
 

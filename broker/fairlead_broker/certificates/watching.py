@@ -88,8 +88,8 @@ class Certificates:
         self._failures = telemetry.metric("fairlead_tls_reload_failures_total")
         self._states: dict[Side, tuple[FileState, ...]] = {}
         self._faults: dict[Side, tuple[tuple[FileState, ...], str]] = {}
-        """State and fault of the files of each listener whose last check failed. Files with a fault are read again at
-        each check.
+        """State and fault of the files of each listener for which the last check failed. Files with a fault are read
+        again at each check.
         """
         self._materials: dict[Side, Material] = {}
         self._subscribers: list[Subscriber] = []

@@ -53,7 +53,7 @@ class RoundFacts(msgspec.Struct, frozen=True, kw_only=True):
     keyed_batches: frozenset[int] = frozenset()
     """Base offsets of batches whose idempotency key is remembered."""
     last_markers: frozenset[tuple[int, int]] = frozenset()
-    """Producer id and epoch of the last marker of each remembered transactional producer."""
+    """Producer id and epoch in the last marker of each remembered transactional producer."""
     batch_bytes_max: int = 1 << 20
     """Largest size of a merged batch, `max.message.bytes`."""
 

@@ -42,7 +42,7 @@ class KeyHashes:
         self._multipliers = np.frombuffer(drawn, np.uint64).reshape(_LANES, _WORDS_MAX + 2)
 
     def of(self, keys: pa.Array[Any]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-        """Return the two halves of the hash of each key of a binary column. The hashes of null keys have no meaning."""
+        """Return the two halves of the hash of each key in a binary column. The hashes of null keys have no meaning."""
         count = len(keys)
         _, offsets, data = keys.buffers()
         assert offsets is not None, "a binary column with rows has offsets"

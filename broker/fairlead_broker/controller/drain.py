@@ -1,4 +1,4 @@
-"""Reassignments of the replicas of draining brokers.
+"""Reassignments that move replicas away from draining brokers.
 
 The controllership calls `drained` for each partition with a replica on a draining broker. All functions are pure.
 A drain is not recorded: its remaining reassignments are derived from the draining brokers and the current
@@ -85,7 +85,7 @@ def has_nowhere_to_go(
 def places_of(
     brokers: tuple[BrokerId, ...], partition: PartitionIndex, view: ClusterView
 ) -> tuple[Target, ...]:
-    """Return the broker and directory of each new replica of a partition.
+    """Return the broker and directory for each new replica of a partition.
 
     Partitions are assigned to the directories of a broker in turn.
     """

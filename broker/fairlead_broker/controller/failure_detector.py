@@ -52,7 +52,7 @@ class _Watched:
 
 
 class FailureDetector:
-    """Outcomes of the connections of one broker to all others, and the budget of ended incarnations."""
+    """Outcomes of one broker's connections to all others, and the budget of ended incarnations."""
 
     def __init__(self) -> None:
         self._watched: dict[BrokerId, _Watched] = {}

@@ -1,4 +1,4 @@
-"""Choice of the brokers that take over the replicas of a draining broker.
+"""Choice of the brokers that take over a draining broker's replicas.
 
 The controller's drain calls `replace_replicas`. The function is pure: the load of each broker is an argument, so
 equal arguments give equal results.

@@ -74,7 +74,7 @@ class Planning:
     cordoned: frozenset[BrokerId] = frozenset()
     """Brokers that get no new replicas."""
     load: Mapping[BrokerId, int] = field(default_factory=dict)
-    """Number of replicas on each broker, including replicas that other operations under way will add."""
+    """Number of replicas on each broker, including replicas that other operations in progress will add."""
 
     @property
     def placeable(self) -> list[PlaceableBroker]:

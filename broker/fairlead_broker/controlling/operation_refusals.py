@@ -66,7 +66,7 @@ def too_many_partitions(
     return ProblemError(
         "too_many_partitions",
         f"the brokers have no room for all new replicas of topic {topic}; broker {fullest} has {count} of at most "
-        f"{limit}, including replicas of operations under way",
+        f"{limit}, including replicas that operations in progress will add",
         data={"topic": topic, "broker": fullest, "limit": limit, "count": count},
     )
 

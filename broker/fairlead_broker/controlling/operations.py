@@ -53,7 +53,7 @@ class ElectionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """A reassignment that is under way."""
+    """A reassignment in progress."""
 
     topic: str
     topic_id: TopicId
@@ -106,7 +106,7 @@ class ClusterOperations:
         await self._want(broker, DRAINING, "true")
 
     async def undrain(self, broker: BrokerId) -> None:
-        """End the drain of a broker. Moves that are under way are finished."""
+        """End the drain of a broker. Moves in progress are finished."""
         await self._want(broker, DRAINING, None)
 
     async def request_restart(self, broker: BrokerId) -> RestartPermit:
@@ -218,7 +218,7 @@ class ClusterOperations:
         return self._required(topic, key).value
 
     def reassignments(self) -> tuple[Reassignment, ...]:
-        """Return all reassignments that are under way, ordered by topic and partition."""
+        """Return all reassignments in progress, ordered by topic and partition."""
         moves = []
         for key in self._controllership.index.moving:
             name, partition = self._metadata.topic_name(key.topic_id), self._controllership.index.find(key)

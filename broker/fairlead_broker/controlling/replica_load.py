@@ -1,4 +1,4 @@
-"""Number of replicas of each broker and of partitions of each topic, including the additions of current operations.
+"""Numbers of replicas per broker and of partitions per topic, including what current operations will add.
 
 `topics` and `operations` promise replicas and partitions before they write them, so that concurrent operations
 together do not exceed the maximum of a broker or a quota. The promises are state of this process: a controller that

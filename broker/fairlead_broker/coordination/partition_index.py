@@ -36,7 +36,7 @@ class PartitionsByBroker:
 
     @property
     def moving(self) -> AbstractSet[PartitionKey]:
-        """Partitions with a reassignment under way."""
+        """Partitions whose reassignment is in progress."""
         return self._moving
 
     def of_broker(self, broker: BrokerId) -> AbstractSet[PartitionKey]:
@@ -48,7 +48,7 @@ class PartitionsByBroker:
         return {broker for broker, keys in self._by_broker.items() if keys}
 
     def replica_counts(self) -> dict[BrokerId, int]:
-        """Return the number of replicas of each broker."""
+        """Return the number of replicas on each broker."""
         return {broker: len(keys) for broker, keys in self._by_broker.items()}
 
     def partitions(self) -> Iterator[tuple[PartitionKey, Versioned[PartitionRecord]]]:

@@ -35,7 +35,7 @@ is refused.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IssuerRules:
-    """Requirements for the tokens of an issuer."""
+    """Requirements for the tokens that an issuer signs."""
 
     name: str
     """Name of the issuer in principals."""

@@ -31,7 +31,7 @@ from fairlead_broker.groups.subscriptions import PATTERNS_MAX, SubscribedTopics,
 from fairlead_broker.registry.group_records import MemberRecord, TargetRecord
 
 MEMBERS_MAX: Final = 1_000
-"""Maximum number of members of a group: a new coordinator must load the key of each member."""
+"""Maximum number of members in a group: a new coordinator must load the key of each member."""
 PARTITIONS_MAX: Final = 10_000
 """Maximum number of partitions that a group consumes: a target is computed in one turn of the event loop."""
 
@@ -73,7 +73,7 @@ class Membership:
         self._subscriptions: Counter[_Consumed] | None = None
         """Number of members by subscription, counted at the first use and then kept up to date."""
         self._wanted: set[str] = set()
-        """Topics of the members' subscriptions. The set may include topics of subscriptions that were dropped in this
+        """Topics to which the members subscribe. The set may include topics of subscriptions that were dropped in this
         turn.
         """
         self.unsettled = False

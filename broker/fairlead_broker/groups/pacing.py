@@ -4,7 +4,7 @@ Deadlines are not stored: a coordinator that takes over a group restarts every t
 moves the session deadline immediately, without a write to the store.
 
 Every heartbeat reply contains the time until the next heartbeat. With a fixed interval of five seconds, the heartbeats
-of 10,000 members would use a third of a core of each broker. With a longer interval, a revoked partition would not be
+of 10,000 members would use a third of a core on each broker. With a longer interval, a revoked partition would not be
 assigned to its next member within a second.
 """
 

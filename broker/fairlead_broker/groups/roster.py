@@ -110,7 +110,7 @@ class Roster:
             del self.instances[record.instance_id]
 
     def replace_targets(self, targets: Mapping[TopicId, TargetRecord]) -> None:
-        """Replace the target of all members."""
+        """Replace the targets of all members."""
         self.targets = dict(targets)
         self._target_of = None
 

@@ -20,15 +20,15 @@ from fairlead_api.problems import ProblemError
 PATTERNS_MAX: Final = 16
 """Maximum number of different patterns in a group: each new topic is matched against all patterns."""
 PATTERN_LENGTH_MAX: Final = 1_000
-"""Maximum number of characters of a pattern."""
+"""Maximum number of characters in a pattern."""
 PATTERN_MEMORY_BYTES_MAX: Final = 1 << 18
 """Maximum memory in bytes that RE2 uses for one compiled pattern. Within this memory, RE2 matches any pattern in
 linear time.
 """
 PATTERN_INSTRUCTIONS_MAX: Final = 1_100
-"""Maximum number of instructions of a compiled pattern, enough for the longest pattern that lists topic names. In
-the worst case RE2 runs each instruction for each character of a name, which blocks the event loop for a millisecond
-for the longest name.
+"""Maximum number of instructions in a compiled pattern, enough for the longest pattern that lists topic names. In the
+worst case RE2 runs each instruction for each character of a name, which blocks the event loop for a millisecond for the
+longest name.
 """
 
 

@@ -107,7 +107,7 @@ def _key(entry: Mapping[str, Any]) -> VerificationKey | None:
 
 
 def _bits(text: object) -> int:
-    """Return the number of bits of an integer in a key, or 0 if the text is not an integer."""
+    """Return the number of bits in an integer of a key, or 0 if the text is not an integer."""
     try:
         data = base64url.decoded(str(text))
     except ValueError:

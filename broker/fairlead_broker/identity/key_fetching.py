@@ -1,4 +1,4 @@
-"""Fetches of the keys of an issuer: by https, by http from this machine, or from a file (rules A14, A17).
+"""Fetches an issuer's keys by https, by http from this machine, or from a file (rules A14, A17).
 
 `refreshing` calls this module. The size and the time of an answer are limited. Redirects are not followed, and no data
 of a client determines which address is called.
@@ -32,7 +32,7 @@ class KeysUnavailable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class KeySource:
-    """Location of the keys of an issuer."""
+    """Location of an issuer's keys."""
 
     issuer: str
     jwks: str | None = None

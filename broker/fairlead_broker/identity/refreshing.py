@@ -1,4 +1,4 @@
-"""Refresh of the keys of all issuers at startup, regularly and for unknown key ids, and their file (rule A17).
+"""Refreshes the keys of all issuers at startup, regularly and for unknown key ids, and keeps a file of them (rule A17).
 
 `wiring` runs the refresh in the background, and `signed_tokens` requests a fetch for an unknown key. A broker also
 starts without the keys of an issuer, and refuses the issuer's tokens until the keys are fetched. The last fetched keys

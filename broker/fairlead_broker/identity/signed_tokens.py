@@ -41,7 +41,7 @@ class KeyUnknown(ProblemError):
 
 
 class SignedTokens:
-    """Verifier of the signed tokens of a broker's issuers."""
+    """Verifier for tokens signed by a broker's issuers."""
 
     def __init__(
         self,

@@ -516,7 +516,7 @@ class LogDirectory:
 
 
 def _is_partition(name: str) -> bool:
-    """Return whether a folder of a topic has the name of a partition."""
+    """Return whether a folder in a topic's folder has the name of a partition."""
     return name.isascii() and name.isdigit() and name == str(int(name))
 
 

@@ -69,7 +69,7 @@ class PartitionCheckpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Checkpoint entries of all partitions of a data directory."""
+    """Checkpoint entries for all partitions in a data directory."""
 
     partitions: tuple[PartitionCheckpoint, ...]
 

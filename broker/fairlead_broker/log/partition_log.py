@@ -375,7 +375,7 @@ class PartitionLog(ReadableLog):
 
     @property
     def synced_offsets(self) -> SyncedOffsets:
-        """File with the stored synced offsets of all partitions of the directory."""
+        """File that stores the synced offsets of all partitions in the directory."""
         return self._stored.file
 
     def note_synced(self, point: SyncPoint) -> None:

@@ -1,4 +1,4 @@
-"""Compute the digest of a range of a log, and check the batches in the range.
+"""Computes the digest over a range of a log, and checks the batches in the range.
 
 Replicas store the same bytes, stamps included, so a range has the same digest on every replica. `runtime` calls
 this module from a disk thread. The module also verifies both checksums of each batch. If two replicas differ, the

@@ -27,8 +27,8 @@ from fairlead_broker.log.segments.storage import File, Storage, read_whole, writ
 MAGIC: Final = b"FLSY"
 VERSION: Final = 1
 ENTRY_BYTES: Final = 32
-"""Size of an entry and of the file's header. No entry crosses the boundary of a sector, so an interrupted write leaves
-no partial entry.
+"""Size of an entry, which is also the size of the file's header. No entry crosses the boundary of a sector, so an
+interrupted write leaves no partial entry.
 """
 _HEAD: Final = struct.Struct("<4sHH20x")
 _PARTITION: Final = struct.Struct("<16sI")

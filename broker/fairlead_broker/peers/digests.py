@@ -1,4 +1,4 @@
-"""Messages between brokers for the checksum of a range of a partition.
+"""Messages with which brokers exchange the checksum of a range of a partition.
 
 The messages are encoded by `messages`. This module does not compare checksums.
 """

@@ -135,7 +135,7 @@ class ReplicaFetchResult(PeerPartition, frozen=True, kw_only=True, omit_defaults
 
     @property
     def nbytes(self) -> int:
-        """Number of bytes of all batches."""
+        """Number of bytes in all batches."""
         return sum(map(len, self.data))
 
 
@@ -169,7 +169,7 @@ class ProgressRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogEndsRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Request for the ends of the logs of a broker's replicas."""
+    """Request for the log ends of a broker's replicas."""
 
     partitions: list[PeerPartition]
 
@@ -180,7 +180,7 @@ class LogEnd(PeerPartition, frozen=True, kw_only=True):
     epoch: LeaderEpoch | None
     end_offset: Offset
     size_bytes: Count | None = None
-    """Number of bytes of the log's batches; None if the answer is from a release without this field."""
+    """Number of bytes in the log's batches; None if the answer is from a release without this field."""
 
 
 class LogEndsAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -64,7 +64,7 @@ KEEP_ALIVE_TIMEOUT: Final = timedelta(seconds=2)
 STREAM_WINDOW_BYTES: Final = 16 << 20
 CONNECTION_WINDOW_BYTES: Final = 64 << 20
 FRAME_BYTES: Final = 1 << 20
-"""Maximum number of bytes of an HTTP/2 frame. The defaults of HTTP/2 (64 KiB windows, 16 KiB frames) are three to five
+"""Maximum number of bytes in an HTTP/2 frame. The defaults of HTTP/2 (64 KiB windows, 16 KiB frames) are three to five
 times slower."""
 
 RENEWED_SECONDS: Final = 60.0
@@ -141,7 +141,7 @@ def cancellable() -> Iterator[None]:
 
 
 class Peers:
-    """Connections of this broker to all other brokers. A `Peers` must be created on the event loop that uses it."""
+    """This broker's connections to all other brokers. A `Peers` must be created on the event loop that uses it."""
 
     def __init__(
         self,
@@ -254,7 +254,7 @@ class Peers:
         return {end.key: end for end in messages.decode(LogEndsAnswer, answer.body).ends}
 
     async def digest(self, broker: BrokerId, request: DigestRequest) -> RangeDigest:
-        """Request the checksum of a range of a broker's copy. Raises like `replica_fetch`."""
+        """Request the checksum over a range of a broker's copy. Raises like `replica_fetch`."""
         answer = await self._post(broker, DIGEST_PATH, messages.encode(request), DIGEST_SECONDS_MAX)
         return messages.decode(RangeDigest, answer.body)
 
@@ -287,7 +287,10 @@ class Peers:
         return messages.decode(UsageAnswer, answer.body)
 
     async def renew(self, tls: PeerTls) -> None:
-        """Use new TLS material for new connections. Running calls have a minute to end on the previous connections."""
+        """Use new TLS material for new connections.
+
+        Calls in progress have a minute to end on the previous connections.
+        """
         if self._forwarding is None:
             return
         old = (self._forwarding, self._replication)
@@ -297,7 +300,7 @@ class Peers:
         closing.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
-        """Close every connection, which makes running calls fail."""
+        """Close every connection, which makes calls in progress fail."""
         clients = (self._forwarding, self._replication)
         self._forwarding = self._replication = None
         closing = list(self._closing)

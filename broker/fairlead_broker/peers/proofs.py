@@ -6,7 +6,7 @@ names the sender and its epoch, the cluster, and the called broker, so that the 
 calls to other brokers. A sender makes one proof per `RENEW_SECONDS` for each called broker, which verifies the proof
 once.
 
-A proof contains the time since the start of its sender instead of the time of day, and is refused once it is
+Instead of the time of day, a proof contains the time since its sender started, and is refused once it is
 `VALID_SECONDS` older than the newest proof of the same incarnation. An intercepted proof therefore soon becomes
 useless, and brokers with wrong clocks can still call each other. Besides the check of certificates, only this module
 uses the package `cryptography`.
@@ -120,7 +120,7 @@ class ProofMaker:
 
 @dataclass(slots=True)
 class _Accepted:
-    """Verified proofs of one incarnation of a broker."""
+    """Verified proofs from one incarnation of a broker."""
 
     epoch: BrokerEpoch
     ages: dict[str, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Messages about the use of limits: reports of brokers, and answers of the controller (rule Q4)."""
+"""Messages about the use of limits: reports from brokers, and answers from the controller (rule Q4)."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from fairlead_api.identifiers import Offset, ProducerEpoch, Sequence, TimestampU
 from fairlead_broker.producers.sequences import FIRST, SEQUENCE_MAX, advanced, record_count
 
 BATCHES_MAX: Final = 5
-"""Maximum number of remembered batches of a producer. A producer has at most this many batches in flight, so every
+"""Maximum number of remembered batches per producer. A producer has at most this many batches in flight, so every
 repeated batch is recognised.
 """
 DIGEST_BYTES: Final = 16

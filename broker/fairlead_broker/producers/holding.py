@@ -14,7 +14,7 @@ from fairlead_api.identifiers import ProducerId
 from fairlead_broker.producers.events import SequencedArrived
 
 HELD_BATCHES_MAX: Final = 4
-"""Maximum number of held batches of one producer: one less than its maximum number of batches in flight."""
+"""Maximum number of held batches from one producer: one less than its maximum number of batches in flight."""
 HOLD_SECONDS: Final = 1.0
 """Number of seconds that a batch is held: longer than any reordering on one connection, but shorter than a producer's
 timeout.
@@ -24,7 +24,7 @@ R = TypeVar("R")
 
 
 class HeldBatches(Generic[R]):
-    """Held batches of all producers of a partition, in order of arrival."""
+    """Held batches from all producers of a partition, in order of arrival."""
 
     __slots__ = ("_by_arrival", "_by_producer")
 
@@ -41,7 +41,7 @@ class HeldBatches(Generic[R]):
         return iter(self._by_arrival.values())
 
     def of(self, producer_id: ProducerId) -> tuple[SequencedArrived[R], ...]:
-        """Return the batches of one producer, in order of arrival."""
+        """Return the held batches from one producer, in order of arrival."""
         return tuple(self._by_producer.get(producer_id, ()))
 
     def add(self, batch: SequencedArrived[R]) -> bool:

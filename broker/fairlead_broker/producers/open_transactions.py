@@ -12,7 +12,7 @@ from typing import Final
 from fairlead_api.identifiers import Offset, ProducerId
 
 OPEN_MAX: Final = 10_000
-"""Maximum number of open transactions of a partition."""
+"""Maximum number of open transactions in a partition."""
 
 
 class OpenTransactions:

@@ -64,7 +64,7 @@ R = TypeVar("R")
 
 
 class _Front(msgspec.Struct, Generic[R], gc=False):
-    """Batches of a producer that are ordered but not yet appended."""
+    """A producer's batches that are ordered but not yet appended."""
 
     epoch: ProducerEpoch
     next_sequence: Sequence
@@ -124,7 +124,7 @@ class PartitionProducers(Generic[R]):
             yield producer_id, entry.epoch, first_offset
 
     def expected_sequence(self, producer_id: int, epoch: int) -> Sequence:
-        """Return the sequence of the next batch of a producer in an epoch, after all batches that are ordered."""
+        """Return the sequence of a producer's next batch in an epoch, after all batches that are ordered."""
         key = ProducerId(producer_id)
         current = self._fronts.get(key) or self._state.producer(key)
         return current.next_sequence if current is not None and current.epoch == epoch else FIRST

@@ -26,7 +26,7 @@ STEP_US_MAX: Final = 3600 * 1_000_000
 difference of append times comes from a pause without batches or from a clock jump, which cannot be distinguished.
 """
 PRODUCERS_MAX: Final = 100_000
-"""Maximum number of remembered producers of a partition. The least recently active producer is forgotten first. The
+"""Maximum number of remembered producers per partition. The least recently active producer is forgotten first. The
 limit keeps clients that use a new producer id for each batch from filling the memory. The next batch of a forgotten
 producer is refused as unknown.
 """

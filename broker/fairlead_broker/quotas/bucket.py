@@ -1,6 +1,6 @@
-"""Counters of one limit on one broker: a bucket for an amount per second, or a count of running requests (rule Q5).
+"""Counters for one limit on one broker: a bucket for an amount per second, or a count of current requests (rule Q5).
 
-A bucket refills at the rate of the broker's share of the limit, and contains at most the share of one second. A request
+A bucket refills at the rate of the broker's share of the limit, and contains at most one second's share. A request
 is admitted while the bucket is not below zero, and is charged in full, so that a request of any size fits any limit.
 """
 

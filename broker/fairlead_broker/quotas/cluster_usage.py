@@ -42,7 +42,7 @@ class ClusterUsage:
     def __init__(self) -> None:
         self._uses: dict[str, _Use] = {}
         self._reported: dict[int, float] = {}
-        """Time of the last report of each broker."""
+        """Time of the last report from each broker."""
 
     def report(
         self, broker: int, uses: Iterable[tuple[str, float, float]], now: float

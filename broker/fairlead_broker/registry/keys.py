@@ -117,7 +117,7 @@ MetaKey: TypeAlias = (
 
 @dataclass(frozen=True)
 class Keys:
-    """Builder and parser of the keys of the cluster with this name.
+    """Builder and parser for the keys of the cluster with this name.
 
     Building a key raises `ValueError` if a name is empty or longer than 255 bytes when percent-encoded.
     """
@@ -331,7 +331,7 @@ FoundGroupKey: TypeAlias = FoundCoordinator | FoundState | FoundTarget | FoundMe
 
 @dataclass(frozen=True, slots=True)
 class GroupKeys:
-    """Builder and parser of the keys of the group with this name.
+    """Builder and parser for the keys of the group with this name.
 
     Building a key raises `ValueError` if a name is empty or longer than 255 bytes when percent-encoded.
     """
@@ -361,7 +361,7 @@ class GroupKeys:
 
     @property
     def members(self) -> str:
-        """Prefix of all members of the group."""
+        """Prefix of all members in the group."""
         return f"{self.prefix}members/"
 
     @property
@@ -405,7 +405,7 @@ class GroupKeys:
 
 
 def all_groups(keys: Keys) -> str:
-    """Return the prefix of all groups of the cluster."""
+    """Return the prefix of all groups in the cluster."""
     return f"{keys.prefix}groups/"
 
 

@@ -24,7 +24,7 @@ class Outcome(StrEnum):
 
 
 class EndReason(StrEnum):
-    """Cause of the end of a transaction."""
+    """Reason why a transaction ended."""
 
     CLIENT = "client"
     """The producer committed or aborted the transaction."""

@@ -73,7 +73,7 @@ class KnownFollower:
 
 
 class EndOffsets:
-    """Ring of the ends of the leader's log during the most recent lag time."""
+    """Ring of log ends that the leader had during the most recent lag time."""
 
     __slots__ = ("_end", "_entries", "_lag_seconds", "_next_at", "_step_seconds")
 

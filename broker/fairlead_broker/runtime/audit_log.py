@@ -33,7 +33,7 @@ _LOGGER.setLevel(logging.INFO)
 
 
 LINES_MAX: Final = 10_000
-"""Maximum number of lines in the queue of the topic."""
+"""Maximum number of lines queued for the topic."""
 
 
 class AuditedRequest(Protocol):

@@ -30,7 +30,7 @@ IDLE_SECONDS: Final = 60.0
 USE_SECONDS: Final = 10.0
 """Seconds over which the displayed use of a limit is averaged."""
 CONCURRENT_RETRY_SECONDS: Final = 1.0
-"""Estimated number of seconds after which a caller with too many requests under way should retry."""
+"""Estimated number of seconds after which a caller with too many requests in progress should retry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,8 @@ class CallerQuota:
     def begin(self, traffic: Traffic, body_bytes: int) -> None:
         """Admit a request and charge it. Raises `throttled`, in which case nothing is charged.
 
-        A fetch of a caller in debt is admitted but must wait (`wait_seconds`). `body_bytes`: announced size of a
-        produce body.
+        A fetch of a caller in debt is admitted but must wait (`wait_seconds`). `body_bytes`: declared size of a produce
+        body.
         """
         for counter in self._under_way:
             if counter.count >= counter.share:
@@ -102,7 +102,7 @@ class CallerQuota:
     def end(self, traffic: Traffic, uncharged_bytes: int) -> None:
         """End an admitted request.
 
-        `uncharged_bytes`: number of bytes of the request's body that were received beyond the announced size.
+        `uncharged_bytes`: number of bytes of the request's body that were received beyond the declared size.
         """
         for counter in self._under_way:
             counter.count -= 1
@@ -303,7 +303,7 @@ class QuotaView:
 
 
 def _applying(access: CallerAccess, limits: Iterable[AppliedLimit]) -> Iterator[AppliedLimit]:
-    """Yield the limits to which the requests of a caller are charged."""
+    """Yield the limits to which a caller's requests are charged."""
     for applied in limits:
         # Superusers are charged for bytes but not for requests, so that they can always act.
         if not access.rules.is_superuser or applied.key.limit not in (

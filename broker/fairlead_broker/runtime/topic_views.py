@@ -46,7 +46,7 @@ class TopicView:
 
 
 class TopicViews:
-    """Cache of the views of the mirrored topics."""
+    """Cache of the views of mirrored topics."""
 
     __slots__ = ("_broker", "_broker_defaults", "_metadata", "_views")
 

@@ -33,7 +33,7 @@ class Addresses:
     peer: str | None = None
     ops: str | None = None
     external: str | None = None
-    """Address of the data listener for clients outside of the brokers' network."""
+    """Address of the data listener for clients outside the brokers' network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class BoundSockets:
     """Bound sockets of all listeners; no call is served yet."""
 
     data: tuple[tuple[Address, BoundSocket], ...]
-    """Addresses of the data listener, followed by the address for clients outside of the brokers' network."""
+    """Addresses of the data listener, followed by the address for clients outside the brokers' network."""
     others: Mapping[Side, BoundSocket]
     """Sockets of the peer and the ops listener."""
     external: Address | None = None
@@ -87,7 +87,7 @@ def bind(settings: ListenerSettings) -> BoundSockets:
 
 
 class ServingListener(Protocol):
-    """Listener of clients or of other brokers."""
+    """Listener for clients or for other brokers."""
 
     async def start(self) -> None:
         """Listen and accept connections."""
@@ -98,7 +98,7 @@ class ServingListener(Protocol):
         ...
 
     async def stop(self, timeout_seconds: float) -> None:
-        """Stop accepting connections, and wait for running requests."""
+        """Stop accepting connections, and wait for requests in progress."""
         ...
 
 
@@ -132,11 +132,11 @@ class Listeners:
         await asyncio.gather(*(listener.renew(material) for listener in (*serving, *ops)))
 
     async def stop_side(self, side: Side, seconds_max: float) -> None:
-        """Stop accepting connections to the data or the peer listener, and wait for answers under way."""
+        """Stop accepting connections to the data or the peer listener, and wait for answers in progress."""
         serving = [listener for each, _, listener in self._serving if each is side]
         await asyncio.gather(*(listener.stop(seconds_max) for listener in serving))
 
     async def stop(self, seconds_max: float = STOP_SECONDS_MAX) -> None:
-        """Stop accepting connections, wait for answers under way, and close the listeners, the ops listener last."""
+        """Stop accepting connections, wait for answers in progress, and close the listeners, the ops listener last."""
         await asyncio.gather(*(self.stop_side(side, seconds_max) for side in (Side.DATA, Side.PEER)))
         await self.closing.aclose()

@@ -89,7 +89,7 @@ class OpsListener:
             await _load(self._tls, material)
 
     async def stop(self) -> None:
-        """Stop accepting connections and close the listener; running requests have one second to finish."""
+        """Stop accepting connections and close the listener; requests in progress have one second to finish."""
         if self._server is None or self._serving is None:
             return
         self._server.should_exit = True

@@ -25,9 +25,9 @@ from fairlead_broker.registry.transaction_records import (
 )
 
 PARTITIONS_MAX: Final = 1000
-"""Maximum number of partitions of a transaction."""
+"""Maximum number of partitions in a transaction."""
 UNFINISHED_MAX: Final = 5
-"""Maximum number of commits of a producer that partitions have not confirmed."""
+"""Maximum number of a producer's commits that partitions have not confirmed."""
 UNNAMED_KEPT_US: Final = 3600 * 1_000_000
 """Microseconds after its last use at which a producer without a name may be removed."""
 
@@ -46,7 +46,7 @@ class Begin:
     """Epoch that the new epoch must exceed, for clients that outlived a restore of the store."""
     owner: str | None = None
     reason: EndReason = EndReason.FENCED
-    """Reason of the abort of the open transaction: `FENCED` or `OPERATOR`."""
+    """Reason why the open transaction is aborted: `FENCED` or `OPERATOR`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from fairlead_broker.registry.transaction_records import TransactionRecord
 
 
 class Finding(Enum):
-    """Action of the leader of a partition for an open transaction."""
+    """Action that a partition's leader takes for an open transaction."""
 
     OPEN = "open"
     """The transaction is not decided, so the leader does nothing."""

@@ -1,4 +1,4 @@
-"""Certificates of a broker: the files of each listener, and the use of replaced certificates."""
+"""A broker's certificates: the files for each listener, and the switch to replaced certificates."""
 
 from __future__ import annotations
 

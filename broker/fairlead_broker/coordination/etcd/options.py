@@ -19,7 +19,7 @@ class EtcdTls:
     """PEM files for TLS. Every new connection reads the files again, so that renewed certificates are used."""
 
     ca: Path | None = None
-    """File with the CA of the members' certificates, or None for the CAs that gRPC ships."""
+    """File with the CA that signed the members' certificates, or None for the CAs that gRPC ships."""
     certificate: Path | None = None
     """File with the client certificate, or None if the members require no client certificate."""
     key: Path | None = None

@@ -158,7 +158,7 @@ class _Round:
         yield RoundDone(until, totals.kept_records, totals.dropped_records, horizon_us, totals.horizon_bytes)
 
     def _map_keys(self) -> Generator[Progress, None, Offset]:
-        """Store the newest offset of each key of the cleanable range. Returns the end of the mapped range."""
+        """Store the newest offset of each key in the cleanable range. Returns the end of the mapped range."""
         order = self._order
         end = order.segments[-1].next_offset
         window = WindowBuilder(Fates(order.facts, end))

@@ -158,7 +158,7 @@ class SegmentIndex:
 
 
 def encode_final_time(max_time_us: int, next_offset: int) -> bytes:
-    """Return the final entry of a closed segment's time index, with the latest time of all records of the segment."""
+    """Return the final entry of a closed segment's time index, with the latest time of all records in the segment."""
     return TIME_INDEX.encode([(max_time_us, next_offset, 0)])
 
 

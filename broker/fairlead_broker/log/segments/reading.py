@@ -28,7 +28,7 @@ from fairlead_api.problems import ProblemError
 from fairlead_broker.log.segments.indexes import SegmentIndex
 
 CACHED_READ_BYTES_MAX: Final = 1 << 20
-"""Maximum number of bytes of a read on the event loop. Reading 1 MiB from memory takes about 60 µs, during which no
+"""Maximum number of bytes in a read on the event loop. Reading 1 MiB from memory takes about 60 µs, during which no
 other request is served.
 """
 MAXIMUM: Final = 1 << 62
@@ -38,7 +38,7 @@ _WORD_BYTES: Final = 8
 """Alignment of batches, and the size of the words in which runs of batches are read."""
 _LENGTH_WORD, _LAST_DELTA_WORD = 1, 5
 _EPOCH_SHIFT: Final = 32
-"""Number of bits of the length, which is stored below the leader epoch in the same word."""
+"""Number of bits for the length, which is stored below the leader epoch in the same word."""
 _EPOCH: Final = struct.Struct("<i")
 _EPOCH_AT: Final = 12
 _HALF_WORD: Final = 0xFFFF_FFFF

@@ -94,7 +94,7 @@ class FollowerReplica:
         """Object that marks appended bytes for the sync rounds."""
         self.following = following
         self.failed_fetches = 0
-        """Number of consecutive fetches of the partition that failed."""
+        """Number of consecutive failed fetches of the partition."""
         self.got_damaged = False
         """Whether the last received records were damaged; the next fetch reports the damage to the leader."""
         self.leader_end_offset: Offset | None = None

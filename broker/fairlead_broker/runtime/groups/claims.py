@@ -1,8 +1,8 @@
 """Lookup of group coordinators, and this broker's claims on groups.
 
 Used by `groups`. A claim is valid while the mirror shows its broker in the incarnation that made the claim. An unowned
-group is assigned by rendezvous hashing over the running brokers. Claims of other brokers are cached, so that most calls
-need no read of the store (protocol section 5, rule 1).
+group is assigned by rendezvous hashing over the running brokers. Other brokers' claims are cached, so that most calls
+need not read the store (protocol section 5, rule 1).
 """
 
 from __future__ import annotations

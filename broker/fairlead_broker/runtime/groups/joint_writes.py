@@ -1,4 +1,4 @@
-"""One write of offsets of a group together with commits of transactions (rule 7.5).
+"""One write that stores a group's offsets and commits transactions (rule 7.5).
 
 Used by `coordinated_group` at the time of the write. Each commit is checked against the record of its producer first
 and against the group afterwards: a repeated request about a committed transaction gets the answer of the first request,

@@ -5,7 +5,7 @@ this broker, starts the assigned roles, and closes logs that are no longer assig
 topic's tombstone or the partition record requires it. The comparison reads the current state rather than events, so
 repeated and late events are harmless. The log stays open while roles change. Recovery and the removal of files can take
 a long time, so they run in separate tasks and do not delay the roles of other partitions. This code is in one file
-because comparing, opening and closing share one table of replicas and the tasks that are under way.
+because comparing, opening and closing share one table of replicas and of the tasks in progress.
 """
 
 from __future__ import annotations

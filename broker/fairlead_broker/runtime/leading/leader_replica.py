@@ -50,7 +50,7 @@ from fairlead_broker.runtime.requests import TransactionEnd
 from fairlead_broker.runtime.topic_views import limits_of
 
 SYNCED_ALONE_BYTES_MAX = 1 << 16
-"""Maximum number of bytes of a group that is synced in the same call to the disk pool as its append, if no sync is
+"""Maximum number of bytes in a group that is synced in the same call to the disk pool as its append, if no sync is
 running: a lone producer waits for one thread instead of two. Larger groups are synced by the rounds, so that the next
 group is written while the round syncs."""
 
@@ -186,7 +186,7 @@ class LeaderReplica:
 
     @property
     def queued_batches(self) -> int:
-        """Number of batches that wait for the partition's task or for earlier batches of their producer."""
+        """Number of batches that wait for the partition's task or for earlier batches from their producer."""
         return len(self._queue) + self._order.held_count
 
     @property
@@ -428,7 +428,7 @@ class LeaderReplica:
     # -- reading
 
     def add_poll(self, poll: LongPoll) -> None:
-        """Register a long poll that is notified of later advances of the high watermark."""
+        """Register a long poll that is notified when the high watermark advances."""
         self._polls[poll] = None
         if poll.committed:
             self._stable_limit = self.stable_limit

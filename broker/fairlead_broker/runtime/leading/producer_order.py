@@ -181,7 +181,7 @@ def pending_end(call: PendingProduce, end: TransactionEnd) -> PendingAppend:
 
 
 class Acknowledging(Protocol):
-    """Interface of the partition of a batch, as used by produce calls."""
+    """Interface of a batch's partition, as used by produce calls."""
 
     def timed_out(self, seconds: float, effect: SideEffect) -> ProblemError:
         """Return the problem that explains why the batch was not acknowledged in time."""
@@ -286,7 +286,7 @@ class ProducerOrder:
 
     @property
     def held_count(self) -> int:
-        """Number of batches that wait for earlier batches of their producer."""
+        """Number of batches that wait for earlier batches from their producer."""
         return self._machine.held_count
 
     def knows_producer(self, producer_id: ProducerId) -> bool:

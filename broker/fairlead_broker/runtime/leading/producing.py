@@ -95,7 +95,7 @@ class Producing:
         self._budget = budget
         self._meters = meters
         self._calls: dict[PendingProduce, None] = {}
-        """Running calls in order of arrival."""
+        """Calls in progress, in order of arrival."""
         self._idle = asyncio.Event()
         self._idle.set()
         self._stopping = False

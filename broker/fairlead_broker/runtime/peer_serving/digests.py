@@ -28,8 +28,8 @@ from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 
 PIECE_BYTES: Final = 8 << 20
-"""Number of bytes of a piece, chosen so that reading a piece takes far less time than the timeout of a call between
-brokers."""
+"""Number of bytes in a piece, chosen so that reading a piece takes far less time than a call between brokers may
+take."""
 COMPARE_SECONDS_MAX: Final = 15.0
 """Number of seconds after which a comparison stops and returns the offset to continue at; far less than the caller's
 timeout."""
@@ -210,7 +210,7 @@ def _checked_range(
 
 
 def _up_to(request: DigestRequest, end_offset: Offset) -> DigestRequest:
-    """Return the request for the other replicas, whose range ends at the end of a batch of the leader."""
+    """Return the request for the other replicas, with a range that ends at the end of one of the leader's batches."""
     return DigestRequest(
         topic_id=request.topic_id,
         partition=request.partition,

@@ -90,7 +90,7 @@ class MoveProgress:
 def _progress(broker: BrokerId, own: LogEnd | None, leader: LogEnd | None) -> ReplicaProgress:
     """Compare the log end of a replica with the log end of its leader.
 
-    The logs may grow between the answers of the leader and of the replica. A replica that appears to be ahead of the
+    The logs may grow between the leader's answer and the replica's answer. A replica that appears to be ahead of the
     leader is reported with lag 0.
     """
     lag = None if own is None or leader is None else max(0, leader.end_offset - own.end_offset)

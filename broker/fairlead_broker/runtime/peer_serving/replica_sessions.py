@@ -122,7 +122,7 @@ def epoch_begin(begin: EpochStart) -> EpochBegin:
 
 
 class FollowerSession:
-    """Cursors of one incarnation of a follower broker."""
+    """Cursors for one incarnation of a follower broker."""
 
     __slots__ = ("_hurry", "_parked", "_places", "_ready", "ended", "number", "peer", "turn", "used_at")
 

@@ -1,8 +1,8 @@
 """Writes of decisions: changes of many producers that arrive together share one compare-and-set (rule 7.6).
 
-A change is a pure function of the stored record. While a write is under way, further changes accumulate. A change whose
-answer needs no write is answered from a read that began after the change arrived. After an unknown outcome, the records
-are read again: the compare lets either the first or the second attempt succeed, never both (rule 7.1.1).
+A change is a pure function of the stored record. While a write is in progress, further changes accumulate. A change
+whose answer needs no write is answered from a read that began after the change arrived. After an unknown outcome, the
+records are read again: the compare lets either the first or the second attempt succeed, never both (rule 7.1.1).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class DecisionWrites:
         self._queue: deque[_Pending[Any]] = deque()
         self._cache: OrderedDict[ProducerId, Standing] = OrderedDict()
         self._busy: set[ProducerId] = set()
-        """Producers whose change is under way; further changes of the same producers wait."""
+        """Producers whose change is in progress; further changes of the same producers wait."""
         self._writers = 0
 
     async def change(self, producer_id: ProducerId, change: Change[A]) -> A:

@@ -59,7 +59,7 @@ class Begun:
 
 @dataclass(slots=True)
 class _Seen:
-    """Records of the last attempt of a decision."""
+    """Records of the last attempt to store a decision."""
 
     stored: TransactionRecord | None = None
     """Record that was last read or written."""

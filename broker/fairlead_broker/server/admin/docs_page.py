@@ -125,7 +125,7 @@ def _answer(form: AnswerForm, response: Schema) -> tuple[str, ...]:
 
 
 def _contents(content: Schema) -> list[tuple[str, str]]:
-    """Return the media type and the content of each alternative of a body."""
+    """Return the media type and the content of each alternative for a body."""
     return [(_code(media_type), _type(described["schema"])) for media_type, described in content.items()]
 
 

@@ -326,7 +326,7 @@ class Application:
         await self._endpoints[route.name](call)
 
     def _has_part(self, scope: Scope) -> bool:
-        """Return whether the caller is remembered and has few enough produce calls under way to admit one more."""
+        """Return whether the caller is remembered and has few enough produce calls in progress to admit one more."""
         caller = self._access.remembered(scope)
         return caller is not None and self._budget.calls.admits(caller)
 

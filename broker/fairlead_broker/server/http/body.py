@@ -4,9 +4,9 @@ Callers: ``call``. A body is stored once: a single chunk is used as received, se
 ``BodyBudget`` limits the bytes of all request bodies together, because many large concurrent uploads would exhaust the
 memory of the process.
 
-``CallLimit`` limits the number of produce calls under way. The number of calls under way determines how long each call
-waits, and the best number depends on the machine, the batches and the disk. The limit is adjusted to the lag of the
-event loop's timers, because every step of a request, including a refusal, waits in the loop's queue. The limit is
+``CallLimit`` limits the number of produce calls in progress. The number of calls in progress determines how long each
+call waits, and the best number depends on the machine, the batches and the disk. The limit is adjusted to the lag of
+the event loop's timers, because every step of a request, including a refusal, waits in the loop's queue. The limit is
 increased additively and decreased multiplicatively, like TCP's congestion window (Jacobson 1988). A slow disk alone
 does not delay the loop, so it does not lower the limit.
 
@@ -51,9 +51,9 @@ _INCREASE: Final = 16
 
 
 class CallLimit:
-    """Counter of calls under way, with a limit that is adjusted to the lag of the event loop.
+    """Counter of calls in progress, with a limit that is adjusted to the lag of the event loop.
 
-    At the limit, a caller with fewer calls under way than its equal part of the limit is still admitted (rule Q9).
+    At the limit, a caller with fewer calls in progress than its equal share of the limit is still admitted (rule Q9).
     """
 
     __slots__ = ("_calls_max", "_excess", "_excess_of", "_under_way", "calls", "limit")
@@ -63,18 +63,19 @@ class CallLimit:
         self.limit = calls_max
         """Current maximum number of concurrent calls."""
         self.calls = 0
-        """Number of calls under way."""
+        """Number of calls in progress."""
         self._under_way: dict[str, int] = {}
-        """Number of running calls of each caller that has any."""
+        """Number of calls in progress for each caller that has any."""
         self._excess = 0
-        """Number of calls under way that were admitted beyond the limit. Calls counted by `go_on` are not included."""
+        """Number of calls in progress that were admitted beyond the limit. Calls counted by `go_on` are not
+        included."""
         self._excess_of: dict[str, int] = {}
         """Number of calls that were admitted beyond the limit, by caller."""
 
     def observe_lag(self, seconds: float) -> None:
         """Adjust the limit to the measured lag of the event loop."""
         if seconds > LATE_SECONDS:
-            # The new limit is derived from the number of calls under way, which caused the lag; the old limit may be
+            # The new limit is derived from the number of calls in progress, which caused the lag; the old limit may be
             # much larger.
             lowered = round(min(self.limit, max(self.calls, CALLS_MIN)) * _DECREASE)
             self.limit = min(self._calls_max, max(CALLS_MIN, lowered))
@@ -83,7 +84,7 @@ class CallLimit:
 
     @property
     def full(self) -> bool:
-        """Whether new calls are refused, except those of callers with few running calls."""
+        """Whether new calls are refused, except calls from callers that have few calls in progress."""
         return self.calls >= self.limit
 
     def admits(self, caller: str) -> bool:
@@ -261,7 +262,7 @@ class BodyBudget:
     __slots__ = ("calls", "coming", "held", "held_bytes", "limits", "stopping")
 
     calls: CallLimit
-    """Counter of the produce calls under way."""
+    """Counter of the produce calls in progress."""
 
     coming: set[asyncio.Timeout]
     """Timeouts of the reads that currently wait for the next piece of a produce call's body."""
@@ -290,7 +291,7 @@ class BodyBudget:
                 wait.reschedule(now)
 
     def admit(self, announced_bytes: int, client: Client) -> None:
-        """Admit a body of the announced size. Raises ProblemError overloaded, before the body is read."""
+        """Admit a body of the declared size. Raises ProblemError overloaded, before the body is read."""
         bytes_max = self.limits.bodies_bytes_max
         while self.held_bytes and self.held_bytes + announced_bytes > bytes_max - bytes_max // 4:
             body = self._longest_held(announced_bytes, client)
@@ -305,7 +306,7 @@ class BodyBudget:
         if not self.calls.begin(caller):
             raise ProblemError(
                 "overloaded",
-                f"{self.calls.calls} produce calls are under way",
+                f"{self.calls.calls} produce calls are in progress",
                 retry_after_seconds=RETRY_SECONDS,
             )
 
@@ -371,7 +372,7 @@ class BodyReader:
         return self._budget.limits
 
     def begin_call(self, caller: str = ANONYMOUS) -> None:
-        """Count the request among the produce calls of a caller until ``release``. Raises ProblemError overloaded."""
+        """Count the request among the caller's produce calls until ``release``. Raises ProblemError overloaded."""
         self._budget.begin_call(caller)
         self._caller = caller
         self._counted = self._produces = True

@@ -2,8 +2,8 @@
 
 Callers: ``http2_listener``, ``listener_generations`` and ``ops_listener``. Binding, which determines the port, and
 listening are separate steps, because a broker registers its addresses before recovery and serves only after recovery.
-SO_REUSEPORT is never set: if two brokers use one port, the second broker must fail instead of sharing the clients of
-the first. `::` means every IPv6 and IPv4 address.
+SO_REUSEPORT is never set: if two brokers use one port, the second broker must fail instead of taking clients from the
+first. `::` means every IPv6 and IPv4 address.
 """
 
 from __future__ import annotations

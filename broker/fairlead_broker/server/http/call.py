@@ -113,7 +113,7 @@ class Call:
         self.peer: PeerIncarnation | None = None
         """Broker that sent the request; None on listeners other than the peer listener."""
         self.outside: Outside | None = None
-        """Listener for clients outside of the brokers' network, if the request came through that listener."""
+        """Listener for clients outside the brokers' network, if the request came through that listener."""
         self.access: CallerAccess = OPEN_ACCESS
         """Access of the caller, for decisions on names in the body and in the answer."""
         self.quota: CallerQuota | None = None
@@ -132,7 +132,7 @@ class Call:
         self._query: QueryValues | None = None
 
     def begin_produce(self) -> None:
-        """Count the request among the produce calls of its caller. Raises ProblemError overloaded."""
+        """Count the request among its caller's produce calls. Raises ProblemError overloaded."""
         self.body_reader.begin_call(self.access.caller.principal)
 
     @property
@@ -253,7 +253,7 @@ class Call:
     def may_forward(self) -> bool:
         """Whether the call may be forwarded: False if the call comes from a peer or the caller forbids forwarding.
 
-        A client outside of the brokers' network cannot forbid forwarding if all brokers share one address for such
+        A client outside the brokers' network cannot forbid forwarding if all brokers share one address for such
         clients.
         """
         if self.peer is not None:

@@ -66,12 +66,12 @@ class ListedSocket:
 
 
 def peers_at(port: int) -> set[Peer]:
-    """Return the clients of the TCP connections of this process to one of its ports."""
+    """Return the clients of the TCP connections to one of this process's ports."""
     return {each.peer for each in listed_sockets([port])[port]}
 
 
 def listed_sockets(ports: Iterable[int]) -> Mapping[int, list[ListedSocket]]:
-    """Return the TCP connections of this process to each of its ports.
+    """Return the TCP connections to each of this process's ports.
 
     Raises OSError if the process has no free descriptors.
     """

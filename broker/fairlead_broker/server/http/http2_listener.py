@@ -4,9 +4,9 @@ Callers: ``listener_generations`` (data and peer listeners). This module does no
 runtime, and serves any ASGI callable.
 
 The broker binds the socket itself because granian binds with SO_REUSEPORT, so a second broker on the same port would
-silently take half of the clients of the first broker. With port 0, granian does not report the actual port. The socket
-is handed over by replacing the private ``Server._init_shared_socket``; therefore granian's version is pinned, and a
-test checks the pin.
+silently take half of the first broker's clients. With port 0, granian does not report the actual port. The socket is
+handed over by replacing the private ``Server._init_shared_socket``; therefore granian's version is pinned, and a test
+checks the pin.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Http2Listener:
             await self._serving
 
     async def stop(self, timeout_seconds: float | None) -> None:
-        """Stop accepting connections, wait up to ``timeout_seconds`` for running requests, and cancel the rest.
+        """Stop accepting connections, wait up to ``timeout_seconds`` for requests in progress, and cancel the rest.
 
         If `stop` was cancelled, it may be called again.
         """

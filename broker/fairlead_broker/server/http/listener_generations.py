@@ -137,7 +137,7 @@ class _Generation:
         self._application = application
         self._snapshot = snapshot
         self._clients: dict[Peer, int] = {}
-        """Number of unfinished requests of each client; empty without TLS, because only TLS has generations."""
+        """Number of unfinished requests from each client; empty without TLS, because only TLS has generations."""
         self._server = build(application if snapshot is None else self._serve, snapshot)
 
     async def start(self, listening: socket.socket | None) -> None:

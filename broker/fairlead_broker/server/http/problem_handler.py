@@ -69,7 +69,7 @@ def with_address_for(
 class FailureLog:
     """Log of unexpected failures. Each failure is logged under a failure id, and the caller gets only the id.
 
-    ``life`` distinguishes the ids of this run of the broker from those of other runs.
+    ``life`` distinguishes the ids of this run of the broker from the ids of other runs.
     """
 
     def __init__(self, log: Log, life: str) -> None:

@@ -292,7 +292,7 @@ def _malformed(name: str, text: str, why: str, allowed: str) -> ProblemError:
 
 QUERIES_MAX: Final = 1024
 QUERY_BYTES_MAX: Final = 128
-"""Maximum number of bytes of a query that is cached. Longer queries name topics and are rarely repeated. Together with
+"""Maximum number of bytes in a query that is cached. Longer queries name topics and are rarely repeated. Together with
 the limit on the number of queries, the cache stays below half a MiB."""
 
 

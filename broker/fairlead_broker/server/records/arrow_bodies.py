@@ -128,7 +128,7 @@ def _is_compressed(metadata: bytes) -> bool:
 
 
 def _field(metadata: bytes, table: int, slot: int) -> int:
-    """Return the position of a field of a flatbuffer table; 0 when the field is absent."""
+    """Return the position of a field in a flatbuffer table; 0 when the field is absent."""
     vtable = table - _I32.unpack_from(metadata, table)[0]
     if vtable < 0:
         reason = "a flatbuffer table points before its message"

@@ -150,7 +150,7 @@ class FetchRouting:
         held: HeldAnswer,
         isolation: Isolation,
     ) -> Answers:
-        """Return the answers of this broker for the partitions that it leads."""
+        """Return this broker's answers for the partitions that it leads."""
         if not wanted:
             return {}
         spec = FetchSpec(

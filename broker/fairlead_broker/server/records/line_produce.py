@@ -125,7 +125,7 @@ async def _end(call: Call, totals: _Totals, problem: ProblemError) -> None:
 
 
 class _Totals:
-    """Totals of the outcomes of all lines so far."""
+    """Totals of the outcomes for all lines so far."""
 
     def __init__(self) -> None:
         self.status = 200

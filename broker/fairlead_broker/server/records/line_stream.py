@@ -1,4 +1,4 @@
-"""Grouping of the lines of a body of unlimited duration.
+"""Grouping of lines in a body that a client sends for an unlimited time.
 
 Callers: ``line_produce``. A group ends when it is large enough or when no bytes arrive for 10 ms. A file is therefore
 stored in large batches, and a line that a person types is stored immediately.
@@ -34,7 +34,7 @@ class LineStream:
     """Reader of the lines of one body."""
 
     def __init__(self, reader: BodyReader, line_bytes_max: int) -> None:
-        """`line_bytes_max`: maximum number of bytes of a line.
+        """`line_bytes_max`: maximum number of bytes in a line.
 
         `reader` counts received bytes until their group is yielded.
         """

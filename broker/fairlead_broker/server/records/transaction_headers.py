@@ -49,7 +49,7 @@ def refuse_transaction(call: Call, reason: str) -> None:
 
 
 def stamp_of(transaction: TransactionId) -> ProducerStamp:
-    """Return the producer of a batch of a transaction; the leader of the partition assigns a sequence to the batch."""
+    """Return the producer of a batch in a transaction; the leader of the partition assigns a sequence to the batch."""
     return ProducerStamp(transaction.producer_id, transaction.epoch, _NO_SEQUENCE, is_transactional=True)
 
 

@@ -55,7 +55,7 @@ CONTROLLER_SECONDS_MAX: Final = 5.0
 after the loss of its controller until the lease of that broker expires.
 """
 RETRY_SECONDS: Final = 0.2
-"""Number of seconds after which a retry is advised when an election is probably under way."""
+"""Number of seconds after which a retry is advised when an election is probably in progress."""
 JSON_BODY: Final = ("content-type", JSON)
 _STRANGER_CODES: Final = frozenset({"peer_refused", "stale_broker_epoch"})
 """Problem codes with which a peer refuses a broker whose incarnation has ended, before it processes the request."""
@@ -277,7 +277,7 @@ class Forwarding:
 def passed_on(call: Call) -> list[tuple[str, str]]:
     """Return the headers of a call that are forwarded to another broker.
 
-    The headers contain the name of the caller instead of its token, and the client's side unless the side is http.
+    The headers contain the caller's name instead of its token, and the client's side unless the side is http.
     """
     side = call.caller_side.text
     passed = [] if side == "http" else [(identity.CALLER_SCHEME, side)]

@@ -66,7 +66,7 @@ PEER_ROUTES: Final = (
     _route("replica_fetch", REPLICA_FETCH_PATH, "Copy records to a follower"),
     _route("replica_progress", PROGRESS_PATH, "Report the synced offsets of a follower to its leader"),
     _route("log_ends", LOG_ENDS_PATH, "Return the ends of a broker's logs"),
-    _route("replica_digest", DIGEST_PATH, "Return the digest of a range of a replica"),
+    _route("replica_digest", DIGEST_PATH, "Return the digest over a range of a replica"),
     _route("usage", USAGE_PATH, "Report the use of limits to the controller"),
     _route("transaction_ends", TRANSACTION_ENDS_PATH, "Report committed transactions to a leader"),
     _route(
