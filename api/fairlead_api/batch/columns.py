@@ -180,7 +180,7 @@ def header_counts(columns: pa.RecordBatch) -> npt.NDArray[np.int32]:
     counts = np.diff(numbers_of(lists.offsets, np.int32))
     if lists.null_count:
         # The two offsets around a null value may differ by any number.
-        counts[lists.is_null().to_numpy(zero_copy_only=False)] = 0
+        counts[nulls_of(lists)] = 0
     return counts
 
 
@@ -192,7 +192,7 @@ def payload_sizes(columns: pa.RecordBatch) -> npt.NDArray[np.int64]:
     np.cumsum(_lengths(items.field(0)) + _lengths(items.field(1)), out=before[1:])
     headers = np.diff(before[numbers_of(lists.offsets, np.int32)])
     if lists.null_count:
-        headers[lists.is_null().to_numpy(zero_copy_only=False)] = 0
+        headers[nulls_of(lists)] = 0
     return np.stack([_lengths(columns.column(0)), _lengths(columns.column(1)), headers])
 
 
@@ -205,7 +205,7 @@ def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
     lengths = np.diff(bounds).astype(np.int64)
     if column.null_count:
         # The two offsets around a null value may differ by any number.
-        lengths[column.is_null().to_numpy(zero_copy_only=False)] = 0
+        lengths[nulls_of(column)] = 0
     return lengths
 
 
@@ -226,6 +226,18 @@ def constant_timestamps(count: int, timestamp_us: int) -> pa.Array:
     """Return a column with `count` equal timestamps."""
     times = pa.py_buffer(np.full(count, timestamp_us, np.int64).data)
     return pa.Array.from_buffers(TIMESTAMP_TYPE, count, [None, times], 0)
+
+
+def nulls_of(column: pa.Array) -> npt.NDArray[np.bool_]:
+    """Return which values of a column are null. Arrow's own conversion to numpy would import pandas if installed."""
+    bitmap = column.buffers()[0]
+    if not column.null_count or bitmap is None:
+        return np.zeros(len(column), np.bool_)
+    stop = column.offset + len(column)
+    bits = np.unpackbits(
+        np.frombuffer(memoryview(bitmap), np.uint8, (stop + 7) // 8), count=stop, bitorder="little"
+    )
+    return bits[column.offset :] == 0
 
 
 def numbers_of(column: pa.Array, kind: type[_Number]) -> npt.NDArray[_Number]:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from fairlead_api.batch.columns import nulls_of
 from fairlead_api.partitioning import MURMUR2_SEED, POSITIVE_MASK, partition_for_key
 
 NO_PARTITION: Final = -1
@@ -41,7 +42,7 @@ def partitions_for_keys(
     offsets = np.frombuffer(memoryview(offsets_buffer), np.int32, len(keys) + 1, 4 * keys.offset)
     lengths = np.diff(offsets)
     if keys.null_count:
-        lengths[keys.is_null().to_numpy(zero_copy_only=False)] = NO_PARTITION
+        lengths[nulls_of(keys)] = NO_PARTITION
     present = _distinct_lengths(lengths)
     if len(present) > _COLUMN_LENGTHS_MAX or max(present) > _COLUMN_LENGTH_MAX:
         return _by_distinct_keys(keys.dictionary_encode(), partition_count)

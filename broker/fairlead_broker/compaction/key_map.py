@@ -18,7 +18,6 @@ SLOT_BYTES: Final = 24
 BUFFER_BYTES_MIN: Final = 16 << 20
 """Smallest buffer, in which the keys of several windows fit."""
 _SLOTS_AT_FIRST: Final = 1 << 12
-NOT_FOUND: Final = -1
 
 
 class KeyMap:
@@ -60,9 +59,17 @@ class KeyMap:
         self._insert(upper[new], lower[new], offsets[new] + 1, slots[new])
         return True
 
-    def newest(self, upper: NDArray[np.uint64], lower: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Return the newest offset of each key, or `NOT_FOUND`."""
-        return self._next_offsets[self._find(upper, lower)] - 1
+    def holds(self, upper: NDArray[np.uint64], lower: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Return whether the map has each key."""
+        found: NDArray[np.bool_] = self._next_offsets[self._find(upper, lower)] != 0
+        return found
+
+    def newest_offsets(self) -> NDArray[np.int64]:
+        """Return the newest offset of every key, in ascending order."""
+        found: NDArray[np.int64] = self._next_offsets[self._next_offsets != 0]
+        found -= 1
+        found.sort()
+        return found
 
     def _allocate(self, slots: int) -> None:
         self._upper = np.zeros(slots, np.uint64)
@@ -112,7 +119,7 @@ class KeyMap:
             at = slots[free]
             self._upper[at], self._lower[at] = upper[free], lower[free]
             self._next_offsets[at] = next_offsets[free]
-            self._count += len(np.unique(at))
+            self._count += int(np.count_nonzero(self._next_offsets[at] == next_offsets[free]))
             other = (self._upper[slots] != upper) | (self._lower[slots] != lower)
             upper, lower, next_offsets = upper[other], lower[other], next_offsets[other]
             slots = (slots[other] + 1) & mask

@@ -14,21 +14,20 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from fairlead_api.batch.batches import decode
-from fairlead_api.batch.columns import SCHEMA, numbers_of
+from fairlead_api.batch.columns import SCHEMA, numbers_of, one_empty_record
 from fairlead_api.batch.extension import ExtensionType, read_extension
 from fairlead_api.batch.header import BatchHeader, check_checksums
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from fairlead_broker.compaction.fates import Fates
+    from collections.abc import Callable, Iterable, Sequence
 
 ROWS_MAX: Final = 65_536
 BYTES_MAX: Final = 8 << 20
 """Number of records, and of bytes before compression, from which a window is complete."""
 NO_HORIZON: Final = 2**63 - 1
 _OFFSET_DELTA: Final = 4
-_COLUMNS: Final = ("key", "value", "timestamp", "headers")
+COLUMNS: Final = tuple(SCHEMA.names)
+KEYS: Final = ("key",)
 
 
 class WindowBatch(msgspec.Struct, frozen=True, gc=False):
@@ -37,7 +36,7 @@ class WindowBatch(msgspec.Struct, frozen=True, gc=False):
     header: BatchHeader
     data: memoryview
     rows: int
-    """Number of the batch's records among the window's; 0 for control batches and aborted batches."""
+    """Number of the batch's records among the window's; 0 for batches whose records are not needed."""
     horizon_us: int = NO_HORIZON
 
 
@@ -46,17 +45,19 @@ class Window(msgspec.Struct, frozen=True):
 
     batches: tuple[WindowBatch, ...]
     columns: pa.RecordBatch
-    """Columns of `SCHEMA`."""
+    """The requested columns of `SCHEMA`."""
     offsets: NDArray[np.int64]
 
 
 class WindowBuilder:
     """Collects batches until they fill a window."""
 
-    __slots__ = ("_batches", "_bytes", "_columns", "_fates", "_offsets", "_rows")
+    __slots__ = ("_batches", "_bytes", "_columns", "_has_rows", "_names", "_offsets", "_rows")
 
-    def __init__(self, fates: Fates) -> None:
-        self._fates = fates
+    def __init__(self, has_rows: Callable[[BatchHeader], bool], columns: Sequence[str] = COLUMNS) -> None:
+        """`has_rows` returns whether the records of a batch are needed, and `columns` are the needed columns."""
+        self._has_rows = has_rows
+        self._names = tuple(columns)
         self._clear()
 
     @property
@@ -72,7 +73,7 @@ class WindowBuilder:
     def add(self, header: BatchHeader, data: memoryview) -> None:
         """Check a batch and add it. Raises `malformed_batch`, `crc_mismatch` or `unsupported_version`."""
         self._bytes += max(header.uncompressed_bytes, header.total_bytes)
-        if not self._fates.has_rows(header):
+        if not self._has_rows(header):
             check_checksums(data, 0, header)
             self._batches.append(WindowBatch(header, data, 0))
             return
@@ -83,9 +84,10 @@ class WindowBuilder:
             self._offsets.append(
                 numbers_of(columns.column(_OFFSET_DELTA), np.int32).astype(np.int64) + header.base_offset
             )
-            columns = columns.select(_COLUMNS)
         else:
             self._offsets.append(np.arange(header.base_offset, header.base_offset + rows))
+        if columns.num_columns != len(self._names):
+            columns = columns.select(self._names)
         self._columns.append(columns)
         self._rows += rows
 
@@ -103,16 +105,16 @@ class WindowBuilder:
 
 
 def joined(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
-    """Return the columns of several batches as one batch of `SCHEMA`."""
+    """Return the columns of several batches with equal schemas as one batch; no batches are one of `SCHEMA`."""
     parts = list(batches)
     if len(parts) == 1:
         return parts[0]
     if not parts:
-        arrays = [pa.array([], field.type) for field in SCHEMA]
-        return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+        return one_empty_record().slice(0, 0)
+    schema = parts[0].schema
     return pa.RecordBatch.from_arrays(
-        [pa.concat_arrays([part.column(number) for part in parts]) for number in range(len(SCHEMA))],
-        schema=SCHEMA,
+        [pa.concat_arrays([part.column(number) for part in parts]) for number in range(len(schema))],
+        schema=schema,
     )
 
 

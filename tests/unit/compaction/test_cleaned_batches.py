@@ -33,7 +33,8 @@ from fairlead_broker.compaction.fates import VERBATIM_BYTES, Fates, RoundFacts
 from fairlead_broker.compaction.kept_rows import kept_rows
 from fairlead_broker.compaction.key_hashes import KeyHashes
 from fairlead_broker.compaction.key_map import KeyMap
-from fairlead_broker.compaction.windows import NO_HORIZON, WindowBuilder
+from fairlead_broker.compaction.newest_records import NewestRecords
+from fairlead_broker.compaction.windows import KEYS, NO_HORIZON, WindowBuilder
 
 HASHES = KeyHashes(bytes(32))
 NOW = 1_000_000
@@ -138,7 +139,7 @@ def cleaned(
     known = msgspec.structs.replace(FACTS, **facts)
     key_map, fates = KeyMap(1 << 16), Fates(known, until)
     for batch in batches:
-        builder = WindowBuilder(fates)
+        builder = WindowBuilder(fates.has_rows, KEYS)
         builder.add(read_header(batch), memoryview(batch))
         found = builder.take()
         keyed = [row for row, key in enumerate(found.columns.column(0).to_pylist()) if key is not None]
@@ -146,16 +147,18 @@ def cleaned(
             upper, lower = HASHES.of(found.columns.column(0))
             assert key_map.put(upper[keyed], lower[keyed], found.offsets[keyed])
     totals, out = Totals(), []
-    writer, builder = CleanedBatches(known, fates, totals), WindowBuilder(fates)
+    newest = NewestRecords(key_map, HASHES, 0)
+    writer = CleanedBatches(known, fates, totals)
+    builder = WindowBuilder(lambda header: fates.has_rows(header) and newest.may_be_in(header))
     for number, batch in enumerate(batches):
         builder.add(read_header(batch), memoryview(batch))
         assert not builder.is_full, "few records do not fill a window"
         if number % window == window - 1:
             found = builder.take()
-            out += writer.add(found, kept_rows(found, key_map, HASHES, known))
+            out += writer.add(found, kept_rows(found, newest, known))
     if not builder.is_empty:
         found = builder.take()
-        out += writer.add(found, kept_rows(found, key_map, HASHES, known))
+        out += writer.add(found, kept_rows(found, newest, known))
     out += writer.finish()
     result = Cleaned([data for _, data in out], totals)
     ends = [start for start, _ in result.ranges[1:]]

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead_broker.compaction.key_map import NOT_FOUND, SLOT_BYTES, KeyMap
+from fairlead_broker.compaction.key_map import SLOT_BYTES, KeyMap
 
 WINDOWS = st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=30), max_size=8)
 
@@ -31,7 +31,8 @@ def test_the_map_has_the_newest_offset_of_each_key(windows: list[list[int]], slo
             assert len(expected) + len(keys) > slots * 3 // 4
     every = list(range(45))
 
-    assert key_map.newest(*columns(every)).tolist() == [expected.get(key, NOT_FOUND) for key in every]
+    assert key_map.holds(*columns(every)).tolist() == [key in expected for key in every]
+    assert key_map.newest_offsets().tolist() == sorted(expected.values())
     assert len(key_map) == len(expected)
     assert (key_map.used_ratio > 0) == bool(expected)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import numpy as np
 
+from fairlead_api.batch.columns import nulls_of
 from fairlead_api.batch.control_batches import read_marker
 from fairlead_api.batch.header import HEADER_BYTES, BatchHeader, check_stamp_checksum, read_header
 from fairlead_api.identifiers import Offset
@@ -24,7 +25,8 @@ from fairlead_broker.compaction.fates import Fates, RoundFacts
 from fairlead_broker.compaction.kept_rows import kept_rows
 from fairlead_broker.compaction.key_hashes import KeyHashes
 from fairlead_broker.compaction.key_map import KeyMap
-from fairlead_broker.compaction.windows import NO_HORIZON, WindowBuilder
+from fairlead_broker.compaction.newest_records import NewestRecords
+from fairlead_broker.compaction.windows import KEYS, NO_HORIZON, WindowBuilder
 from fairlead_broker.log.aborted_index import ABORTED_LAYOUT
 from fairlead_broker.log.segments.indexes import OFFSET_INDEX, TIME_INDEX, SegmentIndex, encode_final_time
 from fairlead_broker.log.segments.segments import ABORTED_SUFFIX, LOG_SUFFIX
@@ -134,17 +136,18 @@ class _Round:
         self._storage = storage
         self._folder = Path(order.folder)
         self._hashes = KeyHashes(order.seed)
-        self._map = KeyMap(order.buffer_bytes)
         self._totals = Totals()
         self._read_bytes = self._written_bytes = 0
 
     def run(self) -> Iterator[Event]:
-        until = yield from self._map_keys()
-        yield Mapped(until, self._map.used_ratio)
+        key_map = KeyMap(self._order.buffer_bytes)
+        until = yield from self._map_keys(key_map)
+        yield Mapped(until, key_map.used_ratio)
         fates = Fates(self._order.facts, until)
+        newest = NewestRecords(key_map, self._hashes, self._order.map_from)
         for group in _groups(self._order, until):
             writer = _GroupWriter(self._storage, self._folder, group, until, self._order.index_interval_bytes)
-            yield from self._rewrite(group, fates, writer)
+            yield from self._rewrite(group, fates, newest, writer)
             writer.close()
             self._written_bytes += writer.take_written()
             yield from self._progress(self._read_bytes + self._written_bytes)
@@ -157,11 +160,11 @@ class _Round:
         horizon_us = None if totals.oldest_horizon_us == NO_HORIZON else totals.oldest_horizon_us
         yield RoundDone(until, totals.kept_records, totals.dropped_records, horizon_us, totals.horizon_bytes)
 
-    def _map_keys(self) -> Generator[Progress, None, Offset]:
+    def _map_keys(self, key_map: KeyMap) -> Generator[Progress, None, Offset]:
         """Store the newest offset of each key in the cleanable range. Returns the end of the mapped range."""
         order = self._order
         end = order.segments[-1].next_offset
-        window = WindowBuilder(Fates(order.facts, end))
+        window = WindowBuilder(Fates(order.facts, end).has_rows, KEYS)
         first = order.map_from
         for segment in order.segments:
             if segment.next_offset <= order.map_from:
@@ -170,13 +173,13 @@ class _Round:
                 if header.next_offset > order.map_from:
                     _check(segment, header, window.add, data)
                     if window.is_full:
-                        if not self._put(window):
+                        if not self._put(window, key_map):
                             return first
                         first = Offset(header.next_offset)
                 yield from self._progress(PROGRESS_BYTES)
-        return end if window.is_empty or self._put(window) else first
+        return end if window.is_empty or self._put(window, key_map) else first
 
-    def _put(self, builder: WindowBuilder) -> bool:
+    def _put(self, builder: WindowBuilder, key_map: KeyMap) -> bool:
         window = builder.take()
         keys = window.columns.column(0)
         if not len(keys):
@@ -184,29 +187,31 @@ class _Round:
         upper, lower = self._hashes.of(keys)
         offsets = window.offsets
         if keys.null_count:
-            keyed = keys.is_valid().to_numpy(zero_copy_only=False)
+            keyed = ~nulls_of(keys)
             upper, lower, offsets = upper[keyed], lower[keyed], offsets[keyed]
-        return self._map.put(upper, lower, offsets)
+        return key_map.put(upper, lower, offsets)
 
     def _rewrite(
-        self, group: tuple[SegmentRange, ...], fates: Fates, writer: _GroupWriter
+        self, group: tuple[SegmentRange, ...], fates: Fates, newest: NewestRecords, writer: _GroupWriter
     ) -> Iterator[Progress]:
         cleaned = CleanedBatches(self._order.facts, fates, self._totals)
-        builder = WindowBuilder(fates)
+        builder = WindowBuilder(lambda header: fates.has_rows(header) and newest.may_be_in(header))
         for segment in group:
             for header, batch in self._batches(segment):
                 _check(segment, header, builder.add, batch)
                 if builder.is_full:
-                    self._write_window(builder, cleaned, writer)
+                    self._write_window(builder, newest, cleaned, writer)
                     yield from self._progress(PROGRESS_BYTES)
         if not builder.is_empty:
-            self._write_window(builder, cleaned, writer)
+            self._write_window(builder, newest, cleaned, writer)
         for found, data in cleaned.finish():
             writer.write(found, data)
 
-    def _write_window(self, builder: WindowBuilder, cleaned: CleanedBatches, writer: _GroupWriter) -> None:
+    def _write_window(
+        self, builder: WindowBuilder, newest: NewestRecords, cleaned: CleanedBatches, writer: _GroupWriter
+    ) -> None:
         window = builder.take()
-        kept = kept_rows(window, self._map, self._hashes, self._order.facts)
+        kept = kept_rows(window, newest, self._order.facts)
         for found, data in cleaned.add(window, kept):
             writer.write(found, data)
         self._written_bytes += writer.take_written()
