@@ -16,8 +16,8 @@ EXTERNAL_SECONDS: Final = 30.0
 """Interval between passes while an external etcd does not answer."""
 RUNBOOK: Final = (
     "Start the pods again: check their events and the claims of their volumes. Once a majority of the members run "
-    "with their own data, etcd recovers without further action. Do not delete the volumes: they contain the only copies "
-    "of the data. If the volumes are lost, restore a snapshot as described on the page on troubleshooting."
+    "with their own data, etcd recovers without further action. Do not delete the volumes: they contain the only "
+    "copies of the data. If the volumes are lost, restore a snapshot as described on the page on troubleshooting."
 )
 
 Role = Literal["leader", "follower", "learner", "unknown"]
