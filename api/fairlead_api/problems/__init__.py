@@ -49,7 +49,7 @@ _RESERVED: Final = frozenset(
 
 
 class ProblemError(Exception):
-    """Refusal of a request with a problem of the catalogue and the detail of this occurrence.
+    """Refusal of a request, with a problem from the catalogue and the detail of this occurrence.
 
     `detail` names the subject, the numbers and the allowed values. `data` contains the members that the catalogue lists
     for the code. `retry_after_seconds` is the retry delay advised by the broker, which is also sent as `Retry-After`.
@@ -169,8 +169,8 @@ def _definition_in(document: Mapping[str, JSON]) -> ProblemDefinition:
         status=status,
         title=_text(document.get("title"), f"Problem {code}"),
         kind=_kind_in(document, status),
-        explanation="A problem of a newer broker that this release does not know.",
-        next_step="Act according to the kind of the problem.",
+        explanation="A problem that a newer broker reports and that this release does not know.",
+        next_step="Act according to the problem's kind.",
     )
 
 

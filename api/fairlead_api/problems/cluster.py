@@ -1,4 +1,4 @@
-"""Problems of the cluster: wrong broker, temporary unavailability, and failures.
+"""Problems in the cluster: wrong broker, temporary unavailability, and failures.
 
 The module is a part of the problem catalogue, which `problems` assembles.
 """

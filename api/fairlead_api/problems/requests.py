@@ -81,8 +81,8 @@ REQUEST_PROBLEMS: Final = (
         403,
         "The operation is not permitted",
         FIX,
-        "The caller is authenticated but has no permission for this operation on this resource.",
-        "Ask the administrator of the cluster for the permission that the detail names.",
+        "The caller is authenticated, but is not permitted to perform this operation on this resource.",
+        "Ask the cluster's administrator for the permission that the detail names.",
         data_members=(
             DataMember("operation", "operation that was refused"),
             DataMember("resource", "its resource"),
@@ -167,9 +167,9 @@ REQUEST_PROBLEMS: Final = (
         431,
         "The request headers are too large",
         FIX,
-        "The target and headers of the request exceed the size that the broker reads for one request. Nothing "
+        "The request's target and headers exceed the size that the broker reads for one request. Nothing "
         "was changed.",
-        "Send fewer or shorter headers and parameters, or raise `header_bytes_max` of the brokers.",
+        "Send fewer or shorter headers and parameters, or raise the brokers' setting `header_bytes_max`.",
         data_members=(LIMIT_BYTES,),
     ),
     ProblemDefinition(
@@ -213,8 +213,8 @@ REQUEST_PROBLEMS: Final = (
         422,
         "The topic name is not allowed",
         FIX,
-        "A topic name must have 1 to 249 characters of a-z, A-Z, 0-9, '.', '_' and '-', must not be '.' or '..', and "
-        "must not become the same metric name as an existing topic ('.' and '_' are equal in metric names).",
+        "A topic name must consist of 1 to 249 characters from a-z, A-Z, 0-9, '.', '_' and '-', must not be '.' or '..', "
+        "and must not become the same metric name as an existing topic ('.' and '_' are equal in metric names).",
         "Choose another name.",
         data_members=(TOPIC,),
     ),
@@ -223,7 +223,7 @@ REQUEST_PROBLEMS: Final = (
         422,
         "The name is not allowed",
         FIX,
-        "Names of groups, members and producers must have 1 to 249 characters of a-z, A-Z, 0-9, '.', '_' and "
+        "Names of groups, members and producers must consist of 1 to 249 characters from a-z, A-Z, 0-9, '.', '_' and "
         "'-', and must not be '.' or '..'.",
         "Choose another name.",
         data_members=(DataMember("group", "name that was refused"),),
@@ -243,7 +243,7 @@ REQUEST_PROBLEMS: Final = (
         422,
         "The group is too large",
         FIX,
-        "The group would exceed the maximum number of members or partitions of a group.",
+        "The group would exceed the maximum number of members or partitions in a group.",
         "Use fewer members, or divide the topics among several groups.",
         data_members=(DataMember("limit", "the limit that would be exceeded"),),
     ),

@@ -1,4 +1,4 @@
-"""Problems of the calls about tokens, ACLs and the security mode.
+"""Problems reported by calls about tokens, ACLs and the security mode.
 
 The module is a part of the catalogue, which `problems` assembles.
 """

@@ -34,7 +34,7 @@ STATE_PROBLEMS: Final = (
         404,
         "The partition does not exist",
         FIX,
-        "The topic exists and has no partition with this index.",
+        "The topic exists, but has no partition with this index.",
         "Use an index below the number of partitions.",
         data_members=(TOPIC, PARTITION, DataMember("partitions", "number of partitions of the topic")),
     ),
@@ -70,7 +70,7 @@ STATE_PROBLEMS: Final = (
         404,
         "The path does not exist",
         FIX,
-        "No call of this listener has this path.",
+        "This listener has no call with this path.",
         "Check the path; `/openapi.json` lists all paths.",
     ),
     ProblemDefinition(
@@ -97,7 +97,7 @@ STATE_PROBLEMS: Final = (
         409,
         "The sequence is out of order",
         FIX,
-        "A batch of an idempotent producer arrived before an earlier batch, which did not follow within a second, or "
+        "A batch from an idempotent producer arrived before an earlier batch, which did not follow within a second, or "
         "the batch is older than the last five batches and not a retry of one of them. Nothing was appended.",
         "Send the missing batch first. If an SDK receives this problem, the SDK has lost a batch: report the error.",
         data_members=(TOPIC, PARTITION, EXPECTED),

@@ -1,4 +1,4 @@
-"""Problems of transactions of producers.
+"""Problems with producers' transactions.
 
 The module is a part of the problem catalogue, which `problems` assembles.
 """
@@ -55,7 +55,7 @@ TRANSACTION_PROBLEMS: Final = (
         503,
         "An earlier transaction of the producer is not finished",
         ProblemKind.RETRY,
-        "A partition has an open transaction of the same producer that is being ended, or partitions have not confirmed"
+        "The same producer has an open transaction that is being ended in a partition, or partitions have not confirmed"
         " the producer's last five commits.",
         "Send the request again after a moment; if the problem persists, the partition that the problem names has no"
         " leader or too few in-sync replicas.",
@@ -75,7 +75,7 @@ TRANSACTION_PROBLEMS: Final = (
         422,
         "The transaction has too many partitions",
         ProblemKind.FIX,
-        "A transaction can have up to 1,000 partitions, and a joint commit up to 100 transactions.",
+        "A transaction can include up to 1,000 partitions, and a joint commit up to 100 transactions.",
         "Commit more often, or write to fewer partitions in a transaction.",
         data_members=(TRANSACTION, DataMember("limit", "maximum number")),
     ),
