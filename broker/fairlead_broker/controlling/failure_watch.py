@@ -119,14 +119,16 @@ class FailureWatch:
             if item is None or item.lease_id is None:
                 return
             _log.warning(
-                "end the lease of a broker whose process has ended", broker=broker, broker_epoch=epoch
+                "ending the lease of a broker whose process has ended", broker=broker, broker_epoch=epoch
             )
             # A lease belongs to one incarnation, so a late call never ends a later incarnation.
             await self._coordination.revoke(Lease(item.lease_id, 0))
         except LeaseNotFound:
             return
         except CoordinationError as error:
-            _log.warning("lease of an ended broker not ended yet", broker=broker, reason=str(error))
+            _log.warning(
+                "lease of a broker whose process has ended is still valid", broker=broker, reason=str(error)
+            )
 
     def _guards(self, broker: BrokerId, epoch: BrokerEpoch) -> tuple[Compare, ...]:
         """Return the compares under which this broker may end the lease of another broker, empty if it never may."""

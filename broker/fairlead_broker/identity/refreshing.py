@@ -1,9 +1,9 @@
 """Refreshes the keys of all issuers at startup, regularly and for unknown key ids, and keeps a file of them (rule A17).
 
 `wiring` runs the refresh in the background, and `signed_tokens` requests a fetch for an unknown key. A broker also
-starts without the keys of an issuer, and refuses the issuer's tokens until the keys are fetched. The last fetched keys
-are stored in a file of the data directory, so that a restart does not depend on the issuers. The file contains public
-keys only.
+starts without an issuer's keys, and refuses the issuer's tokens until the keys are fetched. The last fetched keys are
+stored in a file of the data directory, so that a restart does not depend on the issuers. The file contains public keys
+only.
 """
 
 from __future__ import annotations
@@ -107,11 +107,11 @@ class KeyRefresh:
             found = await asyncio.to_thread(read_keys, await self._fetch(source))
         except (KeysUnavailable, KeysUnreadable) as error:
             if keys.failing is None:
-                self._log.warning("keys of an issuer not fetched", issuer=name, reason=str(error))
+                self._log.warning("issuer keys not fetched", issuer=name, reason=str(error))
             keys.fail(str(error))
             return
         if keys.replace(found, self._clock.now_us()):
-            self._log.info("keys of an issuer changed", issuer=name, keys=[key.key_id for key in found])
+            self._log.info("issuer keys changed", issuer=name, keys=[key.key_id for key in found])
             self._changed(name, [key.key_id or "" for key in found])
             await self._write()
 
@@ -125,7 +125,7 @@ class KeyRefresh:
             try:
                 await asyncio.to_thread(_replace, self._file, msgspec.json.encode(kept))
             except OSError as error:
-                self._log.warning("keys of issuers not written", path=str(self._file), reason=str(error))
+                self._log.warning("issuer keys not written", path=str(self._file), reason=str(error))
 
 
 def _replace(file: Path, content: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Problems with which the runtime refuses calls, each built in one function, and the translation of log errors."""
+"""Problems with which the runtime refuses calls, with one function for each, and the translation of log errors."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def wrong_leader_epoch(topic: str, index: int, asked: LeaderEpoch, actual: Leade
     code = "stale_leader_epoch" if asked < actual else "unknown_leader_epoch"
     return ProblemError(
         code,
-        f"{topic}-{index} is in leader epoch {actual}, the request names {asked}",
+        f"{topic}-{index} is in leader epoch {actual}, but the request names {asked}",
         data={"topic": topic, "partition": index, "leader_epoch": actual},
     )
 
@@ -151,7 +151,7 @@ def not_enough_replicas(topic: str, index: int, in_sync: int, required: int) -> 
     """Return the problem for a batch that is refused before the append because acks=all could not be satisfied."""
     return ProblemError(
         "not_enough_replicas",
-        f"{topic}-{index} has {in_sync} replicas in sync, acks=all needs {required}",
+        f"{topic}-{index} has {in_sync} in-sync replicas, but acks=all requires {required}",
         data={"topic": topic, "partition": index, "in_sync": in_sync, "required": required},
         retry_after_seconds=RETRY_SOON_SECONDS,
     )
@@ -161,7 +161,7 @@ def not_enough_replicas_after_append(topic: str, index: int, in_sync: int, requi
     """Return the problem for a batch that waits for acks=all when the isr becomes too small."""
     return ProblemError(
         "not_enough_replicas_after_append",
-        f"{topic}-{index} has {in_sync} replicas in sync now, acks=all needs {required}; the batch may still be"
+        f"{topic}-{index} now has {in_sync} in-sync replicas, but acks=all requires {required}; the batch may still be"
         " stored",
         side_effect=SideEffect.MAYBE,
         data={"topic": topic, "partition": index},
@@ -169,7 +169,8 @@ def not_enough_replicas_after_append(topic: str, index: int, in_sync: int, requi
 
 
 def lease_in_doubt(topic: str, index: int) -> ProblemError:
-    """Return the problem for a call while this broker's lease is not confirmed (protocol section 3, rule 7)."""
+    """Return the problem for a call that arrives while this broker's lease is unconfirmed (protocol section 3, rule
+    7)."""
     return ProblemError(
         "coordination_unavailable",
         f"the leader of {topic}-{index} cannot confirm its lease: another leader may have been elected",
@@ -181,7 +182,7 @@ def trim_timeout(topic: str, index: int, offset: Offset) -> ProblemError:
     """Return the problem for a deletion of records that is done on the leader but not yet on every in-sync replica."""
     return ProblemError(
         "ack_timeout",
-        f"{topic}-{index} begins at {offset} here; not every replica in sync has confirmed the deletion",
+        f"{topic}-{index} now begins at {offset} on its leader; not every in-sync replica has confirmed the deletion",
         side_effect=SideEffect.MAYBE,
         data={"topic": topic, "partition": index},
     )
@@ -199,13 +200,14 @@ def ack_timeout(topic: str, index: int, seconds: float, effect: SideEffect) -> P
 
 
 def from_producers(refusal: Refusal, topic: str, index: int) -> ProblemError:
-    """Translate a refusal that a producer or an idempotency key caused; the refused attempt stores no records."""
+    """Translate a refusal that a producer or an idempotency key caused; no records of the refused request are
+    stored."""
     match refusal:
         case OutOfOrder(producer_id, epoch, sequence, expected):
             return ProblemError(
                 "out_of_order_sequence",
-                f"{topic}-{index} expects sequence {expected} of producer {producer_id} (epoch {epoch}), the batch"
-                f" begins at {sequence}",
+                f"{topic}-{index} expects sequence {expected} from producer {producer_id} (epoch {epoch}), but the"
+                f" batch begins at {sequence}",
                 data={"topic": topic, "partition": index, "expected": expected},
             )
         case UnknownProducer(producer_id, epoch, sequence):
@@ -218,7 +220,7 @@ def from_producers(refusal: Refusal, topic: str, index: int) -> ProblemError:
         case ProducerFenced(producer_id, epoch, current_epoch):
             return ProblemError(
                 "producer_fenced",
-                f"{topic}-{index} has batches of producer {producer_id} in epoch {current_epoch}; epoch {epoch}"
+                f"{topic}-{index} has batches from producer {producer_id} in epoch {current_epoch}; epoch {epoch}"
                 " has ended",
                 data={"producer_id": producer_id, "producer_epoch": current_epoch},
             )
@@ -243,7 +245,7 @@ def from_producers(refusal: Refusal, topic: str, index: int) -> ProblemError:
         case MixedTransaction(producer_id, epoch):
             return ProblemError(
                 "malformed_batch",
-                f"attribute bit 0 (transactional) differs from earlier batches of producer {producer_id} in epoch"
+                f"attribute bit 0 (transactional) differs from earlier batches from producer {producer_id} in epoch"
                 f" {epoch} in {topic}-{index}",
             )
         case TooManyTransactions(limit):
@@ -258,7 +260,7 @@ def from_producers(refusal: Refusal, topic: str, index: int) -> ProblemError:
 
 
 def from_transactions(refusal: TransactionRefusal, transaction: TransactionId) -> ProblemError:
-    """Translate the refusal of a decision about a transaction."""
+    """Translate the refusal to commit or abort a transaction."""
     data: dict[str, JSON] = {"transaction": str(transaction)}
     match refusal:
         case NotFound():
@@ -322,14 +324,14 @@ def leader_changed(topic: str, index: int, effect: SideEffect) -> ProblemError:
     """Return the problem for a batch that was in progress when the partition's leader epoch changed."""
     return ProblemError(
         "leader_changed",
-        f"{topic}-{index} changed its leader epoch",
+        f"the leader epoch of {topic}-{index} changed",
         side_effect=effect,
         data={"topic": topic, "partition": index},
     )
 
 
 def overloaded(what: str) -> ProblemError:
-    """Return the problem for a call beyond a limit of the broker; `what` describes the limit."""
+    """Return the problem for a call that exceeds one of the broker's limits; `what` describes the limit."""
     return ProblemError("overloaded", what, retry_after_seconds=RETRY_SOON_SECONDS)
 
 
@@ -355,7 +357,7 @@ def storage_failed(topic: str, index: int, effect: SideEffect = SideEffect.NONE)
 
 
 def from_log(error: LogError, topic: str, index: int, *, writing: bool) -> ProblemError:
-    """Translate an error that the log of a partition raised.
+    """Translate an error that a partition's log raised.
 
     A failed write may have left bytes in the log. After a write to a full disk, the log removes the bytes again.
     """

@@ -61,7 +61,7 @@ class GroupUpkeep:
             except CoordinationClosed:
                 raise
             except (CoordinationError, ProblemError, RecordUnreadable) as error:
-                self._log.warning("upkeep of groups failed", reason=str(error))
+                self._log.warning("group upkeep failed", reason=str(error))
             # Lag is exported at intervals, because no event announces its changes.
             with suppress(TimeoutError):
                 async with asyncio.timeout(LAG_SECONDS):

@@ -158,7 +158,7 @@ class Cleaner:
                     found.append((partition, planned))
             except LogError as error:
                 if not isinstance(error, LogClosed):
-                    self._log.warning("cleaning not evaluated", topic=partition.topic, reason=str(error))
+                    self._log.warning("dirty ratio not evaluated", topic=partition.topic, reason=str(error))
         return found
 
     # -- one round
@@ -245,7 +245,7 @@ class Cleaner:
             # has the right checksums is no damage.
             await self._pool.run(partition.log.look_for_damage, Offset(failed.first_offset))
             self._log.error(
-                "records that cannot be cleaned",
+                "records cannot be cleaned",
                 topic=partition.topic,
                 partition=partition.index,
                 first_offset=failed.first_offset,

@@ -109,7 +109,7 @@ class Upkeep:
             except StorageFailed as error:
                 failure = error  # The failure affects the whole directory: all other logs would fail as well.
             except LogError as error:
-                self._log.warning("upkeep of segments failed", topic=partition.topic, reason=str(error))
+                self._log.warning("segment upkeep failed", topic=partition.topic, reason=str(error))
         return failure
 
     async def checkpoint(self) -> None:

@@ -46,7 +46,7 @@ def _look(log: PartitionLog, key: TopicIdPartition, offset: Offset) -> None:
         if found is not None:
             log.note_damage([found])
     except LogError as error:
-        _log.warning("damage reported by a follower not verified", partition=str(key), reason=str(error))
+        _log.warning("damage that a follower reported not verified", partition=str(key), reason=str(error))
         return
     if found is None:
         _log.warning(

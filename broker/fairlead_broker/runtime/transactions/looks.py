@@ -183,7 +183,7 @@ class TransactionLooks:
             standings = await self._store.read(producers)
         except (CoordinationError, RecordUnreadable) as error:
             # The next check reads the records again.
-            self._log.warning("records of transactions not read", reason=str(error))
+            self._log.warning("transaction records not read", reason=str(error))
             return
         now, now_us = self._clock.monotonic(), self._clock.now_us()
         for producer_id, standing in standings.items():

@@ -113,7 +113,7 @@ class PeerGate:
     def _refused(self, broker: BrokerId, reason: str) -> ProblemError:
         if (broker, reason) not in self._logged and len(self._logged) < REASONS_MAX:
             self._logged.add((broker, reason))
-            _log.warning("call of a peer refused", peer=broker, reason=reason)
+            _log.warning("call from a peer refused", peer=broker, reason=reason)
         return ProblemError(
             "peer_refused",
             f"broker {broker} may not call broker {self._own.broker}: {reason}",
