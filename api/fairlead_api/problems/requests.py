@@ -213,8 +213,8 @@ REQUEST_PROBLEMS: Final = (
         422,
         "The topic name is not allowed",
         FIX,
-        "A topic name must consist of 1 to 249 characters from a-z, A-Z, 0-9, '.', '_' and '-', must not be '.' or '..', "
-        "and must not become the same metric name as an existing topic ('.' and '_' are equal in metric names).",
+        "A topic name must consist of 1 to 249 characters from a-z, A-Z, 0-9, '.', '_' and '-', must not be '.' or "
+        "'..', and must not become the same metric name as an existing topic ('.' and '_' are equal in metric names).",
         "Choose another name.",
         data_members=(TOPIC,),
     ),
