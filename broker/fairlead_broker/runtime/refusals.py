@@ -169,8 +169,7 @@ def not_enough_replicas_after_append(topic: str, index: int, in_sync: int, requi
 
 
 def lease_in_doubt(topic: str, index: int) -> ProblemError:
-    """Return the problem for a call that arrives while this broker's lease is unconfirmed (protocol section 3, rule
-    7)."""
+    """Return the problem for a call during which this broker's lease is unconfirmed (protocol section 3, rule 7)."""
     return ProblemError(
         "coordination_unavailable",
         f"the leader of {topic}-{index} cannot confirm its lease: another leader may have been elected",
@@ -200,8 +199,7 @@ def ack_timeout(topic: str, index: int, seconds: float, effect: SideEffect) -> P
 
 
 def from_producers(refusal: Refusal, topic: str, index: int) -> ProblemError:
-    """Translate a refusal that a producer or an idempotency key caused; no records of the refused request are
-    stored."""
+    """Translate a refusal that a producer or an idempotency key caused; the refused records are not stored."""
     match refusal:
         case OutOfOrder(producer_id, epoch, sequence, expected):
             return ProblemError(
