@@ -25,6 +25,9 @@ REFUSALS_MIN: Final = 2
 PROBE_SECONDS_MIN: Final = 0.1
 """Time between the first two attempts to connect; each further attempt waits twice as long."""
 PROBE_SECONDS_MAX: Final = 5.0
+FIRST_PROBE_SECONDS_MAX: Final = 0.2
+"""Maximum time between two attempts while a port refuses and no connection was accepted: the broker is starting, and
+its end is detected only after the first connection."""
 SETTLED_SECONDS: Final = 1.0
 """Minimum duration of a connection after whose end the next attempt follows at once."""
 SPARED_SECONDS: Final = 60.0
@@ -91,7 +94,8 @@ class FailureDetector:
         """Record a refused connection, and return the seconds until the next attempt."""
         watched = self._watched[broker]
         watched.refusals += 1
-        return _pause_seconds(watched)
+        pause_seconds = _pause_seconds(watched)
+        return pause_seconds if watched.was_connected else min(pause_seconds, FIRST_PROBE_SECONDS_MAX)
 
     def unreachable(self, broker: BrokerId) -> float:
         """Record an attempt without an answer, which proves nothing, and return the seconds until the next attempt."""

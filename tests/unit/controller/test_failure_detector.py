@@ -11,6 +11,7 @@ from fairlead_api.identifiers import BrokerEpoch, BrokerId
 from fairlead_broker.controller.failure_detector import (
     ENDED_MAX,
     ENDED_SECONDS,
+    FIRST_PROBE_SECONDS_MAX,
     PROBE_SECONDS_MAX,
     PROBE_SECONDS_MIN,
     REFUSALS_MIN,
@@ -109,6 +110,15 @@ def test_a_settled_connection_is_replaced_at_once() -> None:
     assert pauses[0] == PROBE_SECONDS_MIN
     assert all(after == min(2 * before, PROBE_SECONDS_MAX) for before, after in pairwise(pauses))
     assert made.closed(BROKER, 50.1) == PROBE_SECONDS_MAX
+
+
+def test_a_starting_broker_is_tried_often_until_its_first_connection() -> None:
+    """While no connection to an incarnation was accepted, the pauses after refusals stay short."""
+    made = detector(connected=False)
+    pauses = [made.refused(BROKER) for _ in range(12)]
+
+    assert pauses[0] == PROBE_SECONDS_MIN
+    assert max(pauses) == FIRST_PROBE_SECONDS_MAX
 
 
 @given(st.lists(st.floats(0, 3), min_size=1, max_size=200))
