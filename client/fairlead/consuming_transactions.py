@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from fairlead import clock
 from fairlead.errors import (
+    CommitUnknownError,
     DeliveryTimeoutError,
     FairleadError,
     MemberFencedError,
@@ -38,7 +39,7 @@ from fairlead.errors import (
 )
 from fairlead.records import ConsumerBatch
 from fairlead.settings import Backoff, Duration, seconds_of
-from fairlead.transaction import Transaction
+from fairlead.transaction import Transaction, TransactionalProducer
 
 if TYPE_CHECKING:
     from fairlead.consumer import Consumer
@@ -60,13 +61,13 @@ class ConsumingTransaction(Transaction):
     batch that the iteration has handed out counts as processed.
     """
 
-    def __init__(self, consumer: Consumer, producer: Producer, seconds: float, retry: Retried) -> None:
+    def __init__(
+        self, consumer: Consumer, producer: TransactionalProducer, seconds: float, retry: Retried
+    ) -> None:
         super().__init__(producer)
         self._consumer = consumer
         self._seconds = seconds
         self._retry = retry
-        self.is_committed: bool | None = None
-        """Outcome of the block: whether the transaction was committed; None before the end of the block."""
 
     async def __aiter__(self) -> AsyncIterator[ConsumerBatch]:
         """Iterate over batches, from the first batch that arrives until the transaction's time is up."""
@@ -89,7 +90,6 @@ class ConsumingTransaction(Transaction):
     async def __aexit__(  # type: ignore[override]
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        self.is_committed = False
         try:
             if error is None:
                 await self.commit_offsets(self._consumer)
@@ -102,7 +102,6 @@ class ConsumingTransaction(Transaction):
         finally:
             self._consumer._end_hold()  # noqa: SLF001 - parts of one exchange
         if error is None:
-            self.is_committed = True
             return False
         if not isinstance(error, Exception):
             # The next loop of the consumer returns to the committed offsets.
@@ -112,13 +111,15 @@ class ConsumingTransaction(Transaction):
 
     async def _rewind(self, cause: BaseException) -> None:
         try:
+            # While the outcome of the transaction is unknown, its commit can still change the committed offsets.
+            await self._producer._resolve_transaction()  # noqa: SLF001 - parts of one exchange
             await self._consumer._rewind()  # noqa: SLF001 - parts of one exchange
         except FairleadError as failed:
             cause.add_note(f"the consumer did not return to its committed offsets: {failed}")
             raise cause from failed
 
 
-async def exactly_once(
+def exactly_once(
     consumer: Consumer, producer: Producer, *, every: Duration = "100ms", retry: Retried = ()
 ) -> AsyncIterator[ConsumingTransaction]:
     """Yield transactions that commit results together with the offsets of the records from which they were computed.
@@ -132,13 +133,21 @@ async def exactly_once(
     A block whose transaction is aborted, because a broker failed or a partition was revoked, runs again with the
     records after the committed offsets. Raises `SettingError` for other settings of the consumer or the producer.
     """
-    seconds = seconds_of(every, "every")
+    return consuming_transactions(consumer, producer, seconds_of(every, "every"), retry)
+
+
+async def consuming_transactions(
+    consumer: Consumer, producer: TransactionalProducer, seconds: float, retry: Retried
+) -> AsyncIterator[ConsumingTransaction]:
+    """Yield the transactions of `exactly_once`."""
+    # The offsets are read only when the outcome of the previous loop's last transaction is known.
+    await producer._resolve_transaction()  # noqa: SLF001 - parts of one exchange
     await consumer._begin_exactly_once()  # noqa: SLF001 - parts of one exchange
     failures = 0
     while True:
         transaction = ConsumingTransaction(consumer, producer, seconds, retry)
         yield transaction
-        if transaction.is_committed is None:
+        if transaction.id is None:
             raise SettingError("transaction", "not entered", "async with transaction, in every round")
         if transaction.is_committed:
             failures = 0
@@ -148,7 +157,7 @@ async def exactly_once(
 
 
 def _may_pass(error: Exception) -> bool:
-    """Return whether the block may succeed when it runs again."""
+    """Return whether the block may succeed when it runs again, with the records after the committed offsets."""
     if isinstance(error, TransactionAbortedError):
         return error.__cause__ is None or isinstance(error.__cause__, _PASSING)
-    return isinstance(error, (*_LOST, *_PASSING))
+    return isinstance(error, (*_LOST, *_PASSING, CommitUnknownError))

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeAlias
@@ -33,14 +34,12 @@ from fairlead.credentials import TokenProvider
 from fairlead.errors import (
     BatchTooLargeError,
     ClosedError,
+    CommitUnknownError,
     FairleadError,
     FencedError,
-    FixError,
     ProducerFencedError,
     SettingError,
     TopicNotFoundError,
-    TransactionAbortedError,
-    TransactionNotFoundError,
     error_of,
     second_start,
 )
@@ -306,6 +305,9 @@ class Producer:
         self._open = False
         self._routes.clear()
         try:
+            if self._transactions is not None:
+                with suppress(FairleadError):
+                    await self._resolve_transaction()
             await self._settle_all()
             self._sender.stop()
             await self._task
@@ -336,12 +338,10 @@ class Producer:
 
         The commit waits for the acknowledgement of all records. If a record fails, the transaction is aborted, and
         leaving the block raises `TransactionAbortedError`. A commit without a definite answer raises
-        `CommitUnknownError`. Raises `SettingError` for a producer without transactions.
+        `CommitUnknownError`; the next transaction begins only when the outcome is known. Raises `SettingError` for a
+        producer without transactions.
         """
-        if self._transactions is None:
-            raise SettingError(
-                "transactional", self._settings.transactional, "True or a name, for transactions"
-            )
+        self._check_transactional()
         return Transaction(self)
 
     async def send(
@@ -376,7 +376,7 @@ class Producer:
         queue = route.sticky if sticky else self._queue_for(route, key, partition)
         accumulator = self._accumulator
         if accumulator.room < size or self._room_waiters:
-            await self._reserve(size)
+            await self._reserve(size, self._transaction)
         else:
             accumulator.room -= size
         # There is no `await` from here until the record is in its batch, so that appends keep their order.
@@ -417,6 +417,7 @@ class Producer:
         column, `RecordError`.
         """
         route = self._routes.get(topic) or await self._route(topic)
+        transaction = self._transaction
         if partition is not None:
             self._queue_for(route, None, partition)
         deliveries: list[BatchDelivery] = []
@@ -426,7 +427,7 @@ class Producer:
             else:
                 cut = await asyncio.to_thread(self._pieces, topic, part, partition, len(route.queues))
             for place, columns in cut:
-                await self._reserve(columns.nbytes)
+                await self._reserve(columns.nbytes, transaction)
                 queue = route.advance(self._metadata.picture) if place == NO_KEY else route.queues[place]
                 batch = self._accumulator.append_columns(queue, columns, clock.monotonic())
                 deliveries.append(BatchDelivery(batch))
@@ -434,20 +435,30 @@ class Producer:
             await asyncio.sleep(0)  # noqa: TID251 - yields to the sender, without a delay
         return deliveries
 
-    async def _begin_transaction(self) -> str:
-        """Begin a transaction and return its id; every record sent from now on belongs to the transaction."""
+    async def _begin_transaction(self) -> OpenTransaction:
+        """Begin a transaction, to which every record sent from now on belongs."""
         self._check_started()
         assert self._transactions is not None, "only a producer with transactions has a Transaction"
         if self._halted is not None:
             raise self._halted.with_traceback(None)
+        await self._resolve_transaction()
+        transaction = await self._transactions.begin()
         if self._transaction is not None:
             raise RuntimeError("the producer has an open transaction")
-        transaction = await self._transactions.begin()
         self._accumulator.identity = transaction.identity
         for queue in self._queues.values():
             queue.sequences.begin(transaction.identity)
         self._transaction = transaction
-        return transaction.id
+        return transaction
+
+    async def _resolve_transaction(self) -> None:
+        """Determine the outcome of a transaction whose commit or abort was cancelled or got no definite answer.
+
+        Raises `SettingError` for a producer without transactions.
+        """
+        self._check_transactional()
+        if self._transaction is not None and self._transaction.is_ending:
+            await self._abort_transaction()
 
     def _join_offsets(self, joint_commit: JointCommit) -> None:
         """Commit the open transaction with a function that also commits offsets of a group."""
@@ -456,47 +467,69 @@ class Producer:
 
     async def _commit_transaction(self) -> None:
         """Commit the open transaction once all of its records are acknowledged, otherwise abort it."""
-        transaction = self._transaction
-        assert transaction is not None, "a transaction is open"
+        transaction = self._end_sends()
         assert self._transactions is not None, "a transaction is open"
         await self._settle_all()
-        if transaction.failure is not None:
-            error = aborted(transaction, [transaction.failure])
-            await self._abort_transaction()
-            raise error
         try:
+            if transaction.failure is not None:
+                raise aborted(transaction, [transaction.failure])
             await self._transactions.commit(transaction)
+        except CommitUnknownError:
+            # `_resolve_transaction` determines the outcome.
+            raise
         except ProducerFencedError as error:
             self._sender_halted(error)
-            raise
-        except (FixError, FencedError) as error:
-            if not isinstance(error, TransactionAbortedError | TransactionNotFoundError):
-                await self._transactions.abort(transaction)
-            raise
-        finally:
             self._transaction_over()
+            raise
+        except FairleadError as error:
+            if transaction.is_committed is None:
+                await self._abort_after(error)
+            else:
+                self._transaction_over()
+            raise
+        self._transaction_over()
+
+    async def _abort_after(self, error: Exception) -> None:
+        try:
+            await self._abort_transaction()
+        except FairleadError as failed:
+            error.add_note(f"the abort failed: {failed}")
 
     async def _abort_transaction(self) -> None:
-        """Abort the open transaction; waiting records are no longer sent."""
-        transaction = self._transaction
-        assert transaction is not None, "a transaction is open"
+        """Abort the open transaction; waiting records are no longer sent.
+
+        After an error, `_resolve_transaction` repeats the abort, unless the producer is fenced.
+        """
+        transaction = self._end_sends()
         assert self._transactions is not None, "a transaction is open"
         self._sender.abandon(aborted(transaction, ()))
+        await self._settle_all()
         try:
-            await self._settle_all()
             await self._transactions.abort(transaction)
         except FencedError as error:
             self._sender_halted(error)
-            raise
-        finally:
-            self._sender.abandon(None)
             self._transaction_over()
+            raise
+        self._transaction_over()
+
+    def _end_sends(self) -> OpenTransaction:
+        """Return the open transaction, which takes no further records, not even of calls that wait for buffer space."""
+        transaction = self._transaction
+        assert transaction is not None, "a transaction is open"
+        if not transaction.is_ending:
+            transaction.is_ending = True
+            self._routes.clear()
+            while self._room_waiters:
+                _, waiter = self._room_waiters.popleft()
+                if not waiter.done():
+                    waiter.set_exception(self._no_transaction())
+        return transaction
 
     def _transaction_over(self) -> None:
         # The commit or abort has already reported the failures of the transaction's batches.
         self._failures.clear()
         self._failures_dropped = 0
-        self._routes.clear()
+        self._sender.abandon(None)
         self._transaction = None
 
     async def flush(self) -> None:
@@ -577,6 +610,7 @@ class Producer:
 
     async def _route(self, topic: str) -> TopicRoute:
         self._check_open()
+        transaction = self._transaction
         try:
             found = await self._metadata.topic(topic)
         except TopicNotFoundError:
@@ -584,7 +618,7 @@ class Producer:
                 raise
             await create_topic(self._transport, topic)
             found = await self._metadata.topic(topic)
-        self._check_open()
+        self._check_still_open(transaction)
         route = self._routes.get(topic)
         if route is None:
             chance, count = clock.chance(), len(found.partitions)
@@ -597,12 +631,25 @@ class Producer:
 
     def _check_open(self) -> None:
         self._check_started()
-        if self._transactions is not None and self._transaction is None:
-            raise SettingError(
-                "transactional", self._settings.transactional, "records only within a transaction"
-            )
+        if self._transactions is not None and (self._transaction is None or self._transaction.is_ending):
+            raise self._no_transaction()
         if self._halted is not None:
             raise self._halted.with_traceback(None)
+
+    def _check_still_open(self, transaction: OpenTransaction | None) -> None:
+        """Check after a wait that records can be sent in the transaction in which the call began."""
+        self._check_open()
+        if self._transaction is not transaction:
+            raise self._no_transaction()
+
+    def _check_transactional(self) -> None:
+        if self._settings.transactional is False:
+            raise SettingError("transactional", False, "True or a name, for transactions")
+
+    def _no_transaction(self) -> SettingError:
+        return SettingError(
+            "transactional", self._settings.transactional, "records only within a transaction"
+        )
 
     def _queue_of(self, topic: str, partition: int) -> PartitionQueue:
         """Return the queue of a partition. The queue and its sequences are kept even while the topic is missing."""
@@ -613,9 +660,12 @@ class Producer:
             queue = self._queues[place] = PartitionQueue(topic, partition, sizes)
         return queue
 
-    async def _reserve(self, size: int) -> None:
-        """Reserve buffer space after earlier waiters; raise `ClosedError` if the producer is closed during the wait."""
-        self._check_open()
+    async def _reserve(self, size: int, transaction: OpenTransaction | None) -> None:
+        """Reserve buffer space after earlier waiters, for a record of a transaction, if the producer has transactions.
+
+        Raises `ClosedError` if the producer is closed during the wait, and `SettingError` if the transaction ends.
+        """
+        self._check_still_open(transaction)
         accumulator = self._accumulator
         if accumulator.room >= size and not self._room_waiters:
             accumulator.room -= size
@@ -641,7 +691,7 @@ class Producer:
             self._give_room()
             raise
         try:
-            self._check_open()
+            self._check_still_open(transaction)
         except FairleadError:
             accumulator.room += size
             self._give_room()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from fairlead.errors import FairleadError
 from fairlead.producing.delivery import BatchDelivery, Delivery, RecordMetadata
-from fairlead.producing.transactions import JointCommit
+from fairlead.producing.transactions import JointCommit, OpenTransaction
 from fairlead.records import Headers
 
 if TYPE_CHECKING:
@@ -28,11 +28,13 @@ if TYPE_CHECKING:
 class TransactionalProducer(Protocol):
     """Interface of `Producer` for its transactions."""
 
-    async def _begin_transaction(self) -> str: ...
+    async def _begin_transaction(self) -> OpenTransaction: ...
 
     async def _commit_transaction(self) -> None: ...
 
     async def _abort_transaction(self) -> None: ...
+
+    async def _resolve_transaction(self) -> None: ...
 
     def _join_offsets(self, joint_commit: JointCommit) -> None: ...
 
@@ -75,15 +77,24 @@ class Transaction:
 
     def __init__(self, producer: TransactionalProducer) -> None:
         self._producer = producer
-        self._id: str | None = None
+        self._open: OpenTransaction | None = None
 
     @property
     def id(self) -> str | None:
         """Id of the transaction, such as `17.4`; None before the `async with` block begins."""
-        return self._id
+        return None if self._open is None else self._open.id
+
+    @property
+    def is_committed(self) -> bool | None:
+        """Whether the transaction was committed; None before the end of the block, and while the outcome is unknown.
+
+        If the commit was cancelled or raised `CommitUnknownError`, the producer determines the outcome before it begins
+        the next transaction, and when it is closed.
+        """
+        return None if self._open is None else self._open.is_committed
 
     async def __aenter__(self) -> Self:
-        self._id = await self._producer._begin_transaction()  # noqa: SLF001 - two halves of one object
+        self._open = await self._producer._begin_transaction()  # noqa: SLF001 - two halves of one object
         return self
 
     async def __aexit__(
@@ -95,7 +106,7 @@ class Transaction:
         try:
             await self._producer._abort_transaction()  # noqa: SLF001 - two halves of one object
         except FairleadError as failed:
-            error.add_note(f"the abort of transaction {self._id} failed: {failed}")
+            error.add_note(f"the abort of transaction {self.id} failed: {failed}")
 
     async def send(
         self,

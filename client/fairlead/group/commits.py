@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from fairlead import clock
 from fairlead.errors import (
@@ -36,9 +36,9 @@ from fairlead_api.bodies.transactions import TransactionOffsets
 from fairlead_api.problems import ProblemError
 
 _LOG: Final = logging.getLogger("fairlead")
-SendCommit: TypeAlias = Callable[[TransactionOffsets | None], Awaitable[None]]
+SendCommit: TypeAlias = Callable[[TransactionOffsets | None], Coroutine[Any, Any, None]]
 """Function that sends the commit of a transaction with these offsets of a group, if any."""
-JointCommit: TypeAlias = Callable[[SendCommit], Awaitable[None]]
+JointCommit: TypeAlias = Callable[[SendCommit], Coroutine[Any, Any, None]]
 """Function that commits a transaction with offsets; its argument is a function that sends the commit."""
 
 

@@ -6,8 +6,8 @@ are built and sent.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Final, TypeAlias
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Final, TypeAlias
 
 from fairlead import clock
 from fairlead.connection.transport import Transport, decoded, json_call
@@ -36,14 +36,18 @@ from fairlead_api.problems import ProblemError
 from fairlead_api.transaction_id import TransactionId, parse_transaction_id
 
 BEGIN_PATH: Final = "/v1/transactions"
-JointCommit: TypeAlias = Callable[[Callable[[TransactionOffsets | None], Awaitable[None]]], Awaitable[None]]
+_UNANSWERED: Final = (UnreachableError, RetryError, RefreshError)
+"""Errors of a call whose effect is unknown."""
+SendCommit: TypeAlias = Callable[[TransactionOffsets | None], Coroutine[Any, Any, None]]
+"""Function that sends the commit of a transaction with these offsets of a group, if any."""
+JointCommit: TypeAlias = Callable[[SendCommit], Coroutine[Any, Any, None]]
 """Function that commits a transaction with offsets of a group; its argument is a function that sends the commit."""
 
 
 class OpenTransaction:
     """Identity of the open transaction, and the outcomes of its batches."""
 
-    __slots__ = ("failure", "identity", "joint_commit", "partitions")
+    __slots__ = ("failure", "identity", "is_committed", "is_ending", "joint_commit", "partitions")
 
     def __init__(self, identity: ProducerIdentity) -> None:
         self.identity = identity
@@ -53,6 +57,10 @@ class OpenTransaction:
         """Failure of the first failed batch."""
         self.joint_commit: JointCommit | None = None
         """Function that commits the transaction together with offsets of a group."""
+        self.is_ending = False
+        """Whether the commit or abort has begun; the transaction takes no further records."""
+        self.is_committed: bool | None = None
+        """Outcome of the transaction; None while the outcome is unknown."""
 
     @property
     def id(self) -> str:
@@ -95,7 +103,8 @@ class ProducerTransactions:
         """Commit a transaction whose batches are all acknowledged.
 
         Raises `TransactionAbortedError`, `ProducerFencedError`, `CommitUnknownError`, and the errors of a refused
-        commit, after which the transaction can be aborted.
+        commit, after which the transaction can be aborted. After a cancellation or `CommitUnknownError`, `abort`
+        determines the outcome.
         """
         if transaction.joint_commit is not None:
             await transaction.joint_commit(lambda offsets: self._commit(transaction, offsets))
@@ -106,6 +115,7 @@ class ProducerTransactions:
         if not transaction.partitions and offsets is None:
             # A transaction without records and offsets is not sent.
             self._next = transaction.identity
+            transaction.is_committed = True
             return
         request = CommitTransactionRequest(
             partitions=tuple(
@@ -117,7 +127,11 @@ class ProducerTransactions:
         began = clock.monotonic()
         try:
             await self._end(transaction, "commit", request)
-        except (UnreachableError, RetryError, RefreshError) as error:
+            transaction.is_committed = True
+        except (TransactionAbortedError, TransactionNotFoundError):
+            transaction.is_committed = False
+            raise
+        except _UNANSWERED as error:
             await self._settle_unknown(transaction, began, error)
 
     async def _settle_unknown(self, transaction: OpenTransaction, began: float, cause: FairleadError) -> None:
@@ -126,24 +140,26 @@ class ProducerTransactions:
         Raises `TransactionAbortedError` for an abort, and `CommitUnknownError` if no broker answers.
         """
         try:
-            await self._end(transaction, "abort", None)
-        except TransactionCommittedError:
-            return
-        except (UnreachableError, RetryError, RefreshError):
-            self._next = None
+            await self.abort(transaction)
+        except _UNANSWERED:
             raise CommitUnknownError(transaction.id, clock.monotonic() - began) from cause
-        raise aborted(transaction, [cause])
+        if not transaction.is_committed:
+            raise aborted(transaction, [cause])
 
     async def abort(self, transaction: OpenTransaction) -> None:
-        """Abort a transaction. Raises `ProducerFencedError`.
+        """Abort a transaction, unless an earlier commit without an answer is written, and set its outcome.
 
-        If no answer arrives, the cluster aborts the transaction after its timeout, or when a producer with the same
-        name begins another transaction.
+        Raises `ProducerFencedError`, and the last error if no definite answer arrives. In this case the cluster aborts
+        the transaction after its timeout, unless it is committed.
         """
         try:
             await self._end(transaction, "abort", None)
-        except (UnreachableError, RetryError, RefreshError):
-            self._next = None
+            transaction.is_committed = False
+        except TransactionCommittedError:
+            transaction.is_committed = True
+        except TransactionNotFoundError:
+            # The cluster has forgotten the producer, whose transactions without a record are aborted.
+            transaction.is_committed = False
 
     async def _end(
         self, transaction: OpenTransaction, how: str, request: CommitTransactionRequest | None

@@ -16,6 +16,7 @@ from cluster_kit import Cluster, until
 from fairlead import Admin, Consumer, Producer, exactly_once
 from fairlead.errors import FairleadError, MemberFencedError, SettingError
 from fairlead_api.identifiers import BrokerId
+from held_commits import HeldCommit
 
 RECORDS = 150
 PARTITIONS = 3
@@ -174,6 +175,52 @@ async def test_a_failed_block_runs_again_with_the_same_records(url: str) -> None
     assert set(unchanged.values()) == {None}
     assert rounds == [three, three]
     assert (set(done.values()), tuple(values)) == ({3}, three)
+
+
+@pytest.mark.parametrize("is_written", [False, True], ids=["before the write", "after the write"])
+async def test_a_loop_after_a_cancelled_commit_repeats_no_record(
+    url: str, monkeypatch: pytest.MonkeyPatch, *, is_written: bool
+) -> None:
+    """A loop that is cancelled during its commit, and begins again, produces one result of each record.
+
+    The cancelled commit arrives late, when the second loop has read its first records.
+    """
+    held = HeldCommit(monkeypatch, is_written=is_written)
+    has_read = asyncio.Event()
+    async with member(url) as consumer, Producer(url, transactional=True) as producer:
+
+        async def copy() -> None:
+            async for transaction in exactly_once(consumer, producer, every="20ms"):
+                async with transaction:
+                    async for batch in transaction:
+                        has_read.set()
+                        for record in batch:
+                            await transaction.send("priced", record.value)
+
+        copying = asyncio.create_task(copy())
+        await held.arrived.wait()
+        copying.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await copying
+        has_read.clear()
+        async with Producer(url) as source:
+            await source.send("orders", b"3")
+        copying = asyncio.create_task(copy())
+        await has_read.wait()
+        await held.release()
+        async with Consumer(url, isolation="read_committed") as reader:
+            await reader.assign(topic="priced")
+            found = []
+            async for record in reader.records():
+                found.append(record.value)
+                if record.value == b"3":
+                    break
+            found += [record.value async for record in reader.records(until=await reader.end_offsets())]
+        copying.cancel()
+        with suppress(asyncio.CancelledError):
+            await copying
+
+    assert found == [b"0", b"1", b"2", b"3"]
 
 
 async def send_without_owning(url: str, producer: Producer, consumer: Consumer) -> None:

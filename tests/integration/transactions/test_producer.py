@@ -11,6 +11,7 @@ import pytest
 from cluster_kit import Cluster
 from fairlead import Admin, Consumer, Producer, TopicPartition
 from fairlead.errors import ProducerFencedError, SettingError, TransactionAbortedError
+from held_commits import HeldCommit
 
 PARTITIONS = 3
 
@@ -120,6 +121,83 @@ async def test_a_timed_out_transaction_is_reported_and_the_next_one_works(url: s
             await following.send("orders", b"kept")
 
     assert await committed(url, "orders", 1) == [b"kept"]
+
+
+@pytest.mark.parametrize("is_written", [False, True], ids=["before the write", "after the write"])
+@pytest.mark.parametrize("name", ["billing", True], ids=["named", "unnamed"])
+async def test_a_cancelled_commit_is_resolved_before_the_next_transaction(
+    url: str, monkeypatch: pytest.MonkeyPatch, name: str | bool, *, is_written: bool
+) -> None:
+    """The outcome of a cancelled commit is known when the next transaction begins, and the late commit changes nothing.
+
+    The commit is cancelled before or after the broker has written it, and arrives again after the next transaction.
+    """
+    held = HeldCommit(monkeypatch, is_written=is_written)
+    async with Producer(url, transactional=name) as producer:
+        cancelled = producer.transaction()
+
+        async def pay() -> None:
+            async with cancelled:
+                await cancelled.send("orders", b"cancelled")
+
+        paying = asyncio.create_task(pay())
+        await held.arrived.wait()
+        paying.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await paying
+        unknown = cancelled.is_committed
+        async with producer.transaction() as following:
+            known = cancelled.is_committed
+            await following.send("orders", b"kept")
+        await held.release()
+
+    assert (unknown, known, following.is_committed) == (None, is_written, True)
+    expected = [b"cancelled", b"kept"] if is_written else [b"kept"]
+    assert await committed(url, "orders", len(expected)) == expected
+
+
+async def test_closing_aborts_a_cancelled_transaction(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A producer that is closed after a cancelled commit leaves no open transaction, which would delay readers."""
+    held = HeldCommit(monkeypatch, is_written=False)
+
+    async def pay() -> None:
+        async with Producer(url, transactional=True) as producer, producer.transaction() as transaction:
+            await transaction.send("orders", b"cancelled", partition=0)
+
+    paying = asyncio.create_task(pay())
+    await held.arrived.wait()
+    paying.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await paying
+    await held.release()
+    async with Producer(url) as producer:
+        await producer.send("orders", b"kept", partition=0)
+
+    assert await committed(url, "orders", 1) == [b"kept"]
+
+
+async def test_a_waiting_send_never_joins_the_next_transaction(url: str) -> None:
+    """A record whose `send` waits for buffer space when its transaction ends is refused, and is in no transaction."""
+    async with Producer(
+        url, transactional=True, buffer_bytes=20_000, batch_bytes=4000, linger_ms=60_000
+    ) as producer:
+
+        async def send_many() -> None:
+            while True:
+                await producer.send("ledger", b"x" * 1000)
+
+        transaction = producer.transaction()
+        await transaction.__aenter__()
+        senders = [asyncio.create_task(send_many()) for _ in range(8)]
+        done, _ = await asyncio.wait(senders, timeout=0.05)
+        await transaction.__aexit__(ZeroDivisionError, ZeroDivisionError(), None)
+        async with producer.transaction() as following:
+            await following.send("ledger", b"kept")
+            refusals = await asyncio.gather(*senders, return_exceptions=True)
+
+    assert not done
+    assert {type(refusal) for refusal in refusals} == {SettingError}
+    assert await committed(url, "ledger", 1) == [b"kept"]
 
 
 async def test_misuse_is_refused(url: str) -> None:
