@@ -1,4 +1,4 @@
-"""The SDK for programs without an event loop: producer, consumer, table and admin client with blocking calls.
+"""The SDK for programs without an event loop: producer, consumer, table, admin client and `exactly_once`, blocking.
 
     from fairlead.blocking import Consumer, Producer
 
@@ -12,7 +12,17 @@ has `result()` instead of `await`. Several threads may share a client.
 
 from fairlead.blocking.admin import Admin
 from fairlead.blocking.consumer import Consumer
+from fairlead.blocking.consuming_transactions import ConsumingTransaction, exactly_once
 from fairlead.blocking.producer import BatchDelivery, Delivery, Producer
 from fairlead.blocking.table import Table
 
-__all__ = ["Admin", "BatchDelivery", "Consumer", "Delivery", "Producer", "Table"]
+__all__ = [
+    "Admin",
+    "BatchDelivery",
+    "Consumer",
+    "ConsumingTransaction",
+    "Delivery",
+    "Producer",
+    "Table",
+    "exactly_once",
+]

@@ -124,6 +124,22 @@ def blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> M
     return cast("Method[P, T]", call)
 
 
+def from_loop(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+) -> Method[P, Coroutine[Any, Any, T]]:
+    """Turn a coroutine method of the async client into a coroutine method for callers on other event loops.
+
+    The class has the attributes `_client` and `_thread`, as `Facade` has.
+    """
+
+    @wraps(method)
+    async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        facade: Facade[Any] = self
+        return await facade._thread.run_from_loop(method(facade._client, *args, **kwargs))  # noqa: SLF001
+
+    return cast("Method[P, Coroutine[Any, Any, T]]", call)
+
+
 def in_loop(method: Callable[Concatenate[Any, P], T]) -> Method[P, T]:
     """Turn a synchronous method of the async client, which must run on the event loop, into a blocking call."""
 

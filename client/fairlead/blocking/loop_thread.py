@@ -65,17 +65,7 @@ class LoopThread:
         interrupts the coroutine, and in a fork of the process that started the thread.
         """
         assert not self.is_current, "a blocking call on the event loop would deadlock"
-        try:
-            # The check precedes the lock, because in a fork a thread that was not copied may hold the lock.
-            self.check_open()
-            with self._handing_over:
-                self.check_open()
-                loop = self._loop
-                assert loop is not None, "the thread of the event loop is running"
-                future = asyncio.run_coroutine_threadsafe(work, loop)
-        except ClosedError:
-            work.close()
-            raise
+        future, loop = self._submit(work)
         try:
             return future.result(timeout)
         except concurrent.futures.CancelledError as error:
@@ -86,6 +76,19 @@ class LoopThread:
             # The wait was interrupted or timed out. If the coroutine has already ended, `cancel` has no effect.
             future.cancel()
             raise
+
+    async def run_from_loop(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop and return its result to the caller, which runs on any event loop.
+
+        A cancelled caller cancels the coroutine. Raises `ClosedError` in the same cases as `run`.
+        """
+        future, loop = self._submit(work)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError as error:
+            if self._loop is loop:
+                raise
+            raise _not_open(self._name) from error
 
     def soon(self, call: Callable[[], None]) -> None:
         """Call a function on the event loop. Raises `ClosedError` in the same cases as `run`."""
@@ -103,6 +106,22 @@ class LoopThread:
                 loop.call_soon_threadsafe(loop.stop)
         if loop is not None and self._thread is not None:
             self._thread.join()
+
+    def _submit(
+        self, work: Coroutine[Any, Any, T]
+    ) -> tuple[concurrent.futures.Future[T], asyncio.AbstractEventLoop]:
+        """Start a coroutine on the loop; return its future and the loop."""
+        try:
+            # The check precedes the lock, because in a fork a thread that was not copied may hold the lock.
+            self.check_open()
+            with self._handing_over:
+                self.check_open()
+                loop = self._loop
+                assert loop is not None, "the thread of the event loop is running"
+                return asyncio.run_coroutine_threadsafe(work, loop), loop
+        except ClosedError:
+            work.close()
+            raise
 
     def _run_loop(self, started: threading.Event) -> None:
         with asyncio.Runner() as runner:

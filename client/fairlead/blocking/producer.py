@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from fairlead.blocking.facade import Facade, blocking, same_arguments
-from fairlead.blocking.loop_thread import known
+from fairlead.blocking.consumer import Consumer
+from fairlead.blocking.facade import Facade, blocking, from_loop, same_arguments
+from fairlead.blocking.loop_thread import LoopThread, known
 from fairlead.producer import Producer as AsyncProducer
 from fairlead.producing.delivery import BatchDelivery as AsyncBatchDelivery
 from fairlead.producing.delivery import BatchMetadata, RecordMetadata
 from fairlead.producing.delivery import Delivery as AsyncDelivery
+from fairlead.producing.transactions import JointCommit, OpenTransaction, SendCommit
 from fairlead.records import Headers
 from fairlead.tracing import ProducerTracing
 from fairlead.transaction import Transaction as AsyncTransaction
+from fairlead_api.bodies.transactions import TransactionOffsets
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -112,6 +115,7 @@ class Producer(Facade[AsyncProducer]):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(AsyncProducer(*args, **kwargs))
         self._tracing = ProducerTracing.at_hand()
+        self._is_transactional = kwargs.get("transactional", False) is not False
         self._queued: deque[_Record] = deque()
         self._topics: set[str] = set()
         self._filling: asyncio.Task[None] | None = None
@@ -134,7 +138,8 @@ class Producer(Facade[AsyncProducer]):
 
         Raises the errors of `fairlead.Producer.transaction`.
         """
-        return Transaction(self, self._client.transaction(), self._thread.run, self._queued_sent)
+        self._client._check_transactional()  # noqa: SLF001 - parts of one producer
+        return Transaction(self, AsyncTransaction(ProducerElsewhere(self, self._thread)), self._thread)
 
     def send(
         self,
@@ -152,6 +157,8 @@ class Producer(Facade[AsyncProducer]):
         later records are raised by `result` and by `flush`.
         """
         self._thread.check_open()
+        if self._is_transactional:
+            self._client._check_open()  # noqa: SLF001 - parts of one producer
         delivery = Delivery(self)
         if headers:
             # The loop reads the record later, when the caller may already have changed the list.
@@ -209,6 +216,29 @@ class Producer(Facade[AsyncProducer]):
         return self._thread.run(outcome(), timeout)
 
     # -- methods that run on the event loop
+
+    async def _begin_transaction(self) -> OpenTransaction:
+        # A record that is still queued belongs to an earlier transaction or to none, and is refused.
+        await self._handed_over()
+        transaction = await self._client._begin_transaction()  # noqa: SLF001 - parts of one producer
+        self._failures.clear()
+        return transaction
+
+    async def _commit_transaction(self) -> None:
+        try:
+            await self._queued_sent()
+        except Exception as error:
+            await self._client._abort_after(error)  # noqa: SLF001 - parts of one producer
+            raise
+        await self._client._commit_transaction()  # noqa: SLF001 - parts of one producer
+
+    async def _abort_transaction(self) -> None:
+        try:
+            await self._client._abort_transaction()  # noqa: SLF001 - parts of one producer
+        finally:
+            # Records that are still queued are refused, and no later call reports them.
+            await self._handed_over()
+            self._failures.clear()
 
     def _fill_batches(self) -> None:
         self._is_woken = False
@@ -288,51 +318,71 @@ class Producer(Facade[AsyncProducer]):
             self._raise_failures("records could not be sent", ())
 
 
+class ProducerElsewhere:
+    """The async producer of a blocking producer, for transactions that run on the event loop of any client."""
+
+    def __init__(self, producer: Producer, caller: LoopThread) -> None:
+        """`caller` is the thread of the event loop on which the transactions run."""
+        self._producer = producer
+        self._thread = producer._thread  # noqa: SLF001 - parts of one exchange
+        self._client = producer._client  # noqa: SLF001 - parts of one exchange
+        self._caller = caller
+
+    async def _begin_transaction(self) -> OpenTransaction:
+        return await self._thread.run_from_loop(self._producer._begin_transaction())  # noqa: SLF001
+
+    async def _commit_transaction(self) -> None:
+        await self._thread.run_from_loop(self._producer._commit_transaction())  # noqa: SLF001
+
+    async def _abort_transaction(self) -> None:
+        await self._thread.run_from_loop(self._producer._abort_transaction())  # noqa: SLF001
+
+    async def _resolve_transaction(self) -> None:
+        await self._thread.run_from_loop(self._client._resolve_transaction())  # noqa: SLF001
+
+    def _join_offsets(self, joint_commit: JointCommit) -> None:
+        """Commit the open transaction with a function that runs on the caller's event loop."""
+
+        async def commit(send: SendCommit) -> None:
+            def send_on_loop(offsets: TransactionOffsets | None) -> Coroutine[Any, Any, None]:
+                return self._thread.run_from_loop(send(offsets))
+
+            await self._caller.run_from_loop(joint_commit(send_on_loop))
+
+        self._client._join_offsets(commit)  # noqa: SLF001 - parts of one exchange
+
+    send = from_loop(AsyncProducer.send)
+    send_and_wait = from_loop(AsyncProducer.send_and_wait)
+    send_batch = from_loop(AsyncProducer.send_batch)
+
+
 class Transaction:
     """One transaction, opened with `with producer.transaction()`; a producer has one open transaction at a time."""
 
-    def __init__(
-        self,
-        producer: Producer,
-        inner: AsyncTransaction,
-        run: Callable[[Coroutine[Any, Any, Any]], Any],
-        queued: Callable[[], Coroutine[Any, Any, None]],
-    ) -> None:
-        """`run` runs a coroutine on the producer's loop; `queued` adds queued records to their batches.
-
-        `queued` raises the error of a record that could not be sent.
-        """
+    def __init__(self, producer: Producer, inner: AsyncTransaction, thread: LoopThread) -> None:
+        """`thread` runs the async transaction `inner`."""
         self._producer = producer
         self._inner = inner
-        self._run = run
-        self._queued = queued
+        self._thread = thread
 
     @property
     def id(self) -> str | None:
         """Id of the transaction, such as `17.4`; None before the `with` block begins."""
         return self._inner.id
 
+    @property
+    def is_committed(self) -> bool | None:
+        """Whether the transaction was committed; see `fairlead.Transaction.is_committed`."""
+        return self._inner.is_committed
+
     def __enter__(self) -> Self:
-        self._run(self._inner.__aenter__())
+        self._thread.run(self._inner.__aenter__())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._run(self._leave(kind, error, trace))
-
-    async def _leave(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is not None:
-            await self._inner.__aexit__(kind, error, trace)
-            return
-        try:
-            await self._queued()
-        except Exception as failed:
-            await self._inner.__aexit__(type(failed), failed, failed.__traceback__)
-            raise
-        await self._inner.__aexit__(None, None, None)
+    ) -> bool | None:
+        return self._thread.run(self._inner.__aexit__(kind, error, trace))
 
     def send(
         self,
@@ -366,3 +416,17 @@ class Transaction:
     ) -> list[BatchDelivery]:
         """Send a table in the transaction; see `Producer.send_batch`."""
         return self._producer.send_batch(topic, data, partition)
+
+    def commit_offsets(self, consumer: Consumer) -> None:
+        """Commit, with the transaction, the group's offsets after all records that a consumer has handed out.
+
+        The rules are those of `fairlead.Transaction.commit_offsets`.
+        """
+        thread, client = consumer._thread, consumer._client  # noqa: SLF001 - parts of one exchange
+        elsewhere = ProducerElsewhere(self._producer, thread)
+
+        async def join() -> None:
+            """Read the offsets on the event loop of the consumer."""
+            elsewhere._join_offsets(client._joint_commit())  # noqa: SLF001 - parts of one exchange
+
+        thread.run(join())

@@ -51,7 +51,7 @@ async def test_every_example_of_the_page(tmp_path: Path) -> None:
     finally:
         await cluster.close()
 
-    assert outputs[1].split() == ["b'paid'"]
-    assert outputs[2].count('"value":"paid"') == 2
-    assert '"offset":1' in outputs[3]
-    assert "billing" in outputs[4]
+    assert outputs[2].split() == ["b'paid'"]
+    assert outputs[3].count('"value":"paid"') == 2
+    assert '"offset":1' in outputs[4]
+    assert "billing" in outputs[5]
