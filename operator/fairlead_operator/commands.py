@@ -20,7 +20,7 @@ FAILED_EXIT = 1
 
 Kubeconfig = Annotated[
     Path | None,
-    typer.Option(help="Kubeconfig file for access from outside of a pod.", show_default="as kubectl does"),
+    typer.Option(help="Kubeconfig file for access from outside a pod.", show_default="as kubectl does"),
 ]
 Context = Annotated[
     str | None, typer.Option(help="Kubeconfig context to use.", show_default="its current one")

@@ -91,7 +91,7 @@ released. Empty for none."""
     log_format: Literal["json", "console", "auto"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     kubeconfig: Path | None = None
-    """Kubeconfig file for access to the API server from outside of a pod."""
+    """Kubeconfig file for access to the API server from outside a pod."""
     context: str | None = None
     """Context to use from the kubeconfig; None for the current context of the kubeconfig."""
 

@@ -28,7 +28,7 @@ class Connection:
     """Address and credentials for the API server; `load` must be called first."""
 
     kubeconfig: Path | None
-    """Kubeconfig file to read. None means the service account of the pod or, outside of a pod, `KUBECONFIG` or
+    """Kubeconfig file to read. None means the service account of the pod or, outside a pod, `KUBECONFIG` or
     `~/.kube/config`."""
     context: str | None = None
     configuration: Configuration = field(init=False)
@@ -84,7 +84,7 @@ class Connection:
 
 
 def own_namespace() -> str | None:
-    """Return the namespace of the pod in which this process runs; None outside of a pod."""
+    """Return the namespace of the pod in which this process runs; None outside a pod."""
     try:
         return (ACCOUNT_FOLDER / "namespace").read_text().strip() or None
     except OSError:

@@ -1,7 +1,7 @@
 """Keeps the operator's rights in a namespace that is being deleted until its Topics and Rebalances are released.
 
 If the operator watches listed namespaces, its rights in each namespace come from one RoleBinding, whose ClusterRole is
-outside of the namespace. The deletion of the namespace deletes the RoleBinding with everything else, and a Topic or
+outside the namespace. The deletion of the namespace deletes the RoleBinding with everything else, and a Topic or
 Rebalance with the operator's finalizer would remain forever. To keep its rights, the operator sets a finalizer on the
 RoleBinding while a resource in the namespace has one: the API server grants the rights of a RoleBinding that is being
 deleted until its last finalizer is removed. A stopping operator removes its finalizers from RoleBindings, because no

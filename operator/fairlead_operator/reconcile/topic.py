@@ -314,9 +314,7 @@ def _news(topic: Topic, made: _Pass, outcome: Outcome) -> Sequence[News]:
         news.append(("Normal", verb[0], f"topic {name} {verb[1]}; its id is {live.topic_id}"))
     elif live is not None and live.topic_id != held:
         then = "is created again, empty," if created else "was created again by another client and is adopted"
-        message = (
-            f"topic {name} was deleted outside of this resource (id {held}) and {then} as {live.topic_id}"
-        )
+        message = f"topic {name} was deleted outside this resource (id {held}) and {then} as {live.topic_id}"
         news.append(("Warning", "TopicRecreated", message))
     for action in made.done:
         if isinstance(action, AlterConfig):
