@@ -111,7 +111,7 @@ class Consumer:
       it exists.
     - allow_insecure_token: whether the token is sent to other machines without TLS; the default is the environment
       variable `FAIRLEAD_ALLOW_INSECURE_TOKEN`.
-    - ca_file: PEM file with the authorities that sign the certificates of brokers, in addition to the system's
+    - ca_file: PEM file with the authorities that sign the brokers' certificates, in addition to the system's
       authorities.
     - client_cert_file, client_key_file: PEM files with the client's certificate and key, for brokers that require a
       certificate. Changed files take effect within 30 seconds.

@@ -1,4 +1,4 @@
-"""Token of a client: its source, and its current text (rules C1 to C4).
+"""A client's token: its source, and its current text (rules C1 to C4).
 
 `settings` chooses the source from arguments, the environment and the mounted file. The transport gets the token of each
 request from this module. The source is read again when the token is old, and after a refusal, so that a token can be

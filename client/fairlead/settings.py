@@ -1,4 +1,4 @@
-"""Typed settings of producer, consumer and admin, with the reason for the limit at each field.
+"""Typed settings for the producer, the consumer and the admin client, with the reason for each limit.
 
 The public classes build the settings once from their keyword arguments and pass the settings to other modules. Every
 value is checked here, so that the other modules need not check it again. Durations are `timedelta` or text with a unit

@@ -40,7 +40,7 @@ class TlsFiles:
     """Paths of the TLS files; None for a file that is not used."""
 
     ca_file: Path | None = None
-    """PEM file with the authorities that sign the certificates of brokers, in addition to the system's authorities."""
+    """PEM file with the authorities that sign the brokers' certificates, in addition to the system's authorities."""
     client_cert_file: Path | None = None
     """PEM file with the client's certificate, for brokers that require one, used with `client_key_file`."""
     client_key_file: Path | None = None

@@ -1,4 +1,4 @@
-"""Connection of a connector: requests, metadata and offset lookup of one cluster on one event loop.
+"""A connector's connection to one cluster: requests, metadata and offset lookup on one event loop.
 
 A connector plans and reads with the classes of this package and has no `Consumer`. This module opens the connection for
 these classes, so that a connector needs no module of `fairlead.connection`.

@@ -55,7 +55,7 @@ def create(
     ca_file: Annotated[
         Path | None,
         typer.Option(
-            help="PEM file with the authorities that sign the certificates of brokers, for https addresses."
+            help="PEM file with the authorities that sign the brokers' certificates, for https addresses."
         ),
     ] = None,
     client_cert_file: Annotated[
