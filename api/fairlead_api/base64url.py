@@ -11,5 +11,5 @@ def encoded(data: bytes) -> str:
 
 
 def decoded(text: str) -> bytes:
-    """Return the bytes of a text without padding. Raises `ValueError` for a character outside of the alphabet."""
+    """Return the bytes of a text without padding. Raises `ValueError` for a character outside the alphabet."""
     return base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)

@@ -1,4 +1,4 @@
-"""JSON requests of members and operators of consumer groups.
+"""JSON requests sent by members and operators of consumer groups.
 
 The broker decodes the requests with `json_bodies.decode_request`; the SDK and the CLI build the requests. A request
 object satisfies every rule that can be checked without knowing the group. The coordinator checks the other rules, for

@@ -40,7 +40,7 @@ of strings.
 """
 
 SURROUNDING_BYTES_MAX: Final = 64 << 10
-"""Maximum size of the text of a body outside of its records."""
+"""Maximum size of the text of a body outside its records."""
 
 _QUOTE, _COMMA = ord('"'), ord(",")
 _STEPS: Final = bytes(1 if byte in b"[{" else 255 if byte in b"]}" else 0 for byte in range(256))
@@ -96,7 +96,7 @@ def divided(body: bytes, level: int, window_bytes: int = WINDOW_BYTES) -> Divisi
     """Divide the arrays that begin at depth `level`, counted from 1; with `level` 0, the whole body is one element.
 
     A slice of more than two windows has a single element. Raises `malformed_request` for a body that nests too deeply,
-    has too many objects or too much text outside of its arrays, and for an element with too many values. Raises
+    has too many objects or too much text outside its arrays, and for an element with too many values. Raises
     `body_too_large` for an element that is too large.
     """
     return _Divider(body, level, window_bytes).divided()
@@ -206,7 +206,7 @@ class _Divider:
         if self._frame_bytes > SURROUNDING_BYTES_MAX:
             raise ProblemError(
                 "malformed_request",
-                f"the body has more than {SURROUNDING_BYTES_MAX} bytes outside of its records",
+                f"the body has more than {SURROUNDING_BYTES_MAX} bytes outside its records",
                 data={"allowed": SURROUNDING_BYTES_MAX},
             )
 

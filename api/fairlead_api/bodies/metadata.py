@@ -44,7 +44,7 @@ class Versions(Answer, frozen=True, kw_only=True):
 class BrokerDescription(Answer, frozen=True, kw_only=True):
     """Broker of the cluster; `address` is the base URL of its data listener, null for a broker that is not running.
 
-    `external_address` is the base URL for clients outside of the brokers' network: empty if these clients are sent to
+    `external_address` is the base URL for clients outside the brokers' network: empty if these clients are sent to
     the address that they have called, and null for a broker without a listener for these clients. A cordoned broker
     gets no new replicas. `immovable` names at most 100 partitions (`topic-0`) that a drain cannot move away from the
     broker, because no other broker can receive these partitions.

@@ -1,4 +1,4 @@
-"""Listeners of a Cluster: how clients inside and outside of Kubernetes reach the brokers."""
+"""Listeners of a Cluster: how clients inside and outside Kubernetes reach the brokers."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class ListenerStatus(Part):
     """Addresses at which clients reach the brokers through a listener."""
 
     name: ShortText
-    """Name of the listener: data (clients inside the Kubernetes cluster) or external (clients outside of it)."""
+    """Name of the listener: data (clients inside the Kubernetes cluster) or external (clients outside it)."""
     type: ShortText = ""
     """Type of the listener."""
     bootstrap: LongText = ""

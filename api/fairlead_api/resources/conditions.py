@@ -135,7 +135,7 @@ CERTIFICATES_READY: Final = ConditionType(
         Reason(
             "Expiring",
             ("False",),
-            "The certificate of the brokers expires within three days, although it should have been renewed after "
+            "The brokers' certificate expires within three days, although it should have been renewed after "
             "sixty days.",
             "Check the log of the operator, and whether it may write Secrets.",
         ),

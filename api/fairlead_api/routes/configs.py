@@ -1,4 +1,4 @@
-"""Routes of the calls about the configuration of the cluster and of single brokers.
+"""Routes for calls about the configuration of the cluster and of individual brokers.
 
 The module is a part of the route table, which `routes` assembles.
 """
