@@ -13,7 +13,7 @@ Answer = TypeVar("Answer")
 
 
 class BlockingWork(Protocol):
-    """Executes blocking calls (disk, decompression) outside of the event loop."""
+    """Executes blocking calls (disk, decompression) outside the event loop."""
 
     async def run(self, call: Callable[..., Answer], *arguments: Any) -> Answer:
         """Run `call(*arguments)` in another thread, and return its result or raise its exception.

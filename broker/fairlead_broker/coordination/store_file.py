@@ -1,4 +1,4 @@
-"""Lock on the file of an embedded store, and the errors of opening the file.
+"""Lock on an embedded store's file, and the errors raised if the file cannot be opened.
 
 `embedded_history` uses this module. Only one process at a time can open a store. The process locks a file next to
 the store. The lock file names the process.

@@ -112,7 +112,7 @@ class AuditLog:
         self._refuse(event, denied.principal, denied.operation, denied.resource, observed=observed)
 
     def refused(self, request: AuditedRequest, operation: str, resource: str, problem: str) -> None:
-        """Report a request that was refused outside of an access decision, unless the request already has a record."""
+        """Report a request that was refused outside an access decision, unless the request already has a record."""
         if request.is_audited:
             return
         known = problem == "forbidden"

@@ -43,7 +43,7 @@ class SyncedPartition(Protocol):
 
 
 class Syncing:
-    """Syncs logs outside of the event loop.
+    """Syncs logs outside the event loop.
 
     A few logs are synced in parallel; many logs are synced by one call that syncs the whole volume.
     """
@@ -152,7 +152,7 @@ class SyncRounds:
             self._wake.set()
 
     def claim(self) -> bool:
-        """Return whether a partition may sync its log outside of the rounds, because no round runs or is due.
+        """Return whether a partition may sync its log outside the rounds, because no round runs or is due.
 
         A caller that receives true must call `release` afterwards.
         """

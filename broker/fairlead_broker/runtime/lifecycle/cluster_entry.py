@@ -78,7 +78,7 @@ class Advertised:
     """Address for clients with TLS; None if no data listener has TLS."""
     peer_scheme: str = "http"
     external: str | None = None
-    """Base URL for clients outside of the brokers' network; empty if these clients keep using the address that they
+    """Base URL for clients outside the brokers' network; empty if these clients keep using the address that they
     called; None if no listener serves such clients."""
     certificates: Callable[[], RegisteredCertificates] = RegisteredCertificates
     """Function that returns the certificates in use, which change while the broker runs."""

@@ -115,7 +115,7 @@ class Digests:
         """Compare all replicas over a range of offsets, by default from the log start to the high watermark.
 
         The comparison stops after some seconds; `next_offset` of the answer is the offset to continue at. Raises
-        `offset_expired` and `offset_out_of_range` for a range outside of the committed records, `offset_not_available`
+        `offset_expired` and `offset_out_of_range` for a range outside the committed records, `offset_not_available`
         while the high watermark is unknown.
         """
         first, end = _checked_range(partition, first_offset, end_offset)

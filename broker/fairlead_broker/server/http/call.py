@@ -73,7 +73,7 @@ class ReaderStalled(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """Listener for clients outside of the brokers' network."""
+    """Listener for clients outside the brokers' network."""
 
     scheme: str
     """Scheme by which clients call the listener, or the proxy in front of it."""
