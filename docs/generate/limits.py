@@ -86,7 +86,7 @@ BUILT_IN = (
     BuiltIn("fairlead_api.bodies.json_slices", "OBJECTS_MAX", "objects and arrays", "Number of objects and arrays in one JSON body: each takes 60 bytes or more after it is parsed."),
     BuiltIn("fairlead_api.bodies.json_slices", "RECORD_BYTES_MAX", "bytes", "Text of one record in a JSON body, a line or an event, or of one value that an answer contains as JSON; the text is parsed in one call. Larger records are sent as Arrow or as record batches."),
     BuiltIn("fairlead_api.bodies.json_slices", "RECORD_PARTS_MAX", "values", "Number of values in one record of more than 128 KiB of JSON text."),
-    BuiltIn("fairlead_api.bodies.json_slices", "SURROUNDING_BYTES_MAX", "bytes", "Text of a JSON body outside of its records."),
+    BuiltIn("fairlead_api.bodies.json_slices", "SURROUNDING_BYTES_MAX", "bytes", "Text of a JSON body outside its records."),
     BuiltIn(f"{_SERVER}.records.fetched_records", "TEXT_BYTES_MAX", "bytes", "Bytes of text after which a JSON answer ends early, with the offset at which the next read continues."),
     BuiltIn("fairlead_api.bodies.payload_texts", "PAYLOAD_TEXT_BYTES_MAX", "bytes", "Text of one key or value in a JSON answer. Larger records are fetched as Arrow or as record batches."),
     BuiltIn(f"{_SERVER}.records.fetched_records", "HEADER_BYTES_MAX", "bytes", "Size of the headers of one record in a JSON answer."),
