@@ -222,7 +222,7 @@ def _version() -> str:
 
 
 def _revision() -> str:
-    """Return the commit that is checked out; `unknown` outside of a clone."""
+    """Return the commit that is checked out; `unknown` outside a clone."""
     done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"
 

@@ -83,7 +83,7 @@ class Bases:
 
 
 def cache_folder() -> Path:
-    """Return the folder outside of the checkout that contains base images, wheels and layers."""
+    """Return the folder outside the checkout that contains base images, wheels and layers."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fairlead" / "image"
 
 

@@ -153,7 +153,7 @@ def sentences(path: str, text: str) -> Iterator[Sentence]:
 
 
 def _markdown(text: str) -> Iterator[Sentence]:
-    """Yield the sentences outside of code: in paragraphs, list items, and the cells of tables."""
+    """Yield the sentences outside code: in paragraphs, list items, and the cells of tables."""
     fenced = False
     paragraph: list[str] = []
     start = 0

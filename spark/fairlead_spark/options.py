@@ -99,7 +99,7 @@ CREDENTIAL_OPTIONS: Final = (
         "a path",
         "the environment variable `FAIRLEAD_CA_FILE` of each process, else `/var/run/secrets/fairlead/ca.crt` if it "
         "exists",
-        f"PEM file with the authorities that sign the certificates of brokers, for `https` addresses{_OWN_FILES}",
+        f"PEM file with the authorities that sign the brokers' certificates, for `https` addresses{_OWN_FILES}",
     ),
     Option(
         "clientCertFile",

@@ -52,7 +52,7 @@ Partition = tuple[str | None, ...]
 class PartitionValueError(ValueError):
     """A partition value would be unreadable; the message states the column, the value and the allowed values.
 
-    A single partition with a date outside of Python's range prevents deltalake from opening the table.
+    A single partition with a date outside Python's range prevents deltalake from opening the table.
     """
 
 

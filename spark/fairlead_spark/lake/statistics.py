@@ -107,7 +107,7 @@ def ends_of(groups: Sequence[pq.Statistics | None]) -> tuple[Bound, Bound] | Non
             return None
         return lower(min(values)), upper(max(values))
     except (ValueError, OverflowError):
-        # The column has strings that are not UTF-8, dates outside of Python's calendar, or decimals that JSON would
+        # The column has strings that are not UTF-8, dates outside Python's calendar, or decimals that JSON would
         # round.
         return None
 

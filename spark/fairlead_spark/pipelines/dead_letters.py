@@ -47,7 +47,7 @@ def parse_json(column: str, ddl: str, *, required: Sequence[str] = ()) -> tuple[
 
     `ddl` lists the fields and their types in Spark's notation ("user STRING, at TIMESTAMP"); other fields are dropped,
     and missing fields are null. The reason is null if the object is valid JSON and has every field of `required`, no
-    TIMESTAMP outside of the years 1 to 9999, and no DOUBLE or FLOAT that is not finite.
+    TIMESTAMP outside the years 1 to 9999, and no DOUBLE or FLOAT that is not finite.
     """
     from pyspark.sql import functions as sql
     from pyspark.sql.types import DoubleType, FloatType, StructType, TimestampType

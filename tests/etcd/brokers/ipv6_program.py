@@ -1,7 +1,7 @@
 """A program that runs an etcd member and a broker as pods do, in an IPv6-only network, and reads a record.
 
 `test_ipv6.py` runs the program in its own network namespace; `argv[1]` is an empty folder, and `argv[2]` is the only
-address of the machine. The namespace has its own 127.0.0.1, like a pod; programs outside of the namespace cannot reach
+address of the machine. The namespace has its own 127.0.0.1, like a pod; programs outside the namespace cannot reach
 this address.
 """
 

@@ -201,7 +201,7 @@ async def test_a_waiting_send_never_joins_the_next_transaction(url: str) -> None
 
 
 async def test_misuse_is_refused(url: str) -> None:
-    """Records outside of a transaction, and transactions of a plain producer, are refused."""
+    """Records outside a transaction, and transactions of a plain producer, are refused."""
     async with Producer(url, transactional=True) as producer:
         with pytest.raises(SettingError):
             await producer.send("orders", b"outside")

@@ -1,4 +1,4 @@
-"""Clients outside of the Kubernetes cluster, in a network that reaches nodes and load balancers, but no pod."""
+"""Clients outside the Kubernetes cluster, in a network that reaches nodes and load balancers, but no pod."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class OutsideNetwork:
 
 @contextmanager
 def wired(kubernetes: KubernetesPods) -> Iterator[OutsideNetwork]:
-    """Yield a network outside of the box."""
+    """Yield a network outside the box."""
     box = kubernetes.box.pid()
     assert box is not None, "the box runs"
     with subprocess.Popen(["unshare", "--net", "cat"], stdin=subprocess.PIPE) as process:
@@ -89,7 +89,7 @@ def wired(kubernetes: KubernetesPods) -> Iterator[OutsideNetwork]:
 
 @pytest.fixture(scope="module")
 def outside(kubernetes_pods: KubernetesPods) -> Iterator[OutsideNetwork]:
-    """Yield a network outside of the box for all tests of the file."""
+    """Yield a network outside the box for all tests of the file."""
     with wired(kubernetes_pods) as network:
         yield network
 
