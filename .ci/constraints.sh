@@ -9,12 +9,13 @@ solve() {
     shift
     printf '+ constraints/%s.txt\n' "$part"
     .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-        --no-header --no-annotate --no-emit-index-url "$@" -o "constraints/$part.txt" --upgrade
+        --no-header --no-annotate --no-emit-index-url \
+        --no-emit-package fairlead-kafka-records "$@" -o "constraints/$part.txt" --upgrade
 }
 
-solve dev pyproject.toml --extra broker --extra operator --extra spark --extra tracing --group dev
+solve dev pyproject.toml --extra broker --extra kafka --extra operator --extra spark --extra tracing --group dev
 solve demo pyproject.toml --extra broker --extra spark --group demo -c constraints/dev.txt
-solve image pyproject.toml --extra broker --extra operator --extra tracing -c constraints/dev.txt
+solve image pyproject.toml --extra broker --extra kafka --extra operator --extra tracing -c constraints/dev.txt
 solve image-spark pyproject.toml --extra spark --extra tracing -c constraints/dev.txt
 mkdir -p build
 # Versions of the packages in the largest part, without hashes and without PySpark.

@@ -86,7 +86,8 @@ make_venv() {
 
 # Prints the hash of the inputs of the part: its constraints, the metadata of the project and this script.
 fingerprint() {
-    cat constraints/setup.txt "constraints/$part.txt" pyproject.toml .ci/setup.sh | sha256sum | cut -d' ' -f1
+    cat constraints/setup.txt "constraints/$part.txt" pyproject.toml .ci/setup.sh \
+        kafka-records/pyproject.toml kafka-records/setup.py kafka-records/src/*.pyx | sha256sum | cut -d' ' -f1
 }
 
 install_python_part() {
@@ -99,7 +100,21 @@ install_python_part() {
     local install=("$venv/bin/uv" pip install "${quiet[@]}" --python "$venv/bin/python" --no-build-isolation)
     run "${install[@]}" --require-hashes -r "constraints/$part.txt"
     run "${install[@]}" --no-deps -e .
+    if [[ $part != demo ]]; then run "${install[@]}" --no-deps ./kafka-records; fi
     fingerprint >"$stamp"
+}
+
+# The native module of the Kafka listener is compiled from C, with the headers of the environment's Python.
+install_compiler() {
+    local python include
+    python="$(find_python)"
+    if has_venv; then python=$venv/bin/python; fi
+    include="$([[ -z $python ]] || "$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')"
+    local absent=()
+    command -v cc >/dev/null || absent+=(gcc libc6-dev)
+    [[ -f $include/Python.h ]] || absent+=(python3-dev)
+    if [[ ${#absent[@]} == 0 ]]; then return; fi
+    install_debian "a C compiler and the headers of Python" "${absent[@]}"
 }
 
 # PostgreSQL is needed for the recipes. The tests start their own server, so Debian must not create a server.
@@ -190,12 +205,14 @@ dev)
     install_shells
     install_kubernetes_tools
     install_python
+    install_compiler
     install_python_part
     install_oldest_spark
     ;;
 bench)
     check_bench
     install_python
+    install_compiler
     install_python_part
     install_oldest_spark
     ;;

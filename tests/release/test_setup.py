@@ -30,6 +30,7 @@ def bare_machine(tmp_path: Path) -> Path:
     shutil.copy(checkout.ROOT / ".ci/setup.sh", tmp_path / "checkout/.ci")
     shutil.copytree(checkout.ROOT / "constraints", tmp_path / "checkout/constraints")
     shutil.copy(checkout.ROOT / "pyproject.toml", tmp_path / "checkout")
+    shutil.copytree(checkout.ROOT / "kafka-records", tmp_path / "checkout/kafka-records")
     return tmp_path
 
 
@@ -49,7 +50,7 @@ def set_up(machine: Path, part: str) -> subprocess.CompletedProcess[str]:
     ("part", "told"),
     [
         ("demo", ["Java 17 or newer", "Python 3.11 or newer"]),
-        ("dev", ["Java 17 or newer", "Prometheus", "tmux", "buildah", "Python 3.11 or newer"]),
+        ("dev", ["Java 17 or newer", "Prometheus", "tmux", "buildah", "Python 3.11 or newer", "a C compiler"]),
         ("bench", ["java", "mvn"]),
     ],
 )

@@ -124,6 +124,10 @@ class ArrowMessage(msgspec.Struct, frozen=True, gc=False):
     """Start of the values of the timestamp column, in bytes from the start of the message."""
     headers: int
     """Total number of headers of all records."""
+    body_start: int
+    """Start of the Arrow body, in bytes from the start of the message."""
+    places: tuple[int, ...]
+    """Start and size of each buffer in the Arrow body."""
 
 
 def read_message(message: Buffer, *, offset_column: bool = False) -> ArrowMessage:
@@ -188,8 +192,9 @@ def _read_metadata(
     buffers = _structs(metadata, buffers_at, len(layout.buffers), layout.buffer_numbers, "buffers")
     _check_nodes(layout, rows, nodes)
     _check_buffers(layout, nodes[::2], buffers, body_bytes)
-    timestamps_start = PREFIX_BYTES + len(metadata) + buffers[2 * _TIMESTAMP_BUFFER]
-    found = ArrowMessage(rows, nodes[1::2], timestamps_start, nodes[2 * HEADER_NODE])
+    body_start = PREFIX_BYTES + len(metadata)
+    timestamps_start = body_start + buffers[2 * _TIMESTAMP_BUFFER]
+    found = ArrowMessage(rows, nodes[1::2], timestamps_start, nodes[2 * HEADER_NODE], body_start, buffers)
     return found, tuple(_idle_bitmaps(layout, nodes, buffers))
 
 

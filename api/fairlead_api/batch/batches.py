@@ -90,6 +90,19 @@ class MessageLayout:
         self._metadata = struct.Struct(f"{form}{len(prefix) - at}s")
         self._constants = (*constants, prefix[at:])
 
+    @property
+    def prefix_bytes(self) -> int:
+        """Number of bytes of a message before its Arrow body."""
+        return self._metadata.size
+
+    def prefix(self, body_bytes: int, rows: int, places: Sequence[int], nodes: Sequence[int]) -> bytes:
+        """Return the bytes before an Arrow body.
+
+        `places` are start and size of each buffer, `nodes` are rows and nulls of each node.
+        """
+        start, second, third, fourth, stop = self._constants
+        return self._metadata.pack(start, body_bytes, second, rows, third, *places, fourth, *nodes, stop)
+
     def message(
         self, values: Sequence[bytes | None], keys: Sequence[bytes | None], timestamps_us: Sequence[int]
     ) -> bytes:
@@ -118,8 +131,7 @@ class MessageLayout:
                 parts += (buffer, padding)
                 at += size + len(padding)
         nodes = (count, key_nulls, count, value_nulls, count, 0, count, count, 0, 0, 0, 0, 0, 0)
-        start, second, third, fourth, stop = self._constants
-        parts[0] = self._metadata.pack(start, at, second, count, third, *places, fourth, *nodes, stop)
+        parts[0] = self.prefix(at, count, places, nodes)
         return b"".join(parts)
 
 
