@@ -222,14 +222,14 @@ def pods(share: float) -> Outcome:
 
 
 def transaction_model(share: float) -> Outcome:
-    """Search every state of the model of transactions, with all rules and without each rule."""
+    """Search every state of the transaction model, with all rules and with each rule switched off."""
     del share
     code, report = _run("tests/model/transaction_model.py")
     return code == 0, report
 
 
 def quorum_model(share: float) -> Outcome:
-    """Search every state of the model of quorum replication, with all rules and without each rule."""
+    """Search every state of the quorum replication model, with all rules and with each rule switched off."""
     del share
     code, report = _run("tests/model/quorum_model.py")
     return code == 0, report
