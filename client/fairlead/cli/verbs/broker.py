@@ -12,8 +12,8 @@ from fairlead import Admin
 from fairlead.cli.options import BOOTSTRAP_DEFAULT, Bootstrap, Output, OutputFormat
 from fairlead.cli.printing import print_config, print_document, print_done, print_pairs, print_rows
 from fairlead.cli.session import ASK_TIMEOUT, RETRY_TIMEOUT, run
-from fairlead.cli.verbs.health import stuck
 from fairlead.errors import BrokerNotFoundError, error_of
+from fairlead.health import stuck
 from fairlead_api.bodies.metadata import BrokerDescription, Metadata
 from fairlead_api.bodies.operations import RestartPermitAnswer
 from fairlead_api.configuration import ConfigEntry

@@ -12,7 +12,7 @@ from fairlead.cli.config_values import ConfigOption, UnsetOption, changes
 from fairlead.cli.options import BOOTSTRAP_DEFAULT, Bootstrap, Output, OutputFormat
 from fairlead.cli.printing import ids_of, print_config, print_document, print_pairs, print_rows
 from fairlead.cli.session import ASK_TIMEOUT, RETRY_TIMEOUT, ExitCode, run
-from fairlead.cli.verbs.health import Health, health_of, stuck
+from fairlead.health import Health, health_of, stuck
 from fairlead_api.bodies.metadata import BrokerDescription, ClusterDescription, Metadata
 from fairlead_api.configuration import ConfigEntry
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairlead.cli.verbs.health import health_of, stuck
+from fairlead.health import health_of, stuck
 from fairlead_api.bodies.metadata import BrokerDescription, Metadata, PartitionMetadata, TopicMetadata
 from refusals import missing
 

@@ -1,6 +1,6 @@
 """Health of a cluster, computed from its metadata and its brokers.
 
-`fairlead cluster health` and `fairlead broker` use this module. The module performs no I/O.
+`fairlead cluster health`, `fairlead broker` and the console use this module. The module performs no I/O.
 """
 
 from __future__ import annotations
