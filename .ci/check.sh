@@ -27,7 +27,7 @@ check docs .ci/docs.sh
 check changelog towncrier build --draft --version next --date today
 check docstrings interrogate --no-color
 check prose python .ci/prose.py
-check spelling codespell api broker client operator charts manifests tests benchmarks docs .ci *.md Makefile pyproject.toml zensical.toml
+check spelling codespell api broker client console operator charts manifests tests benchmarks docs .ci *.md Makefile pyproject.toml zensical.toml
 
 if ((${#failed[@]})); then
     printf 'check failed: %s\n' "${failed[*]}" >&2

@@ -13,9 +13,9 @@ solve() {
         --no-emit-package fairlead-kafka-records "$@" -o "constraints/$part.txt" --upgrade
 }
 
-solve dev pyproject.toml --extra broker --extra kafka --extra operator --extra spark --extra tracing --group dev
-solve demo pyproject.toml --extra broker --extra spark --group demo -c constraints/dev.txt
-solve image pyproject.toml --extra broker --extra kafka --extra operator --extra tracing -c constraints/dev.txt
+solve dev pyproject.toml --extra broker --extra console --extra kafka --extra operator --extra spark --extra tracing --group dev
+solve demo pyproject.toml --extra broker --extra console --extra spark --group demo -c constraints/dev.txt
+solve image pyproject.toml --extra broker --extra console --extra kafka --extra operator --extra tracing -c constraints/dev.txt
 solve image-spark pyproject.toml --extra spark --extra tracing -c constraints/dev.txt
 mkdir -p build
 # Versions of the packages in the largest part, without hashes and without PySpark.

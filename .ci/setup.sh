@@ -165,6 +165,12 @@ install_shells() {
     install_debian "what the tests of the command line type in: ${absent[*]}" "${absent[@]}"
 }
 
+# The browser in which tests open the console.
+install_chromium() {
+    if command -v chromium >/dev/null; then return; fi
+    install_debian "Chromium" chromium
+}
+
 # Prometheus and promtool for tests; Debian's unit would start a Prometheus for the whole machine.
 install_prometheus() {
     if command -v prometheus >/dev/null && command -v promtool >/dev/null; then return; fi
@@ -203,6 +209,7 @@ dev)
     install_postgresql
     install_prometheus
     install_shells
+    install_chromium
     install_kubernetes_tools
     install_python
     install_compiler

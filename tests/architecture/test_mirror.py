@@ -12,6 +12,7 @@ HOMES = {
     "benchmarks": Path("benchmarks"),
     "cli": Path("client/fairlead/cli"),
     "client": Path("client/fairlead"),
+    "console": Path("console/fairlead_console"),
     "operator": Path("operator/fairlead_operator"),
     "spark": Path("spark/fairlead_spark"),
 }

@@ -26,6 +26,7 @@ TOP_FOLDERS = (
     "api",
     "broker",
     "client",
+    "console",
     "operator",
     "spark",
     "tests",

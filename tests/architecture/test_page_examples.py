@@ -65,6 +65,7 @@ NOT_RUN: Final[dict[tuple[str, str], str]] = {
         "how-to/compaction.md",
         "sh",
     ): "creates a topic and writes records, as the test of the page's program also does",
+    ("how-to/console.md", "sh"): "queries a package index; the tests of the console start it",
     ("how-to/containers.md", "console"): "needs a container engine, or root to make the image",
     ("how-to/delivery-guarantees.md", "sh"): "creates a topic, as the tests of the recipes also do",
     ("how-to/from-kafka.md", "python"): "reads from Apache Kafka, which only benchmarks start",

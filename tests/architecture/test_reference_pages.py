@@ -56,7 +56,7 @@ def test_every_rule_of_security_in_the_code_is_explained() -> None:
     explained = re.findall(r"^\| <a id=\"(\w+)\"></a>`(\w+)` \|", page, re.MULTILINE)
     phrase = re.compile(r"\b(?:rule|proof)s?\s+((?:[TAZQUCKV]\d{1,2}(?:, | to | and )?)+)")
     named: set[str] = set()
-    for folder in ("api", "broker", "client", "operator", "spark", "tests", "docs/decisions"):
+    for folder in ("api", "broker", "client", "console", "operator", "spark", "tests", "docs/decisions"):
         for path in (checkout.ROOT / folder).rglob("*.*"):
             if path.suffix in {".py", ".md"} and path != Path(__file__):
                 for names in phrase.findall(path.read_text(encoding="utf-8")):

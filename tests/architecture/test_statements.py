@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-PRODUCT = ("api", "broker", "client", "operator", "spark")
+PRODUCT = ("api", "broker", "client", "console", "operator", "spark")
 LEVELS = frozenset({"debug", "info", "warning", "error", "exception", "critical"})
 
 

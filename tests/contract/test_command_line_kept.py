@@ -50,7 +50,7 @@ def _walk(command: Any, words: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
         for name, verb in below.items():
             yield from _walk(verb, (*words, name))
         return
-    real: Any = extra_command(words[0], words[1]) if words in EXTRA_VERBS else command
+    real: Any = extra_command(*words) if words in EXTRA_VERBS else command
     yield " ".join(words), [_parameter(each) for each in real.params if each.name != "help"]
 
 

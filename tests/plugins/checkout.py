@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 # Folders whose packages form the distribution.
-PACKAGE_FOLDERS = ("api", "broker", "client", "operator")
+PACKAGE_FOLDERS = ("api", "broker", "client", "console", "operator")
 
 
 @cache

@@ -40,12 +40,20 @@ def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
         "fairlead",
         "fairlead_api",
         "fairlead_broker",
+        "fairlead_console",
         "fairlead_operator",
         "fairlead_spark",
         "pyspark_fairlead",
         "pyspark_fairlead_delta",
     }
-    packages = ("fairlead", "fairlead_api", "fairlead_broker", "fairlead_operator", "fairlead_spark")
+    packages = (
+        "fairlead",
+        "fairlead_api",
+        "fairlead_broker",
+        "fairlead_console",
+        "fairlead_operator",
+        "fairlead_spark",
+    )
     assert {f"{package}/py.typed" for package in packages} <= set(names)
     assert [name for name in names if name.endswith("licenses/LICENSE")] != []
 

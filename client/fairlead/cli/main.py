@@ -34,8 +34,8 @@ COMPLETE_VARIABLE = "_FAIRLEAD_COMPLETE"
 """Environment variable that a shell's completion script sets to request completions."""
 ENTRY_POINT_GROUP = "fairlead.commands"
 HELP_OPTIONS = ["--help", "-h"]
-# Extra and help of each verb that is not in the base install; the help is shown without loading the extra.
-EXTRA_VERBS = {
+# Extra and help of each command and verb that is not in the base install; the help is shown without loading the extra.
+EXTRA_VERBS: dict[tuple[str, ...], tuple[str, str]] = {
     ("broker", "start"): ("broker", "Run one broker."),
     ("broker", "prepare-stop"): (
         "broker",
@@ -45,6 +45,7 @@ EXTRA_VERBS = {
         "broker",
         "Move the coordination of a single broker from its data directory to etcd.",
     ),
+    ("console",): ("console", "See and steer a cluster in a browser."),
     ("dev", "up"): ("broker", "Run a whole local cluster in one process."),
     ("job", "info"): ("spark", "Print the versions that jobs need, and why Spark cannot use a format."),
     ("job", "list"): ("spark", "List the pipelines that can be run, or the options of one."),
@@ -69,6 +70,7 @@ COMMANDS = {
     "broker": "Run, inspect, cordon and drain brokers.",
     "partition": "Move partitions between brokers, elect leaders, accept damage.",
     "cluster": "Inspect and configure the cluster.",
+    "console": "See and steer a cluster in a browser.",
     "token": "Create, list and revoke API tokens.",
     "user": "Create users with a token and ACLs, list and delete them.",
     "acl": "Allow and deny operations, and explain decisions.",
@@ -93,7 +95,12 @@ class LazyCommands(TyperGroup):
     ) -> tuple[str | None, Command | None, list[str]]:
         """Find and import the command."""
         name, command, rest = super().resolve_command(context, arguments)
-        return name, imported(name) if name in COMMANDS else command, rest
+        if name not in COMMANDS:
+            return name, command, rest
+        try:
+            return name, imported(name), rest
+        except MissingExtraError as missing:
+            return name, _unless_called(context, command, missing), rest
 
 
 class MissingExtraError(Exception):
@@ -117,16 +124,24 @@ class LazyVerbs(TyperGroup):
         try:
             return name, extra_command(*key), rest
         except MissingExtraError as missing:
-            # A missing extra is not reported during shell completion: the verb reports the extra when the verb is
-            # called.
-            if not context.resilient_parsing:
-                fail_usage(str(missing))
-            return name, command, rest
+            return name, _unless_called(context, command, missing), rest
+
+
+def _unless_called(context: Context, command: Command | None, missing: MissingExtraError) -> Command | None:
+    """Report a missing extra, except during shell completion: the command reports the extra when it is called."""
+    if not context.resilient_parsing:
+        fail_usage(str(missing))
+    return command
 
 
 @cache
 def imported(name: str) -> Command:
-    """Import the module of a command and return the command of that name, or the module's group `app`."""
+    """Import the module of a command and return the command of that name, or the module's group `app`.
+
+    Raises `MissingExtraError` for a command of an extra that is not installed.
+    """
+    if (name,) in EXTRA_VERBS:
+        return extra_command(name)
     module = import_module(f"fairlead.cli.verbs.{name}")
     holder = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     holder.callback()(lambda: None)
@@ -140,11 +155,11 @@ def imported(name: str) -> Command:
     return _with_help(group.commands[name])
 
 
-def extra_command(group: str, verb: str) -> Command:
-    """Import a verb from an extra and return the command. Raises `MissingExtraError`."""
-    extra, _ = EXTRA_VERBS[group, verb]
+def extra_command(*words: str) -> Command:
+    """Import a command or verb from an extra and return the command. Raises `MissingExtraError`."""
+    extra, _ = EXTRA_VERBS[words]
     holder = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    holder.command()(_loaded(group, verb, extra))
+    holder.command()(_loaded(words, extra))
     return _with_help(typer.main.get_command(holder))
 
 
@@ -211,24 +226,24 @@ for _name, _help in COMMANDS.items():
 
 
 def _add_extra_verbs(group_app: typer.Typer, group: str) -> None:
-    for (of_group, verb), (_, text) in EXTRA_VERBS.items():
-        if of_group == group:
-            group_app.command(verb, help=text)(lambda: None)
+    for words, (_, text) in EXTRA_VERBS.items():
+        if words[0] == group and len(words) > 1:
+            group_app.command(words[1], help=text)(lambda: None)
 
 
-def _loaded(group: str, verb: str, extra: str) -> Callable[..., None]:
+def _loaded(words: tuple[str, ...], extra: str) -> Callable[..., None]:
     # The import takes a tenth of the start of a command.
     from importlib.metadata import entry_points
 
     hint = f"which comes with: pip install 'fairlead[{extra}]'"
-    point = next(iter(entry_points(group=ENTRY_POINT_GROUP, name=f"{group}.{verb}")), None)
+    point = next(iter(entry_points(group=ENTRY_POINT_GROUP, name=".".join(words))), None)
     if point is None:
-        message = f"{group} {verb} is not installed; it needs the {extra}, {hint}"
+        message = f"{' '.join(words)} is not installed; it needs the {extra}, {hint}"
         raise MissingExtraError(message)
     try:
         loaded: Callable[..., None] = point.load()
     except ModuleNotFoundError as error:
-        message = f"{group} {verb} needs {error.name}, {hint}"
+        message = f"{' '.join(words)} needs {error.name}, {hint}"
         raise MissingExtraError(message) from error
     return loaded
 

@@ -33,8 +33,8 @@ def every_command() -> dict[str, Command]:
 def _below(words: str, command: Command) -> Iterator[tuple[str, Command]]:
     verbs: dict[str, Command] | None = getattr(command, "commands", None)
     if verbs is None:
-        group, _, verb = words.partition(" ")
-        yield words, extra_command(group, verb) if (group, verb) in EXTRA_VERBS else command
+        key = tuple(words.split())
+        yield words, extra_command(*key) if key in EXTRA_VERBS else command
         return
     for name, child in verbs.items():
         yield from _below(f"{words} {name}", child)
@@ -58,7 +58,7 @@ def examples_of(words: str) -> list[str]:
 
 def test_the_tree_is_that_of_the_program() -> None:
     """The tree contains the commands of extras with their real options instead of placeholders."""
-    assert {f"{group} {verb}" for group, verb in EXTRA_VERBS} <= COMMAND_TREE.keys()
+    assert {" ".join(key) for key in EXTRA_VERBS} <= COMMAND_TREE.keys()
     assert {"version", "topic create", "bench latency", "profile use"} <= COMMAND_TREE.keys()
     assert all(command.params for command in COMMAND_TREE.values())
 

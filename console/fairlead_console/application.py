@@ -1,0 +1,42 @@
+"""The composition root: builds the application from pages, access to the cluster and the security of answers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+
+from fairlead_console.access import AccessPool
+from fairlead_console.assets import Assets
+from fairlead_console.changes import ChangeGuard
+from fairlead_console.error_pages import add_error_pages
+from fairlead_console.page import Renderer
+from fairlead_console.pages import PAGES
+from fairlead_console.security_headers import SecurityHeaders
+from fairlead_console.settings import ConsoleSettings
+
+
+def application(settings: ConsoleSettings) -> FastAPI:
+    """Return the web application of a console."""
+    pool = AccessPool(settings)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with pool:
+            yield
+
+    assets = Assets()
+    app = FastAPI(
+        title="Fairlead console", openapi_url=None, docs_url=None, redoc_url=None, lifespan=lifespan
+    )
+    app.state.settings = settings
+    app.state.access_pool = pool
+    app.state.change_guard = ChangeGuard()
+    app.state.renderer = Renderer(assets, PAGES)
+    app.include_router(assets.router)
+    for each in PAGES:
+        app.include_router(each.router)
+    add_error_pages(app)
+    app.add_middleware(SecurityHeaders)
+    return app

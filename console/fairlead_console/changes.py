@@ -1,0 +1,115 @@
+"""Changes that a person makes in a browser: POST requests with a CSRF token, and redirects that show the result.
+
+The token of a browser is a random value in a cookie that scripts cannot read. A form repeats an HMAC of this value,
+which no other site can compute. A page of another site that sends a form has neither. The result of a change is in a
+signed cookie until the next page shows it, so that no link can make the console show a sentence.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import json
+import secrets  # noqa: TID251 - tokens of forms are drawn here
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Annotated, Final
+
+from fastapi import Depends, Form, Request
+from fastapi.responses import RedirectResponse
+from starlette.responses import Response
+
+COOKIE: Final = "fairlead_csrf"
+DONE_COOKIE: Final = "fairlead_done"
+DONE_SECONDS: Final = 60
+"""Seconds in which a browser follows the redirect and shows the result."""
+FIELD: Final = "csrf_token"
+_VALUE_BYTES: Final = 32
+
+
+class ChangeRefused(Exception):
+    """A change was not made: the console is read-only, or the form does not come from a page of this console."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Result of a change: a sentence, and the command line that makes the same change."""
+
+    sentence: str
+    command: str
+
+
+class ChangeGuard:
+    """Creates and checks the tokens of forms, and signs the results of changes."""
+
+    def __init__(self) -> None:
+        self._key = secrets.token_bytes(_VALUE_BYTES)
+
+    def value_of(self, request: Request) -> tuple[str, bool]:
+        """Return the random value of a browser, and whether it is new and must be set as a cookie."""
+        found = request.cookies.get(COOKIE, "")
+        if len(found) == 2 * _VALUE_BYTES and found.isalnum():
+            return found, False
+        return secrets.token_hex(_VALUE_BYTES), True
+
+    def token_of(self, value: str) -> str:
+        """Return the token that forms of a browser repeat."""
+        return self._signature("form", value)
+
+    def set_cookie(self, request: Request, response: Response, value: str) -> None:
+        """Set the cookie with the random value."""
+        secure = request.url.scheme == "https"
+        response.set_cookie(COOKIE, value, httponly=True, samesite="strict", secure=secure, path="/")
+
+    def check(self, request: Request, token: str) -> None:
+        """Raise `ChangeRefused` unless the form comes from a page that this process gave to this browser."""
+        value = request.cookies.get(COOKIE, "")
+        if not value or not hmac.compare_digest(self.token_of(value).encode(), token.encode()):
+            message = (
+                "the form is too old or comes from another page; go back, load the page again and repeat"
+            )
+            raise ChangeRefused(message)
+
+    def set_done(self, request: Request, response: Response, done: Done) -> None:
+        """Store the result of a change in the browser until the next page."""
+        text = base64.urlsafe_b64encode(json.dumps([done.sentence, done.command]).encode()).decode()
+        response.set_cookie(
+            DONE_COOKIE,
+            f"{text}.{self._signature('done', text)}",
+            max_age=DONE_SECONDS,
+            httponly=True,
+            samesite="strict",
+            secure=request.url.scheme == "https",
+            path="/",
+        )
+
+    def done_of(self, request: Request) -> Done | None:
+        """Return the result of the change before this page, None without a change."""
+        text, _, signature = request.cookies.get(DONE_COOKIE, "").partition(".")
+        if not text or not hmac.compare_digest(self._signature("done", text).encode(), signature.encode()):
+            return None
+        sentence, command = json.loads(base64.urlsafe_b64decode(text))
+        return Done(sentence, command)
+
+    def _signature(self, purpose: str, text: str) -> str:
+        return hmac.new(self._key, f"{purpose}:{text}".encode(), sha256).hexdigest()
+
+
+def _guarded(request: Request, csrf_token: Annotated[str, Form()] = "") -> None:
+    if request.app.state.settings.read_only:
+        message = "this console is read-only; use the command line"
+        raise ChangeRefused(message)
+    guard: ChangeGuard = request.app.state.change_guard
+    guard.check(request, csrf_token)
+
+
+Change = Annotated[None, Depends(_guarded)]
+"""Dependency of every handler that changes something."""
+
+
+def done(request: Request, path: str, sentence: str, command: str) -> RedirectResponse:
+    """Return the answer to a change: a redirect to a page that shows the sentence and the command."""
+    response = RedirectResponse(path, status_code=303)
+    guard: ChangeGuard = request.app.state.change_guard
+    guard.set_done(request, response, Done(sentence, command))
+    return response

@@ -1,0 +1,71 @@
+"""Answers to errors: a page that names the problem, the next step, and the page of the problem."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse
+from starlette.exceptions import HTTPException
+
+from fairlead.errors import ClusterError, FairleadError, UnreachableError
+from fairlead_console.changes import ChangeRefused
+from fairlead_console.page import page
+
+
+def add_error_pages(app: FastAPI) -> None:
+    """Register the handlers of all errors that pages raise."""
+    app.add_exception_handler(FairleadError, _sdk_error)
+    app.add_exception_handler(ChangeRefused, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _not_found)
+
+
+async def _sdk_error(request: Request, error: Exception) -> HTMLResponse:
+    if isinstance(error, ClusterError):
+        return await _page(
+            request,
+            error.problem.definition.title,
+            f"{error.subject}: {error.detail}",
+            status=error.status,
+            next_step=error.next_step,
+            code=error.code,
+        )
+    if isinstance(error, UnreachableError):
+        bootstrap = request.app.state.settings.bootstrap
+        next_step = (
+            f"Check that a broker runs at {bootstrap}. For a first cluster on this machine: fairlead dev up"
+        )
+        return await _page(request, "No broker answers", str(error), status=503, next_step=next_step)
+    return await _page(request, "The call failed", str(error), status=500)
+
+
+async def _refused(request: Request, error: Exception) -> HTMLResponse:
+    return await _page(request, "Nothing was changed", str(error), status=403)
+
+
+async def _invalid(request: Request, error: Exception) -> HTMLResponse:
+    assert isinstance(error, RequestValidationError), "registered for this type"
+    wrong = "; ".join(f"{each['loc'][-1]}: {each['msg']}" for each in error.errors())
+    return await _page(request, "The address or the form is not valid", wrong, status=422)
+
+
+async def _not_found(request: Request, error: Exception) -> HTMLResponse:
+    assert isinstance(error, HTTPException), "registered for this type"
+    if error.status_code == 404:
+        return await _page(request, "No such page", f"The console has no page {request.url.path}", status=404)
+    return await _page(request, error.detail, "", status=error.status_code)
+
+
+async def _page(
+    request: Request, title: str, detail: str, *, status: int, next_step: str = "", code: str = ""
+) -> HTMLResponse:
+    return await page(
+        request,
+        "problem/error.html",
+        title=title,
+        status=status,
+        is_missing=status == 404,
+        detail=detail,
+        next_step=next_step,
+        code=code,
+    )

@@ -1,0 +1,187 @@
+"""Looks at the cluster every ten seconds, with the identity of a caller, and keeps the history of rates and lags.
+
+A round that takes long is followed by a longer pause, so that the console takes at most a small part of a processor,
+also from a large cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final, NoReturn
+
+from fairlead import Admin, OffsetAndTimestamp, TopicPartition, clock
+from fairlead.errors import (
+    ClusterError,
+    FairleadError,
+    PartitionNotFoundError,
+    TopicNotFoundError,
+    TopicRecreatedError,
+)
+from fairlead_api.bodies.group_answers import LagAnswer
+from fairlead_api.bodies.metadata import Metadata, TopicDescription
+from fairlead_console.observation.history import History, grown
+from fairlead_console.observation.picture import LogEnds, Picture, Topic
+
+ROUND_SECONDS: Final = 10.0
+PAUSE_FACTOR: Final = 20
+"""Pause after a round in multiples of its duration."""
+DESCRIPTIONS_SECONDS: Final = 60.0
+"""Age at which settings of topics are read again although no topic has changed."""
+CALLS_MAX: Final = 8
+"""Maximum number of calls for lags in flight."""
+
+
+class Observer:
+    """The newest picture of a cluster, and the history of the last hour."""
+
+    def __init__(self, admin: Admin) -> None:
+        self._admin = admin
+        self._lock = asyncio.Lock()
+        self._picture: Picture | None = None
+        self._descriptions: Mapping[str, TopicDescription] = {}
+        self._described_at = float("-inf")
+        self.trouble: FairleadError | None = None
+        """Error of the newest round, None if the cluster has answered."""
+        self.rates = History()
+        """Records per second by topic, and under the empty name of all topics."""
+        self.lags = History()
+        """Lag in records by group."""
+        self.lag_seconds = History()
+
+    async def run(self) -> NoReturn:
+        """Look at the cluster until the task is cancelled."""
+        while True:
+            begun = clock.monotonic()
+            with suppress(FairleadError):
+                await self._round(described=False)
+            pause = max(ROUND_SECONDS, PAUSE_FACTOR * (clock.monotonic() - begun))
+            await asyncio.sleep(pause)  # noqa: TID251 - rounds have a fixed distance
+
+    async def picture(self) -> Picture:
+        """Return the newest picture; before the first one, ask the cluster. Raises the errors of the SDK."""
+        if self._picture is None:
+            async with self._lock:
+                if self._picture is None:
+                    await self._look(described=True)
+        assert self._picture is not None, "a round without an error sets the picture"
+        return self._picture
+
+    async def refresh(self) -> None:
+        """Look at the cluster again now, after a change."""
+        with suppress(FairleadError):
+            await self._round(described=True)
+
+    async def _round(self, *, described: bool) -> None:
+        async with self._lock:
+            await self._look(described=described)
+
+    async def _look(self, *, described: bool) -> None:
+        try:
+            before, now = self._picture, await self._ask(described=described)
+        except FairleadError as error:
+            self.trouble = error
+            raise
+        self.trouble, self._picture = None, now
+        if before is not None:
+            self.rates.append(now.at, {"": now.rate} | {name: each.rate for name, each in now.topics.items()})
+            self.lags.append(now.at, {name: each.total_records for name, each in now.lags.items()})
+            self.lag_seconds.append(now.at, {name: each.max_seconds for name, each in now.lags.items()})
+
+    async def _ask(self, *, described: bool) -> Picture:
+        admin = self._admin
+        metadata, brokers, versions = await admin.metadata(), await admin.brokers(), await admin.versions()
+        descriptions = await self._topic_descriptions(metadata, described=described)
+        ends = await _log_ends(admin, metadata)
+        at = clock.now_ns() / 1e9
+        rates = self._rates(ends, at)
+        topics = {
+            topic.name: Topic(
+                descriptions[topic.name],
+                topic.partitions,
+                ends.get(topic.name, {}),
+                rates.get(topic.name, 0.0),
+            )
+            for topic in metadata.topics
+            if topic.name in descriptions
+        }
+        groups = [each.group for each in await admin.list_groups()]
+        return Picture(at, versions, metadata, brokers, topics, await _group_lags(admin, groups), len(groups))
+
+    async def _topic_descriptions(
+        self, metadata: Metadata, *, described: bool
+    ) -> Mapping[str, TopicDescription]:
+        kept = self._descriptions
+        is_same = len(kept) == len(metadata.topics) and all(
+            (found := kept.get(topic.name)) is not None
+            and found.topic_id == topic.topic_id
+            and found.partitions == len(topic.partitions)
+            for topic in metadata.topics
+        )
+        now = clock.monotonic()
+        if described or not is_same or now - self._described_at > DESCRIPTIONS_SECONDS:
+            self._descriptions = {each.name: each for each in await self._admin.list_topics()}
+            self._described_at = now
+        return self._descriptions
+
+    def _rates(self, ends: Mapping[str, Mapping[int, LogEnds]], at: float) -> Mapping[str, float]:
+        """Return the records per second of each topic since the last round."""
+        if self._picture is None:
+            return {}
+        seconds = at - self._picture.at
+        rates = {}
+        for name, topic in self._picture.topics.items():
+            before = {str(number): each.end for number, each in topic.ends.items()}
+            now = {str(number): each.end for number, each in ends.get(name, {}).items()}
+            rates[name] = sum(grown(before, now, seconds).values())
+        return rates
+
+
+async def _group_lags(admin: Admin, groups: list[str]) -> dict[str, LagAnswer]:
+    found: dict[str, LagAnswer] = {}
+    slots = asyncio.Semaphore(CALLS_MAX)
+
+    async def ask(group: str) -> None:
+        """Ask for one lag; a group that was deleted or changes its coordinator is left out of one round."""
+        async with slots:
+            with suppress(ClusterError):
+                found[group] = await admin.group_lag(group)
+
+    async with asyncio.TaskGroup() as tasks:
+        for group in groups:
+            tasks.create_task(ask(group))
+    return found
+
+
+async def _log_ends(admin: Admin, metadata: Metadata) -> dict[str, dict[int, LogEnds]]:
+    """Return the offsets of partitions with a leader, except those of topics deleted after the metadata was read."""
+    places = [
+        TopicPartition(topic.name, each.partition)
+        for topic in metadata.topics
+        for each in topic.partitions
+        if each.leader is not None
+    ]
+    while True:
+        try:
+            starts = await admin.offsets_for(dict.fromkeys(places, "earliest"))
+            ends = await admin.offsets_for(dict.fromkeys(places, "latest"))
+        except (TopicNotFoundError, TopicRecreatedError, PartitionNotFoundError) as gone:
+            left = [place for place in places if place.topic != gone.data.get("topic")]
+            if len(left) == len(places):
+                raise
+            places = left
+        else:
+            return _by_topic(starts, ends)
+
+
+def _by_topic(
+    starts: Mapping[TopicPartition, OffsetAndTimestamp | None],
+    ends: Mapping[TopicPartition, OffsetAndTimestamp | None],
+) -> dict[str, dict[int, LogEnds]]:
+    found: dict[str, dict[int, LogEnds]] = {}
+    for place, end in ends.items():
+        start = starts[place]
+        if start is not None and end is not None:
+            found.setdefault(place.topic, {})[place.partition] = LogEnds(start.offset, end.offset)
+    return found

@@ -1,0 +1,139 @@
+// What pages do with a script: refresh themselves, show local times, draw plots, copy commands, take keys.
+// Every page is complete without it.
+(() => {
+  "use strict";
+
+  // A page requests itself again while it is visible and no form or text in it is in use.
+  const refresh = () => {
+    const page = document.getElementById("page");
+    if (!page?.dataset.refreshSeconds || document.hidden) return;
+    const active = document.activeElement;
+    const isInUse = (active && page.contains(active) && active.matches("input, select, textarea, button"))
+      || page.querySelector("details[open] form, dialog[open]")
+      || !document.getSelection().isCollapsed;
+    if (!isInUse) page.dispatchEvent(new CustomEvent("refresh"));
+  };
+  let timer = null;
+  const schedule = () => {
+    clearInterval(timer);
+    const seconds = Number(document.getElementById("page")?.dataset.refreshSeconds);
+    if (seconds) timer = setInterval(refresh, seconds * 1000);
+  };
+
+  // Times in the zone of the reader; the title has UTC.
+  const local = new Intl.DateTimeFormat("sv-SE", { dateStyle: "short", timeStyle: "medium" });
+  const showTimes = (root) => {
+    for (const time of root.querySelectorAll("time[datetime]")) {
+      const at = new Date(time.dateTime);
+      if (!Number.isNaN(at.valueOf())) time.textContent = local.format(at);
+    }
+    for (const zone of document.querySelectorAll("[data-zone]")) {
+      zone.textContent = `${local.resolvedOptions().timeZone}; UTC on hover`;
+    }
+  };
+
+  // Plots: a figure has its numbers in data-plot.
+  const drawn = new WeakMap();
+  const colour = (name) => {
+    const probe = document.createElement("span");
+    probe.className = `state ${name}`;
+    document.body.append(probe);
+    const found = getComputedStyle(probe).color;
+    probe.remove();
+    return found;
+  };
+  const draw = (figure) => {
+    const { times, series, unit } = JSON.parse(figure.dataset.plot);
+    const place = figure.querySelector(".drawn");
+    if (times.length < 2 || !place || typeof uPlot === "undefined") return;
+    const data = [times, ...series.map(([, values]) => values)];
+    const before = drawn.get(place);
+    figure.classList.add("is-drawn");
+    if (before && before.series.length === data.length) {
+      before.setData(data);
+      return;
+    }
+    before?.destroy();
+    const style = getComputedStyle(document.documentElement);
+    const soft = getComputedStyle(figure.querySelector("figcaption")).color;
+    const strokes = [getComputedStyle(figure.querySelector("polyline")).stroke, colour("warn"), colour("bad"), colour("good")];
+    const grid = { stroke: getComputedStyle(figure).borderTopColor, width: 1 };
+    const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+    const text = (value) => (value == null ? "–" : unit === "bytes" ? bytes(value) : short.format(value));
+    drawn.set(place, new uPlot({
+      width: place.clientWidth || figure.clientWidth - 30,
+      height: 170,
+      padding: [8, 8, 0, 0],
+      cursor: { y: false },
+      series: [{ value: (_, at) => (at == null ? "–" : local.format(new Date(at * 1000))) },
+        ...series.map(([label], index) => ({
+          label, stroke: strokes[index % strokes.length], width: 1.5, points: { show: false }, value: (_, value) => text(value),
+        }))],
+      axes: [
+        { stroke: soft, grid, ticks: grid, font: `12px ${style.fontFamily}`,
+          values: (_, splits) => splits.map((at) => local.format(new Date(at * 1000)).slice(11, 16)) },
+        { stroke: soft, grid, ticks: grid, font: `12px ${style.fontFamily}`, size: 62,
+          values: (_, splits) => splits.map(text) },
+      ],
+      scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.05, 1)] } },
+    }, data, place));
+  };
+  const bytes = (value) => {
+    const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let place = 0;
+    while (value >= 1024 && place < units.length - 1) { value /= 1024; place += 1; }
+    return `${value.toFixed(value < 10 && place ? 1 : 0)} ${units[place]}`;
+  };
+  const drawAll = (root) => root.querySelectorAll("figure[data-plot]").forEach(draw);
+  const redraw = () => {
+    for (const place of document.querySelectorAll("figure[data-plot] .drawn")) {
+      drawn.get(place)?.destroy();
+      drawn.delete(place);
+    }
+    drawAll(document);
+  };
+
+  // Copying needs a secure context (https or this machine).
+  const showButtons = (root) => {
+    if (navigator.clipboard) root.querySelectorAll("[data-copy]").forEach((button) => { button.hidden = false; });
+  };
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest?.("[data-copy]");
+    if (!button) return;
+    await navigator.clipboard.writeText(button.dataset.copy);
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = "Copy"; }, 1500);
+  });
+
+  // The colours: those of the system, or the other ones, kept in a cookie so that the server sends the right page.
+  const themeSwitch = document.querySelector("[data-theme-switch]");
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const isDark = () => (document.documentElement.dataset.theme || (dark.matches ? "dark" : "light")) === "dark";
+  const nameTheme = () => { themeSwitch.textContent = isDark() ? "Light" : "Dark"; };
+  if (themeSwitch) {
+    themeSwitch.hidden = false;
+    nameTheme();
+    themeSwitch.addEventListener("click", () => {
+      const theme = isDark() ? "light" : "dark";
+      document.documentElement.dataset.theme = theme;
+      document.cookie = `fairlead_theme=${theme}; path=/; max-age=31536000; samesite=strict`;
+      nameTheme();
+      redraw();
+    });
+    dark.addEventListener("change", () => { nameTheme(); redraw(); });
+  }
+
+  // Keys: / goes to the search of a page.
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea")) return;
+    const found = document.querySelector(`[data-shortcut="${CSS.escape(event.key)}"]`);
+    if (found) { event.preventDefault(); found.focus(); found.select?.(); }
+  });
+
+  const complete = (root) => { showTimes(root); drawAll(root); showButtons(root); };
+  document.addEventListener("htmx:after:swap", () => complete(document));
+  let resizing = null;
+  addEventListener("resize", () => { clearTimeout(resizing); resizing = setTimeout(redraw, 200); });
+  complete(document);
+  schedule();
+})();

@@ -1,0 +1,57 @@
+"""One cluster of one broker with some topics, a console that shows it, and a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from browser_kit import CHROMIUM, watched
+from console_kit import running_console
+from fairlead import TopicPartition
+from fairlead.blocking import Admin, Producer
+from fairlead.testing import running_cluster
+
+
+@pytest.fixture(scope="session")
+def bootstrap() -> Iterator[str]:
+    """Run a broker with records in one topic, a topic with a hostile neighbour, and a group with a lag."""
+    with running_cluster() as bootstrap:
+        with Admin(bootstrap) as admin, Producer(bootstrap) as producer:
+            admin.create_topic("orders", partitions=3)
+            admin.create_topic("payments", partitions=1, config={"retention.ms": 3_600_000})
+            for number in range(1200):
+                producer.send("orders", b"%d" % number)
+            producer.flush()
+            admin.commit_group_offsets("billing", {TopicPartition("orders", 0): 0})
+        yield bootstrap
+
+
+@pytest.fixture(scope="session")
+def console(bootstrap: str) -> Iterator[str]:
+    """Run a console for the cluster, and yield its address."""
+    with running_console(bootstrap) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Run Debian's Chromium.
+
+    The fixture ends with its module, because the event loop of Playwright would remain in the thread of other tests.
+    """
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(params=["light", "dark"])
+def tab(request: pytest.FixtureRequest, browser: Browser) -> Iterator[Page]:
+    """Open a page in both colours; at the end, no script has failed and the policy has refused nothing."""
+    context = browser.new_context(color_scheme=request.param)
+    page, wrong = watched(context)
+    yield page
+    context.close()
+    assert wrong == []

@@ -1,0 +1,76 @@
+"""The console in Debian's Chromium: accessible in both colours, usable by keyboard, on a phone and without scripts."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from browser_kit import violations
+
+pytestmark = pytest.mark.slow
+
+PAGES = [
+    "/",
+    "/topics",
+    "/topics?q=nothing-has-this-name",
+    "/topics/orders",
+    "/topics/absent",
+    "/problems/no_leader",
+]
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_pages_are_accessible(tab: Page, console: str, path: str) -> None:
+    """axe-core finds no violation of its rules on any page, in both colours."""
+    tab.goto(console + path)
+
+    assert violations(tab) == []
+
+
+def test_a_search_needs_only_the_keyboard(tab: Page, console: str) -> None:
+    """The key / goes to the search; the list follows the text, and the address can be bookmarked."""
+    tab.goto(f"{console}/topics")
+    tab.keyboard.press("/")
+    tab.keyboard.type("pay")
+
+    expect(tab.get_by_role("rowheader")).to_have_text(["payments"])
+    expect(tab).to_have_url(f"{console}/topics?q=pay")
+    tab.reload()
+    expect(tab.get_by_role("rowheader")).to_have_text(["payments"])
+
+
+def test_a_page_refreshes_itself(tab: Page, console: str) -> None:
+    """The event of a refresh exchanges what is different in the page, and keeps the page."""
+    tab.goto(f"{console}/topics/orders")
+    tab.evaluate(
+        "document.querySelector('h1').dataset.kept = 'yes'; document.querySelector('.figures').remove()"
+    )
+    tab.evaluate("document.getElementById('page').dispatchEvent(new CustomEvent('refresh'))")
+
+    expect(tab.locator(".figures")).to_be_visible()
+
+
+@pytest.mark.parametrize("path", ["/", "/topics", "/topics/orders"])
+def test_pages_fit_a_phone(browser: Browser, console: str, path: str) -> None:
+    """On the width of a phone, no page is wider than the screen."""
+    context = browser.new_context(viewport={"width": 360, "height": 740})
+    page = context.new_page()
+    page.goto(console + path)
+    width = page.evaluate("document.documentElement.scrollWidth")
+    context.close()
+
+    assert width <= 360
+
+
+def test_pages_work_without_scripts(browser: Browser, console: str) -> None:
+    """Without scripts, links, search and plots work."""
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"{console}/topics")
+    page.get_by_label("Search").fill("orders")
+    page.keyboard.press("Enter")
+    page.get_by_role("link", name="orders").click()
+    heading = page.get_by_role("heading", level=1).text_content()
+    context.close()
+
+    assert heading == "orders"

@@ -1,0 +1,121 @@
+"""Pages of the console as a program without scripts reads them: what they show, and how they are protected."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import json
+import re
+from hashlib import sha256
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+import checkout
+from fairlead_console import assets
+
+VENDORED = [assets.FOLDER / "vendor", Path(__file__).parent / "vendor"]
+COMPRESSED_MAX = 150 * 1024
+
+
+def ask(
+    address: str, path: str, method: str = "GET", headers: dict[str, str] | None = None
+) -> tuple[int, http.client.HTTPMessage, bytes]:
+    """Return status, headers and body of an answer."""
+    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=20)
+    try:
+        connection.request(method, path, headers=headers or {})
+        answer = connection.getresponse()
+        return answer.status, answer.headers, answer.read()
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("/", ["orders", "billing", "controller"]),
+        ("/topics", ["orders", "payments"]),
+        ("/topics?q=pay&sort=rate", ["payments"]),
+        ("/topics/orders", ["1,200", "retention.ms", "billing"]),
+        ("/problems/topic_not_found", ["topic_not_found"]),
+    ],
+)
+def test_pages_are_complete_without_scripts(console: str, path: str, shown: list[str]) -> None:
+    """A page contains its data when the server sends it."""
+    status, _, body = ask(console, path)
+
+    assert status == 200
+    assert [each for each in shown if each not in body.decode()] == []
+
+
+def test_a_search_leaves_out_other_topics(console: str) -> None:
+    """The list of topics has only the topics with the searched words in their names."""
+    _, _, body = ask(console, "/topics?q=PAY")
+
+    assert re.findall(r'href="/topics/(\w+)"', body.decode()) == ["payments"]
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "shown"),
+    [
+        ("/topics/no-such-topic", 404, "/problems/topic_not_found"),
+        ("/topics/no%20such", 422, "/problems/invalid_topic_name"),
+        ("/no-such-page", 404, "/no-such-page"),
+        ("/topics?sort=colour", 422, "sort"),
+        ("/problems/no_such_problem", 404, "/problems/no_such_problem"),
+    ],
+)
+def test_errors_name_the_problem_and_its_page(console: str, path: str, status: int, shown: str) -> None:
+    """The page of an error has the status of the problem, and a link to the problem's page."""
+    found, _, body = ask(console, path)
+
+    assert found == status
+    assert shown in body.decode()
+
+
+@pytest.mark.parametrize("path", ["/", "/topics", "/no-such-page", "/topics/no-such-topic"])
+def test_every_answer_limits_what_a_browser_does(console: str, path: str) -> None:
+    """The policy allows scripts and styles of the console only, and no page has an inline script or style."""
+    _, headers, body = ask(console, path)
+    text = body.decode()
+
+    policy = dict(each.strip().split(" ", 1) for each in headers["Content-Security-Policy"].split(";"))
+    assert policy["default-src"] == policy["frame-ancestors"] == "'none'"
+    assert policy["script-src"] == policy["style-src"] == "'self'"
+    assert headers["Cache-Control"] == "no-store"
+    assert re.findall(r"<script(?! src=)|<style|\sstyle=|\son\w+=", text) == []
+
+
+def test_scripts_and_styles_are_small_and_kept_by_browsers(console: str) -> None:
+    """All scripts and styles together have at most 150 KiB compressed, and a browser asks for each only once."""
+    _, _, body = ask(console, "/")
+    paths = re.findall(r'(?:src|href)="(/static/[^"]+)"', body.decode())
+    answers = [ask(console, path, headers={"Accept-Encoding": "gzip"}) for path in sorted(set(paths))]
+
+    assert len(answers) >= 6
+    assert all(headers["Cache-Control"].endswith("immutable") for _, headers, _ in answers)
+    assert all(gzip.decompress(body) for _, _, body in answers)
+    assert sum(len(body) for _, _, body in answers) <= COMPRESSED_MAX
+    assert ask(console, re.sub(r"/static/\w+/", "/static/0/", paths[0]))[0] == 404
+
+
+@pytest.mark.parametrize("folder", VENDORED, ids=["console", "tests"])
+def test_vendored_files_are_those_of_their_packages(folder: Path) -> None:
+    """Every file from another project has a name, a version, a licence and the hash of its contents."""
+    listed = json.loads((folder / "vendored.json").read_text())
+    files = {each.name for each in folder.iterdir() if each.suffix in (".js", ".css")}
+
+    assert files == listed.keys()
+    for name, entry in listed.items():
+        assert sha256((folder / name).read_bytes()).hexdigest() == entry["sha256"], name
+        assert (folder / f"{name.split('.')[0]}.LICENSE").is_file()
+        assert entry.keys() == {"package", "version", "path", "licence", "sha256"}
+
+
+def test_a_page_of_the_console_is_packaged() -> None:
+    """Templates and static files are below the package, so that the wheel contains them."""
+    root = checkout.ROOT / "console" / "fairlead_console"
+
+    assert {path.suffix for path in (root / "templates").rglob("*") if path.is_file()} == {".html"}

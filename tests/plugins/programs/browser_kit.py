@@ -1,0 +1,47 @@
+"""Debian's Chromium, and what tests check on every page: errors of scripts, refusals of the policy, accessibility."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+import checkout
+
+if TYPE_CHECKING:
+    from playwright.sync_api import BrowserContext, Page
+
+CHROMIUM: Final = "/usr/bin/chromium"
+AXE: Final = checkout.ROOT / "tests" / "console" / "vendor" / "axe.js"
+
+
+def watched(context: BrowserContext) -> tuple[Page, list[str]]:
+    """Open a page, and return it with the list of errors that its scripts and its policy will report."""
+    page = context.new_page()
+    wrong: list[str] = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on(
+        "console",
+        lambda said: (
+            wrong.append(said.text)
+            if said.type == "error" and "Failed to load resource" not in said.text
+            else None
+        ),
+    )
+    return page, wrong
+
+
+def violations(page: Page) -> list[str]:
+    """Return what axe-core finds wrong with a page: rule, and the first element of each."""
+    # The policy of the console forbids foreign scripts in the page; the debugger may evaluate one.
+    page.evaluate(_axe())
+    found = page.evaluate("() => axe.run()")
+    return [
+        f"{each['id']}: {json.dumps(each['nodes'][0]['target'])} {each['nodes'][0]['html'][:120]}"
+        for each in found["violations"]
+    ]
+
+
+@cache
+def _axe() -> str:
+    return AXE.read_text()

@@ -1,0 +1,32 @@
+"""A console that runs as its users run it: `fairlead console` as a process, beside a real cluster."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from warm_programs import start
+
+ANNOUNCEMENT: Final = re.compile(r"fairlead console: (http://\S+)/ shows")
+STOP_SECONDS: Final = 10.0
+
+
+@contextmanager
+def running_console(bootstrap: str, *options: str) -> Iterator[str]:
+    """Run a console on a free port and yield its address without the slash at the end."""
+    process = start("console", "--bootstrap", bootstrap, "--listen", "127.0.0.1:0", *options)
+    try:
+        assert process.stdout is not None, "the output is a pipe"
+        line = process.stdout.readline().decode()
+        found = ANNOUNCEMENT.match(line)
+        assert found is not None, line
+        yield found[1]
+    finally:
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(STOP_SECONDS)
+        if process.stdout is not None:
+            process.stdout.close()
+        assert code == 0
