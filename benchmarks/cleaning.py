@@ -70,7 +70,7 @@ def _round(
     folder.mkdir()
     settings = folder / "broker.yaml"
     settings.write_text("config_values: {log.cleaner.backoff.ms: 50}\n", encoding="ascii")
-    fairlead = FairleadPeer.start(folder, "--config-file", str(settings))
+    fairlead = FairleadPeer.start(folder, "--config", str(settings))
     try:
         kafka = KafkaPeer.start(folder, jars, settings={"log.cleaner.backoff.ms": "50"})
         try:

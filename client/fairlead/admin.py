@@ -34,6 +34,7 @@ from fairlead.reading.offsets import OffsetAndTimestamp, OffsetLookup, Position
 from fairlead.settings import DEFAULT_BOOTSTRAP, Duration, connection_of, seconds_of
 from fairlead.tls_files import FilePath
 from fairlead.topic_partition import TopicPartition
+from fairlead_api.bodies.cleaning import PartitionCleaning
 from fairlead_api.bodies.group_answers import (
     CommitAnswer,
     CommittedOffset,
@@ -376,6 +377,22 @@ class Admin:
         query: Query = {name: offset for name, offset in given.items() if offset is not None}
         path, subject = f"{_partition_path(place)}:digest", f"compare the replicas of {place}"
         return await self._call("GET", path, subject, PartitionDigest, query=query)
+
+    async def describe_cleaning(self, topic: str, partition: int) -> PartitionCleaning:
+        """Return the cleaning of each replica of a partition: offsets, dirty ratio and last round."""
+        place = TopicPartition(topic, partition)
+        path, subject = f"{_partition_path(place)}/cleaning", f"describe the cleaning of {place}"
+        return await self._call("GET", path, subject, PartitionCleaning)
+
+    async def clean_partition(self, topic: str, partition: int) -> PartitionCleaning:
+        """Clean every replica of a compacted partition as soon as possible, whatever its dirty ratio.
+
+        The call returns the state before the rounds; `describe_cleaning` shows their ends. Records that are younger
+        than `min.compaction.lag.ms` stay. Raises `NotPossibleNowError` if the topic is not compacted.
+        """
+        place = TopicPartition(topic, partition)
+        path, subject = f"{_partition_path(place)}:clean", f"clean {place}"
+        return await self._call("POST", path, subject, PartitionCleaning)
 
     async def reassignments(self) -> list[ReassignmentDescription]:
         """Return the reassignments in progress."""

@@ -13,6 +13,7 @@ from fairlead_api.routes import ROUTES
 from fairlead_api.routes.definitions import Route
 from fairlead_api.routes.openapi import document
 from fairlead_api.routes.query_parameters import OffsetExpression, QueryParameter
+from fairlead_broker.peers.cleaning import CleaningRequest
 from fairlead_broker.peers.digests import DigestRequest
 from fairlead_broker.peers.messages import (
     LogEndsAnswer,
@@ -30,6 +31,7 @@ _PEER_NAMES = (
     "replica_progress request",
     "log_ends request",
     "log_ends answer",
+    "replica_cleaning request",
     "replica_digest request",
     "positions request",
     "positions answer",
@@ -40,6 +42,7 @@ _PEER_MESSAGES = (
     ProgressRequest,
     LogEndsRequest,
     LogEndsAnswer,
+    CleaningRequest,
     DigestRequest,
     PositionsRequest,
     PositionsAnswer,

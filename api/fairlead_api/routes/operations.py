@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from fairlead_api.access_needs import Kind, Operation, each_in_answer, each_in_body, needs, on, self_with
+from fairlead_api.bodies.cleaning import PartitionCleaning
 from fairlead_api.bodies.media_types import JSON
 from fairlead_api.bodies.metadata import BrokerDescription, Page
 from fairlead_api.bodies.operations import (
@@ -169,6 +170,28 @@ OPERATION_ROUTES: Final = (
             "offset_not_available",
             "shutting_down",
         ),
+    ),
+    Route(
+        name="partition_cleaning",
+        method="GET",
+        path=f"{_PARTITION}/cleaning",
+        summary="The cleaning of each replica of a partition: offsets, dirty ratio and last round",
+        access=needs(on(Operation.DESCRIBE, Kind.TOPIC)),
+        path_parameters=_PARTITION_PARAMETERS,
+        headers=(TOPIC_ID_HEADER, FORWARD_HEADER),
+        answers=_answered(PartitionCleaning, "the state of each replica, even if some brokers do not answer"),
+        problems=(*_TOPIC, "not_leader", "no_leader", "shutting_down"),
+    ),
+    Route(
+        name="clean_partition",
+        method="POST",
+        path=f"{_PARTITION}:clean",
+        summary="Clean every replica of a compacted partition now, whatever its dirty ratio",
+        access=needs(on(Operation.ALTER, Kind.TOPIC)),
+        path_parameters=_PARTITION_PARAMETERS,
+        headers=(TOPIC_ID_HEADER, FORWARD_HEADER),
+        answers=_answered(PartitionCleaning, "the state of each replica, whose round begins soon"),
+        problems=(*_TOPIC, "not_leader", "no_leader", "not_possible_now", "shutting_down"),
     ),
     Route(
         name="list_reassignments",

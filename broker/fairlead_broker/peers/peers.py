@@ -21,11 +21,13 @@ import pyreqwest.exceptions
 
 from fairlead_api import problems
 from fairlead_api.batch.header import Buffer
+from fairlead_api.bodies.cleaning import ReplicaCleaning
 from fairlead_api.bodies.media_types import JSON
 from fairlead_api.identifiers import BrokerId, ProducerId, Revision, TopicIdPartition
 from fairlead_api.problems import ProblemError
 from fairlead_broker.clock import Clock
 from fairlead_broker.peers import identity, messages
+from fairlead_broker.peers.cleaning import CleaningRequest
 from fairlead_broker.peers.digests import DigestRequest, RangeDigest
 from fairlead_broker.peers.http_threads import rest_before_exit
 from fairlead_broker.peers.identity import PeerIdentity
@@ -76,6 +78,7 @@ REPLICA_FETCH_PATH: Final = "/peer/v1/replica-fetch"
 PROGRESS_PATH: Final = "/peer/v1/progress"
 LOG_ENDS_PATH: Final = "/peer/v1/log-ends"
 DIGEST_PATH: Final = "/peer/v1/digest"
+CLEANING_PATH: Final = "/peer/v1/cleaning"
 POSITIONS_PATH: Final = "/peer/v1/positions"
 USAGE_PATH: Final = "/peer/v1/usage"
 TRANSACTION_ENDS_PATH: Final = "/peer/v1/transaction-ends"
@@ -257,6 +260,11 @@ class Peers:
         """Request the checksum over a range of a broker's copy. Raises like `replica_fetch`."""
         answer = await self._post(broker, DIGEST_PATH, messages.encode(request), DIGEST_SECONDS_MAX)
         return messages.decode(RangeDigest, answer.body)
+
+    async def cleaning(self, broker: BrokerId, request: CleaningRequest) -> ReplicaCleaning:
+        """Request the state of a replica's cleaning, or a round. Raises like `replica_fetch`."""
+        answer = await self._post(broker, CLEANING_PATH, messages.encode(request), DIGEST_SECONDS_MAX)
+        return messages.decode(ReplicaCleaning, answer.body)
 
     async def positions(
         self, broker: BrokerId, request: PositionsRequest, seconds_max: float = POSITIONS_SECONDS_MAX

@@ -48,6 +48,7 @@ from fairlead_broker.runtime.leading.records_deletion import RecordsDeletion
 from fairlead_broker.runtime.leading.retention import Retention
 from fairlead_broker.runtime.lifecycle.cluster_entry import Entry
 from fairlead_broker.runtime.lifecycle.departure import Departure
+from fairlead_broker.runtime.peer_serving.cleanings import Cleanings
 from fairlead_broker.runtime.peer_serving.digests import Digests
 from fairlead_broker.runtime.peer_serving.log_ends import MoveProgress
 from fairlead_broker.runtime.peer_serving.peer_side import PeerSide
@@ -120,6 +121,7 @@ class Broker:
     replica_serving: ReplicaServing
     move_progress: MoveProgress
     digests: Digests
+    cleanings: Cleanings
     positions: Positions
     peer_side: PeerSide
     controllership: Controllership

@@ -184,6 +184,7 @@ def _assembled(
         replica_serving=parts.peers.replica_serving,
         move_progress=parts.peers.move_progress,
         digests=parts.peers.digests,
+        cleanings=parts.peers.cleanings,
         positions=parts.peers.positions,
         peer_side=parts.peers.peer_side,
         controllership=calls.controllership,

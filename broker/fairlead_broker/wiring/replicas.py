@@ -24,6 +24,8 @@ from fairlead_broker.runtime.leading.leader_writes import LeaderWrites
 from fairlead_broker.runtime.leading.shared_parts import SharedParts
 from fairlead_broker.runtime.lifecycle.cluster_entry import Entry
 from fairlead_broker.runtime.lifecycle.departure import Departure
+from fairlead_broker.runtime.peer_serving.cleaning_requests import CleaningRequests
+from fairlead_broker.runtime.peer_serving.cleanings import Cleanings
 from fairlead_broker.runtime.peer_serving.digests import Digests
 from fairlead_broker.runtime.peer_serving.log_ends import MoveProgress, log_ends
 from fairlead_broker.runtime.peer_serving.peer_side import PeerSide
@@ -57,6 +59,8 @@ class PeerParts:
     replica_serving: ReplicaServing
     move_progress: MoveProgress
     digests: Digests
+    cleaning_requests: CleaningRequests
+    cleanings: Cleanings
     positions: Positions
     peer_side: PeerSide
 
@@ -168,6 +172,8 @@ def build_peer_serving(engine: Engine, entry: Entry, peers: Peers, replicas: Rep
         wait_seconds_max=limits.fetch_wait_seconds_max,
     )
     digests = Digests(replicas.log_of, metadata, peers, engine.disk, engine.clock)
+    requests = CleaningRequests(is_on=limits.cleaner_enabled)
+    cleanings = Cleanings(replicas.log_of, requests, metadata, peers, engine.disk, engine.clock)
     positions = Positions(
         replicas.find, replicas.log_of, metadata, peers, engine.disk, engine.supervisor.spawn
     )
@@ -175,6 +181,8 @@ def build_peer_serving(engine: Engine, entry: Entry, peers: Peers, replicas: Rep
         replica_serving=replica_serving,
         move_progress=MoveProgress(replicas.log_of, metadata, peers),
         digests=digests,
+        cleaning_requests=requests,
+        cleanings=cleanings,
         positions=positions,
         peer_side=PeerSide(
             peers,
@@ -182,6 +190,7 @@ def build_peer_serving(engine: Engine, entry: Entry, peers: Peers, replicas: Rep
             replica_serving,
             partial(log_ends, replicas.log_of),
             digests.digest,
+            cleanings.own,
             positions.answer,
         ),
     )

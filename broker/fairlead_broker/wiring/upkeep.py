@@ -85,6 +85,7 @@ def build_upkeep(engine: Engine, entry: Entry, parts: ReplicaParts) -> UpkeepPar
                 disk_is_slow=lambda: engine.disk.is_busy or parts.disk.rounds.was_slow(SLOW_SYNC_SECONDS),
             ),
             CleanerMeters(engine.telemetry),
+            parts.peers.cleaning_requests,
             random_bytes=secrets.token_bytes,
             failed=parts.disk.health.fail,
             log=log,

@@ -53,6 +53,8 @@ class Admin(Facade[AsyncAdmin]):
     cancel_reassignment = blocking(AsyncAdmin.cancel_reassignment)
     elect = blocking(AsyncAdmin.elect)
     compare_replicas = blocking(AsyncAdmin.compare_replicas)
+    describe_cleaning = blocking(AsyncAdmin.describe_cleaning)
+    clean_partition = blocking(AsyncAdmin.clean_partition)
     reassignments = blocking(AsyncAdmin.reassignments)
     offsets_for = blocking(AsyncAdmin.offsets_for)
     list_groups = blocking(AsyncAdmin.list_groups)

@@ -187,6 +187,32 @@ def test_a_partition_moves_and_a_move_is_refused(cluster: CommandLine) -> None:
     cluster("topic", "delete", "moving", "--yes")
 
 
+def test_every_replica_of_a_compacted_partition_is_cleaned_on_request(
+    cluster: CommandLine, topic: str
+) -> None:
+    """A requested round cleans every replica below the least ratio; a topic that is not compacted is refused."""
+    cluster("partition", "clean", topic, "0", code=4)
+    cluster("topic", "create", "table", "-p", "1", "-r", "3", "-c", "cleanup.policy=compact")
+    for value in range(3):
+        cluster("produce", "table", "--key-separator", "=", typed=b"a=%d\nb=%d\n" % (value, value))
+    before = rows(cluster, "partition", "describe", "table", "0")
+    found = rows(cluster, "partition", "clean", "table", "0", "--wait")
+    shown = cluster("partition", "describe", "table", "0")
+    left = cluster("consume", "table", "--from-beginning", "-e")
+    cluster("topic", "delete", "table", "--yes")
+
+    assert [(each["cleaned_offset"], each["last_round"]) for each in before["replicas"]] == [(0, None)] * 3
+    assert [each["state"] for each in found["replicas"]] == ["held"] * 3
+    assert [each["cleaned_offset"] for each in found["replicas"]] == [6] * 3
+    assert [each["requested_offset"] for each in found["replicas"]] == [None] * 3
+    rounds = [each["last_round"] for each in found["replicas"]]
+    assert [(each["outcome"], each["kept_records"], each["dropped_records"]) for each in rounds] == [
+        ("done", 2, 4)
+    ] * 3
+    assert shown.count("done at ") == 3
+    assert left == "2\n2\n"
+
+
 def test_the_preferred_leader_is_elected(cluster: CommandLine, topic: str) -> None:
     """A preferred leader leads again on request after a drain, and no unnecessary election takes place."""
     preferred = partition(cluster, topic)["replicas"][0]

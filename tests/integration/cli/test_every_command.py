@@ -51,6 +51,8 @@ COMMANDS = [
     ("broker unregister 1", "broker 1 is registered; stop the broker"),
     ("broker prepare-stop --listen {data_address} --seconds 1", "ended with 0"),
     ("partition digest orders 0", "compared"),
+    ("partition describe orders 0", "leader"),
+    ("partition clean orders 0", "cleanup.policy=delete"),
     ("partition elect orders 0", "-        -          "),
     ("partition reassign orders 0 --to 0,1", "0,1,2      -        2"),
     ("partition moves", "TOPIC   PARTITION"),

@@ -67,6 +67,8 @@ CALLS = {
     "DELETE /v1/topics/{topic}/partitions/{partition}/reassignment",
     "GET /v1/reassignments",
     "GET /v1/topics/{topic}/partitions/{partition}:digest",
+    "GET /v1/topics/{topic}/partitions/{partition}/cleaning",
+    "POST /v1/topics/{topic}/partitions/{partition}:clean",
     "GET /v1/groups",
     "GET /v1/groups/{group}",
     "DELETE /v1/groups/{group}",
@@ -88,6 +90,7 @@ CALLS = {
 
 # Calls whose parameters are all in the path.
 WITHOUT_BODY = {
+    "clean_partition",
     "cordon_broker", "uncordon_broker", "drain_broker", "undrain_broker", "request_restart", "abort_transaction",
 }  # fmt: skip
 # Calls that read with a method other than GET; a group member's calls count as reading, as in Kafka's access rules.
@@ -152,8 +155,8 @@ NEEDS = {
     "alter cluster, describe topic": "reassign_partition cancel_reassignment",
     "alter cluster, describe topic, delete topic (each in the request)": "elect_leader",
     "alter cluster, delete topic": "accept_damage",
-    "describe topic": "describe_topic partition_offsets partition_transactions",
-    "alter topic": "alter_topic",
+    "describe topic": "describe_topic partition_offsets partition_transactions partition_cleaning",
+    "alter topic": "alter_topic clean_partition",
     "delete topic": "delete_topic delete_records",
     "read topic": "digest_partition fetch_partition tail_topic",
     "write topic, create topic (each in the request)": "produce_topic produce_partition",

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from fairlead_api.bodies.cleaning import ReplicaCleaning
 from fairlead_api.identifiers import (
     BrokerEpoch,
     BrokerId,
@@ -21,6 +22,7 @@ from fairlead_api.identifiers import (
 from fairlead_broker.clock import SystemClock
 from fairlead_broker.coordination.embedded import EmbeddedCoordination
 from fairlead_broker.coordination.mirror import Mirror
+from fairlead_broker.peers.cleaning import CleaningRequest
 from fairlead_broker.peers.digests import DigestRequest, RangeDigest
 from fairlead_broker.peers.identity import PeerIdentity, secret_hash
 from fairlead_broker.peers.messages import (
@@ -138,6 +140,11 @@ class Replicas:
         self.asked.append((PeerIncarnation(BrokerId(0), BrokerEpoch(0)), request))
         return RangeDigest(state="not_held", next_offset=request.first_offset)
 
+    async def cleaning(self, request: CleaningRequest) -> ReplicaCleaning:
+        """Report that this broker does not store the partition."""
+        self.asked.append((PeerIncarnation(BrokerId(0), BrokerEpoch(0)), request))
+        return ReplicaCleaning(broker=0, state="not_held")
+
 
 @dataclass
 class Broker:
@@ -208,6 +215,7 @@ class World:
             replicas,
             replicas.log_ends,
             replicas.digest,
+            replicas.cleaning,
             replicas.positions,
         )
         telemetry = Telemetry()

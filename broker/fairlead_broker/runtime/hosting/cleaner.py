@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
 
+from fairlead_api.bodies.cleaning import CleaningOutcome, CleaningRound
 from fairlead_api.identifiers import Offset, TimestampUs, TopicIdPartition
+from fairlead_api.timestamps import format_timestamp
 from fairlead_broker.clock import Clock
 from fairlead_broker.compaction.key_hashes import SEED_BYTES
 from fairlead_broker.log import LogClosed, LogError, PartitionLog, StorageFailed
@@ -28,6 +30,7 @@ from fairlead_broker.runtime.following.follower_replica import FollowerReplica
 from fairlead_broker.runtime.hosting.cleaner_meters import CleanerMeters
 from fairlead_broker.runtime.hosting.cleaning_child import CleaningChild
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
+from fairlead_broker.runtime.peer_serving.cleaning_requests import CleaningRequests
 from fairlead_broker.telemetry import Log
 
 Replica: TypeAlias = LeaderReplica | FollowerReplica
@@ -79,6 +82,7 @@ class Cleaner:
         clock: Clock,
         settings: CleanerSettings,
         meters: CleanerMeters,
+        requests: CleaningRequests,
         *,
         random_bytes: Callable[[int], bytes],
         failed: Callable[[StorageFailed], None],
@@ -90,6 +94,7 @@ class Cleaner:
         self._clock = clock
         self._settings = settings
         self._meters = meters
+        self._requests = requests
         self._random_bytes = random_bytes
         self._failed = failed
         self._log = log
@@ -98,6 +103,8 @@ class Cleaner:
         """Partitions whose last round failed, with the time of the next attempt."""
         self._removed_from: dict[TopicIdPartition, float] = {}
         """Partitions whose last round was due for expired tombstones, with the time of the next such round."""
+        self._records = (0, 0)
+        """Number of records that the current round has kept and dropped."""
         meters.watch(lambda: len(self._uncleanable))
 
     async def run(self) -> None:
@@ -113,16 +120,17 @@ class Cleaner:
                     continue
                 if self._child.is_running and self._clock.monotonic() - idle_since > IDLE_SECONDS_MAX:
                     await self._child.end()
-                # No event announces that a partition is due.
-                await _sleep(self._settings.backoff_seconds())
+                # No event announces that a partition is due, but for requests.
+                await self._requests.wait(self._settings.backoff_seconds())
         finally:
             await self._child.end()
 
     # -- choice
 
     async def _choose(self) -> _Chosen | None:
-        """Return the due partition with the highest dirty ratio; overdue partitions come first."""
+        """Return the due partition with the highest dirty ratio; requested and overdue partitions come first."""
         now = self._clock.monotonic()
+        self._requests.forget(now)
         for waiting in (self._uncleanable, self._removed_from):
             for key in [key for key, due in waiting.items() if due <= now]:
                 del waiting[key]
@@ -137,16 +145,35 @@ class Cleaner:
             ratio_max = max(ratio_max, planned.range.dirty_ratio)
             if planned.oldest_dirty_us is not None:
                 oldest_us = min(oldest_us or planned.oldest_dirty_us, planned.oldest_dirty_us)
-            if partition.key in self._uncleanable or planned.due is None:
+            rank = self._rank(partition, planned)
+            if rank is None:
                 continue
-            if planned.due.is_removal and partition.key in self._removed_from:
-                continue
-            rank = (planned.due.is_overdue, planned.due.dirty_ratio)
             if best is None or rank > best[0]:
                 best = rank, _Chosen(partition, planned)
         age_seconds = 0.0 if oldest_us is None else max(0.0, (self._clock.now_us() - oldest_us) / 1e6)
         self._meters.looked(ratio_max, age_seconds)
         return None if best is None else best[1]
+
+    def _rank(self, partition: Replica, planned: PlannedRound) -> tuple[bool, float] | None:
+        """Return the rank of a round among the due ones, or None if the partition is not cleaned now."""
+        due = planned.due
+        if self._is_requested(partition, planned):
+            return True, planned.range.dirty_ratio
+        if due is None or partition.key in self._uncleanable:
+            return None
+        if due.is_removal and partition.key in self._removed_from:
+            return None
+        return due.is_overdue, due.dirty_ratio
+
+    def _is_requested(self, partition: Replica, planned: PlannedRound) -> bool:
+        """Return whether a requested round has something to clean. A request that is carried out is dropped."""
+        wanted = self._requests.wanted.get(partition.key)
+        if wanted is None:
+            return False
+        if partition.log.cleaning.cleaned >= wanted.end_offset:
+            del self._requests.wanted[partition.key]
+            return False
+        return planned.range.dirty_bytes > 0
 
     def _plan_all(self, replicas: list[Replica]) -> list[tuple[Replica, PlannedRound]]:
         """Return the cleanable range of each partition. The call blocks and runs in the disk pool."""
@@ -167,7 +194,8 @@ class Cleaner:
         partition, begun = chosen.partition, self._clock.monotonic()
         if chosen.planned.due is not None and chosen.planned.due.is_removal:
             self._removed_from[partition.key] = begun + REMOVAL_SECONDS
-        outcome = "failed"
+        outcome: CleaningOutcome = "failed"
+        self._records = (0, 0)
         try:
             order = await self._pool.run(self._order, chosen)
             if order is None:
@@ -186,6 +214,19 @@ class Cleaner:
             self._give_up(partition, str(error))
         finally:
             self._meters.ended(outcome, self._clock.monotonic() - begun)
+            self._note(partition.key, outcome)
+
+    def _note(self, key: TopicIdPartition, outcome: CleaningOutcome) -> None:
+        """Note the end of a round for callers that look at it. A request ends with the failure of its round."""
+        kept, dropped = self._records
+        self._requests.last_rounds[key] = CleaningRound(
+            ended_at=format_timestamp(self._clock.now_us()),
+            outcome=outcome,
+            kept_records=kept,
+            dropped_records=dropped,
+        )
+        if outcome != "done":
+            self._requests.wanted.pop(key, None)
 
     def _order(self, chosen: _Chosen) -> CleaningOrder | None:
         """Return the order for a round, or None without enough space. The call blocks and runs in the disk pool."""
@@ -202,7 +243,7 @@ class Cleaner:
         needed = max(largest, min(order.segment_bytes, sum(each.size for each in order.segments)))
         return order if log.free_bytes() >= needed + FREE_BYTES_MIN else None
 
-    async def _round(self, chosen: _Chosen, order: CleaningOrder) -> str:
+    async def _round(self, chosen: _Chosen, order: CleaningOrder) -> CleaningOutcome:
         partition = chosen.partition
         begun = self._clock.monotonic()
         paid_bytes = 0
@@ -261,6 +302,7 @@ class Cleaner:
 
     def _report(self, partition: Replica, done: RoundDone) -> None:
         self._meters.cleaned(done.kept_records, done.dropped_records)
+        self._records = (done.kept_records, done.dropped_records)
         self._log.info(
             "partition cleaned",
             topic=partition.topic,

@@ -10,8 +10,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from fairlead_api.bodies.cleaning import ReplicaCleaning
 from fairlead_api.identifiers import BrokerId, Revision, TopicIdPartition
 from fairlead_broker.coordination.mirror import Mirror
+from fairlead_broker.peers.cleaning import CleaningRequest
 from fairlead_broker.peers.digests import DigestRequest, RangeDigest
 from fairlead_broker.peers.messages import (
     LogEnd,
@@ -49,6 +51,8 @@ class PeerSide:
     """Function that returns the ends of the given partitions' logs that are open on this broker."""
     digest: Callable[[DigestRequest], Awaitable[RangeDigest]]
     """Function that returns the digest of a range of this broker's copy."""
+    cleaning: Callable[[CleaningRequest], Awaitable[ReplicaCleaning]]
+    """Function that returns the state of the cleaning of this broker's copy, and begins a round if requested."""
     positions: Callable[[Sequence[PositionAsked]], Awaitable[list[PositionFound]]]
     """Function that returns positions of partitions that this broker leads."""
 

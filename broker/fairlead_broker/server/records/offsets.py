@@ -1,4 +1,4 @@
-"""Calls about offsets: start and end of logs, offsets at timestamps, deletion of records, accepted damage, digests.
+"""Calls about a partition's log: its ends, offsets at times, deleted records, accepted damage, digests, cleaning.
 
 Callers: ``application`` for the routes named in ``endpoints``.
 """
@@ -63,6 +63,8 @@ class OffsetCalls:
             "delete_records": at_leader(self.delete_records, writing=True),
             "accept_damage": at_leader(self.accept_damage, writing=True),
             "digest_partition": at_leader(self.digest_partition, writing=False),
+            "partition_cleaning": at_leader(self.partition_cleaning, writing=False),
+            "clean_partition": at_leader(self.clean_partition, writing=False),
         }
 
     async def partition_offsets(self, call: Call, replica: LeaderReplica) -> None:
@@ -154,6 +156,14 @@ class OffsetCalls:
                 replica, None if first is None else Offset(first), None if end is None else Offset(end)
             )
         )
+
+    async def partition_cleaning(self, call: Call, replica: LeaderReplica) -> None:
+        """``GET /v1/topics/{topic}/partitions/{partition}/cleaning``."""
+        await call.answer_json(await self._broker.cleanings.of(replica))
+
+    async def clean_partition(self, call: Call, replica: LeaderReplica) -> None:
+        """``POST /v1/topics/{topic}/partitions/{partition}:clean``."""
+        await call.answer_json(await self._broker.cleanings.of(replica, begin=True))
 
     async def _ask(
         self, call: Call, leader: BrokerId, wanted: Mapping[int, TopicOffsetLookup], isolation: Isolation

@@ -1,4 +1,4 @@
-"""Calls that only brokers make: replica fetches, progress reports, log end lookups, digests and positions.
+"""Calls that only brokers make: replica fetches, progress reports, log ends, digests, cleaning and positions.
 
 Callers: ``application`` of the peer listener, whose gate has identified the calling broker.
 """
@@ -12,6 +12,7 @@ from fairlead_api.access_needs import BROKER
 from fairlead_api.bodies.media_types import FRAMES, JSON
 from fairlead_api.routes.definitions import AnswerForm, Listener, Route
 from fairlead_broker.peers import messages
+from fairlead_broker.peers.cleaning import CleaningRequest
 from fairlead_broker.peers.digests import DigestRequest
 from fairlead_broker.peers.messages import (
     LogEndsAnswer,
@@ -21,6 +22,7 @@ from fairlead_broker.peers.messages import (
     ReplicaFetchRequest,
 )
 from fairlead_broker.peers.peers import (
+    CLEANING_PATH,
     DIGEST_PATH,
     LOG_ENDS_PATH,
     OPEN_TRANSACTIONS_PATH,
@@ -67,6 +69,7 @@ PEER_ROUTES: Final = (
     _route("replica_progress", PROGRESS_PATH, "Report the synced offsets of a follower to its leader"),
     _route("log_ends", LOG_ENDS_PATH, "Return the ends of a broker's logs"),
     _route("replica_digest", DIGEST_PATH, "Return the digest over a range of a replica"),
+    _route("replica_cleaning", CLEANING_PATH, "Return the state of a replica's cleaning, and begin a round"),
     _route("usage", USAGE_PATH, "Report the use of limits to the controller"),
     _route("transaction_ends", TRANSACTION_ENDS_PATH, "Report committed transactions to a leader"),
     _route(
@@ -94,6 +97,7 @@ class PeerCalls:
             "replica_progress": self.replica_progress,
             "log_ends": self.log_ends,
             "replica_digest": self.replica_digest,
+            "replica_cleaning": self.replica_cleaning,
             "positions": self.positions,
             "usage": self.usage,
             "transaction_ends": self.transaction_ends,
@@ -124,6 +128,12 @@ class PeerCalls:
         """``POST /peer/v1/digest``."""
         request = messages.decode(DigestRequest, await call.body(REQUEST_BYTES_MAX))
         answer = await self._side.digest(request)
+        await call.answer(200, [(b"content-type", JSON.encode())], messages.encode(answer))
+
+    async def replica_cleaning(self, call: Call) -> None:
+        """``POST /peer/v1/cleaning``."""
+        request = messages.decode(CleaningRequest, await call.body(REQUEST_BYTES_MAX))
+        answer = await self._side.cleaning(request)
         await call.answer(200, [(b"content-type", JSON.encode())], messages.encode(answer))
 
     async def positions(self, call: Call) -> None:

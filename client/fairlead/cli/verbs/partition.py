@@ -1,9 +1,10 @@
-"""`fairlead partition`: move partitions between brokers, elect leaders, accept damage."""
+"""`fairlead partition`: move partitions between brokers, elect leaders, clean logs, accept damage."""
 
 from __future__ import annotations
 
+import asyncio
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -11,6 +12,7 @@ from fairlead import Admin
 from fairlead.cli.options import BOOTSTRAP_DEFAULT, Bootstrap, Output, OutputFormat, TopicName
 from fairlead.cli.printing import ids_of, print_document, print_done, print_rows
 from fairlead.cli.session import ASK_TIMEOUT, RETRY_TIMEOUT, ExitCode, fail_usage, run
+from fairlead_api.bodies.cleaning import PartitionCleaning, ReplicaCleaning
 from fairlead_api.bodies.operations import (
     PartitionDigest,
     PartitionState,
@@ -19,7 +21,9 @@ from fairlead_api.bodies.operations import (
     ReplicaProgress,
 )
 
-app = typer.Typer(no_args_is_help=True, help="Move partitions between brokers, elect leaders, accept damage.")
+app = typer.Typer(no_args_is_help=True, help="Move partitions, elect leaders, clean logs, accept damage.")
+LOOK_SECONDS: Final = 0.2
+"""Number of seconds between two looks at rounds of cleaning."""
 Partition = Annotated[int, typer.Argument(metavar="PARTITION", min=0, help="Number of the partition.")]
 
 
@@ -32,7 +36,7 @@ class Kind(StrEnum):
 
 @app.callback()
 def partition() -> None:
-    """Move partitions between brokers, elect leaders, accept damage."""
+    """Move partitions, elect leaders, clean logs, accept damage."""
 
 
 @app.command("reassign")
@@ -159,6 +163,92 @@ def accept_damage(
     sentence = f"readers of {name}-{number} skip from {first_offset} to {next_good_offset}"
     lost = {"first_offset": first_offset, "next_good_offset": next_good_offset}
     print_done(sentence, {"topic": name, "partition": number, **lost}, output)
+
+
+@app.command("describe")
+def describe(
+    name: TopicName,
+    number: Partition,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Show the replicas of a partition, and how far each one of a compacted topic is cleaned.
+
+    Example: fairlead partition describe accounts 0
+    """
+
+    async def work() -> PartitionCleaning:
+        async with Admin(bootstrap, retry_timeout=RETRY_TIMEOUT) as admin:
+            return await admin.describe_cleaning(name, number)
+
+    _show_cleaning(run(work()), output)
+
+
+@app.command("clean")
+def clean(
+    name: TopicName,
+    number: Partition,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until every replica is cleaned, or its round failed.")
+    ] = False,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Clean every replica of a compacted partition now, whatever its dirty ratio.
+
+    Records younger than min.compaction.lag.ms stay. With --wait, the command exits with code 1 if a replica is not
+    cleaned.
+
+    Example: fairlead partition clean accounts 0 --wait
+    """
+
+    async def work() -> PartitionCleaning:
+        async with Admin(bootstrap, retry_timeout=RETRY_TIMEOUT) as admin:
+            found = await admin.clean_partition(name, number)
+            while wait and any(each.requested_offset is not None for each in found.replicas):
+                await asyncio.sleep(LOOK_SECONDS)  # noqa: TID251 - no event announces the end of a round
+                found = await admin.describe_cleaning(name, number)
+            return found
+
+    found = run(work())
+    _show_cleaning(found, output)
+    if wait and not all(_is_cleaned(each) for each in found.replicas):
+        typer.echo(f"error: not every replica of {name}-{number} was cleaned", err=True)
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _is_cleaned(replica: ReplicaCleaning) -> bool:
+    if replica.state != "held":
+        return False
+    return not replica.dirty_bytes or (
+        replica.last_round is not None and replica.last_round.outcome == "done"
+    )
+
+
+def _show_cleaning(found: PartitionCleaning, output: OutputFormat) -> None:
+    if output is not OutputFormat.TABLE:
+        print_document(found, output)
+        return
+    rows = [_cleaning_cells(found, replica) for replica in found.replicas]
+    print_rows(["BROKER", "STATE", "END", "CLEANED", "REMOVED", "DIRTY", "REQUESTED", "LAST ROUND"], rows)
+
+
+def _cleaning_cells(found: PartitionCleaning, replica: ReplicaCleaning) -> tuple[object, ...]:
+    """Return the table cells of one replica."""
+    last = replica.last_round
+    state = "leader" if replica.state == "held" and replica.broker == found.leader else str(replica.state)
+    return (
+        replica.broker,
+        state,
+        replica.log_end_offset,
+        replica.cleaned_offset,
+        replica.removed_offset,
+        None if replica.dirty_ratio is None else f"{100 * replica.dirty_ratio:.0f}%",
+        replica.requested_offset,
+        replica.detail
+        if last is None
+        else f"{last.outcome} at {last.ended_at}, {last.dropped_records} dropped",
+    )
 
 
 @app.command("digest")

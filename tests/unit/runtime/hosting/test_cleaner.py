@@ -17,6 +17,7 @@ from fairlead_broker.log import PartitionLog, StorageFailed
 from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.hosting.cleaner import Cleaner, CleanerSettings
 from fairlead_broker.runtime.hosting.cleaner_meters import CleanerMeters
+from fairlead_broker.runtime.peer_serving.cleaning_requests import CleaningRequests
 from fairlead_broker.telemetry import Telemetry
 from log_kit import FIRST_TIME_US, PARTITION, TOPIC, LogBox, SteppingClock, begin
 from waiting import until
@@ -81,6 +82,7 @@ async def kit(tmp_path: Path) -> AsyncIterator[Kit]:
         clock,
         settings,
         CleanerMeters(telemetry),
+        CleaningRequests(is_on=True),
         random_bytes=lambda count: SEED[:count],
         failed=failures.append,
         log=telemetry.log,
