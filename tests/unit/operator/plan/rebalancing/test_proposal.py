@@ -137,6 +137,13 @@ def test_leaders_stay_where_no_replica_shares_them() -> None:
     assert [move.replicas for move in proposed(Goal("Full"), live).moves] == [(2,)]
 
 
+def test_leaders_move_between_brokers_that_share_a_partition() -> None:
+    """A broker without leaders gets one from a broker that shares a partition with it, not from the first broker."""
+    proposal = proposed(Goal("Full"), topics(brokers(4), {"t": at((1, 3), (1, 3), (4, 2), (4, 2))}))
+
+    assert loads_after(proposal) == dict.fromkeys(range(1, 5), (2, 1))
+
+
 def test_removed_brokers_are_emptied_by_rack_and_load() -> None:
     """Each replica of a removed broker moves to an unused rack first, and then to the broker with the least load."""
     live = topics(brokers(4, ("a", "b", "c", "c")), {"t": at((1, 2), (1, 3), (2, 3)), "u": at((3, 4))})
