@@ -378,6 +378,16 @@ class Admin:
         path, subject = f"{_partition_path(place)}:digest", f"compare the replicas of {place}"
         return await self._call("GET", path, subject, PartitionDigest, query=query)
 
+    async def compare_newest(self, topic: str, partition: int) -> PartitionDigest:
+        """Compare the newest record of each key of a compacted topic on every replica.
+
+        Replicas clean their logs at different times, so only these records are equal everywhere. Raises
+        `NotPossibleNowError` if the topic is not compacted.
+        """
+        place = TopicPartition(topic, partition)
+        path, subject = f"{_partition_path(place)}:digest", f"compare the newest records of {place}"
+        return await self._call("GET", path, subject, PartitionDigest, query={"mode": "latest"})
+
     async def describe_cleaning(self, topic: str, partition: int) -> PartitionCleaning:
         """Return the cleaning of each replica of a partition: offsets, dirty ratio and last round."""
         place = TopicPartition(topic, partition)

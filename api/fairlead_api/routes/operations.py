@@ -157,6 +157,14 @@ OPERATION_ROUTES: Final = (
                 kind=ParameterKind.INTEGER,
                 explanation="the offset after the compared range, by default the high watermark",
             ),
+            QueryParameter(
+                name="mode",
+                kind=ParameterKind.CHOICE,
+                explanation="`stored`: the bytes of all batches; of a compacted topic, above every cleaned offset of a "
+                "replica. `latest`: the newest record of each key of a compacted topic, without deleted keys",
+                default="stored",
+                choices=("stored", "latest"),
+            ),
         ),
         headers=(TOPIC_ID_HEADER, FORWARD_HEADER),
         answers=_answered(PartitionDigest, "the result of each replica, even if replicas differ"),
@@ -168,6 +176,7 @@ OPERATION_ROUTES: Final = (
             "offset_expired",
             "offset_out_of_range",
             "offset_not_available",
+            "not_possible_now",
             "shutting_down",
         ),
     ),

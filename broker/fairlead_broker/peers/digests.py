@@ -22,6 +22,8 @@ class DigestRequest(PeerPartition, frozen=True, kw_only=True):
     end_offset: Offset
     max_bytes: Count
     """Maximum number of bytes to read. The range ends at the end of a batch, and the first batch is always included."""
+    newest: bool = False
+    """Whether only the newest record of each key counts. The whole range is read then."""
 
 
 class RangeDigest(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +31,7 @@ class RangeDigest(msgspec.Struct, frozen=True, kw_only=True):
 
     state: DigestState
     digest: str | None = None
-    """SHA-256 of the stored batches, in hexadecimal digits."""
+    """SHA-256 of the stored batches, or the sum over the newest records, in hexadecimal digits."""
     next_offset: Offset
     """End of the batches that were read: the requested end, or an earlier offset if `max_bytes` was reached."""
     log_start_offset: Offset | None = None

@@ -88,6 +88,8 @@ ENDS_SECONDS_MAX: Final = 5.0
 """Timeout in seconds of a request about commits, whose markers must be committed before the answer."""
 DIGEST_SECONDS_MAX: Final = 10.0
 """Timeout in seconds of a digest request, for which the peer reads a piece of a log from the disk."""
+NEWEST_SECONDS_MAX: Final = 25.0
+"""Timeout in seconds of a request for the digest of the newest records, for which the peer reads a whole log twice."""
 
 
 class PeerUnavailable(Exception):
@@ -258,7 +260,8 @@ class Peers:
 
     async def digest(self, broker: BrokerId, request: DigestRequest) -> RangeDigest:
         """Request the checksum over a range of a broker's copy. Raises like `replica_fetch`."""
-        answer = await self._post(broker, DIGEST_PATH, messages.encode(request), DIGEST_SECONDS_MAX)
+        seconds_max = NEWEST_SECONDS_MAX if request.newest else DIGEST_SECONDS_MAX
+        answer = await self._post(broker, DIGEST_PATH, messages.encode(request), seconds_max)
         return messages.decode(RangeDigest, answer.body)
 
     async def cleaning(self, broker: BrokerId, request: CleaningRequest) -> ReplicaCleaning:

@@ -119,6 +119,15 @@ def offset_out_of_range(topic: str, index: int, offset: Offset, start: Offset, e
     )
 
 
+def not_compacted(topic: str, partition: int, policy: str) -> ProblemError:
+    """Return the refusal of an operation that only compacted topics have."""
+    return ProblemError(
+        "not_possible_now",
+        f"topic {topic} has cleanup.policy={policy}; the operation needs compact, or compact,delete",
+        data={"topic": topic, "partition": partition},
+    )
+
+
 def offset_expired(topic: str, index: int, offset: Offset, start: Offset) -> ProblemError:
     """Return the problem for an offset below the log start."""
     return ProblemError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets  # noqa: TID251 - the numbers of hash functions are drawn here
 from dataclasses import dataclass
 from functools import partial
 
@@ -171,7 +172,7 @@ def build_peer_serving(engine: Engine, entry: Entry, peers: Peers, replicas: Rep
         bytes_max=limits.fetch_bytes_max,
         wait_seconds_max=limits.fetch_wait_seconds_max,
     )
-    digests = Digests(replicas.log_of, metadata, peers, engine.disk, engine.clock)
+    digests = Digests(replicas.log_of, metadata, peers, engine.disk, engine.clock, secrets.token_bytes)
     requests = CleaningRequests(is_on=limits.cleaner_enabled)
     cleanings = Cleanings(replicas.log_of, requests, metadata, peers, engine.disk, engine.clock)
     positions = Positions(

@@ -53,6 +53,7 @@ class Admin(Facade[AsyncAdmin]):
     cancel_reassignment = blocking(AsyncAdmin.cancel_reassignment)
     elect = blocking(AsyncAdmin.elect)
     compare_replicas = blocking(AsyncAdmin.compare_replicas)
+    compare_newest = blocking(AsyncAdmin.compare_newest)
     describe_cleaning = blocking(AsyncAdmin.describe_cleaning)
     clean_partition = blocking(AsyncAdmin.clean_partition)
     reassignments = blocking(AsyncAdmin.reassignments)

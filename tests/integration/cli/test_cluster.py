@@ -199,6 +199,9 @@ def test_every_replica_of_a_compacted_partition_is_cleaned_on_request(
     found = rows(cluster, "partition", "clean", "table", "0", "--wait")
     shown = cluster("partition", "describe", "table", "0")
     left = cluster("consume", "table", "--from-beginning", "-e")
+    [compared] = rows(cluster, "partition", "digest", "table", "0", "--latest")
+    cluster("partition", "digest", topic, "0", "--latest", code=4)
+    cluster("partition", "digest", "table", "0", "--latest", "--from", "1", code=2)
     cluster("topic", "delete", "table", "--yes")
 
     assert [(each["cleaned_offset"], each["last_round"]) for each in before["replicas"]] == [(0, None)] * 3
@@ -211,6 +214,9 @@ def test_every_replica_of_a_compacted_partition_is_cleaned_on_request(
     ] * 3
     assert shown.count("done at ") == 3
     assert left == "2\n2\n"
+    assert compared["identical"]
+    assert (compared["first_offset"], compared["end_offset"]) == (0, 6)
+    assert [each["state"] for each in compared["replicas"]] == ["compared"] * 3
 
 
 def test_the_preferred_leader_is_elected(cluster: CommandLine, topic: str) -> None:

@@ -20,6 +20,7 @@ from fairlead_broker.log.cleaning_plan import plan_round
 from fairlead_broker.peers.cleaning import CleaningRequest
 from fairlead_broker.peers.peers import Peers, PeerUnavailable
 from fairlead_broker.registry.metadata import ClusterMetadata
+from fairlead_broker.runtime import refusals
 from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 from fairlead_broker.runtime.peer_serving.cleaning_requests import CleaningRequests
@@ -51,12 +52,7 @@ class Cleanings:
         Raises `not_possible_now` for a round of a topic that is not compacted.
         """
         if begin and not partition.config.compacts:
-            raise ProblemError(
-                "not_possible_now",
-                f"topic {partition.topic} has cleanup.policy={partition.config.cleanup_policy}; partitions are"
-                " cleaned with compact, or compact,delete",
-                data={"topic": partition.topic, "partition": partition.index},
-            )
+            raise refusals.not_compacted(partition.topic, partition.index, partition.config.cleanup_policy)
         key = TopicIdPartition(partition.topic_id, partition.index)
         request = CleaningRequest(topic_id=key.topic_id, partition=key.partition, begin=begin)
         record = self._metadata.partitions(key.topic_id)[key.partition].value

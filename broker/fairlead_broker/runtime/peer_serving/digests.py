@@ -19,7 +19,9 @@ from fairlead_api.bodies.operations import PartitionDigest, ReplicaDigest, Repli
 from fairlead_api.identifiers import BrokerId, Offset, TopicIdPartition
 from fairlead_api.problems import ProblemError
 from fairlead_broker.clock import Clock
+from fairlead_broker.compaction.key_hashes import SEED_BYTES
 from fairlead_broker.log import LogError, OffsetOutOfRange, PartitionLog, digest_range
+from fairlead_broker.log.newest_digest import TooManyKeys, digest_newest
 from fairlead_broker.peers.digests import DigestRequest, RangeDigest
 from fairlead_broker.peers.peers import Peers, PeerUnavailable
 from fairlead_broker.registry.metadata import ClusterMetadata
@@ -58,8 +60,10 @@ class Digests:
         peers: Peers,
         pool: DiskPool,
         clock: Clock,
+        random_bytes: Callable[[int], bytes],
     ) -> None:
         """`log_of` returns the open log of a partition."""
+        self._random_bytes = random_bytes
         self._log_of = log_of
         self._metadata = metadata
         self._peers = peers
@@ -93,13 +97,19 @@ class Digests:
                 )
             )
         try:
-            found = await self._pool.run(digest_range, log, first, end, request.max_bytes)
+            if request.newest:
+                seed = self._random_bytes(SEED_BYTES)
+                found = await self._pool.run(digest_newest, log, first, end, seed)
+            else:
+                found = await self._pool.run(digest_range, log, first, end, request.max_bytes)
         except OffsetOutOfRange:
             return answer(
                 RangeDigest(
                     state="not_held", next_offset=first, detail="its log begins after the first offset"
                 )
             )
+        except TooManyKeys:
+            return answer(RangeDigest(state="unreadable", next_offset=first, detail="it has too many keys"))
         except LogError as error:
             return answer(RangeDigest(state="unreadable", next_offset=first, detail=str(error)))
         if found.damaged_offset is not None:
@@ -158,6 +168,40 @@ class Digests:
             first_offset=first,
             end_offset=at,
             next_offset=at if more else None,
+            identical=_identical(replicas),
+            replicas=[_replica_digest(replica) for replica in replicas],
+        )
+
+    async def compare_newest(self, partition: LeaderReplica) -> PartitionDigest:
+        """Compare the newest record of each key on all replicas, from the log start to the last stable offset.
+
+        Cleaning does not change the result. Raises `not_possible_now` for a topic that is not compacted.
+        """
+        if not partition.config.compacts:
+            raise refusals.not_compacted(partition.topic, partition.index, partition.config.cleanup_policy)
+        first, end = partition.log_start_offset, partition.last_stable_offset
+        key = TopicIdPartition(partition.topic_id, partition.index)
+        record = self._metadata.partitions(key.topic_id)[key.partition].value
+        replicas = [_Replica(each.broker) for each in record.replicas]
+        request = DigestRequest(
+            topic_id=key.topic_id,
+            partition=key.partition,
+            first_offset=first,
+            end_offset=end,
+            max_bytes=2**62,
+            newest=True,
+        )
+        led = await self.digest(request)
+        await self._take_piece(request, replicas, self._peers.own.broker, led)
+        return PartitionDigest(
+            topic=partition.topic,
+            topic_id=partition.topic_id,
+            partition=partition.index,
+            leader=self._peers.own.broker,
+            leader_epoch=partition.leader_epoch,
+            first_offset=first,
+            end_offset=end,
+            next_offset=None,
             identical=_identical(replicas),
             replicas=[_replica_digest(replica) for replica in replicas],
         )

@@ -151,6 +151,9 @@ class OffsetCalls:
     async def digest_partition(self, call: Call, replica: LeaderReplica) -> None:
         """``GET /v1/topics/{topic}/partitions/{partition}:digest``."""
         first, end = (call.query.integer_or_none(name) for name in ("from", "to"))
+        if call.query.text("mode") == "latest":
+            await call.answer_json(await self._broker.digests.compare_newest(replica))
+            return
         await call.answer_json(
             await self._broker.digests.compare(
                 replica, None if first is None else Offset(first), None if end is None else Offset(end)

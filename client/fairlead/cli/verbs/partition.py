@@ -264,6 +264,10 @@ def digest(
             "--to", min=0, help="Offset after the last record to compare; by default the high watermark."
         ),
     ] = None,
+    latest: Annotated[
+        bool,
+        typer.Option("--latest", help="Compare the newest record of each key of a compacted topic instead."),
+    ] = False,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
@@ -273,11 +277,15 @@ def digest(
 
     Example: fairlead partition digest orders 0 --from 1000 --to 2000
     """
+    if latest and not (first is None and end is None):
+        fail_usage("--latest compares the whole partition; leave out --from and --to")
 
     async def work() -> list[PartitionDigest]:
         parts: list[PartitionDigest] = []
         at: int | None = first
         async with Admin(bootstrap, retry_timeout=RETRY_TIMEOUT) as admin:
+            if latest:
+                return [await admin.compare_newest(name, number)]
             while not parts or at is not None:
                 parts.append(await admin.compare_replicas(name, number, at, end))
                 at = parts[-1].next_offset if parts[-1].identical else None
