@@ -51,7 +51,7 @@ class TransactionBench:
         self._rounds = range(options.pairs)
         self._records: int = options.records
         self._large = Bench(fairlead, kafka, options.records // 5, KILOBYTE)
-        self._small = Bench(fairlead, kafka, options.records // 10, VALUE_BYTES)
+        self._small = Bench(fairlead, kafka, options.records // 5, VALUE_BYTES)
 
     def produce(self) -> list[Pairs]:
         """Measure producing 1 KB records with commits each 100 ms, against Kafka and without transactions."""
@@ -111,7 +111,7 @@ class TransactionBench:
     def transform(self) -> list[Pairs]:
         """Measure reading records, and writing a record for each to another topic, with commits each 100 ms."""
         ours, python, copied = [], [], []
-        bench, records = self._small, self._records // 10
+        bench, records = self._small, self._records // 5
         bench.alone(self._fairlead)
         our_input = bench.fairlead_topic("replicated")
         bench.fairlead_side("produce", our_input)
@@ -145,12 +145,12 @@ class TransactionBench:
         arguments = ["--broker-list", self._kafka.bootstrap, "--input-topic", topic, "--output-topic", output]
         arguments += ["--consumer-group", group, "--transactional-id", group, "--group-mode"]
         arguments += ["--use-group-metadata", "--transaction-size", str(batch_records)]
-        arguments += ["--input-partition", "0", "--max-messages", str(self._records // 10)]
+        arguments += ["--input-partition", "0", "--max-messages", str(self._records // 5)]
         printed = self._kafka.tool("org.apache.kafka.tools.TransactionalMessageCopier", *arguments)
         self._small.delete_kafka_topic(output)
         lines = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
         done = [line for line in lines if int(line.get("totalProcessed", 0)) > 0]
-        if int(done[-1]["totalProcessed"]) < self._records // 10:
+        if int(done[-1]["totalProcessed"]) < self._records // 5:
             msg = f"Kafka's copier ended early: {done[-1]}"
             raise PeerFailedError(msg)
         first, last = (datetime.strptime(line["time"], COPIER_TIME) for line in (done[0], done[-1]))  # noqa: DTZ007 - only the difference is used
