@@ -44,6 +44,11 @@ def requests(hidden_id: str, transaction: str) -> dict[str, tuple[str, str, Any]
         "allocate_producer": ("POST", "/v1/producers", {"name": "hidden"}),
         "begin_transaction": ("POST", "/v1/transactions", {"name": "hidden"}),
         "commit_transaction": ("POST", f"/v1/transactions/{transaction}:commit", {}),
+        "commit_transactions": (
+            "POST",
+            "/v1/transactions:commit",
+            {"transactions": [{"transaction": transaction}]},
+        ),
         "abort_transaction": ("POST", f"/v1/transactions/{transaction}:abort", {}),
         "delete_transaction": ("DELETE", f"/v1/transactions/{transaction}", None),
         "check_acls": ("POST", "/v1/acls:check", check),

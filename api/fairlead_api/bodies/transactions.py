@@ -22,6 +22,8 @@ TIMEOUT_MS_MIN: Final = 1_000
 PARTITIONS_MAX: Final = 1_000
 """Maximum number of partitions of a transaction."""
 METADATA_BYTES_MAX: Final = 256
+JOINT_MAX: Final = 100
+"""Maximum number of transactions that are committed together."""
 
 TransactionState: TypeAlias = Literal["open", "unfinished", "ended"]
 """State of a transaction. `open`: not decided, with or without records. `unfinished`: committed, but some partitions
@@ -110,8 +112,31 @@ class CommitTransactionRequest(Request, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Raise `malformed_request` for a metadata text that is too long."""
-        if self.metadata is not None and len(self.metadata.encode()) > METADATA_BYTES_MAX:
-            _refuse("metadata", "a longer text", f"up to {METADATA_BYTES_MAX} bytes")
+        _check_metadata(self.metadata)
+
+
+class JointTransaction(Request, frozen=True, kw_only=True):
+    """One of the transactions that are committed together; its fields are those of `CommitTransactionRequest`."""
+
+    transaction: str
+    partitions: tuple[TopicPartitions, ...] = ()
+    metadata: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raise `malformed_request` for a metadata text that is too long."""
+        _check_metadata(self.metadata)
+
+
+class JointCommitRequest(Request, frozen=True, kw_only=True):
+    """Body of `POST /v1/transactions:commit`: up to 100 transactions of different producers."""
+
+    transactions: Annotated[tuple[JointTransaction, ...], Meta(min_length=1, max_length=JOINT_MAX)]
+
+    def __post_init__(self) -> None:
+        """Raise `malformed_request` for two transactions of one producer."""
+        producers = [each.transaction.partition(".")[0] for each in self.transactions]
+        if len(set(producers)) < len(producers):
+            _refuse("transactions", "two transactions of one producer", "one transaction of each producer")
 
 
 class DecidedTransaction(Answer, frozen=True, kw_only=True):
@@ -124,6 +149,12 @@ class DecidedTransaction(Answer, frozen=True, kw_only=True):
     state: OutcomeName
     next: str | None
     duplicate: bool
+
+
+class JointCommitAnswer(Answer, frozen=True, kw_only=True):
+    """Answer to `POST /v1/transactions:commit`: the committed transactions, in the order of the request."""
+
+    transactions: list[DecidedTransaction]
 
 
 class NamedPartitions(Answer, frozen=True, kw_only=True):
@@ -195,6 +226,11 @@ class PartitionTransactions(Answer, frozen=True, kw_only=True):
     last_stable_offset: int
     high_watermark: int
     items: list[PartitionTransaction]
+
+
+def _check_metadata(metadata: str | None) -> None:
+    if metadata is not None and len(metadata.encode()) > METADATA_BYTES_MAX:
+        _refuse("metadata", "a longer text", f"up to {METADATA_BYTES_MAX} bytes")
 
 
 def _refuse(parameter: str, value: str, allowed: str) -> NoReturn:

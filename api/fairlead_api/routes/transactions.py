@@ -14,6 +14,8 @@ from fairlead_api.bodies.transactions import (
     BeginRequest,
     CommitTransactionRequest,
     DecidedTransaction,
+    JointCommitAnswer,
+    JointCommitRequest,
     PartitionTransactions,
     TransactionAnswer,
     TransactionDescription,
@@ -34,6 +36,10 @@ _DECISION: Final = (
 _OFFSETS: Final = (
     "invalid_group_name", "not_coordinator", "member_not_found", "stale_member_epoch", "member_fenced",
     "group_not_empty", "group_too_large", "offset_out_of_range",
+)  # fmt: skip
+_COMMIT: Final = (
+    *_DECISION, "transaction_unfinished", "transaction_too_large", "topic_not_found", "topic_recreated",
+    "partition_not_found", "invalid_topic_name",
 )  # fmt: skip
 _STATE: Final = QueryParameter(
     name="state",
@@ -85,16 +91,21 @@ TRANSACTION_ROUTES: Final = (
         body_types=(JSON,),
         is_body_optional=True,
         answers=(_json(DecidedTransaction, "the transaction is committed"),),
-        problems=(
-            *_DECISION,
-            "transaction_unfinished",
-            "transaction_too_large",
-            "topic_not_found",
-            "topic_recreated",
-            "partition_not_found",
-            "invalid_topic_name",
-            *_OFFSETS,
+        problems=(*_COMMIT, *_OFFSETS),
+    ),
+    Route(
+        name="commit_transactions",
+        traffic=Traffic.ROUTINE,
+        method="POST",
+        path="/v1/transactions:commit",
+        summary="Commit transactions of several producers together: all of them, or none",
+        access=self_with(
+            each_in_body(Operation.WRITE, Kind.PRODUCER), each_in_body(Operation.WRITE, Kind.TOPIC)
         ),
+        request=JointCommitRequest,
+        body_types=(JSON,),
+        answers=(_json(JointCommitAnswer, "all transactions are committed"),),
+        problems=_COMMIT,
     ),
     Route(
         name="abort_transaction",

@@ -112,6 +112,37 @@ async def test_both_topics_or_none(ring: Ring) -> None:
     assert await ring.read("orders", 3, "read_uncommitted") == ["a", "b", "c", "d", "e", "x", "y", "z"]
 
 
+async def test_transactions_of_several_producers_are_committed_together(ring: Ring) -> None:
+    """A call commits the transactions of several producers, or none if one of them cannot be committed.
+
+    A repeated call gets the same answer.
+    """
+
+    async def commit(*transactions: str, **fields: object) -> Answer:
+        """Commit transactions together."""
+        listed = [{"transaction": each, **fields} for each in transactions]
+        return await ring.api.post(f"{BEGIN}:commit", {"transactions": listed})
+
+    tasks = [await ring.begin() for _ in range(3)]
+    for number, task in enumerate(tasks):
+        await ring.write(task, "orders", f"{number}", partition=number)
+    zombie = await ring.begin("spark")
+    driver = await ring.begin("spark")
+    refused = await commit(*tasks, zombie)
+    hidden = await ring.read("orders", 3)
+    done, again = [await commit(*tasks, driver, metadata='{"batch": 7}') for _ in range(2)]
+    await ring.until_read("orders", 3, ["0", "1", "2"])
+    following = await ring.api.post(BEGIN, {"name": "spark"})
+    twice = await commit(tasks[0], tasks[0])
+
+    assert (refused.code, hidden) == ("producer_fenced", [])
+    assert [each["state"] for each in done.json["transactions"]] == ["committed"] * 4
+    assert [each["transaction"] for each in done.json["transactions"]] == [*tasks, driver]
+    assert [each["duplicate"] for each in again.json["transactions"]] == [True] * 4
+    assert following.json["metadata"] == '{"batch": 7}'
+    assert twice.code == "malformed_request"
+
+
 async def test_a_name_fences_its_previous_instance(ring: Ring) -> None:
     """A new transaction aborts the open transaction of the same name, whose producer can neither write nor commit."""
     zombie = await ring.begin("billing")

@@ -54,4 +54,5 @@ async def test_every_example_of_the_page(tmp_path: Path) -> None:
     assert outputs[2].split() == ["b'paid'"]
     assert outputs[3].count('"value":"paid"') == 2
     assert '"offset":1' in outputs[4]
-    assert "billing" in outputs[5]
+    assert outputs[5].count('"state":"committed"') == 2
+    assert "billing" in outputs[6]

@@ -47,6 +47,7 @@ CALLS = {
     "GET /v1/transactions",
     "POST /v1/transactions/{transaction}:commit",
     "POST /v1/transactions/{transaction}:abort",
+    "POST /v1/transactions:commit",
     "GET /v1/transactions/{transaction}",
     "DELETE /v1/transactions/{transaction}",
     "GET /v1/topics/{topic}/partitions/{partition}/transactions",
@@ -145,6 +146,7 @@ NEEDS = {
         "self, write producer (each in the request), write topic (each in the request),"
         " read group (each in the request), read topic (each in the request)"
     ): "commit_transaction",
+    "self, write producer (each in the request), write topic (each in the request)": "commit_transactions",
     "self, delete producer (each in the request)": "delete_transaction",
     "self, describe producer (each in the answer)": "list_transactions describe_transaction",
     "self, describe security (each in the request)": "check_acls",

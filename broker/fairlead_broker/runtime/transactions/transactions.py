@@ -7,7 +7,7 @@ The server calls `Transactions` on any broker. The pure package `transactions` d
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from fairlead_broker.registry.transaction_records import Outcome, TransactionRec
 from fairlead_broker.runtime import refusals
 from fairlead_broker.runtime.transactions.decision_writes import Change, DecisionWrites
 from fairlead_broker.runtime.transactions.ends import TransactionEnds
+from fairlead_broker.runtime.transactions.joint_commits import JointCommits
 from fairlead_broker.runtime.transactions.joint_decisions import JointDecision
 from fairlead_broker.runtime.transactions.looks import TransactionLooks
 from fairlead_broker.runtime.transactions.meters import TransactionMeters
@@ -86,6 +87,7 @@ class Transactions:
         """`new_id` returns a producer id that was never used."""
         self._store = store
         self._writes = writes
+        self._joint_commits = JointCommits(store, writes, clock, meters)
         self.ends = ends
         self.looks = looks
         self._meters = meters
@@ -162,6 +164,30 @@ class Transactions:
         assert decision.answer is not None, "a written decision has an answer"
         self._measure(request, decision.answer, began)
         return decision.answer
+
+    async def commit_together(
+        self, requests: Mapping[ProducerId, Decide], authorize: Authorize
+    ) -> dict[ProducerId, Decided]:
+        """Commit transactions of different producers in one write: all of them, or none (rule 7.1.7).
+
+        Raises the problems of `decide`, of the first transaction that cannot be committed.
+        """
+        began = self._clock.monotonic()
+        seen = {producer_id: _Seen() for producer_id in requests}
+        changes = {
+            producer_id: self._change(producer_id, request, authorize, seen[producer_id])
+            for producer_id, request in requests.items()
+        }
+        try:
+            answers = await self._joint_commits.change(changes)
+        except ProblemError:
+            for producer_id, each in seen.items():
+                self._report(producer_id, each.stored)
+            raise
+        for producer_id, decided in answers.items():
+            self._report(producer_id, seen[producer_id].changed or seen[producer_id].stored)
+            self._measure(requests[producer_id], decided, began)
+        return answers
 
     async def name_partition(
         self, transaction: TransactionId, topic_id: TopicId, partition: PartitionIndex, authorize: Authorize

@@ -20,6 +20,8 @@ from fairlead_api.bodies.transactions import (
     CommitTransactionRequest,
     DecidedTransaction,
     EndedTransactionAnswer,
+    JointCommitAnswer,
+    JointCommitRequest,
     NamedPartitions,
     OpenPartition,
     OutcomeName,
@@ -69,6 +71,7 @@ class TransactionCalls:
         return {
             "begin_transaction": self.begin,
             "commit_transaction": self.commit,
+            "commit_transactions": self.commit_together,
             "abort_transaction": self.abort,
             "list_transactions": self.list_all,
             "describe_transaction": self.describe,
@@ -140,6 +143,27 @@ class TransactionCalls:
             metadata=request.metadata,
             has_offsets=request.offsets is not None,
         )
+
+    async def commit_together(self, call: Call) -> None:
+        """``POST /v1/transactions:commit``."""
+        request = decode_request(JointCommitRequest, await json_body(call))
+        self._broker.admit()
+        check_level(self._broker)
+        transactions = [parse_transaction_id(each.transaction) for each in request.transactions]
+        requests = {
+            transaction.producer_id: Decide(
+                transaction.epoch,
+                Outcome.COMMIT,
+                partitions=self._partitions(call, each.partitions),
+                metadata=each.metadata,
+            )
+            for transaction, each in zip(transactions, request.transactions, strict=True)
+        }
+        decided = await self._broker.transactions.commit_together(
+            requests, lambda record: authorize(call.access, record)
+        )
+        answers = [_answer(transaction, decided[transaction.producer_id]) for transaction in transactions]
+        await call.answer_json(JointCommitAnswer(transactions=answers))
 
     async def abort(self, call: Call) -> None:
         """``POST /v1/transactions/{transaction}:abort``."""

@@ -6,7 +6,7 @@ No fault of the store leads to two different decisions.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,12 +21,12 @@ from fairlead_broker.coordination.transaction_store import ABSENT, Standing, Tra
 from fairlead_broker.registry.keys import Keys
 from fairlead_broker.registry.store_writes import Compare, Operation, Put, TransactionResult
 from fairlead_broker.registry.transaction_records import Outcome, TransactionRecord
-from fairlead_broker.runtime.transactions import decision_writes
+from fairlead_broker.runtime.transactions import decision_writes, joint_commits
 from fairlead_broker.runtime.transactions.decision_writes import DecisionWrites
 from fairlead_broker.runtime.transactions.meters import TransactionMeters
 from fairlead_broker.runtime.transactions.transactions import Transactions
 from fairlead_broker.telemetry import Telemetry
-from fairlead_broker.transactions.decisions import Begin, Decide, Write, begin, decide
+from fairlead_broker.transactions.decisions import Begin, Decide, Decided, Write, begin, decide
 from log_kit import SteppingClock
 
 KEYS = Keys("test")
@@ -40,6 +40,8 @@ class FaultyStore:
         self._store = store
         self.faults: list[str] = []
         self.writes = 0
+        self.before_write: Awaitable[object] | None = None
+        """Change of another broker that precedes the next write."""
 
     async def transact(
         self, compares: Sequence[Compare], success: Sequence[Operation], failure: Sequence[Operation] = ()
@@ -47,6 +49,9 @@ class FaultyStore:
         """Run a transaction, with the next fault if the transaction writes."""
         is_write = any(isinstance(each, Put) for each in success)
         self.writes += is_write
+        if is_write and self.before_write is not None:
+            before, self.before_write = self.before_write, None
+            await before
         fault = self.faults.pop(0) if self.faults and is_write else ""
         if fault == "away":
             raise CoordinationUnavailable(fault)
@@ -95,6 +100,14 @@ class Scene:
 
         return await self.writes.change(producer_id, change)
 
+    async def commit_together(self, producers: Sequence[ProducerId]) -> dict[ProducerId, Decided]:
+        """Commit the first transactions of several producers together, and return the answers."""
+        ends = SimpleNamespace(confirmed=lambda _: frozenset(), written=lambda _id, _record: None)
+        others: Any = (None, self.meters, None, None, None, self.clock, self.spawn)
+        transactions = Transactions(self.store, self.writes, ends, *others)  # type: ignore[arg-type]
+        request = Decide(ProducerEpoch(0), Outcome.COMMIT, metadata="m")
+        return await transactions.commit_together(dict.fromkeys(producers, request), lambda _: None)
+
     async def stored(self, producer_id: ProducerId = PRODUCER) -> TransactionRecord:
         """Return the stored record."""
         record = (await self.other.read([producer_id]))[producer_id].record
@@ -105,7 +118,8 @@ class Scene:
 @pytest.fixture
 async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
     """Yield a store and its brokers, which retry failed writes at once."""
-    monkeypatch.setattr(decision_writes, "RETRY_SECONDS", 0.001)
+    for module in (decision_writes, joint_commits):
+        monkeypatch.setattr(module, "RETRY_SECONDS", 0.001)
     scene = Scene(await EmbeddedCoordination.open(tmp_path / "store.sqlite", SteppingClock()))
     yield scene
     for task in scene.tasks:
@@ -168,6 +182,51 @@ async def test_faults_of_the_store_never_change_a_decision(scene: Scene, faults:
     assert answer.outcome is Outcome.COMMIT  # type: ignore[attr-defined]
     assert record.ended is not None
     assert (record.epoch, record.ended.outcome) == (1, Outcome.COMMIT)
+
+
+@pytest.mark.parametrize(
+    ("faults", "writes"), [([], 1), (["lost"], 2), (["applied"], 1), (["away", "lost", "applied"], 3)]
+)
+async def test_a_joint_commit_is_written_once(scene: Scene, faults: list[str], writes: int) -> None:
+    """All commits are in one write, and after an unknown outcome the records are read before another write."""
+    producers = [ProducerId(number) for number in range(100)]
+    for producer_id in producers:
+        await scene.create(producer_id)
+    scene.faulty.faults += faults
+    answers = await scene.commit_together(producers)
+    records = [await scene.stored(each) for each in producers]
+
+    assert {answer.outcome for answer in answers.values()} == {Outcome.COMMIT}
+    assert {record.epoch for record in records} == {1}
+    assert scene.faulty.writes == writes
+
+
+async def test_a_joint_commit_with_a_refused_transaction_writes_nothing(scene: Scene) -> None:
+    """The refusal of one transaction refuses all, even if another broker ends the transaction at the same time."""
+    standings = {each: await scene.create(each) for each in (ProducerId(1), ProducerId(2))}
+    record = begin(standings[ProducerId(2)].record, Begin(60_000), TimestampUs(2))
+    assert record is not None
+    scene.faulty.before_write = scene.other.write({ProducerId(2): (standings[ProducerId(2)], record)})
+    with pytest.raises(ProblemError) as caught:
+        await scene.commit_together(list(standings))
+
+    assert caught.value.code == "producer_fenced"
+    assert (await scene.stored(ProducerId(1))).epoch == 0
+
+
+@pytest.mark.parametrize("fault", ["away", "lost"])
+async def test_a_joint_commit_without_an_answer_is_reported(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    """The refusal states whether the commit may be stored."""
+    monkeypatch.setattr(joint_commits, "SECONDS_MAX", 0.0)
+    await scene.create()
+    scene.faulty.faults.append(fault)
+    with pytest.raises(ProblemError) as caught:
+        await scene.commit_together([PRODUCER])
+
+    effect = SideEffect.MAYBE if fault == "lost" else SideEffect.NONE
+    assert (caught.value.code, caught.value.side_effect) == ("coordination_unavailable", effect)
 
 
 async def test_a_store_that_stays_away_is_reported(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
