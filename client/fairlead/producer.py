@@ -57,7 +57,13 @@ from fairlead.producing.pending_batch import (
 )
 from fairlead.producing.sender import Sender
 from fairlead.producing.table_pieces import NO_KEY, pieces, slices, table_of, whole
-from fairlead.producing.transactions import JointCommit, OpenTransaction, ProducerTransactions, aborted
+from fairlead.producing.transactions import (
+    HandedOver,
+    JointCommit,
+    OpenTransaction,
+    ProducerTransactions,
+    aborted,
+)
 from fairlead.records import Headers
 from fairlead.settings import (
     DEFAULT_BOOTSTRAP,
@@ -494,6 +500,16 @@ class Producer:
             await self._abort_transaction()
         except FairleadError as failed:
             error.add_note(f"the abort failed: {failed}")
+
+    async def _hand_over_transaction(self, *, is_followed: bool) -> HandedOver:
+        """Wait until all records of the open transaction are acknowledged, and leave it open."""
+        transaction = self._end_sends()
+        assert self._transactions is not None, "a transaction is open"
+        await self._settle_all()
+        handed_over = transaction.handed_over()
+        self._transactions.handed_over(transaction, is_followed=is_followed)
+        self._transaction_over()
+        return handed_over
 
     async def _abort_transaction(self) -> None:
         """Abort the open transaction; waiting records are no longer sent.

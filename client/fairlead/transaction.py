@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from fairlead.errors import FairleadError
 from fairlead.producing.delivery import BatchDelivery, Delivery, RecordMetadata
-from fairlead.producing.transactions import JointCommit, OpenTransaction
+from fairlead.producing.transactions import HandedOver, JointCommit, OpenTransaction
 from fairlead.records import Headers
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ class TransactionalProducer(Protocol):
     async def _abort_transaction(self) -> None: ...
 
     async def _resolve_transaction(self) -> None: ...
+
+    async def _hand_over_transaction(self, *, is_followed: bool) -> HandedOver: ...
 
     def _join_offsets(self, joint_commit: JointCommit) -> None: ...
 
@@ -78,6 +80,7 @@ class Transaction:
     def __init__(self, producer: TransactionalProducer) -> None:
         self._producer = producer
         self._open: OpenTransaction | None = None
+        self._is_handed_over = False
 
     @property
     def id(self) -> str | None:
@@ -100,6 +103,8 @@ class Transaction:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._is_handed_over:
+            return
         if error is None:
             await self._producer._commit_transaction()  # noqa: SLF001 - two halves of one object
             return
@@ -140,6 +145,17 @@ class Transaction:
     ) -> list[BatchDelivery]:
         """Send a table in the transaction; see `Producer.send_batch`."""
         return await self._producer.send_batch(topic, data, partition)
+
+    async def _hand_over(self, *, is_followed: bool) -> HandedOver:
+        """Wait until all records are acknowledged, and leave the decision to another program, for connectors.
+
+        Leaving the block neither commits nor aborts the transaction. `is_followed`: whether the transaction is decided
+        before this producer begins its next transaction, which then continues without a begin request. Raises
+        `TransactionAbortedError` if a record was not acknowledged.
+        """
+        handed_over = await self._producer._hand_over_transaction(is_followed=is_followed)  # noqa: SLF001 - two halves
+        self._is_handed_over = True
+        return handed_over
 
     async def commit_offsets(self, consumer: Consumer) -> None:
         """Commit, with the transaction, the group's offsets after all records that a consumer has handed out.

@@ -1,6 +1,6 @@
 """A relay on one TCP link that can lose answers, freeze the link or cut it.
 
-The relay is between a client and a real etcd, and does not parse the bytes.
+The relay is between a client and a real etcd or broker, and does not parse the bytes.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class TcpRelay:
         """Event that the relay sets when it has held back bytes."""
         self._ended = asyncio.Event()
         self._orphaned = False
+        self._part: bytes | None = None
 
     @property
     def url(self) -> str:
@@ -43,6 +44,10 @@ class TcpRelay:
         """Pass on the bytes of clients, and hold the answers."""
         self.held.clear()
         self._back.clear()
+
+    def hold_answers_after(self, part: bytes) -> None:
+        """Hold all answers from the moment at which a client sends these bytes, which are passed on."""
+        self._part = part
 
     def hold_all(self) -> None:
         """Hold the bytes of both directions; the connections stay open."""
@@ -93,6 +98,9 @@ class TcpRelay:
                 if not gate.is_set():
                     self.held.set()
                     await gate.wait()
+                if gate is self._forward and self._part is not None and self._part in chunk:
+                    self._part = None
+                    self.hold_answers()
                 writer.write(chunk)
                 await writer.drain()
         except OSError:

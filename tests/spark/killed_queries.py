@@ -1,10 +1,11 @@
 """A program that repeatedly kills drivers or workers of streaming queries and checks their sinks at the end.
 
-The program `query_program.py` reads one topic into Parquet files, into another topic and into a Delta table while a
-producer sends records. At random moments, SIGKILL ends the driver (its Python process and its JVM together) or one of
-the Python workers (a task, or the reader that plans the source). At the end of a run the queries read up to the end of
-the topic. The files and the table must contain every record once, and each micro-batch must contain exactly the offsets
-of its checkpoint. The topic must contain every record at least once; the program counts repeated records.
+The program `query_program.py` reads one topic into Parquet files, into another topic, into a topic with `exactlyOnce`
+and into a Delta table while a producer sends records. At random moments, SIGKILL ends the driver (its Python process
+and its JVM together) or one of the Python workers (a task, or the reader that plans the source). At the end of a run
+the queries read up to the end of the topic. The files, the table and the committed records of the topic with
+`exactlyOnce` must contain every record once, and each micro-batch must contain exactly the offsets of its checkpoint.
+The other topic must contain every record at least once; the program counts repeated records.
 
 `python killed_queries.py --kills 50 --seed 7` prints a JSON report and exits with 1 if a guarantee was broken.
 """
@@ -42,8 +43,9 @@ PROGRAM: Final = Path(__file__).with_name("query_program.py")
 BYTECODE: Final = PROGRAM.parents[2] / "build" / "bytecode"
 TOPIC: Final = "events"
 COPY: Final = "copy"
+ONCE: Final = "once"
 PARTITIONS: Final = 4
-SINKS: Final = ("files", "topic", "lake")
+SINKS: Final = ("files", "topic", "once", "lake")
 KINDS: Final = ("driver", *("worker",) * 3)
 """Kinds of kills; workers are killed more often because a restarted driver takes ten times as long as a worker until it
 reads again.
@@ -230,7 +232,7 @@ class Run:
         """Kill a driver or worker the given number of times, let the queries finish, and check the sinks."""
         bootstrap = self._broker.url
         with Admin(bootstrap) as admin:
-            for topic in (TOPIC, COPY):
+            for topic in (TOPIC, COPY, ONCE):
                 admin.create_topic(topic, partitions=PARTITIONS)
         feeder = self._feeder
         feeder.start()
@@ -287,6 +289,7 @@ class Run:
                 "folder": str(self._folder),
                 "topic": TOPIC,
                 "copy": COPY,
+                "once": ONCE,
                 "sinks": self._sinks,
                 "finish": finish,
             }
@@ -323,6 +326,8 @@ class Run:
                     self.report.sinks[sink] = judge_files(self._folder, truth)
                 case "topic":
                     self.report.sinks[sink] = judge_copy(self._broker.url, COPY, truth)
+                case "once":
+                    self.report.sinks[sink] = judge_copy(self._broker.url, ONCE, truth, "read_committed")
                 case _:
                     self.report.sinks[sink] = judge_lake(self._folder, truth)
 

@@ -8,10 +8,11 @@ not at all.
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -19,6 +20,8 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from fairlead.blocking import Consumer
+from fairlead_api.bodies.requests import Isolation
+from waiting import LOOK_SECONDS, pause_blocking
 
 Places = Counter[tuple[int, int, str]]
 """Number of copies of each record, by partition, offset and value."""
@@ -49,10 +52,21 @@ class Verdict:
         return not (self.lost or self.unknown)
 
 
-def read_topic(bootstrap: str, topic: str) -> dict[tuple[int, int], str]:
-    """Return every record of a topic by partition and offset."""
-    with Consumer(bootstrap) as consumer:
-        consumer.assign(topic=topic)
+OPEN_SECONDS_MAX: Final = 120.0
+"""Time after which no transaction of a killed task or driver is open."""
+
+
+def read_topic(
+    bootstrap: str, topic: str, isolation: Isolation = "read_uncommitted"
+) -> dict[tuple[int, int], str]:
+    """Return every record of a topic by partition and offset; with `read_committed`, when no transaction is open."""
+    with Consumer(bootstrap, isolation=isolation) as consumer, Consumer(bootstrap) as other:
+        for each in (consumer, other):
+            each.assign(topic=topic)
+        deadline = time.monotonic() + OPEN_SECONDS_MAX
+        while consumer.end_offsets() != other.end_offsets():
+            assert time.monotonic() < deadline, "a transaction stays open"
+            pause_blocking(LOOK_SECONDS)
         until = consumer.end_offsets()
         return {
             (record.partition, record.offset): (record.value or b"").decode()
@@ -87,9 +101,11 @@ def judge_lake(folder: Path, truth: dict[tuple[int, int], str]) -> Verdict:
     return verdict
 
 
-def judge_copy(bootstrap: str, copy: str, truth: dict[tuple[int, int], str]) -> Verdict:
+def judge_copy(
+    bootstrap: str, copy: str, truth: dict[tuple[int, int], str], isolation: Isolation = "read_uncommitted"
+) -> Verdict:
     """Compare the written topic with the topic that was read; all values are distinct."""
-    values = Counter(read_topic(bootstrap, copy).values())
+    values = Counter(read_topic(bootstrap, copy, isolation).values())
     known = set(truth.values())
     return Verdict(
         records=len(values.keys() & known),

@@ -101,13 +101,14 @@ def start(spark: SparkSession, settings: dict[str, Any], sink: str) -> Streaming
 def into(rows: DataFrame, sink: str, settings: dict[str, Any]) -> DataStreamWriter:
     """Return the writer of one sink."""
     folder = Path(settings["folder"])
-    if sink == "topic":
-        return (
-            rows.select("key", "value")
-            .writeStream.format("fairlead")
-            .option("bootstrap", settings["bootstrap"])
-            .option("topic", settings["copy"])
-        )
+    if sink in ("topic", "once"):
+        writer = rows.select("key", "value").writeStream.format("fairlead")
+        writer = writer.option("bootstrap", settings.get("sink_bootstrap", settings["bootstrap"]))
+        if sink == "topic":
+            return writer.option("topic", settings["copy"])
+        # A short timeout, since readers of committed records wait until the records of killed tasks are aborted.
+        writer = writer.option("exactlyOnce", "true").option("transactionTimeout", "20s")
+        return writer.option("topic", settings["once"]).option("oneAddress", "true")
     places = rows.selectExpr("CAST(value AS STRING) AS value", "partition", "offset")
     kind = {"files": "parquet", "lake": "fairlead-delta"}[sink]
     return places.writeStream.format(kind).option("path", str(folder / sink))

@@ -20,7 +20,7 @@ from fairlead.producer import Producer as AsyncProducer
 from fairlead.producing.delivery import BatchDelivery as AsyncBatchDelivery
 from fairlead.producing.delivery import BatchMetadata, RecordMetadata
 from fairlead.producing.delivery import Delivery as AsyncDelivery
-from fairlead.producing.transactions import JointCommit, OpenTransaction, SendCommit
+from fairlead.producing.transactions import HandedOver, JointCommit, OpenTransaction, SendCommit
 from fairlead.records import Headers
 from fairlead.tracing import ProducerTracing
 from fairlead.transaction import Transaction as AsyncTransaction
@@ -232,6 +232,10 @@ class Producer(Facade[AsyncProducer]):
             raise
         await self._client._commit_transaction()  # noqa: SLF001 - parts of one producer
 
+    async def _hand_over_transaction(self, *, is_followed: bool) -> HandedOver:
+        await self._queued_sent()
+        return await self._client._hand_over_transaction(is_followed=is_followed)  # noqa: SLF001 - parts of one producer
+
     async def _abort_transaction(self) -> None:
         try:
             await self._client._abort_transaction()  # noqa: SLF001 - parts of one producer
@@ -337,6 +341,10 @@ class ProducerElsewhere:
     async def _abort_transaction(self) -> None:
         await self._thread.run_from_loop(self._producer._abort_transaction())  # noqa: SLF001
 
+    async def _hand_over_transaction(self, *, is_followed: bool) -> HandedOver:
+        handed_over = self._producer._hand_over_transaction(is_followed=is_followed)  # noqa: SLF001
+        return await self._thread.run_from_loop(handed_over)
+
     async def _resolve_transaction(self) -> None:
         await self._thread.run_from_loop(self._client._resolve_transaction())  # noqa: SLF001
 
@@ -383,6 +391,10 @@ class Transaction:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         return self._thread.run(self._inner.__aexit__(kind, error, trace))
+
+    def _hand_over(self, *, is_followed: bool) -> HandedOver:
+        """Leave the decision to another program, as the async transaction does, for connectors."""
+        return self._thread.run(self._inner._hand_over(is_followed=is_followed))  # noqa: SLF001 - the same transaction
 
     def send(
         self,

@@ -7,6 +7,7 @@ are built and sent.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from fairlead import clock
@@ -33,7 +34,7 @@ from fairlead_api.bodies.transactions import (
     TransactionOffsets,
 )
 from fairlead_api.problems import ProblemError
-from fairlead_api.transaction_id import TransactionId, parse_transaction_id
+from fairlead_api.transaction_id import EPOCH_MAX, TransactionId, parse_transaction_id
 
 BEGIN_PATH: Final = "/v1/transactions"
 _UNANSWERED: Final = (UnreachableError, RetryError, RefreshError)
@@ -42,6 +43,16 @@ SendCommit: TypeAlias = Callable[[TransactionOffsets | None], Coroutine[Any, Any
 """Function that sends the commit of a transaction with these offsets of a group, if any."""
 JointCommit: TypeAlias = Callable[[SendCommit], Coroutine[Any, Any, None]]
 """Function that commits a transaction with offsets of a group; its argument is a function that sends the commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """Open transaction whose records are all acknowledged, and which another program commits or aborts."""
+
+    id: str
+    """Id of the transaction, such as `17.4`."""
+    partitions: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """Partitions with records of the transaction, by topic id."""
 
 
 class OpenTransaction:
@@ -66,6 +77,15 @@ class OpenTransaction:
     def id(self) -> str:
         """Id of the transaction, such as `17.4`."""
         return f"{self.identity.producer_id}.{self.identity.epoch}"
+
+    def handed_over(self) -> HandedOver:
+        """Return the transaction for the program that commits it. Raises `TransactionAbortedError`."""
+        if self.failure is not None:
+            raise aborted(self, [self.failure])
+        return HandedOver(
+            self.id,
+            tuple((topic_id, tuple(sorted(found))) for topic_id, found in self.partitions.items()),
+        )
 
     def settled(self, batch: PendingBatch) -> None:
         """Record the outcome of a batch."""
@@ -145,6 +165,13 @@ class ProducerTransactions:
             raise CommitUnknownError(transaction.id, clock.monotonic() - began) from cause
         if not transaction.is_committed:
             raise aborted(transaction, [cause])
+
+    def handed_over(self, transaction: OpenTransaction, *, is_followed: bool) -> None:
+        """End a transaction that another program decides; `is_followed`: before this producer begins the next one."""
+        identity = transaction.identity
+        self._next = None
+        if is_followed and identity.epoch < EPOCH_MAX:
+            self._next = replace(identity, epoch=identity.epoch + 1)
 
     async def abort(self, transaction: OpenTransaction) -> None:
         """Abort a transaction, unless an earlier commit without an answer is written, and set its outcome.

@@ -38,11 +38,11 @@ def borrowed_producer(options: WriteOptions) -> Iterator[Producer]:
     After an error in the block, the producer is aborted and sends no more records.
     """
     idle = _idle.setdefault((os.getpid(), dataclasses.replace(options, topic=None)), [])
-    producer = idle.pop() if idle else _opened(options)
+    producer = idle.pop() if idle else opened(options)
     try:
         yield producer
     except BaseException:
-        _abort(producer)
+        abort(producer)
         raise
     idle.append(producer)
 
@@ -57,7 +57,7 @@ def close_idle() -> None:
 atexit.register(close_idle)
 
 
-def _abort(producer: Producer) -> None:
+def abort(producer: Producer) -> None:
     """Abort the producer of a failed task; an error of the abort is only logged, since the task's error is raised."""
     try:
         producer.abort()
@@ -65,13 +65,16 @@ def _abort(producer: Producer) -> None:
         LOG.warning("the producer of a failed task could not be aborted", exc_info=True)
 
 
-def _opened(options: WriteOptions) -> Producer:
+def opened(options: WriteOptions) -> Producer:
+    """Return a started producer; with `exactlyOnce`, a producer with transactions."""
     delivery_seconds = seconds_of(options.delivery_timeout, "deliveryTimeout")
     return Producer(
         options.bootstrap,
         acks=options.acks,
         compression=options.compression,
         idempotence=options.idempotent,
+        transactional=options.exactly_once,
+        transaction_timeout=options.transaction_timeout,
         delivery_timeout=options.delivery_timeout,
         columnar_batch_bytes=options.batch_bytes,
         one_address=options.one_address,

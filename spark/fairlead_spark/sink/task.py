@@ -6,14 +6,17 @@ The writers in the workers call this module once for each task. The module impor
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from fairlead.errors import FairleadError, PartitionNotFoundError
+from fairlead.producing.transactions import HandedOver
 from fairlead_spark.sink.columns import SinkColumns
 from fairlead_spark.sink.parcels import parcels
 from fairlead_spark.sink.producers import borrowed_producer
+from fairlead_spark.sink.task_transactions import Query, transactional_producer
 from fairlead_spark.sink.write_options import WriteOptions
 from fairlead_spark.worker_process import prepare_worker
 
@@ -29,23 +32,40 @@ GATHERED_BYTES: Final = 8 << 20
 much as a large batch."""
 
 
-def write_task(options: WriteOptions, columns: SinkColumns, batches: Iterator[pa.RecordBatch]) -> Written:
-    """Write the rows of a task. Raises `WriteError` if not all records were acknowledged."""
+def write_task(
+    options: WriteOptions, columns: SinkColumns, batches: Iterator[pa.RecordBatch], query: Query | None = None
+) -> Written:
+    """Write the rows of a task. Raises `WriteError` if not all records were acknowledged.
+
+    With `exactlyOnce`, the rows are in a transaction that the driver must commit. `query`: micro-batch of a stream;
+    None for a batch write.
+    """
     prepare_worker()
-    records = 0
     try:
+        if options.exactly_once:
+            return _write_transaction(options, columns, batches, query)
         with borrowed_producer(options) as producer:
-            for table in _gathered(batches):
-                records += table.num_rows
-                _send(producer, table, options, columns)
+            records = sum(_send(producer, table, options, columns) for table in _gathered(batches))
             producer.flush()
+            return Written(records, query)
     except FairleadError as error:
         message = f"not every record of the task was written: {error}"
         raise WriteError(message) from error
     except ExceptionGroup as group:
         message = f"{group.message}: {'; '.join(str(error) for error in group.exceptions[:3])}"
         raise WriteError(message) from group
-    return Written(records)
+
+
+def _write_transaction(
+    options: WriteOptions, columns: SinkColumns, batches: Iterator[pa.RecordBatch], query: Query | None
+) -> Written:
+    tables = _gathered(batches)
+    first = next(tables, None)
+    if first is None:
+        return Written(0, query)
+    with transactional_producer(options, query) as producer, producer.transaction() as transaction:
+        records = sum(_send(producer, table, options, columns) for table in chain((first,), tables))
+        return Written(records, query, transaction._hand_over(is_followed=query is not None))  # noqa: SLF001 - a method for connectors
 
 
 def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -62,7 +82,8 @@ def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(gathered)
 
 
-def _send(producer: Producer, table: pa.Table, options: WriteOptions, columns: SinkColumns) -> None:
+def _send(producer: Producer, table: pa.Table, options: WriteOptions, columns: SinkColumns) -> int:
+    """Send the rows of a table; return their number."""
     for parcel in parcels(table, columns, options.topic):
         try:
             producer.send_batch(parcel.topic, parcel.records, parcel.partition)
@@ -70,6 +91,7 @@ def _send(producer: Producer, table: pa.Table, options: WriteOptions, columns: S
             # No record was sent. The producer may be from an earlier task, and the topic may have grown since then.
             producer.refresh_metadata()
             producer.send_batch(parcel.topic, parcel.records, parcel.partition)
+    return table.num_rows
 
 
 class WriteError(RuntimeError):
@@ -81,3 +103,7 @@ class Written(WriterCommitMessage):
     """Result of a write task."""
 
     records: int
+    query: Query | None = None
+    """Micro-batch of a stream."""
+    transaction: HandedOver | None = None
+    """Transaction of a write with `exactlyOnce`; None for a task without rows."""

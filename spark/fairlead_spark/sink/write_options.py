@@ -12,10 +12,10 @@ from typing import Final
 
 from fairlead.errors import SettingError
 from fairlead.settings import acks_of, codec_of, seconds_of
-from fairlead_api.identifiers import Acks, check_topic_name
+from fairlead_api.identifiers import Acks, check_group_name, check_topic_name
 from fairlead_api.problems import ProblemError
 from fairlead_spark.credential_options import NO_CREDENTIALS, CredentialOptions
-from fairlead_spark.option_values import OptionError, take_bool, take_number
+from fairlead_spark.option_values import MISSING, OptionError, take_bool, take_number
 from fairlead_spark.options import (
     BOOTSTRAP_VARIABLE,
     CREDENTIAL_OPTIONS,
@@ -49,6 +49,34 @@ WRITE_OPTIONS: Final = (
         "whether a batch that a task sends repeatedly is stored once",
     ),
     Option(
+        "exactlyOnce",
+        "`true`, `false`",
+        "`false`",
+        "whether all rows of a micro-batch, or of a batch write, become visible together and once to readers of "
+        "committed records; needs `acks=all`",
+    ),
+    Option(
+        "transactionTimeout",
+        'a duration such as `"10m"`',
+        '`"10m"`',
+        "with `exactlyOnce`: time after which the cluster aborts the records of a killed task or driver; a write must "
+        "be committed within this time",
+    ),
+    Option(
+        "txnAppId",
+        "a name",
+        "",
+        "with `exactlyOnce`: id of a sequence of batch writes, which identifies a repeated write",
+        "batch",
+    ),
+    Option(
+        "txnVersion",
+        "a whole number that increases with every write",
+        "",
+        "number of the write of `txnAppId`; a number that was already committed is skipped",
+        "batch",
+    ),
+    Option(
         "deliveryTimeout",
         'a duration such as `"2m"`',
         '`"2m"`',
@@ -69,6 +97,7 @@ BATCH_BYTES: Final = 4 << 20
 """Default of `batchBytes`, which is four times the default of the SDK, since a task has many rows at once and latency
 does not matter. A batch of any size costs a worker and a broker about half a millisecond each."""
 BATCH_BYTES_MIN: Final = 1024
+TRANSACTION_TIMEOUT: Final = "10m"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +116,11 @@ class WriteOptions:
     batch_bytes: int
     """Payload bytes at which rows are split into batches."""
     one_address: bool = False
+    exactly_once: bool = False
+    transaction_timeout: str = TRANSACTION_TIMEOUT
+    """Time, with a unit, after which the cluster aborts the records of a task that are not committed."""
+    application: tuple[str, int] | None = None
+    """Id and number of a batch write with `exactlyOnce`; None if a repetition of the write is not detected."""
     credentials: CredentialOptions = NO_CREDENTIALS
 
     @classmethod
@@ -105,6 +139,7 @@ class WriteOptions:
             level = acks_of(-1 if acks == "-1" else acks.lower())
             codec_of(compression)
             seconds_of(timeout, "deliveryTimeout")
+            seconds_of(options.get("transactionTimeout", TRANSACTION_TIMEOUT), "transactionTimeout")
         except SettingError as error:
             raise OptionError(error.name, error.value, error.allowed) from error
         idempotent = take_bool(options, "idempotent", default=level is Acks.ALL)
@@ -112,8 +147,31 @@ class WriteOptions:
             raise OptionError(
                 "idempotent", "true", f"false with acks={acks}: only acks=all recognises repeats"
             )
+        exactly_once = take_bool(options, "exactlyOnce", default=False)
+        if exactly_once and not idempotent:
+            raise OptionError("exactlyOnce", "true", f"false with acks={acks} or idempotent=false")
+        transaction_timeout = options.get("transactionTimeout", TRANSACTION_TIMEOUT)
         batch_bytes = take_number(options, "batchBytes", least=BATCH_BYTES_MIN) or BATCH_BYTES
         return cls(
             take_bootstrap(options), topic, level.value, compression, idempotent, timeout, batch_bytes,
-            take_one_address(options), take_credentials(options),
+            take_one_address(options), exactly_once, transaction_timeout,
+            _application(options, exactly_once=exactly_once), take_credentials(options),
         )  # fmt: skip
+
+
+def _application(options: Mapping[str, str], *, exactly_once: bool) -> tuple[str, int] | None:
+    name, version = options.get("txnAppId"), take_number(options, "txnVersion", least=0)
+    if name is None and version is None:
+        return None
+    if not exactly_once:
+        raise OptionError(
+            "txnAppId" if name is not None else "txnVersion", name or str(version), "with exactlyOnce=true"
+        )
+    if name is None or version is None:
+        missing = "txnAppId" if name is None else "txnVersion"
+        raise OptionError(missing, MISSING, "txnAppId and txnVersion, or neither")
+    try:
+        check_group_name(f"spark.{name}")
+    except ProblemError as problem:
+        raise OptionError("txnAppId", name, problem.detail) from problem
+    return name, version

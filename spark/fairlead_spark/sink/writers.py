@@ -1,7 +1,9 @@
-"""The two writers that Spark's interface requires; both run the same tasks, and the driver does almost no work.
+"""The two writers that Spark's interface requires; both run the same tasks.
 
 A task succeeds when all its records are acknowledged. Spark repeats a failed task, which writes its records again.
-Records that were written are never removed, so the sink delivers at least once. Spark creates a writer on the driver
+Without `exactlyOnce`, records that were written are never removed, so the sink delivers at least once. With
+`exactlyOnce`, the driver commits the transactions of all tasks; Spark passes the id of a streaming query only to tasks,
+whose messages pass the id to the commit. Spark creates a writer on the driver
 for every micro-batch and sends it to the tasks, so a writer contains options and names but no open resources. Only
 tasks import Arrow and the SDK, since these imports would slow down every micro-batch on the driver.
 """
@@ -12,11 +14,13 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
 
 from fairlead_spark.option_values import OptionError
 from fairlead_spark.sink.columns import SinkColumns, columns_of
 from fairlead_spark.sink.task import Written
+from fairlead_spark.sink.task_transactions import Query
 from fairlead_spark.sink.write_options import WriteOptions
 from fairlead_spark.worker_process import spare_collector
 
@@ -25,7 +29,11 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import WriterCommitMessage
     from pyspark.sql.types import StructType
 
+    from fairlead_spark.sink.exactly_once import JointWrite
+
 LOG: Final = logging.getLogger(__name__)
+QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -43,12 +51,15 @@ class BatchWriter(DataSourceArrowWriter):
         return write_task(self._options, self._columns, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Do nothing, since the records of the tasks are already in the topic."""
+        """Commit the transactions of `exactlyOnce`; without it, the records of the tasks are already in the topic."""
         spare_collector()
+        if self._options.exactly_once:
+            name, number = self._options.application or (None, 0)
+            joint_write(self._options, messages).commit(name, number, is_stream=False)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Log the records that an aborted write leaves in the topic."""
-        _log_abort(messages, "the write")
+        """Abort the transactions of `exactlyOnce`; without it, log the records that stay in the topic."""
+        _abort(self._options, messages, "the write")
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -63,15 +74,21 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Write the rows of a task and wait until all of them are acknowledged."""
         from fairlead_spark.sink.task import write_task
 
-        return write_task(self._options, self._columns, iterator)
+        return write_task(self._options, self._columns, iterator, query_of_task())
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
-        """Do nothing, since the records of the tasks are already in the topic."""
+        """Commit the transactions of `exactlyOnce`; without it, the records of the tasks are already in the topic."""
         spare_collector()
+        if self._options.exactly_once:
+            queries = {
+                each.query.id for each in messages if isinstance(each, Written) and each.query is not None
+            }
+            for query_id in queries:
+                joint_write(self._options, messages).commit(query_id, batch_id, is_stream=True)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
-        """Log the records that an aborted write leaves in the topic."""
-        _log_abort(messages, f"micro-batch {batch_id}")
+        """Abort the transactions of `exactlyOnce`; without it, log the records that stay in the topic."""
+        _abort(self._options, messages, f"micro-batch {batch_id}")
 
 
 def batch_writer(
@@ -108,6 +125,27 @@ def _checked(
     return parsed, columns_of(schema, parsed.topic, to_table=to_table)
 
 
-def _log_abort(messages: Sequence[WriterCommitMessage | None], what: str) -> None:
+def query_of_task() -> Query:
+    """Return the micro-batch of the current task."""
+    context = TaskContext.get()
+    assert context is not None, "Spark calls this function only in a task"
+    query_id, batch_id = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
+    assert query_id, "Spark sets the query id of a streaming task"
+    assert batch_id, "Spark sets the batch id of a streaming task"
+    return Query(query_id, int(batch_id))
+
+
+def joint_write(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> JointWrite:
+    """Return the transactions that tasks have handed over."""
+    from fairlead_spark.sink.exactly_once import JointWrite
+
+    written = [each for each in messages if isinstance(each, Written)]
+    return JointWrite(options, [each.transaction for each in written if each.transaction is not None])
+
+
+def _abort(options: WriteOptions, messages: Sequence[WriterCommitMessage | None], what: str) -> None:
+    if options.exactly_once:
+        joint_write(options, messages).abort()
+        return
     written = sum(message.records for message in messages if isinstance(message, Written))
     LOG.warning("%s failed; %d records of its finished tasks stay in the topic", what, written)

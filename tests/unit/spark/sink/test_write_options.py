@@ -30,6 +30,9 @@ def test_without_options_every_in_sync_replica_has_each_record_once_a_task() -> 
         ("batchBytes", "4m", "a whole number, 1024 or more"),
         ("batchBytes", "1023", "a whole number, 1024 or more"),
         ("idempotent", "perhaps", "true or false"),
+        ("exactlyOnce", "perhaps", "true or false"),
+        ("transactionTimeout", "30", "text with a unit"),
+        ("txnAppId", "load", "with exactlyOnce=true"),
         ("topic", "no such name", "topic"),
         ("bootstrap", "127.0.0.1:9520", "http://HOST:PORT"),
     ],
@@ -55,3 +58,17 @@ def test_an_idempotent_producer_needs_all_acknowledgements() -> None:
     """An idempotent producer with acks=1 is refused."""
     with raises(OptionError, "acks=1"):
         WriteOptions.parse({"bootstrap": ADDRESS, "acks": "1", "idempotent": "true"})
+
+
+def test_exactly_once_needs_repeats_to_be_recognised() -> None:
+    """A write with `exactlyOnce` is idempotent, and has both an id and a number, or neither."""
+    given = {"bootstrap": ADDRESS, "exactlyOnce": "true"}
+    with raises(OptionError, "exactlyOnce", "acks=1"):
+        WriteOptions.parse({**given, "acks": "1"})
+    with raises(OptionError, "txnVersion", "txnAppId"):
+        WriteOptions.parse({**given, "txnAppId": "load"})
+    with raises(OptionError, "txnAppId"):
+        WriteOptions.parse({**given, "txnAppId": "x" * 1000, "txnVersion": "1"})
+
+    assert WriteOptions.parse(given).application is None
+    assert WriteOptions.parse({**given, "txnAppId": "load", "txnVersion": "7"}).application == ("load", 7)
